@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 
 import torch
-from interleave import Contender, asked, middle, race, ready, shown
+from interleave import Contender, format_interval, middle, race, ready, setup_with_words
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -28,9 +28,9 @@ LONGEST, SEGMENT, SHARES = 1024, 512, (1.0, 0.5, 0.125)  # spans, all of them or
 class Told(Halting):
     """Stops after as many steps as it is told, at the price of a unit that says so."""
 
-    def __init__(self, taken: Int[Tensor, "S B 1"]):
+    def __init__(self, halts: Int[Tensor, "S B 1"]):
         super().__init__(D)
-        self.taken, self.at = taken, 0
+        self.taken, self.at = halts, 0
 
     def forward(self, s: Float[Tensor, "*shape D"], halt: Halt, final: bool) -> tuple[Float[Tensor, "*shape"], Halt]:
         weight, now = super().forward(s, halt, final)
@@ -38,21 +38,21 @@ class Told(Halting):
         return weight, now._replace(alive=alive)
 
 
-def written(model: LM, batch: int, taken: Int[Tensor, "S B 1"]) -> Contender:
+def written(model: LM, batch: int, halts: Int[Tensor, "S B 1"]) -> Contender:
     """Greedy steps whose tokens halt as they are told, behind a prompt whose tokens take all."""
     whole = Told(torch.full((1, 1, 1), DEPTH))
     model.body.halting = whole
     with torch.no_grad():
         state = model.logits(torch.randint(256, (batch, READ)), model.start(batch, READ + STEPS), last=True).state
-    told = Told(taken)
+    controller = Told(halts)
 
     @torch.no_grad()
-    def run(kept: object) -> None:
-        model.body.halting, token = told, torch.zeros(batch, 1, dtype=torch.long)
-        for told.at in range(STEPS):
-            out = model.logits(token, kept, last=True)
-            kept, token = out.state, out.y.argmax(-1)
-            assert torch.equal(out.aux["steps"], taken[told.at].expand(batch, 1).to(out.aux["steps"]))
+    def run(state: object) -> None:
+        model.body.halting, token = controller, torch.zeros(batch, 1, dtype=torch.long)
+        for controller.at in range(STEPS):
+            out = model.logits(token, state, last=True)
+            state, token = out.state, out.y.argmax(-1)
+            assert torch.equal(out.aux["steps"], halts[controller.at].expand(batch, 1).to(out.aux["steps"]))
 
     def begin() -> Callable[[], None]:
         own = fork(state)
@@ -65,18 +65,18 @@ def halting(batch: int, rounds: int) -> None:
     """Time over what the steps that are taken, and the keys of the others, are of all."""
     model = universal_transformer(d=D, depth=DEPTH, heads=HEADS, halted="copied").eval()
     order = torch.arange(STEPS)[:, None] if batch == 1 else torch.stack([torch.randperm(batch) for _ in range(STEPS)])
-    some = torch.tensor(TAKEN)[order % 2][..., None]
-    contenders = {"halting": written(model, batch, some), "all": written(model, batch, torch.full_like(some, DEPTH))}
-    seconds, share = race(contenders, rounds), float(some.double().mean()) / DEPTH
+    halts = torch.tensor(TAKEN)[order % 2][..., None]
+    contenders = {"halting": written(model, batch, halts), "all": written(model, batch, torch.full_like(halts, DEPTH))}
+    seconds, share = race(contenders, rounds), float(halts.double().mean()) / DEPTH
     print(f"| batch {batch} | steps a token | ms a token | of all steps' time | over what is asked for |")
     print("|---" * 5 + "|")
     for name, own in seconds.items():
         steps = share * DEPTH if name == "halting" else DEPTH
-        took = middle(one * 1e3 / STEPS for one in own)
+        took = middle(duration * 1e3 / STEPS for duration in own)
         part = middle(a / b for a, b in zip(own, seconds["all"], strict=True))
-        asked = (steps + (DEPTH - steps) * KEYS) / DEPTH
-        over = middle(a / b / asked for a, b in zip(own, seconds["all"], strict=True))
-        print(f"| {name} | {steps:.2f} | {shown(took)} | {shown(part)} | {shown(over)} |")
+        predicted = (steps + (DEPTH - steps) * KEYS) / DEPTH
+        over = middle(a / b / predicted for a, b in zip(own, seconds["all"], strict=True))
+        print(f"| {name} | {steps:.2f} | {format_interval(took)} | {format_interval(part)} | {format_interval(over)} |")
     print(flush=True)
 
 
@@ -96,7 +96,7 @@ class Given(Halting):
         return weight, now._replace(alive=alive, remainder=halt.remainder)
 
 
-def given(spread: str, batch: int, length: int, depth: int, share: float) -> Float[Tensor, "B T"]:
+def draw_steps(spread: str, batch: int, length: int, depth: int, share: float) -> Float[Tensor, "B T"]:
     """Steps of each token, a share of all token-steps together."""
     steps, many = torch.ones(batch * length), round(batch * length * (share * depth - 1) / (depth - 1))
     if spread == "anywhere":
@@ -111,7 +111,7 @@ def given(spread: str, batch: int, length: int, depth: int, share: float) -> Flo
 def gathered(rounds: int, batch: int, length: int, depth: int, share: float, spread: str, training: bool) -> None:
     """A pass over whole rows whose tokens halt: as it is, without gathering, and where no token halts."""
     model = universal_transformer(d=D, depth=depth, heads=HEADS, halted="copied").train(training)
-    tokens, steps = torch.randint(256, (batch, length + 1)), given(spread, batch, length, depth, share)
+    tokens, steps = torch.randint(256, (batch, length + 1)), draw_steps(spread, batch, length, depth, share)
 
     def run(steps: Float[Tensor, "B T"], gathering: float) -> None:
         model.body.halting, some_tokens.GATHERING = Given(steps), gathering
@@ -129,15 +129,14 @@ def gathered(rounds: int, batch: int, length: int, depth: int, share: float, spr
         },
         rounds,
     )
-    took = middle(one * 1e3 for one in seconds["all steps"])
+    took = middle(duration * 1e3 for duration in seconds["all steps"])
     ratios = (
         middle(a / b for a, b in zip(seconds["gathered"], seconds[other], strict=True))
         for other in ("all steps", "not gathered")
     )
-    what = f"{batch} x {length} | {depth} | {spread} | {'training' if training else 'reading'}"
-    print(
-        f"| {what} | {float(steps.mean()) / depth:.3f} | {shown(took)} | {' | '.join(map(shown, ratios))} |", flush=True
-    )
+    title = f"{batch} x {length} | {depth} | {spread} | {'training' if training else 'reading'}"
+    cells = " | ".join(map(format_interval, (took, *ratios)))
+    print(f"| {title} | {float(steps.mean()) / depth:.3f} | {cells} |", flush=True)
 
 
 def batches(rounds: int) -> None:
@@ -170,8 +169,9 @@ def spans(rounds: int) -> None:
     print(f"| span of {LONGEST} | ms a segment of {SEGMENT} | speed over the longest |\n|---|---|---|")
     longest = next(iter(seconds.values()))
     for name, own in seconds.items():
-        took = middle(one * 1e3 for one in own)
-        print(f"| {name} | {shown(took)} | {shown(middle(a / b for a, b in zip(longest, own, strict=True)))} |")
+        took = middle(duration * 1e3 for duration in own)
+        over = middle(a / b for a, b in zip(longest, own, strict=True))
+        print(f"| {name} | {format_interval(took)} | {format_interval(over)} |")
     print(flush=True)
 
 
@@ -189,8 +189,8 @@ def _segment(model: LM, rows: Int[Tensor, "B T"], state: object) -> Contender:
 
 
 if __name__ == "__main__":
-    what = f"{__doc__} Width {D}; {DEPTH} steps of one block, {READ} tokens read; 4 layers with spans."
-    rounds, tables = asked(what, "halting, batches or spans, all unless named")
+    description = f"{__doc__} Width {D}; {DEPTH} steps of one block, {READ} tokens read; 4 layers with spans."
+    rounds, tables = setup_with_words(description, "halting, batches or spans, all unless named")
     if not tables or "halting" in tables:
         for batch in (1, 32):
             halting(batch, rounds)

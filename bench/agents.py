@@ -39,7 +39,7 @@ class Task:
     spec: str
     rollouts: int
     stacks: dict[str, str]
-    what: str = "success"
+    measure: str = "success"
     lr: float = RATE
     settings: dict[str, Any] = field(default_factory=lambda: {"entropy": ENTROPY})
 
@@ -57,7 +57,7 @@ TASKS |= {
 }
 
 
-def there() -> dict[str, Any]:
+def saved_trainings() -> dict[str, Any]:
     """Every training that has ended."""
     return json.loads(FOUND.read_text()) if FOUND.exists() else {}
 
@@ -65,52 +65,52 @@ def there() -> dict[str, Any]:
 def train(name: str, member: str, seed: int) -> None:
     """A training that is not there yet: its curve, and the seconds that it took of a core."""
     task, key, began = TASKS[name], f"{name}, {member}, {seed}", process_time()
-    if key in there():
+    if key in saved_trainings():
         return
     curve = learned(task.stacks[member], task.spec, seed, task.lr, task.rollouts, **task.settings)
-    of = {"returns": tuple(one / WORTH for one in curve.returns), "success": ()} if name == "cartpole" else {}
-    found = {**curve._asdict(), **of, "seconds": round(process_time() - began)}
-    FOUND.write_text(json.dumps(there() | {key: found}).replace("}, ", "},\n") + "\n")
-    print(key, found["seconds"], "s", [round(one, 2) for one in found[task.what]], flush=True)
+    of = {"returns": tuple(value / WORTH for value in curve.returns), "success": ()} if name == "cartpole" else {}
+    training = {**curve._asdict(), **of, "seconds": round(process_time() - began)}
+    FOUND.write_text(json.dumps(saved_trainings() | {key: training}).replace("}, ", "},\n") + "\n")
+    print(key, training["seconds"], "s", [round(value, 2) for value in training[task.measure]], flush=True)
 
 
 def curves(name: str) -> dict[str, list[LearningCurve]]:
     """Of each member whose seeds are all there."""
-    found, own = there(), dict[str, list[LearningCurve]]()
+    trainings, own = saved_trainings(), dict[str, list[LearningCurve]]()
     for member in TASKS[name].stacks:
-        of = [found.get(f"{name}, {member}, {seed}") for seed in SEEDS]
+        of = [trainings.get(f"{name}, {member}, {seed}") for seed in SEEDS]
         if all(of):
-            own[member] = [LearningCurve(*(one[part] for part in LearningCurve._fields)) for one in of]
+            own[member] = [LearningCurve(*(training[part] for part in LearningCurve._fields)) for training in of]
     return own
 
 
 def tell(name: str) -> list[Plot]:
     """The table of a task; its picture, if all of one member is there."""
-    task, own, found = TASKS[name], curves(name), there()
-    digits = 2 if task.what == "success" else 0
-    for member, some in own.items():
-        took = mean(found[f"{name}, {member}, {seed}"]["seconds"] for seed in SEEDS)
+    task, own, trainings = TASKS[name], curves(name), saved_trainings()
+    digits = 2 if task.measure == "success" else 0
+    for member, member_curves in own.items():
+        took = mean(trainings[f"{name}, {member}, {seed}"]["seconds"] for seed in SEEDS)
         cells = (
-            " ".join(f"{one:.{digits}f}" for one in row)
-            for row in zip(*(getattr(c, task.what) for c in some), strict=True)
+            " ".join(f"{value:.{digits}f}" for value in row)
+            for row in zip(*(getattr(c, task.measure) for c in member_curves), strict=True)
         )
-        print(f"| {member} | {some[0].parameters:,} | {took:.0f} | {' | '.join(cells)} |")
+        print(f"| {member} | {member_curves[0].parameters:,} | {took:.0f} | {' | '.join(cells)} |")
     if not own:
         return []
-    print("steps:", " | ".join(f"{one:,}" for one in next(iter(own.values()))[0].steps))
-    return [curves_plot(task.spec, own, task.what)]
+    print("steps:", " | ".join(f"{value:,}" for value in next(iter(own.values()))[0].steps))
+    return [curves_plot(task.spec, own, task.measure)]
 
 
 def decided() -> list[Plot]:
     """What the trainings of `solves` decide; nothing before all are there."""
     by = [curves(f"solves {lr:g}") for lr in RATES]
-    if any(len(one) < len(GATES) for one in by):
+    if any(len(entry) < len(GATES) for entry in by):
         return []
-    claim = judged({gate: [[one[gate][seed] for one in by] for seed in SEEDS] for gate in GATES})
-    for one in claim.measures:
-        print(f"{one.quantity}: {one.summary}: {one.verdict}")
-    for what, said in claim.facts.items():
-        print(f"{what}: {said}")
+    claim = judged({gate: [[entry[gate][seed] for entry in by] for seed in SEEDS] for gate in GATES})
+    for entry in claim.measures:
+        print(f"{entry.quantity}: {entry.summary}: {entry.verdict}")
+    for subject, fact in claim.facts.items():
+        print(f"{subject}: {fact}")
     return list(claim.plots)
 
 
@@ -126,17 +126,17 @@ def main() -> None:
     options.add_argument("members", nargs="*")
     options.add_argument("--seeds", type=int, nargs="*", default=SEEDS)
     options.add_argument("--minutes", type=float, default=1e9, help="begin no training after these")
-    given = options.parse_args()
+    arguments = options.parse_args()
     torch.set_num_threads(1)
     began = monotonic()
-    names = [name for name in TASKS if name.split(" ")[0] == given.task]
-    for seed in given.seeds:
+    names = [name for name in TASKS if name.split(" ")[0] == arguments.task]
+    for seed in arguments.seeds:
         for name in names:
-            for member in given.members or TASKS[name].stacks:
-                if monotonic() - began < 60 * given.minutes:
+            for member in arguments.members or TASKS[name].stacks:
+                if monotonic() - began < 60 * arguments.minutes:
                     train(name, member, seed)
-    found = [tell(name) for name in names]
-    draw(given.task, decided() if given.task == "solves" else found[0])
+    plots = [tell(name) for name in names]
+    draw(arguments.task, decided() if arguments.task == "solves" else plots[0])
 
 
 if __name__ == "__main__":

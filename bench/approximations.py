@@ -150,12 +150,12 @@ class Read(nn.Module):
         self.mechanism, sizes = mechanism, HeadSizes(ALL, ALL, ALL, WIDTH, WIDTH)
         first = torch.eye(WIDTH).expand(ALL, -1, -1)
         self.extras, self.key_extras = (
-            nn.ParameterDict({name: first[..., : side.width].clone() for name, side in wanted.items()})
-            for wanted in (mechanism.query_extras(sizes), mechanism.key_extras(sizes))
+            nn.ParameterDict({name: first[..., : side.width].clone() for name, side in extras.items()})
+            for extras in (mechanism.query_extras(sizes), mechanism.key_extras(sizes))
         )
 
-    def forward(self, given: HeadInputs) -> Tensor:
-        q, k, v = given
+    def forward(self, inputs: HeadInputs) -> Tensor:
+        q, k, v = inputs
         ctx = Context.of(q[:, 0])
         queries = Queries(q, ctx.by_head, {name: q @ w for name, w in self.extras.items()})
         keys = Keys(k, v, ctx.by_head, {name: k @ w for name, w in self.key_extras.items()})
@@ -168,8 +168,8 @@ def trained(causal: bool) -> dict[int, tuple[HeadInputs, HeadInputs]]:
     """Heads of a small model that learned text, for each length: of a row to fit to, and of one to measure on."""
     of: dict[str, int] = {"d": WIDTH * HEADS, "depth": DEPTH, "heads": HEADS}
     model: Model = gpt(**of, position="rotary") if causal else bert(**of, position="rotary", norm="pre")
-    found = fit(model, TEXT, steps=STEPS, batch=1, length=TRAINED, lr=2e-3)
-    print(f"{'a decoder' if causal else 'an encoder'}: {found.points[-1].valid:.2f} bits per byte", flush=True)
+    run = fit(model, TEXT, steps=STEPS, batch=1, length=TRAINED, lr=2e-3)
+    print(f"{'a decoder' if causal else 'an encoder'}: {run.points[-1].valid:.2f} bits per byte", flush=True)
     text = read_spec(TEXT).valid  # type: ignore[attr-defined]
 
     def row(n: int, length: int) -> HeadInputs:
@@ -183,13 +183,13 @@ def dense(causal: bool) -> Read:
     return Read(Softmax(Causal() if causal else Full(), lse=False))
 
 
-def fitted(read: Read, given: HeadInputs, wanted: Tensor, rate: float) -> Read:
+def fitted(read: Read, inputs: HeadInputs, expected: Tensor, rate: float) -> Read:
     """Its parameters trained to read as softmax does, and what moves with steps moved."""
     parameters = list(read.parameters())
     optimiser = torch.optim.Adam(parameters, rate) if parameters else None
     read.train()
     for step in range(FITTED):
-        loss = (read(given) - wanted).square().mean()
+        loss = (read(inputs) - expected).square().mean()
         if optimiser is not None:
             optimiser.zero_grad()
             loss.backward()
@@ -199,75 +199,75 @@ def fitted(read: Read, given: HeadInputs, wanted: Tensor, rate: float) -> Read:
 
 
 @torch.no_grad()
-def error(read: Read, given: HeadInputs, wanted: Tensor) -> float:
+def error(read: Read, inputs: HeadInputs, expected: Tensor) -> float:
     """The root of squared differences over that of what softmax reads."""
-    return float((read(given) - wanted).norm() / wanted.norm())
+    return float((read(inputs) - expected).norm() / expected.norm())
 
 
 @torch.no_grad()
-def multiplied(read: Read, given: HeadInputs) -> int:
+def multiplied(read: Read, inputs: HeadInputs) -> int:
     with counting() as tally:
-        read(given)
+        read(inputs)
     return tally.flops
 
 
 def measured(
-    rows: list[Approximation], given: dict[int, tuple[HeadInputs, HeadInputs]], length: int, rounds: int
+    rows: list[Approximation], inputs: dict[int, tuple[HeadInputs, HeadInputs]], length: int, rounds: int
 ) -> dict[str, list[Point]]:
     """Every approximation of a panel at every budget."""
-    at, causal, made = given[length][1], rows[0].causal, dict[tuple[str, int], Read]()
+    at, causal, reads = inputs[length][1], rows[0].causal, dict[tuple[str, int], Read]()
     with torch.no_grad():
         whole = dense(causal).eval()
-        wanted = {n: whole(first) for n, (first, _) in given.items()}
+        expected = {n: whole(first) for n, (first, _) in inputs.items()}
         target = whole(at)
     for row in rows:
         for budget in row.budgets:
             read, n = Read(row.make(budget, length)).eval(), length if row.whole else LENGTHS[0]
-            made[row.name, budget] = fitted(read, given[n][0], wanted[n], row.rate) if row.rate else read
-    seconds = race({"dense": timed(whole, at)} | {f"{key}": timed(read, at) for key, read in made.items()}, rounds)
-    flops, found = multiplied(whole, at), dict[str, list[Point]]()
-    for (name, budget), read in made.items():
+            reads[row.name, budget] = fitted(read, inputs[n][0], expected[n], row.rate) if row.rate else read
+    seconds = race({"dense": timed(whole, at)} | {f"{key}": timed(read, at) for key, read in reads.items()}, rounds)
+    flops, points_by_name = multiplied(whole, at), dict[str, list[Point]]()
+    for (name, budget), read in reads.items():
         took = middle(mine / dense for mine, dense in zip(seconds[f"{(name, budget)}"], seconds["dense"], strict=True))
         point = Point(budget, error(read, at, target), multiplied(read, at) / flops, took)
-        found.setdefault(name, []).append(point)
+        points_by_name.setdefault(name, []).append(point)
         kind = "causal" if causal else "both ways"
         print(
             f"{length:>6,}  {kind:<10}{name:<22}{budget:>5}  error {point.error:.3f}  multiplications {point.flops:.3f}"
             f"  time {took.median:.2f} [{took.low:.2f}, {took.high:.2f}]",
             flush=True,
         )
-    return found
+    return points_by_name
 
 
-def timed(read: Read, given: HeadInputs) -> Contender:
+def timed(read: Read, inputs: HeadInputs) -> Contender:
     def call() -> object:
         with torch.no_grad():
-            return read(given)
+            return read(inputs)
 
     return ready(call)
 
 
-def equal_cost(given: HeadInputs, length: int) -> None:
+def equal_cost(inputs: HeadInputs, length: int) -> None:
     """A window and an estimate behind it, against either alone that multiplies as much."""
     with torch.no_grad():
-        wanted, whole = dense(True).eval()(given), multiplied(dense(True), given)
+        expected, whole = dense(True).eval()(inputs), multiplied(dense(True), inputs)
     alone: dict[str, Callable[[int], Mechanism]] = {
         "window": lambda n: Softmax(Causal() & Band(n - 1)),
         "FAVOR+": lambda n: LinearAttention(FAVOR(WIDTH, n)),
     }
     for n in (16, 32, 64, 128):
-        both = Read(near_and_far(n, n)).eval()
-        budget = multiplied(both, given)
-        says = [f"window {n} and FAVOR+ of {n}: {error(both, given, wanted):.3f}"]
+        combined = Read(near_and_far(n, n)).eval()
+        budget = multiplied(combined, inputs)
+        says = [f"window {n} and FAVOR+ of {n}: {error(combined, inputs, expected):.3f}"]
         for name, make in alone.items():
-            most = largest(partial(within, make, given, budget), length)
-            says.append(f"{name} {most}: {error(Read(make(most)).eval(), given, wanted):.3f}")
+            most = largest(partial(within, make, inputs, budget), length)
+            says.append(f"{name} {most}: {error(Read(make(most)).eval(), inputs, expected):.3f}")
         print(f"{length:>6,}  {budget / whole:.3f} of dense  " + "; ".join(says), flush=True)
     print()
 
 
-def within(make: Callable[[int], Mechanism], given: HeadInputs, budget: int, size: int) -> bool:
-    return multiplied(Read(make(size)), given) <= budget
+def within(make: Callable[[int], Mechanism], inputs: HeadInputs, budget: int, size: int) -> bool:
+    return multiplied(Read(make(size)), inputs) <= budget
 
 
 def largest(good: Callable[[int], bool], most: int) -> int:
@@ -281,38 +281,38 @@ def largest(good: Callable[[int], bool], most: int) -> int:
 
 def main() -> None:
     rounds = setup(f"{__doc__} float32, batch 1, {ALL} heads of {WIDTH}, forward.")
-    found: dict[str, dict[str, list[Point]]] = {}
+    results: dict[str, dict[str, list[Point]]] = {}
     for causal in (False, True):
         of = trained(causal)
         rows = [row for row in ROWS if row.causal == causal]
         for length in LENGTHS:
             kind = "only earlier keys" if causal else "all keys"
-            found[f"{kind}, {length:,} tokens"] = measured(rows, of, length, rounds)
+            results[f"{kind}, {length:,} tokens"] = measured(rows, of, length, rounds)
             print(flush=True)
             if causal:
                 equal_cost(of[length][1], length)
-    show(found)
+    show(results)
 
 
-def show(found: dict[str, dict[str, list[Point]]]) -> None:
+def show(results: dict[str, dict[str, list[Point]]]) -> None:
     """bench/results/approximations.json and .png: by multiplications above, by time below."""
     RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "approximations.json").write_text(json.dumps(found, indent=1) + "\n")
-    figure = Figure(figsize=(5 * len(found), 9.5), layout="constrained")
+    (RESULTS / "approximations.json").write_text(json.dumps(results, indent=1) + "\n")
+    figure = Figure(figsize=(5 * len(results), 9.5), layout="constrained")
     names = list(dict.fromkeys(row.name for row in ROWS))
     styles = {
         name: (f"C{n % 10}", mark) for n, (name, mark) in enumerate(zip(names, cycle("os^DvPX*<>dh"), strict=False))
     }
-    for down, what in enumerate(("multiplications", "time")):
-        for across, (title, by) in enumerate(found.items()):
-            axes = figure.add_subplot(2, len(found), down * len(found) + across + 1)
+    for down, cost in enumerate(("multiplications", "time")):
+        for across, (title, by) in enumerate(results.items()):
+            axes = figure.add_subplot(2, len(results), down * len(results) + across + 1)
             for name, points in by.items():
                 colour, mark = styles[name]
-                x = [one.seconds.median if down else one.flops for one in points]
+                x = [point.seconds.median if down else point.flops for point in points]
                 line = "-" if names.index(name) < 10 else "--"
-                axes.plot(x, [one.error for one in points], color=colour, marker=mark, linestyle=line, label=name)
+                axes.plot(x, [point.error for point in points], color=colour, marker=mark, linestyle=line, label=name)
             axes.axvline(1, color="gray", linewidth=0.8)
-            axes.set(xscale="log", yscale="log", xlabel=f"{what} over dense attention's", title="" if down else title)
+            axes.set(xscale="log", yscale="log", xlabel=f"{cost} over dense attention's", title="" if down else title)
             axes.set_ylim(0.02, 2)  # what is further off is of no use
             axes.set_yticks(
                 [0.02, 0.05, 0.1, 0.2, 0.5, 1, 2], ["0.02", "0.05", "0.1", "0.2", "0.5", "1", "2"], minor=False

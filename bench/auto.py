@@ -12,7 +12,7 @@ from random import Random
 from typing import NamedTuple
 
 import torch
-from interleave import Contender, asked, middle, race, ready, shown
+from interleave import Contender, format_interval, middle, race, ready, setup_with_words
 from matplotlib.figure import Figure
 from torch import Tensor
 from torch.nn import functional as F
@@ -47,8 +47,8 @@ RESULTS = Path(__file__).parent / "results"
 
 def backward(call: Callable[[], Tensor], leaves: list[Tensor]) -> Contender:
     """A read and the gradients of what has them."""
-    given = torch.randn_like(call())
-    return ready(lambda: torch.autograd.grad(call(), leaves, given))
+    gradient = torch.randn_like(call())
+    return ready(lambda: torch.autograd.grad(call(), leaves, gradient))
 
 
 def calls(rounds: int) -> None:
@@ -81,9 +81,9 @@ def _over_the_fastest(pattern: Pattern, length: int, batch: int, dtype: torch.dt
         theirs = {"dense": partial(dense, is_causal=pattern == parse("Causal()"))}
     mine: Callable[[], Tensor] = lambda: attend(q, k, v, pattern=pattern).y  # noqa: E731
     seconds = race({name: backward(call, leaves) for name, call in ({"auto": mine} | theirs).items()}, rounds)
-    fastest = [min(one) for one in zip(*(seconds[name] for name in theirs), strict=True)]
+    fastest = [min(value) for value in zip(*(seconds[name] for name in theirs), strict=True)]
     ratio = middle(a / b for a, b in zip(seconds["auto"], fastest, strict=True))
-    return shown(middle(1e3 * one for one in seconds["auto"])), shown(ratio)
+    return format_interval(middle(1e3 * value for value in seconds["auto"])), format_interval(ratio)
 
 
 class Drawn(NamedTuple):
@@ -104,9 +104,9 @@ class Drawn(NamedTuple):
 
     def __str__(self) -> str:
         sizes = f"{self.batch} x {self.heads}/{self.groups} x {self.queries:,}/{self.keys:,} x {self.width}"
-        asked = [self.bias, str(self.dtype)[6:], "", "", "padded"]
-        asked[2:4] = ["lse" if self.lse else "", "backward" if self.gradients else ""]
-        return f"{self.pattern.replace('|', 'or')}, {sizes}, {', '.join(x for x in asked[: 4 + self.padded] if x)}"
+        options = [self.bias, str(self.dtype)[6:], "", "", "padded"]
+        options[2:4] = ["lse" if self.lse else "", "backward" if self.gradients else ""]
+        return f"{self.pattern.replace('|', 'or')}, {sizes}, {', '.join(x for x in options[: 4 + self.padded] if x)}"
 
     def call(self, impl: str) -> Contender:
         """The read by an executor, or by `auto`; the same tensors whenever it is asked."""
@@ -137,14 +137,14 @@ class Drawn(NamedTuple):
         return backward(read, leaves) if self.gradients else ready(torch.no_grad()(read))
 
 
-def drawn() -> Iterator[Drawn]:
+def draw_requests() -> Iterator[Drawn]:
     """Requests by a fixed seed, none with more scores than fit."""
     draw = Random(SEED)
     while True:
         batch, heads = draw.choice((1, 2, 8)), draw.choice((1, 4, 8))
         keys = draw.choice((64, 256, 512, 1024, 2048, 4096))
         queries = draw.choice((keys, keys, keys, keys // 4, 1))
-        one = Drawn(
+        request = Drawn(
             batch,
             heads,
             draw.choice([n for n in (1, 2, heads) if heads % n == 0]),
@@ -159,31 +159,31 @@ def drawn() -> Iterator[Drawn]:
             draw.random() < 0.25,
         )
         if batch * heads * queries * keys <= LARGEST:
-            yield one
+            yield request
 
 
 def requests(rounds: int) -> None:
     """How much longer what `auto` takes is than the fastest executor; and a picture of all."""
     print("| request | auto, ms | the fastest | over it |\n|---|---|---|---|")
-    found: dict[str, list[float]] = {}
-    for _, one in zip(range(REQUESTS), drawn(), strict=False):
-        able = {name: call for name in EXECUTORS if (call := _able(one, name)) is not None}
-        seconds = race({"auto": one.call("auto"), **able}, rounds)
+    ratios: dict[str, list[float]] = {}
+    for _, request in zip(range(REQUESTS), draw_requests(), strict=False):
+        able = {name: call for name in EXECUTORS if (call := _able(request, name)) is not None}
+        seconds = race({"auto": request.call("auto"), **able}, rounds)
         best = min(able, key=lambda name: sorted(seconds[name])[rounds // 2])
         ratio = middle(a / b for a, b in zip(seconds["auto"], seconds[best], strict=True))
         took = middle(1e3 * each for each in seconds["auto"])
-        print(f"| {one} | {took.median:,.2f} | {best} | {shown(ratio)} |", flush=True)
-        found[str(one)] = [*ratio]
-    worst = max(found, key=lambda name: found[name][0])
-    above = sum(one[0] > 1.2 for one in found.values())
-    print(f"\nThe most: {found[worst][0]:.2f}, of {worst}. Above 1.2: {above} of {len(found)}.")
-    picture(found)
+        print(f"| {request} | {took.median:,.2f} | {best} | {format_interval(ratio)} |", flush=True)
+        ratios[str(request)] = [*ratio]
+    worst = max(ratios, key=lambda name: ratios[name][0])
+    above = sum(ratio > 1.2 for ratio, *_ in ratios.values())
+    print(f"\nThe most: {ratios[worst][0]:.2f}, of {worst}. Above 1.2: {above} of {len(ratios)}.")
+    picture(ratios)
 
 
-def _able(one: Drawn, name: str) -> Contender | None:
+def _able(request: Drawn, name: str) -> Contender | None:
     """A named executor's read, or None where it refuses."""
     try:
-        call = one.call(impl_of(name))
+        call = request.call(impl_of(name))
         call()()
     except ValueError as refused:
         if f"impl={name!r} cannot do this" not in str(refused):
@@ -192,11 +192,11 @@ def _able(one: Drawn, name: str) -> Contender | None:
     return call
 
 
-def picture(found: dict[str, list[float]]) -> None:
+def picture(ratios: dict[str, list[float]]) -> None:
     """bench/results/auto.json and .png."""
     RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "auto.json").write_text(json.dumps(found, indent=1) + "\n")
-    ordered = sorted(found.values())
+    (RESULTS / "auto.json").write_text(json.dumps(ratios, indent=1) + "\n")
+    ordered = sorted(ratios.values())
     figure = Figure(figsize=(8, 4), layout="constrained")
     axes = figure.add_subplot()
     at = range(1, len(ordered) + 1)
@@ -215,7 +215,9 @@ def picture(found: dict[str, list[float]]) -> None:
 
 
 def main() -> None:
-    rounds, words = asked(f"{__doc__} batch x heads/groups x queries/keys x width.", "calls, requests, or both")
+    rounds, words = setup_with_words(
+        f"{__doc__} batch x heads/groups x queries/keys x width.", "calls, requests, or both"
+    )
     if not words or "calls" in words:
         calls(rounds)
     if not words or "requests" in words:

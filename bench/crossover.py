@@ -14,7 +14,7 @@ from itertools import cycle, pairwise
 from pathlib import Path
 
 import torch
-from interleave import Contender, Middle, asked, middle, race, ready
+from interleave import Contender, Middle, middle, race, ready, setup_with_words
 from matplotlib.figure import Figure
 
 from kinformer.core.discover import find_member
@@ -118,7 +118,7 @@ def member_of(label: str) -> str:
     return label.partition(",")[0]
 
 
-def made(label: str, length: int, keywords: dict[str, object]) -> Model:
+def build_member(label: str, length: int, keywords: dict[str, object]) -> Model:
     """A member of these sizes, as long as the row where it has a length."""
     function = find_member(member_of(label))
     names = inspect.signature(function).parameters
@@ -141,7 +141,7 @@ def race_of(
     base: str, sizes: dict[str, object], members: dict[str, dict[str, object]], lengths: Sequence[int], rounds: int
 ) -> dict[str, dict[int, Middle]]:
     """How many times as fast as `base` each of them is, at each length that it can be asked at."""
-    found: dict[str, dict[int, Middle]] = {name: {} for name in members}
+    ratios: dict[str, dict[int, Middle]] = {name: {} for name in members}
     slow: set[str] = set()
     for length in lengths:
         asked_now = {
@@ -151,34 +151,34 @@ def race_of(
         }
         if not asked_now:
             break
-        contenders = {name: step(made(name, length, keywords), length) for name, keywords in asked_now.items()}
-        seconds = race({base: step(made(base, length, sizes), length), **contenders}, rounds)
+        contenders = {name: step(build_member(name, length, keywords), length) for name, keywords in asked_now.items()}
+        seconds = race({base: step(build_member(base, length, sizes), length), **contenders}, rounds)
         for name in asked_now:
             ratio = middle(other / ours for ours, other in zip(seconds[name], seconds[base], strict=True))
-            found[name][length] = ratio
-            took = middle(one * 1e3 for one in seconds[name]).median
+            ratios[name][length] = ratio
+            took = middle(duration * 1e3 for duration in seconds[name]).median
             times = f"{ratio.median:6.2f}x [{ratio.low:.2f}, {ratio.high:.2f}]"
             print(f"{length:>7,}  {name:<32} {took:9,.1f} ms  {times} {base}")
             if 16 * took > 1e3 * MOST:
                 slow.add(name)
         print(flush=True)
-    return found
+    return ratios
 
 
 def crossing(by: dict[int, Middle]) -> str:
     """Where the line through the measured ratios, both axes logarithmic, passes 1; beyond them only which side."""
     if by[min(by)].median >= 1:
         return f"below {min(by):,}"
-    for (short, one), (long, other) in pairwise(sorted(by.items())):
+    for (short, first), (long, other) in pairwise(sorted(by.items())):
         if other.median >= 1:
-            share = -math.log(one.median) / (math.log(other.median) - math.log(one.median))
+            share = -math.log(first.median) / (math.log(other.median) - math.log(first.median))
             return f"{short * (long / short) ** share:,.0f}"
     return f"above {max(by):,}"
 
 
-def show(found: dict[str, dict[str, dict[int, Middle]]], lengths: Sequence[int]) -> None:
+def show(results: dict[str, dict[str, dict[int, Middle]]], lengths: Sequence[int]) -> None:
     """A table for each base."""
-    for base, members in found.items():
+    for base, members in results.items():
         print(f"| times as fast as {base} | " + " | ".join(f"{n:,}" for n in lengths) + " | faster from |")
         print("|---" * (2 + len(lengths)) + "|")
         for name, by in members.items():
@@ -187,13 +187,13 @@ def show(found: dict[str, dict[str, dict[int, Middle]]], lengths: Sequence[int])
         print()
 
 
-def write(found: dict[str, dict[str, dict[int, Middle]]]) -> None:
+def write(results: dict[str, dict[str, dict[int, Middle]]]) -> None:
     """bench/results/crossover.json and .png."""
-    figure = Figure(figsize=(6 * len(found), 5), layout="constrained")
-    for axes, (base, members) in zip(figure.subplots(1, len(found), sharey=True), found.items(), strict=True):
+    figure = Figure(figsize=(6 * len(results), 5), layout="constrained")
+    for axes, (base, members) in zip(figure.subplots(1, len(results), sharey=True), results.items(), strict=True):
         for (name, by), mark in zip(members.items(), cycle("osD^vPX*<>"), strict=False):
             style = ("-", "--", ":")[len(axes.lines) // 10 % 3]  # ten colours, then they come again
-            axes.plot(list(by), [one.median for one in by.values()], marker=mark, linestyle=style, label=name)
+            axes.plot(list(by), [ratio.median for ratio in by.values()], marker=mark, linestyle=style, label=name)
         axes.axhline(1, color="gray", linewidth=0.8)
         axes.set(xscale="log", yscale="log", xlabel="length", ylabel=f"times as fast as {base}")
         axes.set_xticks(LENGTHS, [f"{n:,}" for n in LENGTHS], minor=False)
@@ -203,26 +203,26 @@ def write(found: dict[str, dict[str, dict[int, Middle]]]) -> None:
     figure.suptitle("A step of training, one block of width 256, batch 1, float32 on a CPU")
     RESULTS.mkdir(exist_ok=True)
     figure.savefig(RESULTS / "crossover.png", dpi=120)
-    (RESULTS / "crossover.json").write_text(json.dumps(found, indent=1) + "\n")
+    (RESULTS / "crossover.json").write_text(json.dumps(results, indent=1) + "\n")
 
 
 def main() -> None:
-    rounds, words = asked(
+    rounds, words = setup_with_words(
         f"{__doc__} float32, batch 1, {SIZES}.", "members and lengths to measure; all of them if none"
     )
     names = [word for word in words if not word.isdecimal()]
     lengths = [int(word) for word in words if word.isdecimal()] or LENGTHS
-    known = {member_of(label) for _, members in BASES.values() for label in members}
-    if unknown := sorted(set(names) - known):
-        sys.exit(f"there is no {unknown[0]} here; choose of {', '.join(sorted(known))}")
-    found = {}
+    known_members = {member_of(label) for _, members in BASES.values() for label in members}
+    if unknown := sorted(set(names) - known_members):
+        sys.exit(f"there is no {unknown[0]} here; choose of {', '.join(sorted(known_members))}")
+    results = {}
     for base, (sizes, members) in BASES.items():
         chosen = {label: words for label, words in members.items() if not names or member_of(label) in names}
         if chosen:
-            found[base] = race_of(base, sizes, chosen, lengths, rounds)
-    show(found, lengths)
+            results[base] = race_of(base, sizes, chosen, lengths, rounds)
+    show(results, lengths)
     if not words:
-        write(found)
+        write(results)
 
 
 if __name__ == "__main__":

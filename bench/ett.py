@@ -62,44 +62,44 @@ def trained(data: SeriesData, horizon: int, folder: Path, steps: int, seed: int)
     )
     best = train(model, data, StepBudget(steps), settings, folder=folder, resume=folder.exists(), hear=_tell).best
     assert best is not None
-    found = load(folder / "best")
-    assert isinstance(found, Forecaster)
-    return found, best.step, best.valid
+    best_model = load(folder / "best")
+    assert isinstance(best_model, Forecaster)
+    return best_model, best.step, best.valid
 
 
 def measured(data: SeriesData, model: Forecaster, columns: str, step: int, valid: float) -> Errors:
     """Errors in all windows of test."""
     starts = torch.tensor(data.test.starts(model.context, rows_of(model)))
-    lots = [data.test.windows(some, rows_of(model)) for some in starts.split(64)]
+    lots = [data.test.windows(chunk, rows_of(model)) for chunk in starts.split(64)]
     plain = data.levels(model, "test", 1, len(starts))
     score = evaluate_batches(model, lots).value
     of_all = plain["least squares"], plain["seasonal naive"]
     return Errors(columns, model.horizon, score, *of_all, valid, step, len(starts))
 
 
-def show(found: Sequence[Errors]) -> None:
+def show(results: Sequence[Errors]) -> None:
     """A table."""
     print("| forecast | hours | informer | least squares | seasonal naive | kept at step | on valid |")
     print("|---" * 7 + "|")
-    for one in found:
-        errors = " | ".join(f"{error:.3f}" for error in (one.informer, one.least_squares, one.seasonal_naive))
-        print(f"| {one.columns} | {one.horizon} | {errors} | {one.step:,} | {one.valid:.3f} |")
+    for result in results:
+        errors = " | ".join(f"{error:.3f}" for error in (result.informer, result.least_squares, result.seasonal_naive))
+        print(f"| {result.columns} | {result.horizon} | {errors} | {result.step:,} | {result.valid:.3f} |")
 
 
-def draw(found: Sequence[Errors], models: dict[int, Forecaster], data: SeriesData) -> Figure:
+def draw(results: Sequence[Errors], models: dict[int, Forecaster], data: SeriesData) -> Figure:
     """Errors as bars, and windows of test as every forecast has the last column, a line for each horizon."""
     figure = Figure(figsize=(15, 3.6 * len(models)), layout="constrained")
     grid = figure.subplots(len(models), 1 + DRAWN[0], squeeze=False, width_ratios=[1, *[1.5] * DRAWN[0]])
     for line, (horizon, model) in zip(grid, models.items(), strict=True):
-        _bars([one for one in found if one.horizon == horizon], line[0])
-        some = data.test.sample_starts(model.context, rows_of(model), DRAWN[0] + 2)[1:-1]
-        there = data.test.windows(some, rows_of(model))
-        known, came = there.values.split([model.context, horizon], 1)
+        _bars([result for result in results if result.horizon == horizon], line[0])
+        starts = data.test.sample_starts(model.context, rows_of(model), DRAWN[0] + 2)[1:-1]
+        windows = data.test.windows(starts, rows_of(model))
+        history, actual = windows.values.split([model.context, horizon], 1)
         with torch.inference_mode():
-            said = {"informer": model.eval().forecast(there), **data.plain(model, known)}
+            forecasts = {"informer": model.eval().forecast(windows), **data.plain(model, history)}
         for n, axes in enumerate(line[1:]):
-            _window(known[n], came[n], {name: one[n] for name, one in said.items()}, data, axes)
-            axes.set_title(f"OT, {horizon} hours ahead, after row {int(some[n]) + model.context:,}", fontsize=10)
+            _window(history[n], actual[n], {name: result[n] for name, result in forecasts.items()}, data, axes)
+            axes.set_title(f"OT, {horizon} hours ahead, after row {int(starts[n]) + model.context:,}", fontsize=10)
     for axes in grid[-1, 1:]:
         axes.set_xlabel("hours from the last known one")
     figure.legend(*grid[0, 1].get_legend_handles_labels(), loc="outside lower center", ncols=4)
@@ -107,37 +107,37 @@ def draw(found: Sequence[Errors], models: dict[int, Forecaster], data: SeriesDat
     return figure
 
 
-def _bars(found: Sequence[Errors], axes: Axes) -> None:
+def _bars(results: Sequence[Errors], axes: Axes) -> None:
     width = 0.27
     for place, (name, field) in enumerate(
         (("informer", "informer"), ("least squares", "least_squares"), ("seasonal naive", "seasonal_naive"))
     ):
-        values = [getattr(one, field) for one in found]
-        bars = axes.bar([n + (place - 1) * width for n in range(len(found))], values, width, label=name)
+        values = [getattr(result, field) for result in results]
+        bars = axes.bar([n + (place - 1) * width for n in range(len(results))], values, width, label=name)
         axes.bar_label(bars, fmt="%.2f", fontsize=8)
-    axes.set_xticks(range(len(found)), [one.columns for one in found])
-    axes.set(ylabel="mean squared error on test", title=f"{found[0].horizon} hours")
+    axes.set_xticks(range(len(results)), [result.columns for result in results])
+    axes.set(ylabel="mean squared error on test", title=f"{results[0].horizon} hours")
 
 
 def _window(
-    known: Float[Tensor, "T C"],
-    came: Float[Tensor, "N C"],
-    said: dict[str, Float[Tensor, "N M"]],
+    history: Float[Tensor, "T C"],
+    actual: Float[Tensor, "N C"],
+    forecasts: dict[str, Float[Tensor, "N M"]],
     data: SeriesData,
     axes: Axes,
 ) -> None:
-    before, after = range(1 - DRAWN[1], 1), range(1, len(came) + 1)
-    axes.plot(before, data.restored(known[-DRAWN[1] :])[:, -1], color="tab:gray")
-    axes.plot(after, data.restored(came)[:, -1], color="black", label="what came")
-    for name, one in said.items():
-        axes.plot(after, data.restored(one)[:, -1], linewidth=1.3, label=name)
+    before, after = range(1 - DRAWN[1], 1), range(1, len(actual) + 1)
+    axes.plot(before, data.restored(history[-DRAWN[1] :])[:, -1], color="tab:gray")
+    axes.plot(after, data.restored(actual)[:, -1], color="black", label="what came")
+    for name, forecast in forecasts.items():
+        axes.plot(after, data.restored(forecast)[:, -1], linewidth=1.3, label=name)
     axes.grid(alpha=0.3)
 
 
 def _tell(line: dict[str, Any]) -> None:
     if "valid" in line:
-        told = f"step {line['after']:,}: train {line['train']:.3f}, valid {line['valid']:.3f}"
-        print(f"{told}, {line['minutes']:.1f} minutes", flush=True)
+        summary = f"step {line['after']:,}: train {line['train']:.3f}, valid {line['valid']:.3f}"
+        print(f"{summary}, {line['minutes']:.1f} minutes", flush=True)
 
 
 def main() -> None:
@@ -146,24 +146,29 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="the folder of the trainings")
     parser.add_argument("--steps", type=int, default=1_000)
     parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
-    found, models = [], dict[int, Forecaster]()
-    whole = read(given.file, rows=MONTHS)
-    for columns, asked in COLUMNS.items():
-        data = read(given.file, rows=MONTHS, columns=asked)
+    options = parser.parse_args()
+    results, models = [], dict[int, Forecaster]()
+    whole = read(options.file, rows=MONTHS)
+    for columns, chosen in COLUMNS.items():
+        data = read(options.file, rows=MONTHS, columns=chosen)
         for horizon in HORIZONS:
             print(f"{columns}, {horizon} hours", flush=True)
-            folder = given.out / f"{columns.replace(' ', '_')}_{horizon}"
-            model, step, valid = trained(data, horizon, folder, given.steps, given.seed)
-            found.append(measured(data, model, columns, step, valid))
-            if not asked:
+            folder = options.out / f"{columns.replace(' ', '_')}_{horizon}"
+            model, step, valid = trained(data, horizon, folder, options.steps, options.seed)
+            results.append(measured(data, model, columns, step, valid))
+            if not chosen:
                 models[horizon] = model
-    show(found)
-    figure = draw(found, models, whole)
+    show(results)
+    figure = draw(results, models, whole)
     RESULTS.mkdir(exist_ok=True)
     figure.savefig(RESULTS / "ett.png", dpi=90)
-    told = {"commit": commit(), "steps": given.steps, "seed": given.seed, "errors": [one._asdict() for one in found]}
-    (RESULTS / "ett.json").write_text(json.dumps(told, indent=1) + "\n")
+    report = {
+        "commit": commit(),
+        "steps": options.steps,
+        "seed": options.seed,
+        "errors": [result._asdict() for result in results],
+    }
+    (RESULTS / "ett.json").write_text(json.dumps(report, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ class Told(Rule):
         return (told <= len(states)) | (self.sure_by(states, head) > 1)
 
 
-def drawn(batch: int) -> Int[Tensor, "S B 1"]:
+def draw_exits(batch: int) -> Int[Tensor, "S B 1"]:
     """At which layer each row's token leaves, step by step."""
     order = torch.arange(STEPS)[:, None] if batch == 1 else torch.stack([torch.randperm(batch) for _ in range(STEPS)])
     return torch.tensor(EXITS)[order % 2][..., None]
@@ -57,12 +57,12 @@ def steps(model: MultiExit, state: NumberedState, exits: Int[Tensor, "S B 1"] | 
 
     @torch.no_grad()
     def run() -> None:
-        kept, token = state, torch.zeros(len(state.now), 1, dtype=torch.long)
+        current, token = state, torch.zeros(len(state.now), 1, dtype=torch.long)
         with use_rule(model.exits, rule):
             for n in range(STEPS):
                 rule.step = n
-                out = model.logits(token, kept, last=True)
-                kept, token = out.state, out.y.argmax(-1)
+                out = model.logits(token, current, last=True)
+                current, token = out.state, out.y.argmax(-1)
 
     return run
 
@@ -76,7 +76,7 @@ class Alone:
     def __init__(self, model: MultiExit, exits: Int[Tensor, "S B 1"]):
         self.model, self.batch, self.sure_by = model, exits.shape[1], SoftmaxResponse()
         self.going = [[int((now > n).sum()) for n in range(DEPTH)] for now in exits]  # by step and layer
-        sizes = {one for going in self.going for one in going} | {self.batch - one for one in self.going[0]}
+        sizes = {count for going in self.going for count in going} | {self.batch - count for count in self.going[0]}
         self.caches = {
             (goes, rows): list(began(model, rows).body.layers) for goes in (True, False) for rows in sizes if rows
         }
@@ -110,7 +110,7 @@ class Alone:
 def measure(batch: int, rounds: int) -> None:
     torch.manual_seed(0)
     model = calm(d=D, depth=DEPTH, heads=HEADS, length=READ + STEPS).eval()
-    exits, filled = drawn(batch), began(model, batch)
+    exits, filled = draw_exits(batch), began(model, batch)
     contenders: dict[str, Callable[[], Callable[[], Any]]] = {
         "exits": lambda: steps(model, fork(filled), exits),
         "ideal": lambda: Alone(model, exits).run,
@@ -124,10 +124,10 @@ def measure(batch: int, rounds: int) -> None:
     )
     layers = {"exits": float(exits.double().mean()), "ideal": float(exits.double().mean()), "all layers": float(DEPTH)}
     for name, own in seconds.items():
-        took = middle(one * 1e3 / STEPS for one in own)
+        took = middle(value * 1e3 / STEPS for value in own)
         ideal = middle(a / b for a, b in zip(own, seconds["ideal"], strict=True))
         speed = middle(b / a for a, b in zip(own, seconds["all layers"], strict=True))
-        print(f"| {name} | {layers[name]:.2f} | " + " | ".join(shown(one) for one in (took, ideal, speed)) + " |")
+        print(f"| {name} | {layers[name]:.2f} | " + " | ".join(shown(value) for value in (took, ideal, speed)) + " |")
     over = middle(a / b for a, b in zip(seconds["exits"], seconds["ideal"], strict=True)).median
     print(
         f"\nwanted: at most {WANTED[batch]} of the ideal; {'met' if over <= WANTED[batch] else 'missed'}\n", flush=True

@@ -34,8 +34,8 @@ def measure(size: Size, rounds: int) -> None:
     for name, call in calls.items():
         shape = tuple(call().shape)
         assert shape == (size.batch, PROMPT + STEPS), f"{name} wrote {shape}"
-    what = f"d {size.d}, depth {size.depth}, heads {size.heads}, batch {size.batch}"
-    report(what, race({name: ready(call) for name, call in calls.items()}, rounds), size.batch * STEPS, STEPS)
+    title = f"d {size.d}, depth {size.depth}, heads {size.heads}, batch {size.batch}"
+    report(title, race({name: ready(call) for name, call in calls.items()}, rounds), size.batch * STEPS, STEPS)
 
 
 if __name__ == "__main__":

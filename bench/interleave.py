@@ -33,10 +33,10 @@ class Middle(NamedTuple):
 
 def setup(description: str) -> int:
     """Read the command line, make the process fit to measure in, say where it runs; return the number of rounds."""
-    return asked(description)[0]
+    return setup_with_words(description)[0]
 
 
-def asked(description: str, what: str | None = None) -> tuple[int, list[str]]:
+def setup_with_words(description: str, words_help: str | None = None) -> tuple[int, list[str]]:
     """As `setup`, and the words given for `what` is to be measured, none for all of it."""
     if os.environ.get("OMP_WAIT_POLICY") != "passive":
         # libgomp reads it when it is loaded; waiting actively on shared cores makes the same code ten times slower
@@ -45,13 +45,15 @@ def asked(description: str, what: str | None = None) -> tuple[int, list[str]]:
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--rounds", type=int, default=11, help="turns of every contender (default 11)")
     parser.add_argument("--threads", type=int, default=2, help="threads of PyTorch (default 2)")
-    if what is not None:
-        parser.add_argument("what", nargs="*", help=what)
-    given = parser.parse_args()
-    torch.set_num_threads(given.threads)
+    if words_help is not None:
+        parser.add_argument("what", nargs="*", help=words_help)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
     torch.manual_seed(0)
-    print(description, "", f"{_where()}, {given.threads} threads", _versions(), _interval(given.rounds), "", sep="\n")
-    return given.rounds, getattr(given, "what", [])
+    print(
+        description, "", f"{_where()}, {options.threads} threads", _versions(), _interval(options.rounds), "", sep="\n"
+    )
+    return options.rounds, getattr(options, "what", [])
 
 
 @cache
@@ -83,15 +85,15 @@ def race(contenders: Mapping[str, Contender], rounds: int) -> dict[str, list[flo
     return seconds
 
 
-def report(what: str, seconds: Mapping[str, Sequence[float]], tokens: int, steps: int = 1) -> None:
+def report(title: str, seconds: Mapping[str, Sequence[float]], tokens: int, steps: int = 1) -> None:
     """A table of medians; the first contender is kinformer, the last column its speed over that of each other one."""
-    print(f"| {what} | ms a step | tokens/s | speed of kinformer over it |\n|---|---|---|---|")
+    print(f"| {title} | ms a step | tokens/s | speed of kinformer over it |\n|---|---|---|---|")
     first = next(iter(seconds))
     for name, own in seconds.items():
         took = middle(each * 1e3 / steps for each in own)
         ratio = middle(other / ours for ours, other in zip(seconds[first], own, strict=True))
         speed = f"{tokens / steps / took.median * 1e3:,.0f}"
-        print(f"| {name} | {shown(took)} | {speed} | {'' if name == first else shown(ratio)} |")
+        print(f"| {name} | {format_interval(took)} | {speed} | {'' if name == first else format_interval(ratio)} |")
     print(flush=True)
 
 
@@ -119,7 +121,7 @@ def _interval(rounds: int) -> str:
     )
 
 
-def shown(value: Middle) -> str:
+def format_interval(value: Middle) -> str:
     return f"{value.median:,.2f} [{value.low:,.2f}, {value.high:,.2f}]"
 
 
@@ -132,9 +134,9 @@ def _where() -> str:
 
 
 def _versions() -> str:
-    found = {one.metadata["Name"]: one.version for one in metadata.distributions()}
-    named = [f"{name} {found[name]}" for name in ("torch", "transformers", "x-transformers") if name in found]
-    return f"kinformer {found['kinformer']} ({commit()}), Python {platform.python_version()}, {', '.join(named)}"
+    versions = {distribution.metadata["Name"]: distribution.version for distribution in metadata.distributions()}
+    named = [f"{name} {versions[name]}" for name in ("torch", "transformers", "x-transformers") if name in versions]
+    return f"kinformer {versions['kinformer']} ({commit()}), Python {platform.python_version()}, {', '.join(named)}"
 
 
 def commit() -> str:

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import NamedTuple
 
 import torch
-from interleave import Contender, asked, optional, race, ready, report
+from interleave import Contender, optional, race, ready, report, setup_with_words
 from torch import Tensor, nn
 
 from kinformer import Attention
@@ -53,7 +53,7 @@ class Row(NamedTuple):
     """What is compared: kinformer's layer, those of others that compute the nearest to it, dense causal or not."""
 
     ours: Make
-    others: Mapping[str, Make | None]
+    alternatives: Mapping[str, Make | None]
     causal: bool = False
     lengths: tuple[int, ...] = LENGTHS
 
@@ -296,7 +296,11 @@ def rows() -> dict[str, Row]:
 def contenders(row: Row) -> dict[str, Make]:
     """Ours first, the others, and dense attention."""
     dense = ours(lambda _: Softmax(Causal() if row.causal else Full(), lse=False))
-    return {"kinformer": row.ours, **{n: make for n, make in row.others.items() if make is not None}, "dense": dense}
+    return {
+        "kinformer": row.ours,
+        **{n: make for n, make in row.alternatives.items() if make is not None},
+        "dense": dense,
+    }
 
 
 def call(make: Make, length: int) -> Callable[[], object]:
@@ -308,7 +312,7 @@ def step(make: Make, length: int) -> Contender:
     return ready(call(make, length))
 
 
-def taken(make: Make, length: int) -> float:
+def peak_memory(make: Make, length: int) -> float:
     """Megabytes that the first step takes at its peak beyond what stood before, in a process of its own."""
     mine, theirs = multiprocessing.Pipe(duplex=False)
     process = multiprocessing.get_context("fork").Process(target=_first, args=(make, length, theirs))
@@ -331,24 +335,24 @@ def memory(chosen: Mapping[str, Row]) -> None:
     """A table of peaks. Before any step of this process, whose threads its children would not have."""
     names = [f"{n:,}" for n in LENGTHS]
     print(f"| MB at the peak of a step | by | {' | '.join(names)} |" + "\n|---|---" + "|---" * len(names) + "|")
-    for what, row in chosen.items():
+    for label, row in chosen.items():
         for name, make in contenders(row).items():
-            peaks = (f"{taken(make, n):,.0f}" if n in row.lengths else "" for n in LENGTHS)
-            print(f"| {what} | {name} | {' | '.join(peaks)} |", flush=True)
+            peaks = (f"{peak_memory(make, n):,.0f}" if n in row.lengths else "" for n in LENGTHS)
+            print(f"| {label} | {name} | {' | '.join(peaks)} |", flush=True)
     print()
 
 
 def main() -> None:
     shapes = f"float32, batch 1, width {D}, {HEADS} heads, no dropout, projections included."
-    rounds, words = asked(f"{__doc__} {shapes}", "words of the rows that are asked for")
-    chosen = {what: row for what, row in rows().items() if not words or any(word in what for word in words)}
+    rounds, words = setup_with_words(f"{__doc__} {shapes}", "words of the rows that are asked for")
+    chosen = {label: row for label, row in rows().items() if not words or any(word in label for word in words)}
     memory(chosen)
-    for what, row in chosen.items():
+    for label, row in chosen.items():
         slow: set[str] = set()
         for length in row.lengths:
             asked_for = {name: step(make, length) for name, make in contenders(row).items() if name not in slow}
             seconds = race(asked_for, rounds)
-            report(f"{what}, {length:,}", seconds, length)
+            report(f"{label}, {length:,}", seconds, length)
             slow |= {name for name, took in seconds.items() if min(took) > MOST}
 
 

@@ -1,7 +1,7 @@
 """Blocks that use the attention weights of a block beneath again: times as fast as blocks that share nothing."""
 
 import torch
-from interleave import Contender, asked, middle, race, ready, shown
+from interleave import Contender, format_interval, middle, race, ready, setup_with_words
 from jaxtyping import Int
 from torch import Tensor
 
@@ -37,16 +37,17 @@ def measure(form: str, training: bool, rounds: int) -> None:
             for every in (1, 2, 4)
         }
         seconds = race({str(every): passing(model, tokens, training) for every, model in models.items()}, rounds)
-        took = middle(one * 1e3 for one in seconds["1"])
+        took = middle(duration * 1e3 for duration in seconds["1"])
         speeds = [
-            shown(middle(a / b for a, b in zip(seconds["1"], seconds[every], strict=True))) for every in ("2", "4")
+            format_interval(middle(a / b for a, b in zip(seconds["1"], seconds[every], strict=True)))
+            for every in ("2", "4")
         ]
-        print(f"| {batch} x {length} | {shown(took)} | {' | '.join(speeds)} |", flush=True)
+        print(f"| {batch} x {length} | {format_interval(took)} | {' | '.join(speeds)} |", flush=True)
     print()
 
 
 if __name__ == "__main__":
-    rounds, given = asked(f"{__doc__} Width {D}, {DEPTH} blocks.", "encoder or decoder (default both)")
-    for form in given or FORMS:
+    rounds, forms = setup_with_words(f"{__doc__} Width {D}, {DEPTH} blocks.", "encoder or decoder (default both)")
+    for form in forms or FORMS:
         for training in (True, False):
             measure(form, training, rounds)

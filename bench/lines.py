@@ -30,12 +30,12 @@ def filled_lines(source: str) -> int:
 def code_lines(source: str) -> int:
     """The lines that hold something other than comments and docstrings."""
     docstrings = _docstrings(ast.parse(source))
-    found: set[int] = set()
+    numbers: set[int] = set()
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type not in (*LAYOUT, tokenize.COMMENT) and token.start not in docstrings:
-            found.update(range(token.start[0], token.end[0] + 1))
+            numbers.update(range(token.start[0], token.end[0] + 1))
     lines = source.splitlines()
-    return sum(bool(lines[n - 1].strip()) for n in found)
+    return sum(bool(lines[n - 1].strip()) for n in numbers)
 
 
 def _docstrings(tree: ast.Module) -> set[tuple[int, int]]:
@@ -60,7 +60,10 @@ def signatures() -> None:
             signature, filled = counts.get(name, [0, 0])
             counts[name] = [signature + signature_lines(source), filled + filled_lines(source)]
     counts["all"] = counts.pop("all")  # last
-    rows = [(name, f"{one:,}", f"{both:,}", f"{one / both:.1%}") for name, (one, both) in counts.items()]
+    rows = [
+        (name, f"{signature_count:,}", f"{line_count:,}", f"{signature_count / line_count:.1%}")
+        for name, (signature_count, line_count) in counts.items()
+    ]
     table(("kinformer/", "signature lines", "lines", "share"), rows)
 
 

@@ -32,47 +32,49 @@ def counted(name: str, length: int) -> dict[str, Any]:
     """One member on rows of a length; what it says where it refuses them."""
     rows = ROWS[length]
     try:
-        found = cost(at_length(name, length).build(0), rows, length)
+        costs = cost(at_length(name, length).build(0), rows, length)
     except (UserError, ValueError, LookupError) as error:
         return {"refused": str(error)}
     return {
-        "row_bytes": round((found.peak - fixed_bytes(found.weights)) / rows),
-        "row_flops": found.step_flops // rows,
-        "state_bytes": found.state,
+        "row_bytes": round((costs.peak - fixed_bytes(costs.weights)) / rows),
+        "row_flops": costs.step_flops // rows,
+        "state_bytes": costs.state,
     }
 
 
 def of_member(name: str) -> dict[str, Any]:
     """One member at each length that it takes no minutes for."""
-    found, clock = dict[str, Any](), 0.0
+    costs_by_length, clock = dict[str, Any](), 0.0
     for length, rows in ROWS.items():
         if clock * length * rows > PATIENCE:
             break
         began = time.process_time()
-        found[str(length)] = counted(name, length)
+        costs_by_length[str(length)] = counted(name, length)
         clock = (time.process_time() - began) / (length * rows)
-    return found
+    return costs_by_length
 
 
 def timed() -> dict[str, Any]:
     """Steps of one block of members by length: times as fast as another member, with the interval."""
     ratios = json.loads(TIMED.read_text())
-    its = {base: {NAMED.get(label, label): by for label, by in ratios[base].items()} for base in BESIDE}
-    alone = {base: {label: by for label, by in found.items() if "," not in label} for base, found in its.items()}
+    by_base = {base: {NAMED.get(label, label): by for label, by in ratios[base].items()} for base in BESIDE}
+    alone = {
+        base: {label: by for label, by in by_label.items() if "," not in label} for base, by_label in by_base.items()
+    }
     return {"on": ON, "beside": alone}
 
 
 def quality(folder: Path, called: str) -> dict[str, Any]:
     """What a comparison has found, each member's mean and interval over seeds."""
-    found = json.loads((folder / "results.json").read_text())
-    settings, first = found["settings"], found["members"][0]
+    results = json.loads((folder / "results.json").read_text())
+    settings, first = results["settings"], results["members"][0]
     metric = next(name for name in first if name.startswith(("bits_per", "accuracy")))
     members = {
         row["member"]: {"written": row["name"], "mean": row[metric], "interval": row["interval"]}
-        for row in found["members"]
+        for row in results["members"]
     }
-    told = {name: settings[name] for name in ("seeds", "steps", "batch", "length", "measured")}
-    return {"data": called, "metric": metric.replace("_", " "), **told, "members": members}
+    conditions = {name: settings[name] for name in ("seeds", "steps", "batch", "length", "measured")}
+    return {"data": called, "metric": metric.replace("_", " "), **conditions, "members": members}
 
 
 def write(table: dict[str, Any], path: Path) -> None:
@@ -85,21 +87,21 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", help="these members alone; the others and the commit stay")
     parser.add_argument("--compared", type=Path, help="the folder of a comparison, whose quality is put in")
     parser.add_argument("--called", help="its data, as it is called in public")
-    given = parser.parse_args()
-    table = json.loads(given.out.read_text()) if given.out.is_file() else {"quality": []}
-    if given.only is None:
+    options = parser.parse_args()
+    table = json.loads(options.out.read_text()) if options.out.is_file() else {"quality": []}
+    if options.only is None:
         rows = {str(length): count for length, count in ROWS.items()}
         table["on"] = {"torch": torch.__version__, "commit": commit(), "dtype": "float32", "rows": rows}
-    there = table.setdefault("members", {})
+    costs = table.setdefault("members", {})
     table["timed"] = timed()
-    if given.compared is not None:
-        new = quality(given.compared, given.called)
-        table["quality"] = [one for one in table["quality"] if one["data"] != new["data"]] + [new]
-    for name in members() if given.only is None else given.only:
-        there[name] = {"reads": model_of(at_length(name, min(ROWS))).reads, **of_member(name)}
-        print(name, there[name], flush=True)
-        write(table, given.out)
-    write(table, given.out)
+    if options.compared is not None:
+        new = quality(options.compared, options.called)
+        table["quality"] = [comparison for comparison in table["quality"] if comparison["data"] != new["data"]] + [new]
+    for name in members() if options.only is None else options.only:
+        costs[name] = {"reads": model_of(at_length(name, min(ROWS))).reads, **of_member(name)}
+        print(name, costs[name], flush=True)
+        write(table, options.out)
+    write(table, options.out)
 
 
 if __name__ == "__main__":

@@ -32,18 +32,21 @@ def mixture(expert: Path, folder: Path, seed: int) -> None:
     folder.mkdir(parents=True)
     shutil.copyfile(expert, folder / "expert.npz")
     for place, share in enumerate(SHARES):
-        way = PlaySettings(ENV, EPISODES, random=share, seed=EPISODES * (len(SHARES) * seed + place))
-        found = sorted(roll_out(None if share == 1 else clone, way), key=lambda one: one.number)
-        write_episodes(folder / f"chance_{share:g}.npz", [one.episode for one in found])
-        print(f"chance takes {share:g} of the steps: {mean(one.episode.returned for one in found):.0f}", flush=True)
+        plan = PlaySettings(ENV, EPISODES, random=share, seed=EPISODES * (len(SHARES) * seed + place))
+        rollouts = sorted(roll_out(None if share == 1 else clone, plan), key=lambda rollout: rollout.number)
+        write_episodes(folder / f"chance_{share:g}.npz", [rollout.episode for rollout in rollouts])
+        print(
+            f"chance takes {share:g} of the steps: {mean(rollout.episode.returned for rollout in rollouts):.0f}",
+            flush=True,
+        )
 
 
-def asked(data: EpisodeData, seed: int) -> list[tuple[float, float]]:
+def measure_returns(data: EpisodeData, seed: int) -> list[tuple[float, float]]:
     """Quantiles of the returns of episodes, and what came where they were asked for."""
     model = taught(decision_transformer, data, seed, LEARNED, RATE, **SMALL, context=10)
     whole = data.train.whole.sort()[0]
-    wanted = [float(whole[round((n + 0.5) / ASKED * (len(whole) - 1))]) for n in range(ASKED)]
-    return [(one, returned(model, ENV, PLAYED, one, 10**6 + seed)) for one in wanted]
+    quantiles = [float(whole[round((n + 0.5) / ASKED * (len(whole) - 1))]) for n in range(ASKED)]
+    return [(target, returned(model, ENV, PLAYED, target, 10**6 + seed)) for target in quantiles]
 
 
 def main() -> None:
@@ -51,21 +54,21 @@ def main() -> None:
     options.add_argument("expert", type=Path)
     options.add_argument("folder", type=Path, help="a folder of it for each seed, made where it is not there")
     options.add_argument("--seeds", type=int, default=3)
-    given = options.parse_args()
+    arguments = options.parse_args()
     torch.set_num_threads(1)
-    found = []
-    for seed in range(given.seeds):
-        if not (given.folder / f"{seed}").exists():
-            mixture(given.expert, given.folder / f"{seed}", seed)
-        data = read(str(given.folder / f"{seed}"))
+    results = []
+    for seed in range(arguments.seeds):
+        if not (arguments.folder / f"{seed}").exists():
+            mixture(arguments.expert, arguments.folder / f"{seed}", seed)
+        data = read(str(arguments.folder / f"{seed}"))
         print(data.split)
-        found.append(asked(data, seed))
-        print(", ".join(f"{one:.0f}: {came:.0f}" for one, came in found[-1]))
-        print(f"seed {seed}: correlation {correlation(*map(list, zip(*found[-1], strict=True))):.3f}", flush=True)
-    drawn(found)
+        results.append(measure_returns(data, seed))
+        print(", ".join(f"{target:.0f}: {achieved:.0f}" for target, achieved in results[-1]))
+        print(f"seed {seed}: correlation {correlation(*map(list, zip(*results[-1], strict=True))):.3f}", flush=True)
+    draw_returns(results)
 
 
-def drawn(found: list[list[tuple[float, float]]]) -> None:
+def draw_returns(results: list[list[tuple[float, float]]]) -> None:
     """What was asked and what came, by seed."""
     import matplotlib
 
@@ -73,9 +76,9 @@ def drawn(found: list[list[tuple[float, float]]]) -> None:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(5, 4.2), layout="constrained")
-    for seed, one in enumerate(found):
-        axes.plot(*zip(*one, strict=True), "o-", alpha=0.7, label=f"seed {seed}")
-    ends = [one for of in found for one, _ in of]
+    for seed, points in enumerate(results):
+        axes.plot(*zip(*points, strict=True), "o-", alpha=0.7, label=f"seed {seed}")
+    ends = [points for of in results for points, _ in of]
     axes.plot([min(ends), max(ends)], [min(ends), max(ends)], "--", color="tab:gray", label="as asked")
     axes.set(xlabel="return asked for", ylabel=f"mean return of {PLAYED} episodes", title=ENV)
     axes.grid(alpha=0.3)

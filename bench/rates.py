@@ -53,19 +53,19 @@ def search(members: Sequence[str], data: str, rates: Sequence[str], seeds: int, 
     print(f"{steps} steps of 4 x 128 tokens of {data}, {seeds} seeds: the median on valid (lowest to highest)\n")
     print(f"| member | {' | '.join(rates)} | best |\n|{'---|' * (len(rates) + 2)}")
     for member in members:
-        found = {rate: [reached(member, data, rate, seed, steps) for seed in range(seeds)] for rate in rates}
-        losses = {rate: [math.inf if one is None else one.loss for one in some] for rate, some in found.items()}
+        runs_by_rate = {rate: [reached(member, data, rate, seed, steps) for seed in range(seeds)] for rate in rates}
+        losses = {rate: [math.inf if run is None else run.loss for run in runs] for rate, runs in runs_by_rate.items()}
         best = min(losses, key=lambda rate: median(losses[rate]))
-        cells = [_cell(some) for some in found.values()]
+        cells = [_cell(runs) for runs in runs_by_rate.values()]
         print(f"| {member} | {' | '.join(cells)} | {best} |", flush=True)
 
 
-def _cell(some: Sequence[Reached | None]) -> str:
+def _cell(runs: Sequence[Reached | None]) -> str:
     """The median and the range of seeds, of which some may have been stopped."""
-    values = sorted(one.valid for one in some if one is not None)
-    told = f"{median(values):.3f} ({values[0]:.3f} to {values[-1]:.3f})" if values else ""
-    stopped = len(some) - len(values)
-    return f"{told}{', ' if told and stopped else ''}{f'{stopped} stopped' if stopped else ''}"
+    values = sorted(run.valid for run in runs if run is not None)
+    summary = f"{median(values):.3f} ({values[0]:.3f} to {values[-1]:.3f})" if values else ""
+    stopped = len(runs) - len(values)
+    return f"{summary}{', ' if summary and stopped else ''}{f'{stopped} stopped' if stopped else ''}"
 
 
 if __name__ == "__main__":
@@ -75,5 +75,5 @@ if __name__ == "__main__":
     parser.add_argument("--rates", nargs="+", default=RATES, metavar="RATE[:WARMUP]")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=150)
-    given = parser.parse_args()
-    search(given.members, given.data, given.rates, given.seeds, given.steps)
+    options = parser.parse_args()
+    search(options.members, options.data, options.rates, options.seeds, options.steps)

@@ -25,9 +25,9 @@ def going_on(model: LM, batch: torch.Tensor) -> Contender:
     def step() -> None:
         nonlocal state
         optimiser.zero_grad()
-        found = model(batch, state, 0.5)
-        found.total.backward()
-        state = detach(found.state)
+        output = model(batch, state, 0.5)
+        output.total.backward()
+        state = detach(output.state)
         optimiser.step()
 
     return ready(step)
@@ -42,8 +42,8 @@ def measure(size: Size, rounds: int) -> None:
         f"transformer_xl, {parameters(xl):,}": going_on(xl, batch),
         f"gpt, {parameters(plain):,}": stepping(plain, loss, batch),
     }
-    what = f"d {size.d}, depth {size.depth}, heads {size.heads}, {size.length} keys, batch {size.batch}; parameters"
-    report(what, race(contenders, rounds), size.batch * size.length)
+    title = f"d {size.d}, depth {size.depth}, heads {size.heads}, {size.length} keys, batch {size.batch}; parameters"
+    report(title, race(contenders, rounds), size.batch * size.length)
 
 
 if __name__ == "__main__":

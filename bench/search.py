@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy
 import torch
-from interleave import asked, middle, race, ready
+from interleave import middle, race, ready, setup_with_words
 from torch import Tensor
 
 from kinformer import Context
@@ -136,7 +136,9 @@ TABLES: dict[str, Callable[[int], None]] = {
 
 def main() -> None:
     """Print all tables, or the tables named on the command line."""
-    rounds, names = asked("Search: nearest keys, and top-k attention", f"tables ({', '.join(TABLES)}; default all)")
+    rounds, names = setup_with_words(
+        "Search: nearest keys, and top-k attention", f"tables ({', '.join(TABLES)}; default all)"
+    )
     for name in names or TABLES:
         TABLES[name](rounds)
 

@@ -50,25 +50,25 @@ class Row(NamedTuple):
     longest: bool = False
 
 
-def pattern(one: Pattern) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    return lambda q, k, v: attend(q, k, v, pattern=one).y
+def pattern(pattern: Pattern) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    return lambda q, k, v: attend(q, k, v, pattern=pattern).y
 
 
-def biased(one: Pattern, make: Callable[[], Bias]) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+def biased(pattern: Pattern, make: Callable[[], Bias]) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
     bias = make()
-    return lambda q, k, v: attend(q, k, v, pattern=one, bias=bias).y
+    return lambda q, k, v: attend(q, k, v, pattern=pattern, bias=bias).y
 
 
 def mechanism(make: Callable[[int], Mechanism]) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    made: dict[int, Mechanism] = {}
+    mechanisms: dict[int, Mechanism] = {}
 
     def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         length = q.shape[2]
-        if length not in made:
-            made[length] = make(length).train()
+        if length not in mechanisms:
+            mechanisms[length] = make(length).train()
         ctx = Context.of(q[:, 0])
         pos = ctx.by_head
-        return made[length](Queries(q, pos), Keys(k, v, pos), None, ctx).y.y
+        return mechanisms[length](Queries(q, pos), Keys(k, v, pos), None, ctx).y.y
 
     return call
 
@@ -76,8 +76,8 @@ def mechanism(make: Callable[[int], Mechanism]) -> Callable[[Tensor, Tensor, Ten
 def bigbird(length: int) -> Pattern:
     """Blocks of 64: three of a window, two that are global, three drawn, by a table."""
     blocks = length // 64
-    drawn = Random(3, 1, symmetric=False, head=0).matrix(blocks)
-    table = tuple(tuple(row.nonzero().flatten().tolist()) for row in drawn)
+    random_blocks = Random(3, 1, symmetric=False, head=0).matrix(blocks)
+    table = tuple(tuple(row.nonzero().flatten().tolist()) for row in random_blocks)
     return Block(64, 1, 1) | Tokens(128) | Rows(128) | Blocks(table, 64)
 
 
@@ -100,9 +100,9 @@ def rows(length: int) -> list[Row]:
 
 def step(call: Callable[[Tensor, Tensor, Tensor], Tensor], length: int) -> Contender:
     """Forward and backward, with gradients of q, k and v."""
-    q, k, v, given = (torch.randn(1, HEADS, length, WIDTH) for _ in range(4))
+    q, k, v, gradient = (torch.randn(1, HEADS, length, WIDTH) for _ in range(4))
     leaves = [x.requires_grad_() for x in (q, k, v)]
-    return ready(lambda: torch.autograd.grad(call(*leaves), leaves, given))
+    return ready(lambda: torch.autograd.grad(call(*leaves), leaves, gradient))
 
 
 def dense(causal: bool) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
@@ -111,20 +111,20 @@ def dense(causal: bool) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
 
 def main() -> None:
     rounds = setup(f"{__doc__} float32, batch 1, {HEADS} heads of {WIDTH}.")
-    found: dict[str, dict[int, Middle]] = {}
+    ratios: dict[str, dict[int, Middle]] = {}
     for length in LENGTHS:
         contenders = {"dense, causal": step(dense(True), length), "dense": step(dense(False), length)}
-        race_of(contenders, rows(length), length, found, rounds, 1)
+        race_of(contenders, rows(length), length, ratios, rounds, 1)
     shorter = {"dense, causal": step(dense(True), LONGEST // 4), "dense": step(dense(False), LONGEST // 4)}
-    race_of(shorter, [row for row in rows(LONGEST) if row.longest], LONGEST, found, min(rounds, 5), 16)
-    show(found)
+    race_of(shorter, [row for row in rows(LONGEST) if row.longest], LONGEST, ratios, min(rounds, 5), 16)
+    show(ratios)
 
 
 def race_of(
     contenders: dict[str, Contender],
     measured: list[Row],
     length: int,
-    found: dict[str, dict[int, Middle]],
+    ratios: dict[str, dict[int, Middle]],
     rounds: int,
     times: int,
 ) -> None:
@@ -134,29 +134,31 @@ def race_of(
     for row in measured:
         against = seconds["dense, causal" if row.causal else "dense"]
         ratio = middle(times * other / ours for ours, other in zip(seconds[row.name], against, strict=True))
-        found.setdefault(row.name, {})[length] = ratio
-        took = middle(one * 1e3 for one in seconds[row.name])
+        ratios.setdefault(row.name, {})[length] = ratio
+        took = middle(duration * 1e3 for duration in seconds[row.name])
         times_as_fast = f"{ratio.median:6.2f}x [{ratio.low:.2f}, {ratio.high:.2f}]"
         print(f"{length:>7,}  {row.name:<52} {took.median:9,.1f} ms  {times_as_fast}")
     print(flush=True)
 
 
-def show(found: dict[str, dict[int, Middle]]) -> None:
+def show(ratios: dict[str, dict[int, Middle]]) -> None:
     """A table, and bench/results/sparse.json and .png."""
     lengths = (*LENGTHS, LONGEST)
     print("| faster than dense attention | " + " | ".join(f"{n:,}" for n in lengths) + " |")
     print("|---" * (1 + len(lengths)) + "|")
-    for name, by in found.items():
+    for name, by in ratios.items():
         cells = [f"{by[n].median:.1f} [{by[n].low:.1f}, {by[n].high:.1f}]" if n in by else "" for n in lengths]
         print(f"| {name.replace('|', 'or')} | {' | '.join(cells)} |")
     RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "sparse.json").write_text(json.dumps(found, indent=1) + "\n")
+    (RESULTS / "sparse.json").write_text(json.dumps(ratios, indent=1) + "\n")
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.add_subplot()
-    for (name, by), mark in zip(found.items(), cycle("osD^vPX*<>"), strict=False):
+    for (name, by), mark in zip(ratios.items(), cycle("osD^vPX*<>"), strict=False):
         style = "-" if len(axes.lines) < 10 else "--"  # ten colours, then they come again
-        axes.plot(list(by), [one.median for one in by.values()], marker=mark, linestyle=style, label=name)
-        axes.fill_between(list(by), [one.low for one in by.values()], [one.high for one in by.values()], alpha=0.15)
+        axes.plot(list(by), [ratio.median for ratio in by.values()], marker=mark, linestyle=style, label=name)
+        axes.fill_between(
+            list(by), [ratio.low for ratio in by.values()], [ratio.high for ratio in by.values()], alpha=0.15
+        )
     axes.axhline(1, color="gray", linewidth=0.8)
     axes.set(xscale="log", yscale="log", xlabel="length", ylabel="times as fast as dense attention")
     axes.set_xticks(lengths, [f"{n:,}" for n in lengths], minor=False)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from interleave import Contender, asked, middle, race, shown
+from interleave import Contender, format_interval, middle, race, setup_with_words
 
 TODAY = "unset"  # libgomp's own: 300,000 turns, a millisecond
 COUNTS = ("500", "1000", "2000", "5000")
@@ -82,19 +82,19 @@ def contender(worker: Worker, steps: int) -> Contender:
     return begin
 
 
-def measure(counts: Sequence[str], others: int, steps: int, rounds: int) -> None:
+def measure(counts: Sequence[str], processes: int, steps: int, rounds: int) -> None:
     """A table of the speed under each spin count, over that of today."""
-    with workers((TODAY, *counts)) as running, busy(others):
+    with workers((TODAY, *counts)) as running, busy(processes):
         seconds = race({name: contender(worker, steps) for name, worker in running.items()}, rounds)
-    print(f"| {others} busy processes beside it | tokens/s | speed over today's |\n|---|---|---|")
+    print(f"| {processes} busy processes beside it | tokens/s | speed over today's |\n|---|---|---|")
     for name, own in seconds.items():
-        speed = middle(BATCH * LENGTH * steps / one for one in own)
+        speed = middle(BATCH * LENGTH * steps / duration for duration in own)
         ratio = middle(before / now for before, now in zip(seconds[TODAY], own, strict=True))
-        print(f"| {name} | {shown(speed)} | {shown(ratio)} |")
+        print(f"| {name} | {format_interval(speed)} | {format_interval(ratio)} |")
     print(flush=True)
 
 
 if __name__ == "__main__":
-    rounds, given = asked(__doc__, "spin counts (default 500 1000 2000 5000)")
-    measure(given or COUNTS, 0, 3, rounds)
-    measure(given or COUNTS, BUSY, 1, rounds)
+    rounds, chosen_counts = setup_with_words(__doc__, "spin counts (default 500 1000 2000 5000)")
+    measure(chosen_counts or COUNTS, 0, 3, rounds)
+    measure(chosen_counts or COUNTS, BUSY, 1, rounds)

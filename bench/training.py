@@ -150,8 +150,8 @@ def measure(size: Size, rounds: int) -> None:
         models.append(("x-transformers", other, partial(nll, other)))
     batch = torch.randint(VOCAB, (size.batch, size.length + 1))  # one token more than is read: the last target
     contenders = {f"{name}, {parameters(model):,}": stepping(model, loss, batch) for name, model, loss in models}
-    what = f"d {size.d}, depth {size.depth}, heads {size.heads}, T {size.length}, batch {size.batch}; parameters"
-    report(what, race(contenders, rounds), size.batch * size.length)
+    title = f"d {size.d}, depth {size.depth}, heads {size.heads}, T {size.length}, batch {size.batch}; parameters"
+    report(title, race(contenders, rounds), size.batch * size.length)
 
 
 if __name__ == "__main__":

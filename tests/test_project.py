@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import kinformer
+from bench.words import MOST, bound_names, repeated_classes, source_files, vague_share
 from kinformer.attend import attend
 from kinformer.core import discover
 from kinformer.core.patterns.causal import Causal
@@ -121,6 +122,16 @@ def test_the_core_holds_what_several_folders_ask_and_says_in_which_order_to_read
         contract = "abc.ABC" in imported[file]
         assert len(by - {file.parent}) > 1 or (contract and by), f"{file.stem} is of {by} alone: it belongs there"
         assert f"`{file.stem}`" in order, f"{file.stem} has no place in the reading order of core/__init__.py"
+
+
+def test_names_say_what_they_hold() -> None:
+    """At most 1 of 100 bound names is a word such as `one`; `python bench/words.py --list 40` says which."""
+    vague, total = vague_share(name for path in source_files() for name in bound_names(path))
+    assert vague <= MOST * total, f"{vague} of {total} names say nothing"
+
+
+def test_a_public_class_name_means_one_thing() -> None:
+    assert not repeated_classes(source_files(("kinformer",)))
 
 
 def test_few_imports_stand_inside_functions() -> None:

@@ -75,9 +75,9 @@ def edit(**changes: object) -> Callable[[Path], None]:
 
 def tensors(change: Callable[[dict[str, torch.Tensor]], None]) -> Callable[[Path], None]:
     def rewrite(folder: Path) -> None:
-        found = load_file(folder / "model.safetensors")
-        change(found)
-        save_file(found, folder / "model.safetensors")
+        weights = load_file(folder / "model.safetensors")
+        change(weights)
+        save_file(weights, folder / "model.safetensors")
 
     return rewrite
 
@@ -86,7 +86,7 @@ def cut(name: str, at: int | None) -> Callable[[Path], None]:
     return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:at])
 
 
-def put(name: str, data: bytes) -> Callable[[Path], None]:
+def write_file(name: str, data: bytes) -> Callable[[Path], None]:
     return lambda folder: (folder / name).write_bytes(data) and None
 
 
@@ -95,20 +95,23 @@ def drop(name: str) -> Callable[[Path], None]:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    ("spoil", "message"),
     [
         (drop("config.json"), "it has no config.json"),
         (drop("model.safetensors"), "it has no model.safetensors"),
         (cut("config.json", 20), "config.json is truncated or no JSON"),
         (cut("config.json", 0), "config.json is truncated or no JSON"),
-        (put("config.json", b"\xff\xfe"), "config.json is truncated or no JSON"),
-        (put("config.json", b"[]"), "was not written by kinformer: it has no 'member'"),
-        (put("config.json", b'{"model_type": "gpt2"}'), "was not written by kinformer: it has no 'member'"),
+        (write_file("config.json", b"\xff\xfe"), "config.json is truncated or no JSON"),
+        (write_file("config.json", b"[]"), "was not written by kinformer: it has no 'member'"),
+        (write_file("config.json", b'{"model_type": "gpt2"}'), "was not written by kinformer: it has no 'member'"),
         (cut("model.safetensors", -1), "model.safetensors is truncated or no safetensors file"),
         (cut("model.safetensors", 5), "model.safetensors is truncated or no safetensors file"),
         (cut("model.safetensors", 0), "model.safetensors is truncated or no safetensors file"),
-        (put("model.safetensors", b"\x80\x04\x95" + b"pickle" * 50), "is truncated or no safetensors file"),
-        (put("model.safetensors", (2).to_bytes(8, "little") + b"{}"), "lacks embedding.weight, mix.bias, mix.weight"),
+        (write_file("model.safetensors", b"\x80\x04\x95" + b"pickle" * 50), "is truncated or no safetensors file"),
+        (
+            write_file("model.safetensors", (2).to_bytes(8, "little") + b"{}"),
+            "lacks embedding.weight, mix.bias, mix.weight",
+        ),
         (edit(keywords={"d": 8}), "are of different models: their members or keywords differ"),
         (edit(member="lane"), "was built by 'lane', and 'bigram' was given"),
         (edit(tokenizer="bpe"), "wants the tokenizer 'bpe'; this version knows 'bytes'"),
@@ -125,11 +128,11 @@ def drop(name: str) -> Callable[[Path], None]:
         ),
     ],
 )
-def test_a_spoiled_folder_is_named_in_one_line(saved: Path, spoil: Callable[[Path], None], said: str) -> None:
+def test_a_spoiled_folder_is_named_in_one_line(saved: Path, spoil: Callable[[Path], None], message: str) -> None:
     spoil(saved)
     with pytest.raises((CheckpointError, FileNotFoundError)) as caught:
         load(saved, member=tiny.bigram)
-    assert said in str(caught.value) and "\n" not in str(caught.value)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_a_config_that_was_edited_names_the_keyword_and_the_copy_to_restore(tmp_path: Path) -> None:
@@ -149,7 +152,7 @@ def test_a_config_that_was_edited_names_the_keyword_and_the_copy_to_restore(tmp_
 
 def test_wrong_keywords_name_the_nearest(saved: Path) -> None:
     edit(keywords={"dd": 4})(saved)
-    tensors(lambda found: None)(saved)
+    tensors(lambda weights: None)(saved)
     with pytest.raises(CheckpointError, match="has no keyword 'dd'; the nearest is 'd'"):
         load(saved, member=tiny.bigram)
 
@@ -168,11 +171,11 @@ def test_a_bit_that_is_another_anywhere_changes_no_weight_unseen(saved: Path) ->
         spoilt[place] ^= 1 << chance.randrange(8)
         path.write_bytes(spoilt)
         try:
-            found = load(saved, member=tiny.bigram).state_dict()
-        except CheckpointError as told:
-            assert "\n" not in str(told) and (place < 8 + size or "is damaged" in str(told)), place
+            weights = load(saved, member=tiny.bigram).state_dict()
+        except CheckpointError as error:
+            assert "\n" not in str(error) and (place < 8 + size or "is damaged" in str(error)), place
         else:  # of what is said of the numbers something may be gone, such as that there is a digest
-            assert place < 8 + size and all(torch.equal(found[name], before[name]) for name in before)
+            assert place < 8 + size and all(torch.equal(weights[name], before[name]) for name in before)
     path.write_bytes(whole)
     load(saved, member=tiny.bigram)
 
@@ -180,16 +183,16 @@ def test_a_bit_that_is_another_anywhere_changes_no_weight_unseen(saved: Path) ->
 def test_weights_without_a_digest_are_taken_as_they_are_and_changed_ones_say_what_to_do(saved: Path) -> None:
     path = saved / "model.safetensors"
     with safe_open(path, framework="pt") as file:
-        said = file.metadata()
+        metadata_saved = file.metadata()
     changed = {name: tensor + 1 for name, tensor in load_file(path).items()}
-    save_file(changed, path, said)
+    save_file(changed, path, metadata_saved)
     with pytest.raises(CheckpointError, match="is damaged.*changed on purpose, write it without 'sha256'"):
         load(saved, member=tiny.bigram)
-    del said["sha256"]
-    for metadata in (said, None):
+    del metadata_saved["sha256"]
+    for metadata in (metadata_saved, None):
         save_file(changed, path, metadata)
-        found = load(saved, member=tiny.bigram).state_dict()
-        assert all(torch.equal(found[name], tensor) for name, tensor in changed.items())
+        loaded = load(saved, member=tiny.bigram).state_dict()
+        assert all(torch.equal(loaded[name], tensor) for name, tensor in changed.items())
 
 
 def test_a_member_of_ones_own_must_be_given(saved: Path) -> None:
@@ -209,7 +212,7 @@ def test_a_name_in_a_folder_never_runs_a_file(saved: Path) -> None:
     evil = saved / "evil.py"
     evil.write_text("raise SystemExit('code from a folder was run')")
     edit(member=f"{evil}:bigram", file=None)(saved)
-    tensors(lambda found: None)(saved)
+    tensors(lambda weights: None)(saved)
     with pytest.raises(CheckpointError, match="which is not the name of a member"):
         load(saved)
 
@@ -319,7 +322,7 @@ print(hashlib.sha256(pathlib.Path(sys.argv[1], "model.safetensors").read_bytes()
 
 
 def test_equal_weights_are_equal_bytes_in_every_process(tmp_path: Path) -> None:
-    told = [
+    outputs = [
         subprocess.run(
             [sys.executable, "-c", SAVE_AND_TELL, tmp_path / seed],
             env={**os.environ, "PYTHONHASHSEED": seed},
@@ -329,14 +332,16 @@ def test_equal_weights_are_equal_bytes_in_every_process(tmp_path: Path) -> None:
         ).stdout
         for seed in ("1", "2")
     ]
-    assert told[0] == told[1] != ""
-    said, tensors = {"step": "3", "format": "pt", "built": "é"}, {"b": torch.ones(3), "a": torch.zeros(2).int()}
-    every = {format_weights(tensors, dict(order)) for order in (sorted(said.items()), sorted(said.items())[::-1])}
+    assert outputs[0] == outputs[1] != ""
+    metadata, tensors = {"step": "3", "format": "pt", "built": "é"}, {"b": torch.ones(3), "a": torch.zeros(2).int()}
+    every = {
+        format_weights(tensors, dict(order)) for order in (sorted(metadata.items()), sorted(metadata.items())[::-1])
+    }
     assert len(every) == 1
     path = tmp_path / "one.safetensors"
     path.write_bytes(every.pop())
     back, told_back = read_tensors(path)
-    assert told_back == said and all(torch.equal(back[name], tensors[name]) for name in tensors)
+    assert told_back == metadata and all(torch.equal(back[name], tensors[name]) for name in tensors)
 
 
 def test_a_folder_of_models_names_them(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def test_those_who_wait_hold_it_one_after_the_other(tmp_path: Path) -> None:
 def test_a_file_system_without_locks_holds_nothing(
     tmp_path: Path, wait: bool, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refused(*given: object) -> None:
+    def refused(*arguments: object) -> None:
         raise OSError(number, "no locks")
 
     monkeypatch.setattr("kinformer.checkpoint.lock.fcntl.flock", refused)

@@ -66,28 +66,28 @@ def test_weights_and_the_optimiser_of_an_earlier_version_go_on(make: Any, earlie
     if earlier is without_later_projections:  # as if one weight had been trained
         first, second = (layer.layers[0].projection for layer in model.body.layers)
         second.load_state_dict(first.state_dict())
-        for one, other in zip(first.parameters(), second.parameters(), strict=True):
-            optimiser.state[other] = {key: value.clone() for key, value in optimiser.state[one].items()}
+        for parameter, other in zip(first.parameters(), second.parameters(), strict=True):
+            optimiser.state[other] = {key: value.clone() for key, value in optimiser.state[parameter].items()}
     weights = dict(tensors_of(model))
-    known = optimiser_tensors(model, optimiser)
+    optimiser_state = optimiser_tensors(model, optimiser)
 
     def saved(tensors: dict[str, Tensor], name_of: Any) -> dict[str, Tensor]:
         old = {name: earlier(name_of(name), tensor) for name, tensor in tensors.items()}
         return {name: tensor for name, tensor in old.items() if tensor is not None}
 
     old_weights = saved(weights, lambda name: name)
-    old_known = saved(known, lambda name: name.split("/")[1])
+    old_known = saved(optimiser_state, lambda name: name.split("/")[1])
     assert {name: tensor.shape for name, tensor in old_weights.items()} != {n: t.shape for n, t in weights.items()}
-    again = make()
-    fill(again, old_weights, Path("model.safetensors"))
-    other = trained_anew(again, old_known)
-    for name, tensor in tensors_of(again):
+    restored = make()
+    fill(restored, old_weights, Path("model.safetensors"))
+    other = trained_anew(restored, old_known)
+    for name, tensor in tensors_of(restored):
         assert torch.equal(tensor, weights[name]), name
-    for name, tensor in optimiser_tensors(again, other).items():
-        assert torch.equal(tensor, known[name]), name
+    for name, tensor in optimiser_tensors(restored, other).items():
+        assert torch.equal(tensor, optimiser_state[name]), name
 
 
-def trained_anew(model: Any, known: dict[str, Tensor]) -> torch.optim.AdamW:
+def trained_anew(model: Any, optimiser_state: dict[str, Tensor]) -> torch.optim.AdamW:
     optimiser = adamw(model, 1e-2, 0.0)
-    restore_optimiser(model, optimiser, known)
+    restore_optimiser(model, optimiser, optimiser_state)
     return optimiser

@@ -12,9 +12,9 @@ from kinformer.lab.member_choice import MemberChoice
 
 @pytest.fixture(autouse=True)
 def costs_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    def costs(one: MemberChoice, batch: int, length: int) -> dict[str, Any]:
+    def costs(member: MemberChoice, batch: int, length: int) -> dict[str, Any]:
         with from_user(ValueError, LookupError):
-            found = cost(one.build(0), batch, length)
-        return asdict(found) | {"step_flops": found.step_flops}
+            measured = cost(member.build(0), batch, length)
+        return asdict(measured) | {"step_flops": measured.step_flops}
 
     monkeypatch.setattr("kinformer.cli.support.member_cost.measure_in_new_process", costs)

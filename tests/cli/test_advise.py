@@ -23,9 +23,9 @@ QUICK = {"gpt"}  # of every run; the others take long
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Some members, since all of them take seconds to ask."""
-    found = {name: member for name, member in members().items() if name in FEW}
-    monkeypatch.setattr("kinformer.lab.advise.ranking.members", lambda: found)
-    return found
+    few_members = {name: member for name, member in members().items() if name in FEW}
+    monkeypatch.setattr("kinformer.lab.advise.ranking.members", lambda: few_members)
+    return few_members
 
 
 @pytest.fixture
@@ -46,20 +46,20 @@ def test_what_can_do_it_is_there_by_its_work_and_the_commands_run(
     task: str, baseline: str, text: str, few: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["--task", task, "--data", text, "--length", "16", "--memory", "64GB", "--batch", "2"]
-    found = advice(capsys, *words)
+    advised = advice(capsys, *words)
     able = {name for name in few if model_of(parse_member(name, ())).reads == READS[task]}
-    there = [one["member"] for one in found["members"]]
-    assert not found["too_large"] and set(there) | set(found["refused"]) == able and baseline in there
-    work = [one["step_flops_of_a_row"] for one in found["members"]]
+    names = [entry["member"] for entry in advised["members"]]
+    assert not advised["too_large"] and set(names) | set(advised["refused"]) == able and baseline in names
+    work = [entry["step_flops_of_a_row"] for entry in advised["members"]]
     assert work == sorted(work)
-    compare, train, told = (shlex.split(line) for line in found["commands"])
-    assert compare[:3] == ["kinformer", "compare", baseline] and train[:3] == ["kinformer", "train", there[0]]
-    assert run(told[1:]) == 0 and briefly(train) == 0
-    again = advice(capsys, *words)["commands"]
-    assert again[1] != found["commands"][1] and f"runs/{there[0]}-2" in again[1]  # a folder that is not there
+    compare, train, evaluate = (shlex.split(line) for line in advised["commands"])
+    assert compare[:3] == ["kinformer", "compare", baseline] and train[:3] == ["kinformer", "train", names[0]]
+    assert run(evaluate[1:]) == 0 and briefly(train) == 0
+    commands = advice(capsys, *words)["commands"]
+    assert commands[1] != advised["commands"][1] and f"runs/{names[0]}-2" in commands[1]  # a folder that is not there
     assert run(["advise", *words]) == 0
     out = capsys.readouterr().out
-    assert all(line in out for line in again) and "Not known:" in out and "it was never measured of" in out
+    assert all(line in out for line in commands) and "Not known:" in out and "it was never measured of" in out
 
 
 def briefly(line: list[str]) -> int:
@@ -80,8 +80,10 @@ def test_labels_have_their_own_and_what_nobody_reads_is_said(
     labelled = tmp_path / "labelled.tsv"
     labelled.write_bytes(b"".join(b"%d\ttext no. %d\n" % (n % 3, n) for n in range(120)))
     words = ["--task", "classify", "--data", f"labelled={labelled}", "--length", "16", "--memory", "64GB"]
-    found = advice(capsys, *words)
-    assert {one["member"] for one in found["members"]} == {"bert_classifier"} and "classes=3" in found["commands"][0]
+    advised = advice(capsys, *words)
+    assert {entry["member"] for entry in advised["members"]} == {"bert_classifier"} and "classes=3" in advised[
+        "commands"
+    ][0]
     monkeypatch.setattr("kinformer.lab.advise.ranking.members", dict)
     fails(capsys, ["advise", *words], "no member reads labelled data yet, so there is nothing to rank for --task class")
 
@@ -92,23 +94,25 @@ def test_what_is_too_large_is_told_and_a_smaller_batch_is_taken(
     monkeypatch.setattr("kinformer.lab.advise.ranking.before_training", lambda: 0)
     words = ["--task", "lm", "--data", text, "--length", "256"]
     whole = advice(capsys, *words, "--memory", "64GB", "--batch", "4")
-    sizes = {one["member"]: one["process_bytes"] for one in whole["members"]}
+    sizes = {entry["member"]: entry["process_bytes"] for entry in whole["members"]}
     middle = sorted(sizes.values())[len(sizes) // 2]
-    found = advice(capsys, *words, "--memory", str(middle), "--batch", "4")
-    assert {one["member"] for one in found["members"]} == {name for name, size in sizes.items() if size <= middle}
-    assert {one["member"] for one in found["too_large"]} == {name for name, size in sizes.items() if size > middle}
+    advised = advice(capsys, *words, "--memory", str(middle), "--batch", "4")
+    assert {entry["member"] for entry in advised["members"]} == {name for name, size in sizes.items() if size <= middle}
+    assert {entry["member"] for entry in advised["too_large"]} == {
+        name for name, size in sizes.items() if size > middle
+    }
     least = min(sizes.values())
-    found = advice(capsys, *words, "--memory", str(least - 1), "--batch", "4")
-    assert found["batch"] == 2 and all(" --batch 2 " in line for line in found["commands"])
-    for one in found["members"]:
-        assert one["process_bytes"] <= least - 1 and one["largest_batch"] >= 2
+    advised = advice(capsys, *words, "--memory", str(least - 1), "--batch", "4")
+    assert advised["batch"] == 2 and all(" --batch 2 " in line for line in advised["commands"])
+    for entry in advised["members"]:
+        assert entry["process_bytes"] <= least - 1 and entry["largest_batch"] >= 2
     fails(capsys, ["advise", *words, "--memory", "1MB"], "no member fits: a row of 256 tokens is more than 1 MB hold")
 
 
 def test_long_rows_have_positions_and_are_drawn_out(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--task", "lm", "--data", text, "--batch", "1", "--memory", "900GB"]
-    found = advice(capsys, *words, "--length", "900")
-    assert not any("drawn out" in one for one in found["not_known"])
+    advised = advice(capsys, *words, "--length", "900")
+    assert not any("drawn out" in entry for entry in advised["not_known"])
     with_table = estimate_training(at_length("gpt", 8192), 8192)
     assert with_table.choice.keywords == {"length": 8192} and not with_table.sure
     fails(capsys, ["advise", *words, "--length", "100000"], "")  # there is too little text
@@ -126,9 +130,9 @@ def test_wrong_words_are_one_line(text: str, capsys: pytest.CaptureFixture[str])
         ("--length", "0"): "--length",
         ("--batch", "x"): "--batch",
     }
-    for (name, value), said in wrong.items():
+    for (name, value), message in wrong.items():
         words = [word for pair in {**good, name: value}.items() for word in pair]
-        fails(capsys, ["advise", *words], said)
+        fails(capsys, ["advise", *words], message)
 
 
 def test_bytes_are_written_as_usual() -> None:
@@ -147,8 +151,8 @@ def test_a_member_that_is_in_no_table_is_named(
     fewer = {**table(), "members": {name: row for name, row in table()["members"].items() if name != "llama"}}
     for place in ("estimates", "ranking"):
         monkeypatch.setattr(f"kinformer.lab.advise.{place}.table", lambda: fewer)
-    found = advice(capsys, "--task", "lm", "--data", text, "--length", "32", "--memory", "64GB")
-    assert found["refused"]["llama"] == "llama is in no table; kinformer cost llama tells of it"
+    advised = advice(capsys, "--task", "lm", "--data", text, "--length", "32", "--memory", "64GB")
+    assert advised["refused"]["llama"] == "llama is in no table; kinformer cost llama tells of it"
 
 
 @pytest.mark.prove
@@ -166,12 +170,12 @@ def test_the_table_says_what_cost_says(name: str) -> None:
         with pytest.raises(ValueError):
             cost(at_length(name, length).build(0), 1, length)
         return
-    found = cost(at_length(name, length).build(0), ROWS[length], length)
-    assert row[str(length)]["row_flops"] == pytest.approx(found.step_flops / ROWS[length], rel=0.05)
+    measured = cost(at_length(name, length).build(0), ROWS[length], length)
+    assert row[str(length)]["row_flops"] == pytest.approx(measured.step_flops / ROWS[length], rel=0.05)
     assert row[str(length)]["row_bytes"] == pytest.approx(
-        (found.peak - fixed_bytes(found.weights)) / ROWS[length], rel=0.15
+        (measured.peak - fixed_bytes(measured.weights)) / ROWS[length], rel=0.15
     )
-    assert row[str(length)]["state_bytes"] == found.state and row["reads"] == model_of(parse_member(name, ())).reads
+    assert row[str(length)]["state_bytes"] == measured.state and row["reads"] == model_of(parse_member(name, ())).reads
 
 
 @pytest.mark.parametrize(
@@ -179,10 +183,10 @@ def test_the_table_says_what_cost_says(name: str) -> None:
 )
 def test_between_the_lengths_of_the_table_it_is_nearly_what_is_counted(name: str) -> None:
     length, batch = 700, 3
-    one = parse_member(name, ["vocab=600"])
+    member = parse_member(name, ["vocab=600"])
     with torch.random.fork_rng(devices=[]):
-        found, told = cost(one.build(0), batch, length), estimate_training(one, length)
-    assert told.parameters == found.parameters and told.weights == found.weights
-    assert told.peak(batch) == pytest.approx(found.peak, rel=0.15)
-    assert batch * told.row_flops == pytest.approx(found.step_flops, rel=0.05)
-    assert told.state_bytes == (None if found.state is None else pytest.approx(found.state, rel=0.05))
+        measured, estimate = cost(member.build(0), batch, length), estimate_training(member, length)
+    assert estimate.parameters == measured.parameters and estimate.weights == measured.weights
+    assert estimate.peak(batch) == pytest.approx(measured.peak, rel=0.15)
+    assert batch * estimate.row_flops == pytest.approx(measured.step_flops, rel=0.05)
+    assert estimate.state_bytes == (None if measured.state is None else pytest.approx(measured.state, rel=0.05))

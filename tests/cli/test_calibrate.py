@@ -38,34 +38,34 @@ def calibrated(capsys: pytest.CaptureFixture[str], out: str, *words: str) -> dic
 def test_the_threshold_is_kept_beside_the_weights_and_generate_leaves_by_it(
     out: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    said = calibrated(capsys, out, *LOOSE, "--samples", "20", "--consistency", "risk")
-    kept = json.loads((Path(out) / "exits.json").read_text())
-    tested = said["tested"]
-    assert said["threshold"] == kept["threshold"] in (0.0, 0.25, 0.5, 0.75) and kept["samples"] == 20
-    assert kept["tokens"] == 3, "the promise is for outputs of so many tokens"
-    assert [one["threshold"] for one in tested] == [1.0, 0.75, 0.5, 0.25, 0.0][: len(tested)]
-    assert all(one["p"] <= 0.2 for one in tested[:-1])
+    report = calibrated(capsys, out, *LOOSE, "--samples", "20", "--consistency", "risk")
+    saved = json.loads((Path(out) / "exits.json").read_text())
+    tested = report["tested"]
+    assert report["threshold"] == saved["threshold"] in (0.0, 0.25, 0.5, 0.75) and saved["samples"] == 20
+    assert saved["tokens"] == 3, "the promise is for outputs of so many tokens"
+    assert [entry["threshold"] for entry in tested] == [1.0, 0.75, 0.5, 0.25, 0.0][: len(tested)]
+    assert all(entry["p"] <= 0.2 for entry in tested[:-1])
     model = load(out)
-    assert apply_calibration(Path(out), model) == kept
-    wanted = generate(model, torch.tensor([list(b"abc|")]), 6, temperature=0)
+    assert apply_calibration(Path(out), model) == saved
+    expected = generate(model, torch.tensor([list(b"abc|")]), 6, temperature=0)
     at = torch.arange(9)[None]
     ctx = Context(at, run=True, decoding=Decoding(at - 3, 6))  # 6 tokens are written behind the 4 of the prompt
-    exits = model.logits(wanted[:, :-1], ctx=ctx).aux["exit"][0, 3:].long().tolist()
+    exits = model.logits(expected[:, :-1], ctx=ctx).aux["exit"][0, 3:].long().tolist()
     picture = tmp_path / "layers.png"
     words = ["generate", out, "--prompt", "abc|", "--tokens", "6", "--temperature", "0"]
     assert run([*words, "--json", "--layers", str(picture)]) == 0
-    found = capsys.readouterr()
-    (one,) = json.loads(found.out)["texts"]
-    assert one["tokens"] == wanted[0, 4:].tolist() and one["layers"] == exits
-    at = kept["threshold"]  # which falls, as equation 5 says
+    captured = capsys.readouterr()
+    (entry,) = json.loads(captured.out)["texts"]
+    assert entry["tokens"] == expected[0, 4:].tolist() and entry["layers"] == exits
+    at = saved["threshold"]  # which falls, as equation 5 says
     falls = f"from {0.9 * at + 0.1:.3g} to {0.9 * at + 0.1 * math.exp(-4):.3g}"
-    assert f"tokens leave at {at:.3g} (falling {falls} while an output is written), as calibrated" in found.err
-    assert f"{sum(exits) / 6:.2f} of 3 layers a token" in found.err and picture.stat().st_size
+    assert f"tokens leave at {at:.3g} (falling {falls} while an output is written), as calibrated" in captured.err
+    assert f"{sum(exits) / 6:.2f} of 3 layers a token" in captured.err and picture.stat().st_size
     (Path(out) / "exits.json").unlink()
     assert run([*words, "--json"]) == 0
-    said = capsys.readouterr()
-    assert json.loads(said.out)["texts"][0]["layers"] == [3] * 6, "the member's own threshold is 1"
-    assert f"not calibrated: tokens leave at the member's own threshold; kinformer calibrate {out} --data" in said.err
+    report = capsys.readouterr()
+    assert json.loads(report.out)["texts"][0]["layers"] == [3] * 6, "the member's own threshold is 1"
+    assert f"not calibrated: tokens leave at the member's own threshold; kinformer calibrate {out} --data" in report.err
 
 
 def test_evaluate_leaves_as_calibrated_and_tells_of_all_layers(
@@ -77,23 +77,23 @@ def test_evaluate_leaves_as_calibrated_and_tells_of_all_layers(
     def evaluated(*more: str) -> tuple[dict[str, Any], str]:
         capsys.readouterr()
         assert run([*words, *more, "--json"]) == 0
-        found = capsys.readouterr()
-        return json.loads(found.out), found.err
+        captured = capsys.readouterr()
+        return json.loads(captured.out), captured.err
 
-    whole, said = evaluated()
-    assert whole["others"]["layers"] == 3 and "calibrated" not in said and "threshold" not in whole
+    whole, error = evaluated()
+    assert whole["others"]["layers"] == 3 and "calibrated" not in error and "threshold" not in whole
     model = load(out)
     save_calibration(Path(out), model, 0.02, {})
-    given, said = evaluated()
+    early, error = evaluated()
     model.exits.rule.leave_at(0.02)
     judged = evaluate(model, read(str(tmp_path / "text")).part("test"), 16)
-    assert "tokens leave at 0.02 (falling from 0.118 to 0.0198" in said and given["threshold"] == 0.02
-    assert given["value"] == pytest.approx(judged.value) != whole["value"]
-    assert given["others"]["layers"] == pytest.approx(judged.extras["layers"]) and judged.extras["layers"] < 3
-    assert given["levels"] == whole["levels"] | {"all layers": whole["value"]}
+    assert "tokens leave at 0.02 (falling from 0.118 to 0.0198" in error and early["threshold"] == 0.02
+    assert early["value"] == pytest.approx(judged.value) != whole["value"]
+    assert early["others"]["layers"] == pytest.approx(judged.extras["layers"]) and judged.extras["layers"] < 3
+    assert early["levels"] == whole["levels"] | {"all layers": whole["value"]}
     assert run(words) == 0 and f"; all layers {whole['value']:.4f})" in capsys.readouterr().out
-    other, said = evaluated("threshold=0.5")
-    assert "calibrated" not in said and "all layers" not in other["levels"], "keywords say otherwise"
+    other, error = evaluated("threshold=0.5")
+    assert "calibrated" not in error and "all layers" not in other["levels"], "keywords say otherwise"
     save_calibration(Path(out), calm(d=16, depth=3, heads=2, length=32), 0.02, {})
     fails(capsys, words, "made for other weights")
 
@@ -107,8 +107,8 @@ def test_where_nothing_is_proven_it_is_the_full_model(
     assert "so no token leaves early: the full model" in capsys.readouterr().out
     assert json.loads((Path(out) / "exits.json").read_text())["threshold"] is None
     assert run(["generate", out, "--prompt", "abc|", "--tokens", "3", "--json"]) == 0
-    found = capsys.readouterr()
-    assert json.loads(found.out)["texts"][0]["layers"] == [3] * 3 and "nobody leaves early" in found.err
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["texts"][0]["layers"] == [3] * 3 and "nobody leaves early" in captured.err
     # what a state is of is asked of the model as it was trained, a rule that learns with it
     state = str(Path(out) / "state.safetensors")
     (tmp_path / "text").write_text("abc|")
@@ -124,8 +124,8 @@ def test_a_model_of_pairs_is_calibrated_on_its_sources(tmp_path: Path, capsys: p
     assert run(["calibrate", out, *words, "--thresholds", "2", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["samples"] == 6
     assert run(["generate", out, "--source", "001", "--tokens", "3", "--json"]) == 0
-    (one,) = json.loads(capsys.readouterr().out)["texts"]
-    assert len(one["layers"]) == len(one["tokens"])
+    (text,) = json.loads(capsys.readouterr().out)["texts"]
+    assert len(text["layers"]) == len(text["tokens"])
     fails(capsys, ["calibrate", out, *words[:3], "valid", "--samples", "160"], "160 pairs of valid are wanted, and")
 
 
@@ -148,7 +148,7 @@ def test_a_file_that_is_not_this_model_s_is_refused(
 def test_other_weights_and_other_thresholds_are_refused(out: str, capsys: pytest.CaptureFixture[str]) -> None:
     calibrated(capsys, out, *LOOSE, "--samples", "8")
     file = Path(out) / "exits.json"
-    told = json.loads(file.read_text())
+    saved = json.loads(file.read_text())
     for threshold, says in (
         (1.5, "threshold=1.5"),
         ([0.5], "1 thresholds came for 3 layers"),
@@ -156,9 +156,9 @@ def test_other_weights_and_other_thresholds_are_refused(out: str, capsys: pytest
         ([0.5, "a"], "threshold=[0.5, 'a']"),
         (True, "threshold=True"),
     ):
-        file.write_text(json.dumps(told | {"threshold": threshold}))
+        file.write_text(json.dumps(saved | {"threshold": threshold}))
         fails(capsys, ["generate", out, "--prompt", "a"], says)
-    file.write_text(json.dumps(told | {"threshold": [0.5, 0.75]}))
+    file.write_text(json.dumps(saved | {"threshold": [0.5, 0.75]}))
     model = load(out)
     assert apply_calibration(Path(out), model)
     assert model.exits.rule.threshold == DecayingThreshold((0.5, 0.75), 32), "thresholds by layer fall as one does"
@@ -174,8 +174,8 @@ def test_a_file_of_an_earlier_version_leaves_as_it_did(out: str) -> None:
     file, model = Path(out) / "exits.json", load(out)
     for threshold in ([0.5, 0.75], 0.5):
         save_calibration(Path(out), model, threshold, {})
-        told = json.loads(file.read_text())
-        file.write_text(json.dumps({name: value for name, value in told.items() if name != "clock"}))
+        saved = json.loads(file.read_text())
+        file.write_text(json.dumps({name: value for name, value in saved.items() if name != "clock"}))
         if isinstance(threshold, list):
             assert apply_calibration(Path(out), model) and model.exits.rule.threshold == (0.5, 0.75)
         else:
@@ -190,8 +190,8 @@ def test_what_cannot_be_calibrated_is_said_in_one_line(
     other = folder(tmp_path / "gpt", "gpt")
     says = "no token of this gpt leaves early; calibrate one of calm, depth_adaptive"
     fails(capsys, ["calibrate", other, *TASK], says)
-    drawn = folder(tmp_path / "multinomial", "depth_adaptive", length=32, classifier="multinomial")
-    fails(capsys, ["calibrate", drawn, *TASK], "tokens of this depth_adaptive leave by no threshold that")
+    multinomial = folder(tmp_path / "multinomial", "depth_adaptive", length=32, classifier="multinomial")
+    fails(capsys, ["calibrate", multinomial, *TASK], "tokens of this depth_adaptive leave by no threshold that")
     fails(capsys, ["generate", other, "--prompt", "a", "--layers", "x.png"], "takes all layers; leave out --layers")
     fails(capsys, ["generate", out, "--prompt", "a", "--layers", "x.txt"], "FILE.png")
     fails(
@@ -203,7 +203,7 @@ def test_what_cannot_be_calibrated_is_said_in_one_line(
     fails(
         capsys, [*ask, "--samples", "149"], "149 texts prove nothing at delta 0.1 and epsilon 0.05; give --samples 150"
     )
-    for words, said in (
+    for words, message in (
         (["--delta", "0"], "delta=0.0"),
         (["--delta", "1"], "delta=1.0"),
         (["--epsilon", "-1"], "epsilon=-1.0"),
@@ -213,7 +213,7 @@ def test_what_cannot_be_calibrated_is_said_in_one_line(
         (["--within", "0.1"], "--within has no effect without --search"),
         (["--overwrite"], "--overwrite has no effect without --search"),
     ):
-        fails(capsys, [*ask, *words], said)
+        fails(capsys, [*ask, *words], message)
     (tmp_path / "empty").write_bytes(b"")
     (tmp_path / "short").write_bytes(b"a few words of a text " * 20)
     fails(capsys, ["calibrate", out, "--data", f"text={tmp_path / 'empty'}"], "holds no byte")

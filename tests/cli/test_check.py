@@ -257,7 +257,7 @@ BROKEN = {
         says="the mapping aux of a part's Out is written to after it was returned",
     ),
     # depth
-    "shares one state": law("chunk", "depth", "found.call(n", "found.call(0", says="cut into chunks"),
+    "shares one state": law("chunk", "depth", "collected.call(n", "collected.call(0", says="cut into chunks"),
     "has no width": law(
         "runs",
         "depth",
@@ -268,8 +268,8 @@ BROKEN = {
     "makes a state": law(
         "chunk",
         "depth",
-        "return found.out(x)",
-        "return found.out(x)._replace(state=tuple(found.states))",
+        "return collected.out(x)",
+        "return collected.out(x)._replace(state=tuple(collected.states))",
         says="no state went in and one came out",
     ),
     # graphs
@@ -384,94 +384,94 @@ CASES = BROKEN | JUDGED | UNJUDGED
 def words(folder: Path, name: str, case: Case) -> list[str]:
     file = folder / f"{name.replace(' ', '_').lower()}.py"
     file.write_text(case.text, encoding="utf-8")
-    return ["check", str(file), *(word for one in case.laws for word in ("--law", one)), *case.more]
+    return ["check", str(file), *(word for law in case.laws for word in ("--law", law)), *case.more]
 
 
 @pytest.fixture(scope="module")
-def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str, str]]:
+def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str, str]]:
     """Exit code, stdout and stderr of every check."""
     folder = tmp_path_factory.mktemp("own")
-    wanted = {name: words(folder, name, case) for name, case in CASES.items()}
-    quick = [word for one in QUICK for word in ("--law", one)]
-    wanted |= {name: ["check", str(TOYS / f"{name}.py"), *quick] for name in NAMES}
-    wanted["whole"] = ["check", f"{TOYS}/mechanism.py:Mean", "--out", str(folder / "out")]
+    commands = {name: words(folder, name, case) for name, case in CASES.items()}
+    quick = [word for law in QUICK for word in ("--law", law)]
+    commands |= {name: ["check", str(TOYS / f"{name}.py"), *quick] for name in NAMES}
+    commands["whole"] = ["check", f"{TOYS}/mechanism.py:Mean", "--out", str(folder / "out")]
     (folder / "helper.py").touch()
     (folder / "helped.py").write_text("import helper", encoding="utf-8")
-    wanted["helped"] = ["check", str(folder / "helped.py")]
-    wanted["nobody"] = ["check", f"{TOYS}/mechanism.py:Maen"]
-    wanted["nowhere"] = ["check", str(folder / "none.py")]
-    wanted["folder"] = ["check", str(folder)]
-    wanted["unheard"] = ["check", str(ROOT / "kinformer" / "nn" / "depth" / "distilled.py")]
+    commands["helped"] = ["check", str(folder / "helped.py")]
+    commands["nobody"] = ["check", f"{TOYS}/mechanism.py:Maen"]
+    commands["nowhere"] = ["check", str(folder / "none.py")]
+    commands["folder"] = ["check", str(folder)]
+    commands["unheard"] = ["check", str(ROOT / "kinformer" / "nn" / "depth" / "distilled.py")]
     env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        [sys.executable, "-c", RUN], input=json.dumps(wanted), env=env, cwd=ROOT, capture_output=True, text=True
+        [sys.executable, "-c", RUN], input=json.dumps(commands), env=env, cwd=ROOT, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    found["files"] = sorted(path.name for path in (folder / "out").iterdir())
-    found["report"] = (folder / "out" / "report.txt").read_text(encoding="utf-8")
-    return found
+    results = json.loads(done.stdout)
+    results["files"] = sorted(path.name for path in (folder / "out").iterdir())
+    results["report"] = (folder / "out" / "report.txt").read_text(encoding="utf-8")
+    return results
 
 
 @pytest.mark.parametrize("toy", NAMES)
-def test_a_toy_keeps_every_law(said: dict, toy: str) -> None:
-    code, out, err = said[toy]
+def test_a_toy_keeps_every_law(outputs: dict, toy: str) -> None:
+    code, out, err = outputs[toy]
     assert code == 0 and err == "", out + err
     assert "✗" not in out and out.count("✓") >= FEWER.get(toy, 10) and " none is broken" in out.splitlines()[-1]
 
 
 @pytest.mark.parametrize("name", [*BROKEN, *JUDGED])
-def test_what_a_law_finds_is_said_in_one_line(said: dict, name: str) -> None:
+def test_what_a_law_finds_is_said_in_one_line(outputs: dict, name: str) -> None:
     case = CASES[name]
-    code, out, err = said[name]
+    code, out, err = outputs[name]
     lines = [line for line in out.splitlines() if case.says in line]
     assert code == case.code and len(lines) == 1 and err == "", out + err
     assert lines[0].startswith("✗ ") == (case.code == 1) and "Traceback" not in out
 
 
 @pytest.mark.parametrize("name", UNJUDGED)
-def test_a_file_that_cannot_be_judged_is_refused_in_one_line(said: dict, name: str) -> None:
-    code, out, err = said[name]
+def test_a_file_that_cannot_be_judged_is_refused_in_one_line(outputs: dict, name: str) -> None:
+    code, out, err = outputs[name]
     assert code == 2 and out == "" and err.startswith("kinformer: ") and err.count("\n") == 1, out + err
     assert UNJUDGED[name].says in err, err
 
 
-def test_where_there_is_no_file_or_no_such_part(said: dict) -> None:
-    assert said["nowhere"][0] == 2 and "there is no file or folder " in said["nowhere"][2]
-    assert said["helped"][0] == 2 and "it lies beside the file, so run with PYTHONPATH=" in said["helped"][2]
-    assert said["folder"][0] == 2 and "is no Python file; give one, like mine.py" in said["folder"][2]
-    assert said["nobody"][0] == 2 and "is a 'Maen'; the nearest is 'Mean'" in said["nobody"][2]
+def test_where_there_is_no_file_or_no_such_part(outputs: dict) -> None:
+    assert outputs["nowhere"][0] == 2 and "there is no file or folder " in outputs["nowhere"][2]
+    assert outputs["helped"][0] == 2 and "it lies beside the file, so run with PYTHONPATH=" in outputs["helped"][2]
+    assert outputs["folder"][0] == 2 and "is no Python file; give one, like mine.py" in outputs["folder"][2]
+    assert outputs["nobody"][0] == 2 and "is a 'Maen'; the nearest is 'Mean'" in outputs["nobody"][2]
 
 
-def test_what_no_law_judges_is_no_success(said: dict) -> None:
-    code, out, err = said["unheard"]
+def test_what_no_law_judges_is_no_success(outputs: dict) -> None:
+    code, out, err = outputs["unheard"]
     assert code == 2 and "no law looks at a Distilled by itself" in out
     assert err.startswith("kinformer: no law judges anything of ") and err.count("\n") == 1
 
 
-def test_a_finding_stands_in_the_first_lines_above_the_drawings(said: dict) -> None:
-    _, out, _ = said["reads ahead"]
+def test_a_finding_stands_in_the_first_lines_above_the_drawings(outputs: dict) -> None:
+    _, out, _ = outputs["reads ahead"]
     assert BROKEN["reads ahead"].says in "\n".join(out.splitlines()[:6])
     assert "a line is a query" in out and "Traceback" not in out
 
 
-def test_a_whole_check_draws_and_reports(said: dict) -> None:
-    code, out, _ = said["whole"]
-    assert code == 0 and said["files"] == ["picture.png", "report.txt"]
+def test_a_whole_check_draws_and_reports(outputs: dict) -> None:
+    code, out, _ = outputs["whole"]
+    assert code == 0 and outputs["files"] == ["picture.png", "report.txt"]
     assert (
         "Mean, a mechanism; 1 example" in out and "state  ▁▁▁▁▁▁▁▁  72 bytes to 72 bytes, about like length^0.0" in out
     )
-    assert [line.rstrip() for line in said["report"].splitlines()] == [line.rstrip() for line in out.splitlines()]
-    assert "░" not in said["pattern"][1] and "    █·█·█·█" in said["pattern"][1]
+    assert [line.rstrip() for line in outputs["report"].splitlines()] == [line.rstrip() for line in out.splitlines()]
+    assert "░" not in outputs["pattern"][1] and "    █·█·█·█" in outputs["pattern"][1]
 
 
-def test_a_law_without_an_answer_is_counted_apart(said: dict) -> None:
-    code, out, _ = said["is slow"]
+def test_a_law_without_an_answer_is_counted_apart(outputs: dict) -> None:
+    code, out, _ = outputs["is slow"]
     assert code == 1 and out.rstrip().endswith("0 laws hold, none is broken, 1 without an answer: runs")
 
 
 @pytest.mark.parametrize(
-    ("values", "found"),
+    ("values", "expected"),
     [
         ([1.0, 2.0, 8.0, 32.0], 2.0),
         ([9.0, 1.0, 2.0, 4.6], 1.0),
@@ -480,10 +480,10 @@ def test_a_law_without_an_answer_is_counted_apart(said: dict) -> None:
         ([1.0, 2.0], None),
     ],
 )
-def test_no_steeper_growth_is_said_than_two_doublings_agree_on(values: list[float], found: float | None) -> None:
+def test_no_steeper_growth_is_said_than_two_doublings_agree_on(values: list[float], expected: float | None) -> None:
     from kinformer.lab.cost.growth import power
 
-    assert power(values) == found
+    assert power(values) == expected
 
 
 def test_every_law_can_be_asked() -> None:

@@ -39,12 +39,12 @@ def kinformer(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
 
 
-def fails(capsys: pytest.CaptureFixture[str], words: list[str], said: str, code: int = 2) -> None:
+def fails(capsys: pytest.CaptureFixture[str], words: list[str], message: str, code: int = 2) -> None:
     capsys.readouterr()
     assert run(words) == code
     err = capsys.readouterr().err
     lines = [line for line in err.splitlines() if line.startswith("kinformer: ")]
-    assert len(lines) == 1 and err.endswith(lines[0] + "\n") and said in lines[0], err
+    assert len(lines) == 1 and err.endswith(lines[0] + "\n") and message in lines[0], err
     assert "Traceback" not in err
 
 
@@ -105,25 +105,27 @@ for words in {words}:
     print(code, *(name for name in heavy if name in sys.modules), file=sys.stderr)
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    said = done.stderr.splitlines()
+    lines = done.stderr.splitlines()
     assert done.stdout.count("Usage: kinformer") == 4 and "bigbird_paths" in done.stdout, done.stderr
-    assert said[: len(LISTS)] == ["0"] * len(LISTS)
-    for wanted, line, code in zip(EARLY, said[len(LISTS) :: 2], said[len(LISTS) + 1 :: 2], strict=True):
-        assert line.startswith("kinformer: ") and wanted in line and code == "2", (wanted, line, code)
+    assert lines[: len(LISTS)] == ["0"] * len(LISTS)
+    for message, line, code in zip(EARLY, lines[len(LISTS) :: 2], lines[len(LISTS) + 1 :: 2], strict=True):
+        assert line.startswith("kinformer: ") and message in line and code == "2", (message, line, code)
 
 
 def test_what_is_read_of_a_file_is_what_an_import_tells() -> None:
     for kind in kinds():
         for name, file in part_files(kind).items():
             assert static_source.first_sentence(file) == first_sentence(modules(kind)[name]), (kind, name)
-    there = members()
-    assert sorted(static_source.member_names()) == sorted(there)
-    for name, function in there.items():
+    by_name = members()
+    assert sorted(static_source.member_names()) == sorted(by_name)
+    for name, function in by_name.items():
         like = static_source.member_stub(name)
         assert like is not None, name
         mine = signature(like).parameters.values()
-        wanted = [one.replace(kind=one.KEYWORD_ONLY) for one in signature(function).parameters.values()]
-        assert list(mine) == wanted, name
+        expected = [
+            parameter.replace(kind=parameter.KEYWORD_ONLY) for parameter in signature(function).parameters.values()
+        ]
+        assert list(mine) == expected, name
 
 
 def test_the_command_by_itself_shows_help() -> None:
@@ -146,8 +148,8 @@ def test_list_names_every_kind_or_one(capsys: pytest.CaptureFixture[str]) -> Non
 @pytest.mark.parametrize("words", [["train", "--data", "text=stdlib", "--steps", "1", "--out", "none"]])
 def test_a_file_without_a_function_names_its_members(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
     file = BIGRAM.removesuffix(":bigram")
-    said = f"is a file; name a member in it too, like {file}:bigram (it has bigram, lane, classifier)"
-    fails(capsys, [words[0], file, *words[1:]], said)
+    message = f"is a file; name a member in it too, like {file}:bigram (it has bigram, lane, classifier)"
+    fails(capsys, [words[0], file, *words[1:]], message)
     fails(capsys, [words[0], str(ROOT / "tests/toys/pattern.py"), *words[1:]], "pattern.py has no member; put @member")
     fails(capsys, [words[0], "none.py", *words[1:]], "there is no file or folder none.py")
 
@@ -159,23 +161,27 @@ def test_train_then_generate(tmp_path: Path, text: str, capsys: pytest.CaptureFi
     out = tmp_path / "run"
     words = ["train", "gpt", "d=16", "depth=1", "heads=2", "--data", text, "--out", str(out), "--steps", "3", *QUICK]
     assert run(words) == 0
-    said = capsys.readouterr()
-    assert "gpt(d=16, depth=1, heads=2): " in said.out and "bits per byte" in said.out and "step 3: " in said.err
+    captured = capsys.readouterr()
+    assert (
+        "gpt(d=16, depth=1, heads=2): " in captured.out
+        and "bits per byte" in captured.out
+        and "step 3: " in captured.err
+    )
     assert load(out).member.keywords["d"] == 16
     words = ["generate", str(out), "--prompt", "the ", "--tokens", "30", "--temperature", "0.5", "--seed", "3"]
     assert run(words) == 0
-    said = capsys.readouterr()
-    assert said.out.startswith("the ") and len(said.out) > 20 and "30 tokens, " in said.err
-    assert said.err.count("warning: 33 tokens are more than the 8 positions that this model has learned") == 1
+    captured = capsys.readouterr()
+    assert captured.out.startswith("the ") and len(captured.out) > 20 and "30 tokens, " in captured.err
+    assert captured.err.count("warning: 33 tokens are more than the 8 positions that this model has learned") == 1
     assert run(words) == 0
-    assert capsys.readouterr().out == said.out
+    assert capsys.readouterr().out == captured.out
     assert run([*words[:-1], "4", "--top-k", "5", "--top-p", "0.9"]) == 0
-    told = {}
-    for way in ((), ("--temperature", "0.6", "--top-p", "0.9"), ("--temperature", "1")):
+    outputs = {}
+    for options in ((), ("--temperature", "0.6", "--top-p", "0.9"), ("--temperature", "1")):
         capsys.readouterr()
-        assert run([*words[:6], *way]) == 0
-        told[way] = capsys.readouterr().out
-    usual, spelt, as_it_is = told.values()
+        assert run([*words[:6], *options]) == 0
+        outputs[options] = capsys.readouterr().out
+    usual, spelt, as_it_is = outputs.values()
     assert usual == spelt != as_it_is
     fails(capsys, ["generate", str(out), "--prompt", "x", "--top-p", "2"], "--top-p 2 is no probability above 0")
     assert run(["generate", str(out), "--prompt", "x", "--top-p", "2"]) == 2
@@ -225,9 +231,9 @@ def test_a_member_that_fills_in_is_trained_and_neither_writes_nor_is_compared_wi
 ) -> None:
     out, small = str(tmp_path / "run"), ["d=16", "depth=1", "heads=2"]
     assert run(["train", "bert", *small, "--data", text, "--out", out, "--steps", "3", *QUICK]) == 0
-    said = capsys.readouterr()
-    assert " bits per masked byte on the first 240 bytes of valid" in said.out
-    assert " bits per masked byte, " in said.err
+    captured = capsys.readouterr()
+    assert " bits per masked byte on the first 240 bytes of valid" in captured.out
+    assert " bits per masked byte, " in captured.err
     fails(
         capsys,
         ["generate", out, "--prompt", "the "],
@@ -284,10 +290,10 @@ def test_another_model_is_never_overwritten(tmp_path: Path, text: str, capsys: p
 def test_a_wrong_start_is_said_before_what_would_be_overwritten(
     tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = ["train", "gpt", "d=16", "depth=1", "--data", text, "--out", str(tmp_path / "run"), "--steps", "1"]
-    assert run(given) == 0
-    fails(capsys, [*given, "--from", str(tmp_path / "none")], f"there is no file or folder {tmp_path / 'none'}")
-    fails(capsys, [*given, "--from", str(tmp_path / "run")], "which would be overwritten")
+    command = ["train", "gpt", "d=16", "depth=1", "--data", text, "--out", str(tmp_path / "run"), "--steps", "1"]
+    assert run(command) == 0
+    fails(capsys, [*command, "--from", str(tmp_path / "none")], f"there is no file or folder {tmp_path / 'none'}")
+    fails(capsys, [*command, "--from", str(tmp_path / "run")], "which would be overwritten")
 
 
 def test_compare_goes_over_an_earlier_one_only_where_it_may(
@@ -312,7 +318,7 @@ def test_compare_goes_over_an_earlier_one_only_where_it_may(
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["gtp", "--steps", "1"], "there is no member 'gtp'; the nearest is 'gpt'"),
         (["gpt", "dept=3", "--steps", "1"], "the member 'gpt' has no keyword 'dept'; the nearest is 'depth'"),
@@ -347,12 +353,12 @@ def test_compare_goes_over_an_earlier_one_only_where_it_may(
     ],
 )
 def test_a_wrong_word_of_train_is_said_in_one_line(
-    tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+    tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str], words: list[str], message: str
 ) -> None:
-    given = ["train", *words]
-    given += [] if "--data" in words else ["--data", text]
-    given += [] if "--out" in words else ["--out", str(tmp_path / "run")]
-    fails(capsys, given, said.replace("3,600...", "4,320"))
+    command = ["train", *words]
+    command += [] if "--data" in words else ["--data", text]
+    command += [] if "--out" in words else ["--out", str(tmp_path / "run")]
+    fails(capsys, command, message.replace("3,600...", "4,320"))
     assert not (tmp_path / "run" / "model.safetensors").exists()
 
 
@@ -388,9 +394,9 @@ def test_how_long_is_left_follows_the_last_pace_and_something_is_said_at_once(
     with progress("writing", 200, "texts") as hear:
         for _ in range(500):
             sleep(0.01)
-            if said := capsys.readouterr().err:
+            if error := capsys.readouterr().err:
                 break
-        assert said == "writing: 200 texts ...\n"
+        assert error == "writing: 200 texts ...\n"
         for done in range(1, 101):
             now[0] += 1 if done <= 50 else 20
             hear(done)
@@ -430,8 +436,8 @@ def test_ctrl_c_saves_says_so_in_one_line_and_exits_with_130(tmp_path: Path, tex
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen([*command, *QUICK], cwd=ROOT, env=env, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
-    for told in ("bytes to learn from", "warning: 240 bytes to watch are few", "step 1: "):
-        assert told in process.stderr.readline()
+    for message in ("bytes to learn from", "warning: 240 bytes to watch are few", "step 1: "):
+        assert message in process.stderr.readline()
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     last = err.splitlines()[-1]
@@ -468,14 +474,14 @@ def test_compare_trains_each_and_shows_one_table(tmp_path: Path, text: str, caps
     small = "gpt(d=16, depth=1, heads=2)"
     words = ["compare", small, small, BIGRAM, "--data", text, "--out", str(out), "--minutes", "0.005", *QUICK]
     assert run(words) == 0
-    said, err = capsys.readouterr()
+    output, err = capsys.readouterr()
     assert "bigram (3 of 3): measuring on valid, 240 bytes ..." in err
     assert "bigram: asking it to write or to answer, and timing that ..." in err
     assert [line.split(":")[1] for line in err.splitlines() if "warning" in line] == [" 240 bytes to watch are few"]
     results = json.loads((out / "results.json").read_text())
     assert [row["name"] for row in results["members"]] == [small, f"{small}#2", "bigram"]
     for row in results["members"]:
-        assert row["name"] in said and f"{row['bits_per_byte']:.3f}" in said and f"{row['parameters']:,}" in said
+        assert row["name"] in output and f"{row['bits_per_byte']:.3f}" in output and f"{row['parameters']:,}" in output
         assert row["points"] and len(row["sample"]) == 4  # no further than the 8 of a row in training
         assert row["ms_per_token"] > 0 and row["tokens_per_second"] > 0
         config = json.loads((out / row["folder"] / "config.json").read_text())
@@ -504,7 +510,7 @@ def test_the_compressors_are_the_programs_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["gpt", "gtp"], "there is no member 'gtp'"),
         (["gpt", "zzzzzz"], "there is no member 'zzzzzz'; kinformer list members has them all"),
@@ -516,24 +522,24 @@ def test_the_compressors_are_the_programs_own(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_word_of_compare_is_said_before_anything_is_trained(
-    tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+    tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str], words: list[str], message: str
 ) -> None:
-    fails(capsys, ["compare", *words, "--data", text, "--minutes", "9", "--out", str(tmp_path / "all")], said)
+    fails(capsys, ["compare", *words, "--data", text, "--minutes", "9", "--out", str(tmp_path / "all")], message)
     assert not (tmp_path / "all" / "results.json").exists()
 
 
 def test_a_member_with_keywords_in_brackets() -> None:
     assert parse_member_text("gpt").keywords == {}
-    one = parse_member_text(" gpt( depth = 2, heads=4 ) ")
-    assert one.function.__name__ == "gpt" and one.keywords == {"depth": 2, "heads": 4}
+    member = parse_member_text(" gpt( depth = 2, heads=4 ) ")
+    assert member.function.__name__ == "gpt" and member.keywords == {"depth": 2, "heads": 4}
     assert parse_member_text(f"{BIGRAM}(d=3)").keywords == {"d": 3}
     assert parse_member_text("gpt()").keywords == {}
 
 
 def test_titles_tell_members_apart_and_make_folders() -> None:
-    found = titles([parse_member_text(text) for text in ("gpt", "gpt(depth=2)", "gpt", BIGRAM, f"{BIGRAM}(d=3)")])
-    assert found == ["gpt", "gpt(depth=2)", "gpt#2", "bigram", "bigram(d=3)"]
-    assert [folder_name(title) for title in found] == ["gpt", "gpt-depth=2", "gpt#2", "bigram", "bigram-d=3"]
+    names = titles([parse_member_text(text) for text in ("gpt", "gpt(depth=2)", "gpt", BIGRAM, f"{BIGRAM}(d=3)")])
+    assert names == ["gpt", "gpt(depth=2)", "gpt#2", "bigram", "bigram(d=3)"]
+    assert [folder_name(title) for title in names] == ["gpt", "gpt-depth=2", "gpt#2", "bigram", "bigram-d=3"]
 
 
 def test_pairs_are_trained_on_and_written_from_a_source(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -549,18 +555,18 @@ def test_pairs_are_trained_on_and_written_from_a_source(tmp_path: Path, capsys: 
     assert capsys.readouterr().out.startswith("say")
     fails(capsys, ["generate", str(out), "--prompt", "x"], "this model writes from a source; give --source TEXT")
     fails(capsys, ["generate", str(out), "--source", ""], "the source is empty")
-    none = tmp_path / "none"
-    fails(capsys, ["train", "gpt", *small[-2:], "--steps", "1", "--out", str(none)], "reads a text, and pairs came")
+    no_run = tmp_path / "none"
+    fails(capsys, ["train", "gpt", *small[-2:], "--steps", "1", "--out", str(no_run)], "reads a text, and pairs came")
     file.write_text("a\tb\nc\n")
-    fails(capsys, ["train", *small, "--steps", "1", "--out", str(none)], "line 2 of pairs=")
-    assert not none.exists()
+    fails(capsys, ["train", *small, "--steps", "1", "--out", str(no_run)], "line 2 of pairs=")
+    assert not no_run.exists()
 
 
 # what is refused before it is taken ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["gpt", "d=1000000"], "the weights and their gradients take about"),
         (["gpt", "d=16", "--batch", "100000000"], "or read it in pieces by --accumulate"),
@@ -571,11 +577,11 @@ def test_pairs_are_trained_on_and_written_from_a_source(tmp_path: Path, capsys: 
     ],
 )
 def test_a_refused_training_leaves_nothing_behind(
-    tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+    tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str], words: list[str], message: str
 ) -> None:
     out = tmp_path / "deep" / "out"
     out.parent.mkdir()
-    fails(capsys, ["train", *words, "--data", text, "--steps", "2", "--out", str(out)], said)
+    fails(capsys, ["train", *words, "--data", text, "--steps", "2", "--out", str(out)], message)
     assert not out.exists()
 
 

@@ -56,8 +56,8 @@ def test_turns_are_a_training_in_one_go(tmp_path: Path, text: str) -> None:
     assert run(["train", "gpt", *alone, *more, "--out", f"{tmp_path}/gpt"]) == 0
     assert run(["train", LANE, *more, "--out", f"{tmp_path}/lane"]) == 0
     for row, member, name in zip(results(out)["members"], (None, lane), ("gpt", "lane"), strict=True):
-        for one, other in ((row["folder"], f"{name}/best"), (str(Path(row["folder"]).parent), name)):
-            a, b = weights(out / one, member), weights(tmp_path / other, member)
+        for left, other in ((row["folder"], f"{name}/best"), (str(Path(row["folder"]).parent), name)):
+            a, b = weights(out / left, member), weights(tmp_path / other, member)
             assert all(torch.equal(a[key], b[key]) for key in a)
         assert row["steps"] == 40 == steps_of(out / row["folder"] / "..")
 
@@ -75,8 +75,8 @@ def test_everyone_has_a_turn_before_anyone_has_the_next(
     monkeypatch.setattr(Training, "step", note)
     words = ["--data", text, "--steps", "40", *QUICK, "--out", f"{tmp_path}/o"]
     assert run(["compare", BIGRAM, f"{BIGRAM}(d=3)", *words]) == 0
-    one, other = sizes[0], sizes[20]
-    assert one != other and sizes == [one] * 20 + [other] * 40 + [one] * 20
+    first, other = sizes[0], sizes[20]
+    assert first != other and sizes == [first] * 20 + [other] * 40 + [first] * 20
 
 
 @pytest.mark.prove
@@ -116,16 +116,18 @@ def test_a_killed_comparison_goes_on_to_the_same_weights(
         fails(capsys, words("killed", "--resume"), "cannot resume the comparison in")
     plan.write_bytes(whole)
     weights = min(tmp_path.glob("killed/*/*/model.safetensors"))
-    kept = weights.read_bytes()
-    weights.write_bytes(kept[:-9])
+    original = weights.read_bytes()
+    weights.write_bytes(original[:-9])
     fails(capsys, words("killed", "--resume"), f"{weights} is truncated")
-    assert weights.read_bytes() == kept[:-9], "what is left is not trained over"
-    weights.write_bytes(kept)
+    assert weights.read_bytes() == original[:-9], "what is left is not trained over"
+    weights.write_bytes(original)
     assert run(words("killed", "--resume")) == 0
     assert "goes on from step" in capsys.readouterr().err
     for a, b in zip(results(tmp_path / "whole")["members"], results(tmp_path / "killed")["members"], strict=True):
         assert a["bits_per_byte"] == b["bits_per_byte"] and a["interval"] == b["interval"]
-        assert [one["points"][-1]["valid"] for one in a["runs"]] == [one["points"][-1]["valid"] for one in b["runs"]]
+        assert [trial["points"][-1]["valid"] for trial in a["runs"]] == [
+            trial["points"][-1]["valid"] for trial in b["runs"]
+        ]
 
 
 # budgets, seeds, rates ----------------------------------------------------------------------------------------------
@@ -135,9 +137,9 @@ def test_flops_are_steps_of_each(tmp_path: Path, text: str) -> None:
     each = {d: cost(bigram(d), 2, 8).step_flops for d in (4, 8)}
     words = ["--data", text, "--flops", f"{10 * each[8]}", *QUICK, "--out", str(tmp_path / "o")]
     assert run(["compare", f"{BIGRAM}(d=4)", f"{BIGRAM}(d=8)", *words]) == 0
-    found = results(tmp_path / "o")
-    assert [row["steps"] for row in found["members"]] == [10 * each[8] // each[4], 10]
-    assert found["settings"]["flops"] == 10 * each[8]
+    report = results(tmp_path / "o")
+    assert [row["steps"] for row in report["members"]] == [10 * each[8] // each[4], 10]
+    assert report["settings"]["flops"] == 10 * each[8]
 
 
 def test_seeds_have_an_interval_and_overlap_is_said(
@@ -145,17 +147,17 @@ def test_seeds_have_an_interval_and_overlap_is_said(
 ) -> None:
     words = ["--data", text, "--steps", "30", "--seeds", "3", "--lr", "0.03", *QUICK, "--out", str(tmp_path / "o")]
     assert run(["compare", BIGRAM, BIGRAM, f"{BIGRAM}(d=1)", *words]) == 0
-    out, found = " ".join(capsys.readouterr().out.split()), results(tmp_path / "o")
-    first, again, _ = found["members"]
-    assert [one["seed"] for one in first["runs"]] == [0, 1, 2]
-    assert [one["bits_per_byte"] for one in first["runs"]] == [one["bits_per_byte"] for one in again["runs"]]
-    assert first["bits_per_byte"] == pytest.approx(sum(one["bits_per_byte"] for one in first["runs"]) / 3)
+    out, report = " ".join(capsys.readouterr().out.split()), results(tmp_path / "o")
+    first, second, _ = report["members"]
+    assert [trial["seed"] for trial in first["runs"]] == [0, 1, 2]
+    assert [trial["bits_per_byte"] for trial in first["runs"]] == [trial["bits_per_byte"] for trial in second["runs"]]
+    assert first["bits_per_byte"] == pytest.approx(sum(trial["bits_per_byte"] for trial in first["runs"]) / 3)
     low, high = first["interval"]
     assert low < first["bits_per_byte"] < high and f"{(high - low) / 2:.3f}" in out and " ±" in out
-    assert ["bigram", "bigram#2"] in found["not_resolved"]
+    assert ["bigram", "bigram#2"] in report["not_resolved"]
     assert "Not resolved, since their intervals overlap: bigram and bigram#2" in out
-    for one in first["runs"]:
-        assert (tmp_path / "o" / one["folder"] / "model.safetensors").is_file()
+    for trial in first["runs"]:
+        assert (tmp_path / "o" / trial["folder"] / "model.safetensors").is_file()
 
 
 def test_each_member_has_its_own_best_rate_and_is_measured_on_test(
@@ -166,9 +168,9 @@ def test_each_member_has_its_own_best_rate_and_is_measured_on_test(
     words = ["--data", text, "--steps", "30", "--lrs", "1e-5,3e-2,1e38", *QUICK, "--out", str(tmp_path / "o")]
     assert run(["compare", BIGRAM, *words]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    found = results(tmp_path / "o")
-    (row,) = found["members"]
-    assert (found["settings"]["lr"], found["settings"]["lrs"]) == (None, [1e-5, 3e-2, 1e38])
+    report = results(tmp_path / "o")
+    (row,) = report["members"]
+    assert (report["settings"]["lr"], report["settings"]["lrs"]) == (None, [1e-5, 3e-2, 1e38])
     assert row["lr"] == 0.03 and row["tried"]["1e+38"] is None and row["tried"]["0.03"] < row["tried"]["1e-05"]
     assert "on valid (1e-05: " in out and "1e+38: not finite" in out and "bytes of test of text=" in out
     assert row["tried"]["0.03"] == min(point["valid"] for point in row["points"]) != row["bits_per_byte"]
@@ -190,10 +192,10 @@ def test_a_rate_at_which_nothing_learns_is_a_failure(
 def test_members_that_fill_in_are_compared(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
     members = [f"bert(d=8, depth=1, heads={heads}, length=8)" for heads in (1, 2)]
     assert run(["compare", *members, "--data", text, "--steps", "3", *QUICK, "--out", str(tmp_path / "o")]) == 0
-    out, found = capsys.readouterr().out, results(tmp_path / "o")
-    (unigram,) = found["levels"].items()  # bits per masked byte are no bits per byte
+    out, report = capsys.readouterr().out, results(tmp_path / "o")
+    (unigram,) = report["levels"].items()  # bits per masked byte are no bits per byte
     assert unigram[0] == "unigram entropy" and 1 < unigram[1] < 5 and f"{unigram[1]:.3f}" in out
-    for row in found["members"]:
+    for row in report["members"]:
         assert math.isfinite(row["bits_per_masked_byte"]) and row["ms_per_token"] is None
         assert row["prompt"] == "the c_t " and len(row["sample"]) == 8 and "fills in each _" in out
 
@@ -208,7 +210,7 @@ def test_members_that_read_pairs_are_compared(tmp_path: Path, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ([], "give one of --minutes M, --steps N and --flops F"),
         (["--minutes", "1", "--steps", "3"], "give one of --minutes M, --steps N and --flops F"),
@@ -226,10 +228,10 @@ def test_members_that_read_pairs_are_compared(tmp_path: Path, capsys: pytest.Cap
     ],
 )
 def test_what_is_wrong_is_said_and_nothing_is_written(
-    tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+    tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str], words: list[str], message: str
 ) -> None:
-    given = ["compare", BIGRAM, f"{BIGRAM}(d=3)", "--data", text, "--out", str(tmp_path / "o"), *QUICK, *words]
-    fails(capsys, given, said.replace("bigram", BIGRAM))
+    command = ["compare", BIGRAM, f"{BIGRAM}(d=3)", "--data", text, "--out", str(tmp_path / "o"), *QUICK, *words]
+    fails(capsys, command, message.replace("bigram", BIGRAM))
     assert not (tmp_path / "o").exists()
 
 
@@ -246,37 +248,40 @@ def test_rates_need_something_to_be_reported_on(tmp_path: Path, capsys: pytest.C
 @pytest.mark.prove
 def test_members_are_brought_to_the_parameters_of_the_first() -> None:
     small = parse_member_text("gpt(d=32, depth=2, heads=2)")
-    wanted = count_parameters(small)
-    assert wanted == sum(p.numel() for p in small.build(0).parameters())
-    others = ("llama(heads=2, depth=3)", "gpt(d=16, heads=2, length=64)", "gpt(d=32, depth=2, heads=2)")
-    found, told = match_parameters([small, *map(parse_member_text, others)])
-    assert found[0] is small and found[3].text == small.text and "as it is" in told[2]
-    for one, name in zip(found[1:3], ("d", "depth"), strict=True):
-        assert abs(sum(p.numel() for p in one.build(0).parameters()) - wanted) <= 0.1 * wanted
-        assert f"{name}={one.keywords[name]}" in one.text and parse_member_text(one.text).keywords == one.keywords
-    assert "has d=" in told[0] and "in place of 128: " in told[0] and "has depth=" in told[1]
+    expected = count_parameters(small)
+    assert expected == sum(p.numel() for p in small.build(0).parameters())
+    members = ("llama(heads=2, depth=3)", "gpt(d=16, heads=2, length=64)", "gpt(d=32, depth=2, heads=2)")
+    fitted, notes = match_parameters([small, *map(parse_member_text, members)])
+    assert fitted[0] is small and fitted[3].text == small.text and "as it is" in notes[2]
+    for member, name in zip(fitted[1:3], ("d", "depth"), strict=True):
+        assert abs(sum(p.numel() for p in member.build(0).parameters()) - expected) <= 0.1 * expected
+        assert (
+            f"{name}={member.keywords[name]}" in member.text
+            and parse_member_text(member.text).keywords == member.keywords
+        )
+    assert "has d=" in notes[0] and "in place of 128: " in notes[0] and "has depth=" in notes[1]
 
 
 @pytest.mark.parametrize(
-    ("other", "said"),
+    ("other", "message"),
     [
         ("llama(d=16, depth=1, heads=2)", "has its d and depth written; leave one of them open"),
         ("llama(d=512)", "comes to no 66,432 parameters within a tenth: the nearest are "),
     ],
 )
 def test_what_cannot_be_matched_is_said(
-    tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str], other: str, said: str
+    tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str], other: str, message: str
 ) -> None:
     words = ["--match", "parameters", "--data", text, "--steps", "3", "--out", f"{tmp_path}/o"]
-    fails(capsys, ["compare", "gpt(d=32, depth=2, heads=2)", other, *words], said)
+    fails(capsys, ["compare", "gpt(d=32, depth=2, heads=2)", other, *words], message)
     assert not (tmp_path / "o").exists()
 
 
 def test_rows_grow_until_the_member_takes_no_longer_ones() -> None:
-    found = against_length(parse_member_text("gpt(d=8, depth=1, heads=1, length=16)"), 8, 60.0)
-    assert [at["length"] for at in found] == [2, 4, 8, 16]
-    states = [at["state_bytes"] for at in found]
-    assert all(at["milliseconds"] > 0 for at in found) and found[0]["peak_bytes"] < found[-1]["peak_bytes"]
+    measured = against_length(parse_member_text("gpt(d=8, depth=1, heads=1, length=16)"), 8, 60.0)
+    assert [at["length"] for at in measured] == [2, 4, 8, 16]
+    states = [at["state_bytes"] for at in measured]
+    assert all(at["milliseconds"] > 0 for at in measured) and measured[0]["peak_bytes"] < measured[-1]["peak_bytes"]
     assert states == sorted(states) and states[-1] >= 4 * states[0]
     assert len(against_length(parse_member_text("gpt(d=8, depth=1, heads=1)"), 8, 0.0)) == 1
 
@@ -303,20 +308,20 @@ def test_the_page_needs_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "text").write_bytes(b"<script>alert('the cat & mat')</script>\r\n" * 200)
     words = ["--data", f"text={tmp_path}/text", "--steps", "12", "--seeds", "2", "--batch", "2", "--length", "64"]
     assert run(["compare", SMALL.replace("length=8", "length=64"), BIGRAM, *words, "--out", f"{tmp_path}/o"]) == 0
-    text, found = (tmp_path / "o/report.html").read_text(), results(tmp_path / "o")
+    text, report = (tmp_path / "o/report.html").read_text(), results(tmp_path / "o")
     page = Page(text)
     assert not {"script", "link", "iframe", "object", "img"} & set(page.tags)
     links = [value for name, value in page.given if name.rpartition(":")[2] in ("href", "src", "data", "action")]
     assert links and all(value.startswith("#") for value in links) and "@import" not in text
     assert not re.search(r"url\((?!#)", text) and "#010203" not in text
-    shown = "".join(page.words)
-    for row in found["members"]:
-        assert row["name"] in shown and f"{row['parameters']:,}" in shown
-        assert row["prompt"].replace("\r", "") in shown, "a line's end is shown as a sign"
+    visible = "".join(page.words)
+    for row in report["members"]:
+        assert row["name"] in visible and f"{row['parameters']:,}" in visible
+        assert row["prompt"].replace("\r", "") in visible, "a line's end is shown as a sign"
         assert row["peak_bytes"] > 1e8 and row["lengths"] and (row["state_bytes"] or 0) >= 0
     assert page.tags.count("svg") == page.tags.count("figure") >= 5 and "<b>" + "gpt" in text
     assert "prefers-color-scheme: dark" in text and ("name", "viewport") in page.given
-    assert not [one for one in text if ord(one) < 32 and one != "\n"]
+    assert not [letter for letter in text if ord(letter) < 32 and letter != "\n"]
     ids = [value for name, value in page.given if name == "id"]
     assert len(ids) == len(set(ids)), "one id twice"
 

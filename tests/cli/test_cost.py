@@ -11,10 +11,10 @@ from kinformer.lab.cost.cost import StepMemory
 
 def test_costs_are_printed_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["cost", "gpt", "d=16", "depth=2", "heads=2", "--batch", "2", "--length", "16", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["temporal_range"] is None and not told["memories"], "it reads a whole row"
-    assert told["readers"] and all(sum(counts.values()) for counts in told["readers"].values())
-    assert told["step_flops"] == 3 * told["flops"]
+    report = json.loads(capsys.readouterr().out)
+    assert report["temporal_range"] is None and not report["memories"], "it reads a whole row"
+    assert report["readers"] and all(sum(counts.values()) for counts in report["readers"].values())
+    assert report["step_flops"] == 3 * report["flops"]
 
 
 def test_a_forecaster_s_windows_are_told_as_long_as_it_reads_them(capsys: pytest.CaptureFixture[str]) -> None:
@@ -27,8 +27,8 @@ def test_the_range_and_the_scores_of_a_memory_are_told(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """(m + c m_cm) N before a segment, and L^2 + L (m + m_cm) scores of it."""
-    monkeypatch.setattr(cost, "_memory", lambda *given: StepMemory(0, 0, 0, None))  # what is counted takes seconds
-    monkeypatch.setattr(cost, "_flops", lambda *given: (0, 0))
+    monkeypatch.setattr(cost, "_memory", lambda *arguments: StepMemory(0, 0, 0, None))  # what is counted takes seconds
+    monkeypatch.setattr(cost, "_flops", lambda *arguments: (0, 0))
     sizes = ["d=8", "depth=2", "heads=1", "segment=32", "memory=32", "compressed=16", "rate=2", "compression=mean"]
     words = ["cost", "compressive_transformer", *sizes, "--batch", "2", "--length", "64"]
     assert run(words) == 0
@@ -37,7 +37,7 @@ def test_the_range_and_the_scores_of_a_memory_are_told(
     pairs = "32 x (32 + 32 of memory + 16 compressed) = 2,560 pairs of a segment and head (2 layers)"
     assert f"attention       {pairs}" in lines
     assert run([*words, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["temporal_range"] == {"least": 128, "most": 159, "exact": True}
+    report = json.loads(capsys.readouterr().out)
+    assert report["temporal_range"] == {"least": 128, "most": 159, "exact": True}
     memory = {"length": 32, "memory": 32, "compressed": 16, "searched": 0, "pairs": 2560}
-    assert list(told["memories"].values()) == [memory, memory]
+    assert list(report["memories"].values()) == [memory, memory]

@@ -43,10 +43,10 @@ WRONG = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_what_is_wrong_is_one_line(folder: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
-    data, said = (text.replace("{}", str(folder)) for text in WRONG[name])
+    data, message = (text.replace("{}", str(folder)) for text in WRONG[name])
     assert run(["train", *SMALL, "--data", data, "--out", str(folder / "out")]) == 2
     err = capsys.readouterr().err
-    assert err.count("\n") == 1 and said in err and err.startswith("kinformer: ")
+    assert err.count("\n") == 1 and message in err and err.startswith("kinformer: ")
     assert not (folder / "out").exists()
 
 
@@ -66,9 +66,9 @@ def test_words_follow_the_tokenizer_and_another_file_is_watched(
     (folder / "watched.jsonl").write_text(json.dumps({"body": "row 7 of another file"}) + "\n")
     words = ["train", *SMALL, "--data", data, "--valid", str(folder / "watched.jsonl"), "--out", str(out)]
     assert run(words) == 0
-    said = capsys.readouterr()
-    assert said.err.count(f"valid is text={folder}/watched.jsonl") == 1
-    assert "on the first 22 bytes of valid" in said.out
+    captured = capsys.readouterr()
+    assert captured.err.count(f"valid is text={folder}/watched.jsonl") == 1
+    assert "on the first 22 bytes of valid" in captured.out
     assert load(out).member.keywords["vocab"] == 270 and (out / "tokenizer.json").is_file()
     assert run(["generate", str(out), "--prompt", "row 7", "--tokens", "3", "--temperature", "0"]) == 0
     assert capsys.readouterr().out.startswith("row 7")

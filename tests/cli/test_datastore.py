@@ -18,7 +18,7 @@ TEXT = b"".join(b"The cat no. %d sat on the mat, and it slept.\n" % n for n in r
 
 
 @pytest.fixture(scope="module")
-def there(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a model, a text and a datastore of it."""
     place = tmp_path_factory.mktemp("datastores")
     (place / "text").write_bytes(TEXT)
@@ -30,46 +30,48 @@ def there(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def said(capsys: pytest.CaptureFixture[str], *words: object) -> dict[str, Any]:
+def run_json(capsys: pytest.CaptureFixture[str], *words: object) -> dict[str, Any]:
     capsys.readouterr()
     assert run(["datastore", *map(str, words), "--json"]) == 0
     return json.loads(capsys.readouterr().out)
 
 
-def test_it_says_what_it_holds(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    told = said(capsys, "info", there / "ds")
-    (part,) = told["parts"]
-    assert told["keys"] == part["keys"] == part["tokens"] - 1 and (part["length"], part["stride"]) == (32, 16)
-    assert told["width"] == 16 and told["bytes"] > 16 * 2 * told["keys"] and told["home"] == str(there / "gpt")
-    assert run(["datastore", "info", str(there / "ds")]) == 0
-    assert f"{told['keys']:,} keys of 16 numbers in float16" in capsys.readouterr().out
+def test_it_says_what_it_holds(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report = run_json(capsys, "info", workspace / "ds")
+    (part,) = report["parts"]
+    assert report["keys"] == part["keys"] == part["tokens"] - 1 and (part["length"], part["stride"]) == (32, 16)
+    assert (
+        report["width"] == 16 and report["bytes"] > 16 * 2 * report["keys"] and report["home"] == str(workspace / "gpt")
+    )
+    assert run(["datastore", "info", str(workspace / "ds")]) == 0
+    assert f"{report['keys']:,} keys of 16 numbers in float16" in capsys.readouterr().out
 
 
-def test_a_prompt_from_the_text_finds_its_own_place(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["search", there / "ds", "--prompt", TEXT[:20].decode(), "--k", 3]
-    first = said(capsys, *words)["neighbours"][0]
+def test_a_prompt_from_the_text_finds_its_own_place(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["search", workspace / "ds", "--prompt", TEXT[:20].decode(), "--k", 3]
+    first = run_json(capsys, *words)["neighbours"][0]
     assert first["distance"] < 1e-3 and first["before"] == TEXT[:20].decode() and first["next"] == chr(TEXT[20])
     assert (first["place"], first["document"]) == (19, 0)
     assert run(["datastore", *map(str, words)]) == 0
     assert f"{TEXT[:20].decode()}[{chr(TEXT[20])}]" in capsys.readouterr().out.splitlines()[1]
 
 
-def test_more_is_put_behind_it(there: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    shutil.copytree(there / "ds", tmp_path / "ds")
-    words = ["build", there / "gpt", "--data", f"text={there}/text", "--out", tmp_path / "ds", "--length", 32]
-    one, two = said(capsys, *words, "--split", "valid", "--append")["parts"]
-    assert one["data"].endswith("(train)") and two["data"].endswith("(valid)")
-    assert len(Datastore.open(tmp_path / "ds")) == one["keys"] + two["keys"]
+def test_more_is_put_behind_it(workspace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(workspace / "ds", tmp_path / "ds")
+    words = ["build", workspace / "gpt", "--data", f"text={workspace}/text", "--out", tmp_path / "ds", "--length", 32]
+    first, second = run_json(capsys, *words, "--split", "valid", "--append")["parts"]
+    assert first["data"].endswith("(train)") and second["data"].endswith("(valid)")
+    assert len(Datastore.open(tmp_path / "ds")) == first["keys"] + second["keys"]
 
 
-def test_what_is_wrong_is_said_in_one_line(there: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    model, store, text = str(there / "gpt"), str(there / "ds"), f"text={there}/text"
+def test_what_is_wrong_is_said_in_one_line(workspace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, store, text = str(workspace / "gpt"), str(workspace / "ds"), f"text={workspace}/text"
     build = ["datastore", "build", model, "--data", text, "--out"]
     fails(capsys, [*build, store], "already; give --append")
     fails(capsys, [*build, store, "--append", "--dtype", "float32"], "is of keys in float16")
     fails(capsys, [*build, str(tmp_path / "a"), "--tap", "9"], "gpt has no inner state '9'")
     fails(capsys, [*build, str(tmp_path / "a"), "--stride", "99", "--length", "9"], "stride=99 leaves out tokens")
-    fails(capsys, [*build, str(there / "text")], "cannot make the folder", 1)
+    fails(capsys, [*build, str(workspace / "text")], "cannot make the folder", 1)
     (tmp_path / "short").write_bytes(b"x")
     short = f"text={tmp_path}/short"
     fails(
@@ -80,27 +82,31 @@ def test_what_is_wrong_is_said_in_one_line(there: Path, tmp_path: Path, capsys: 
     task = ["datastore", "build", model, "--data", "task=copy", "--out", str(tmp_path / "a")]
     fails(capsys, task, "a datastore is of a text; give text=PATH")
     fails(
-        capsys, ["datastore", "build", str(there / "bert"), *build[3:], str(tmp_path / "a")], "predicts no next token"
+        capsys,
+        ["datastore", "build", str(workspace / "bert"), *build[3:], str(tmp_path / "a")],
+        "predicts no next token",
     )
     assert not (tmp_path / "a").exists()
     search = ["datastore", "search", store, "--prompt"]
     fails(capsys, [*search, ""], "--prompt is empty")
     fails(
-        capsys, [*search, "x", "--model", str(there / "other")], "is of another model: its weights or keywords differ"
+        capsys,
+        [*search, "x", "--model", str(workspace / "other")],
+        "is of another model: its weights or keywords differ",
     )
     fails(capsys, ["datastore", "search", str(tmp_path), "--prompt", "x"], "there is no datastore in")
     fails(capsys, ["datastore", "info", str(tmp_path / "nothing")], "`kinformer datastore build` makes a datastore")
-    shutil.copytree(there / "ds", tmp_path / "cut")
+    shutil.copytree(workspace / "ds", tmp_path / "cut")
     path = tmp_path / "cut" / "000.00000.keys.safetensors"
     path.write_bytes(path.read_bytes()[:-1])
     fails(capsys, ["datastore", "info", str(tmp_path / "cut")], "is truncated: it has")
 
 
 def test_keys_that_are_no_numbers_are_near_nothing(
-    there: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    workspace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store = tmp_path / "ds"
-    shutil.copytree(there / "ds", store)
+    shutil.copytree(workspace / "ds", store)
     path = store / "000.00000.keys.safetensors"
     data = path.read_bytes()
     begin = 8 + int.from_bytes(data[:8], "little")
@@ -109,37 +115,37 @@ def test_keys_that_are_no_numbers_are_near_nothing(
 
 
 def test_an_index_says_what_it_finds_and_goes_with_an_append(
-    there: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    workspace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store = tmp_path / "ds"
-    shutil.copytree(there / "ds", store)
+    shutil.copytree(workspace / "ds", store)
     assert run(["datastore", "index", str(store), "hnsw:links=8"]) == 0
     assert "searched by hnsw:links=8,effort=64, which finds" in capsys.readouterr().out
-    assert said(capsys, "info", store)["index"]["recall"] > 0.8
+    assert run_json(capsys, "info", store)["index"]["recall"] > 0.8
     words = ["search", store, "--prompt", TEXT[:20].decode(), "--k", 3]
-    assert said(capsys, *words)["neighbours"][0] == said(capsys, *words, "--exact")["neighbours"][0]
+    assert run_json(capsys, *words)["neighbours"][0] == run_json(capsys, *words, "--exact")["neighbours"][0]
     fails(capsys, ["datastore", "index", str(store), "exact"], "'exact' needs no index")
     fails(capsys, ["datastore", "index", str(store), "ivf:x=1"], "has no keyword 'x'")
     path = store / "index.faiss"
     path.write_bytes(path.read_bytes()[:-1])
     fails(capsys, ["datastore", "search", str(store), "--prompt", "x"], "index.faiss is truncated or damaged; make it")
-    words = ["build", there / "gpt", "--data", f"text={there}/text", "--out", store, "--length", 32, "--append"]
-    for name, told in (("nosuch", "there is no search 'nosuch'"), ("exact", "'exact' needs no index")):
+    words = ["build", workspace / "gpt", "--data", f"text={workspace}/text", "--out", store, "--length", 32, "--append"]
+    for name, message in (("nosuch", "there is no search 'nosuch'"), ("exact", "'exact' needs no index")):
         never = [*words[: words.index("--out")], "--out", str(store / "never"), "--index", name]
-        fails(capsys, ["datastore", *map(str, never)], told)
+        fails(capsys, ["datastore", *map(str, never)], message)
     assert not (store / "never").exists()
-    assert said(capsys, *words, "--split", "valid")["index"] is None
-    assert said(capsys, *words, "--split", "test", "--index", "flat")["index"]["recall"] == 1
+    assert run_json(capsys, *words, "--split", "valid")["index"] is None
+    assert run_json(capsys, *words, "--split", "test", "--index", "flat")["index"]["recall"] == 1
 
 
 def test_without_a_command_it_says_which_there_are(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["datastore"]) == 0
-    told = capsys.readouterr().out
-    assert all(f"  {name} " in told for name in ("build", "index", "info", "search"))
+    output = capsys.readouterr().out
+    assert all(f"  {name} " in output for name in ("build", "index", "info", "search"))
 
 
-def test_a_model_that_moved_is_asked_for(there: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    shutil.copytree(there / "gpt", tmp_path / "gpt")
+def test_a_model_that_moved_is_asked_for(workspace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(workspace / "gpt", tmp_path / "gpt")
     Datastore.build(tmp_path / "ds", load(tmp_path / "gpt"), torch.tensor([1, 2, 3]), home=str(tmp_path / "gpt"))
     (tmp_path / "gpt").rename(tmp_path / "elsewhere")
     words = ["datastore", "search", str(tmp_path / "ds"), "--prompt", "x"]

@@ -26,8 +26,8 @@ WRONG = {
 def test_wrong_words_are_one_line(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words, why = WRONG[name]
     assert run(["train", *words, *SHORT, "--out", str(tmp_path / "run")]) == 2
-    said = capsys.readouterr().err.strip().splitlines()
-    assert why in said[-1] and len(said) == 1
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert why in lines[-1] and len(lines) == 1
     assert not (tmp_path / "run").exists()
 
 
@@ -38,11 +38,11 @@ def test_a_member_acts_and_is_measured(tmp_path: Path, capsys: pytest.CaptureFix
     keywords = json.loads((tmp_path / "run" / "config.json").read_text())["keywords"]
     assert keywords["entropy"] == 0.02 and keywords["stack"].startswith("lstm(d=8, depth=1")
     assert keywords["observations"] == [4] and keywords["actions"] == 3
-    told = capsys.readouterr().out
-    assert "return, success" in told and told.strip().endswith(" steps/s")
+    output = capsys.readouterr().out
+    assert "return, success" in output and output.strip().endswith(" steps/s")
     assert run(["evaluate", out, "--data", env, "--split", "valid", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["metric"]["name"] == "return" and told["count"] == 32 and 0 <= told["others"]["success"] <= 1
+    report = json.loads(capsys.readouterr().out)
+    assert report["metric"]["name"] == "return" and report["count"] == 32 and 0 <= report["others"]["success"] <= 1
     assert run(["evaluate", out, "--data", "env=CartPole-v1"]) == 2
     assert "give one made for that" in capsys.readouterr().err
     assert run(["play", out, "--env", "t_maze,corridor=1", "--episodes", "2"]) == 0

@@ -43,10 +43,10 @@ def test_it_is_the_number_of_the_training(
     words = ["train", name, *(f"{key}={value}" for key, value in SMALL.items()), "--data", f"text={text}"]
     assert run([*words, "--out", str(out), "--steps", "2", "--batch", "2", "--length", "8"]) == 0
     point = History.read(out).points[-1]
-    found = number(capsys, out, "--data", f"text={text}", "--split", "valid")
-    assert found["value"] == pytest.approx(point.valid, rel=1e-6)
-    assert found["metric"]["name"] == ("bits per masked byte" if name == "bert" else "bits per byte")
-    assert found["perplexity"] == pytest.approx(2 ** found["value"]) and found["length"] == 8
+    report = number(capsys, out, "--data", f"text={text}", "--split", "valid")
+    assert report["value"] == pytest.approx(point.valid, rel=1e-6)
+    assert report["metric"]["name"] == ("bits per masked byte" if name == "bert" else "bits per byte")
+    assert report["perplexity"] == pytest.approx(2 ** report["value"]) and report["length"] == 8
 
 
 def test_what_reads_ahead_at_the_length_it_is_measured_at_is_warned_of(
@@ -54,12 +54,12 @@ def test_what_reads_ahead_at_the_length_it_is_measured_at_is_warned_of(
 ) -> None:
     out = tmp_path / "run"
     words = ["train", "reformer", "d=16", "depth=2", "heads=2", "chunk=16", "--data", f"text={text}", "--out", str(out)]
-    said = "warning: this reformer reads ahead, as its part declares: "
+    warning = "warning: this reformer reads ahead, as its part declares: "
     assert run([*words, "--steps", "1", "--batch", "2", "--length", "100"]) == 0
-    assert capsys.readouterr().err.count(said) == 1
+    assert capsys.readouterr().err.count(warning) == 1
     for length, count in ((24, 0), (100, 1)):
         assert run(["evaluate", str(out), "--data", f"text={text}", "--length", str(length), "--split", "all"]) == 0
-        assert capsys.readouterr().err.count(said) == count
+        assert capsys.readouterr().err.count(warning) == count
 
 
 def test_pairs_are_measured_as_in_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -68,8 +68,8 @@ def test_pairs_are_measured_as_in_training(tmp_path: Path, capsys: pytest.Captur
     words = ["train", "transformer", *(f"{key}={value}" for key, value in SMALL.items()), "--data", f"pairs={pairs}"]
     assert run([*words, "--out", str(out), "--steps", "2", "--batch", "2", "--length", "8"]) == 0
     point = History.read(out).points[-1]
-    found = number(capsys, out, "--data", f"pairs={pairs}", "--split", "valid", "--length", "8")
-    assert found["value"] == pytest.approx(point.valid, rel=1e-6) and found["metric"]["name"] == "bits per token"
+    report = number(capsys, out, "--data", f"pairs={pairs}", "--split", "valid", "--length", "8")
+    assert report["value"] == pytest.approx(point.valid, rel=1e-6) and report["metric"]["name"] == "bits per token"
     assert number(capsys, out, "--data", f"pairs={pairs}")["count"] > 0
     fails(capsys, ["evaluate", str(out), "--data", f"pairs={pairs}", "--stride", "2"], "windows and lanes are of texts")
     fails(capsys, ["evaluate", str(out), "--data", f"text={pairs}"], "this transformer reads pairs, and a text came")
@@ -80,8 +80,8 @@ def test_windows_lanes_and_the_first_bytes(tmp_path: Path, text: Path, capsys: p
     model, data = gpt(**SMALL, position="rotary").eval(), read(str(text))
     save(model, tmp_path / "run")
     base = (tmp_path / "run", "--data", f"text={text}", "--length", 16)
-    found = number(capsys, *base, "--stride", 4, "--bytes", 100)
-    assert (found["value"], found["count"]) == (evaluate(model, data.test, 16, 100, stride=4).value, 99)
+    report = number(capsys, *base, "--stride", 4, "--bytes", 100)
+    assert (report["value"], report["count"]) == (evaluate(model, data.test, 16, 100, stride=4).value, 99)
     assert number(capsys, *base, "--lanes", 3)["value"] == evaluate(model, data.test, 16, lanes=3).value
     assert run(["evaluate", *map(str, base)]) == 0
     out = capsys.readouterr().out
@@ -92,14 +92,14 @@ def test_windows_lanes_and_the_first_bytes(tmp_path: Path, text: Path, capsys: p
 def test_every_split_at_once_is_each_by_itself(tmp_path: Path, text: Path, capsys: pytest.CaptureFixture[str]) -> None:
     save(gpt(**SMALL), tmp_path / "run")
     base = (tmp_path / "run", "--data", f"text={text}", "--length", 16, "--bytes", 300)
-    found = number(capsys, *base, "--split", "all")
-    assert list(found["splits"]) == ["train", "valid", "test"] and "value" not in found
-    for name, its in found["splits"].items():
+    report = number(capsys, *base, "--split", "all")
+    assert list(report["splits"]) == ["train", "valid", "test"] and "value" not in report
+    for name, own_report in report["splits"].items():
         alone = number(capsys, *base, "--split", name)
-        assert {**its, "seconds": 0} == {key: alone[key] for key in its} | {"seconds": 0}
+        assert {**own_report, "seconds": 0} == {key: alone[key] for key in own_report} | {"seconds": 0}
     assert run(["evaluate", *map(str, base), "--split", "all"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [f"judged of {name} of" in line for name, line in zip(found["splits"], lines, strict=True)] == [True] * 3
+    assert [f"judged of {name} of" in line for name, line in zip(report["splits"], lines, strict=True)] == [True] * 3
     (tmp_path / "other").write_bytes(b"the cat sat. " * 40)
     watched = number(capsys, *base[:2], f"text={text},valid={tmp_path}/other", *base[3:], "--split", "all")
     assert list(watched["splits"]) == ["train", "valid"]  # nothing is kept for the end then
@@ -113,7 +113,7 @@ def test_bytes_of_a_text_lie_all_over_a_split(
     save(model, tmp_path / "run")
     base = (tmp_path / "run", "--data", f"text={text}", "--length", 8, "--bytes", 60)
     at = [0, 100, 200]  # 5 and 10 of the 12 stretches: of n times the golden ratio the fraction is least there
-    begins, tokens = torch.tensor([0, 20, 40]), torch.cat([test[one : one + 20] for one in at])
+    begins, tokens = torch.tensor([0, 20, 40]), torch.cat([test[place : place + 20] for place in at])
     spread, first = number(capsys, *base), number(capsys, *base, "--lanes", 2)
     assert spread["value"] == evaluate(model.eval(), SplitTokens(tokens, begins), 8).value
     assert first["value"] == evaluate(model.eval(), test[:60], 8, lanes=2).value
@@ -131,11 +131,13 @@ def test_a_memory_is_longer_than_in_training(tmp_path: Path, text: Path, capsys:
     longer = transformer_xl(**SMALL, segment=4, memory=32)
     words = (tmp_path / "run", "--data", f"text={text}", "--length", 8)
     before = number(capsys, *words)
-    found = number(capsys, *words[:1], "memory=32", *words[1:])
-    assert found["value"] == evaluate(longer, data.test, 8).value != before["value"]
-    assert (found["keywords"]["memory"], before["keywords"]["memory"]) == (32, 4)
-    said = "the trained weights do not fit d=32: a keyword that changes the weights cannot be changed after training."
-    fails(capsys, ["evaluate", str(words[0]), "d=32", "--data", f"text={text}"], said)
+    report = number(capsys, *words[:1], "memory=32", *words[1:])
+    assert report["value"] == evaluate(longer, data.test, 8).value != before["value"]
+    assert (report["keywords"]["memory"], before["keywords"]["memory"]) == (32, 4)
+    message = (
+        "the trained weights do not fit d=32: a keyword that changes the weights cannot be changed after training."
+    )
+    fails(capsys, ["evaluate", str(words[0]), "d=32", "--data", f"text={text}"], message)
     fails(capsys, ["evaluate", str(words[0]), "memry=3", "--data", f"text={text}"], "the nearest is 'memory'")
     fails(capsys, ["evaluate", str(words[0]), "memory=-3", "--data", f"text={text}"], "memory")
 
@@ -159,8 +161,8 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, text: Path, capsys: p
         ([out, *data, "--length", "0"], "--length"),
         ([out, *data, "depth"], "'depth' is no keyword; write name=value"),
     ]
-    for words, said in wrong:
-        fails(capsys, ["evaluate", *words], said)
+    for words, message in wrong:
+        fails(capsys, ["evaluate", *words], message)
 
 
 def test_spans_that_heads_have_learned_are_told_and_drawn(
@@ -175,11 +177,11 @@ def test_spans_that_heads_have_learned_are_told_and_drawn(
             block.layers[0].mechanism.mask.look()
     save(model, out)
     base = (out, "--data", f"text={text}", "--length", 16, "--bytes", 120)
-    told = number(capsys, *base)["heads"]
-    assert list(told) == ["span"] and told["span"]["unit"] == "positions"
-    assert list(told["span"]["layers"].values()) == [pytest.approx([20 * z for z in layer]) for layer in spans]
-    both = number(capsys, *base, "--split", "all")["splits"]
-    assert both["train"]["heads"] == both["test"]["heads"] == told
+    heads = number(capsys, *base)["heads"]
+    assert list(heads) == ["span"] and heads["span"]["unit"] == "positions"
+    assert list(heads["span"]["layers"].values()) == [pytest.approx([20 * z for z in layer]) for layer in spans]
+    splits = number(capsys, *base, "--split", "all")["splits"]
+    assert splits["train"]["heads"] == splits["test"]["heads"] == heads
     picture = tmp_path / "spans.png"
     assert run(["evaluate", *map(str, base), "--out", str(picture)]) == 0
     first, *table = capsys.readouterr().out.splitlines()

@@ -16,14 +16,14 @@ from tests.cli.test_commands import fails
 def test_blanks_are_shown_with_their_probabilities(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, text = folder(tmp_path / "run", "bert"), r"the wh_le o_ \_"
     assert run(["fill", out, "--text", text, "--best", "3", "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
+    report = json.loads(capsys.readouterr().out)
     model = load(out)
     tokens = encode_blanks(text.encode(), list, model.mask)
-    likely, which = blank_probabilities(model, tokens).topk(3)
-    assert [[one["token"] for one in row] for row in said["blanks"]] == which.tolist()
-    found = torch.tensor([[one["probability"] for one in row] for row in said["blanks"]])
-    torch.testing.assert_close(found, likely)
-    assert said["filled"] == bytes(fill_blanks(model, tokens).tolist()).decode(errors="replace")
+    likely, indices = blank_probabilities(model, tokens).topk(3)
+    assert [[candidate["token"] for candidate in row] for row in report["blanks"]] == indices.tolist()
+    probabilities = torch.tensor([[candidate["probability"] for candidate in row] for row in report["blanks"]])
+    torch.testing.assert_close(probabilities, likely)
+    assert report["filled"] == bytes(fill_blanks(model, tokens).tolist()).decode(errors="replace")
     assert run(["fill", out, "--text", text]) == 0
     lines = capsys.readouterr().out.split("\n", 2)
     assert lines[0].startswith("blank 1: ") and lines[0].count(", ") >= 4 and lines[1].startswith("blank 2: ")
@@ -38,7 +38,7 @@ def test_what_cannot_be_filled_is_said_in_one_line(tmp_path: Path, capsys: pytes
     fails(capsys, ["fill", out, "--text", "_", "--best", "0"], "--best")
     fails(capsys, ["fill", other, "--text", "_"], "this model fills in no blanks; use one of a member like bert")
     config = tmp_path / "gpt/config.json"
-    told = json.loads(config.read_text())
-    config.write_text(json.dumps({**told, "metric": {**told["metric"], "name": "accuracy"}}))  # as on a task
+    saved = json.loads(config.read_text())
+    config.write_text(json.dumps({**saved, "metric": {**saved["metric"], "name": "accuracy"}}))  # as on a task
     fails(capsys, ["fill", other, "--text", "_"], "this model fills in no blanks; use one of a member like bert, or")
     fails(capsys, ["fill", str(tmp_path / "none"), "--text", "_"], "there is no file or folder")

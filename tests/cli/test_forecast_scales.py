@@ -87,9 +87,9 @@ def expected(folder: str) -> numpy.ndarray:
     values = torch.from_numpy(standardized([0, 1, 2])[-8:])
     batch = SeriesWindows(torch.cat([values, torch.zeros(3, 3)])[None], calendar(DATES[MORE - 8 : MORE + 3])[None])
     with torch.inference_mode():
-        said = load(folder).forecast(batch)[0].double().numpy()
+        forecast = load(folder).forecast(batch)[0].double().numpy()
     mean, deviation = scales()
-    return said * deviation[1:] + mean[1:]
+    return forecast * deviation[1:] + mean[1:]
 
 
 def without_columns(trained: str, folder: Path) -> str:
@@ -147,13 +147,15 @@ def test_a_run_of_row_numbers_reads_them_by_name(name: str, target: str, tmp_pat
     """The forecast of a file whose column counts rows is that of the same file with the column asked for."""
     rows = "".join(f"{n},{value!r}\n" for n, value in enumerate(EVERY[:, 1].tolist()))
     (tmp_path / "a.csv").write_text(f"{name},x\n{rows}")
-    whole, made, outs = f"series={tmp_path / 'a.csv'}", str(tmp_path / "run"), []
-    asked = f"{whole},columns={name}+x" + f",target={target}" * bool(target)
-    assert run(["train", "informer", *SIZES, "--data", asked, "--steps", "2", "--batch", "2", "--out", made]) == 0
-    for spec in (asked, whole):
+    whole, run_folder, outs = f"series={tmp_path / 'a.csv'}", str(tmp_path / "run"), []
+    selected = f"{whole},columns={name}+x" + f",target={target}" * bool(target)
+    assert (
+        run(["train", "informer", *SIZES, "--data", selected, "--steps", "2", "--batch", "2", "--out", run_folder]) == 0
+    )
+    for spec in (selected, whole):
         outs.append(tmp_path / f"{len(outs)}.csv")
-        assert run(["forecast", made, "--data", spec, "--out", str(outs[-1])]) == 0
-        assert run(["evaluate", made, "--data", spec]) == 0
+        assert run(["forecast", run_folder, "--data", spec, "--out", str(outs[-1])]) == 0
+        assert run(["evaluate", run_folder, "--data", spec]) == 0
     names, rows_ahead = rows_of(outs[1])
     assert names == ([target] if target else [name, "x"]) and len(rows_ahead) == 3
     assert outs[0].read_bytes() == outs[1].read_bytes()
@@ -165,7 +167,7 @@ def test_errors_of_another_file_are_told_in_the_unit_of_the_training(
     spec = written(tmp_path / "a.csv", columns(MORE, "cba"))
     capsys.readouterr()
     assert run(["evaluate", trained, "--data", spec, "--json"]) == 0
-    found, whole = json.loads(capsys.readouterr().out), standardized([0, 1, 2])
+    report, whole = json.loads(capsys.readouterr().out), standardized([0, 1, 2])
     first = round(0.8 * MORE)
     model, errors, naive = load(trained), [], []
     for begin in range(first - 8, MORE - 10):
@@ -173,12 +175,12 @@ def test_errors_of_another_file_are_told_in_the_unit_of_the_training(
             torch.from_numpy(whole[begin : begin + 11])[None], calendar(DATES[begin : begin + 11])[None]
         )
         with torch.inference_mode():
-            said = model.forecast(batch)[0].numpy()
-        came = whole[begin + 8 : begin + 11, 1:]
-        errors.append((said - came) ** 2)
-        naive.append((whole[begin + 4 : begin + 7, 1:] - came) ** 2)  # the day before
-    assert found["value"] == pytest.approx(numpy.mean(errors), rel=1e-4)
-    assert found["levels"]["seasonal naive"] == pytest.approx(numpy.mean(naive), rel=1e-4)
+            forecast = model.forecast(batch)[0].numpy()
+        actual = whole[begin + 8 : begin + 11, 1:]
+        errors.append((forecast - actual) ** 2)
+        naive.append((whole[begin + 4 : begin + 7, 1:] - actual) ** 2)  # the day before
+    assert report["value"] == pytest.approx(numpy.mean(errors), rel=1e-4)
+    assert report["levels"]["seasonal naive"] == pytest.approx(numpy.mean(naive), rel=1e-4)
 
 
 def test_errors_of_days_stand_beside_those_of_the_week_before(
@@ -187,10 +189,10 @@ def test_errors_of_days_stand_beside_those_of_the_week_before(
     values = EVERY[:, 2]
     rows = "".join(f"{BEGIN + n * timedelta(days=1):%Y-%m-%d},{value!r}\n" for n, value in enumerate(values.tolist()))
     (tmp_path / "a.csv").write_text(f"date,x\n{rows}")
-    made, spec = str(tmp_path / "run"), f"series={tmp_path / 'a.csv'}"
-    assert run(["train", "informer", *SIZES, "--data", spec, "--steps", "1", "--batch", "2", "--out", made]) == 0
+    run_folder, spec = str(tmp_path / "run"), f"series={tmp_path / 'a.csv'}"
+    assert run(["train", "informer", *SIZES, "--data", spec, "--steps", "1", "--batch", "2", "--out", run_folder]) == 0
     capsys.readouterr()
-    assert run(["evaluate", made, "--data", spec, "--json"]) == 0
+    assert run(["evaluate", run_folder, "--data", spec, "--json"]) == 0
     levels = json.loads(capsys.readouterr().out)["levels"]
     deviation, begins = values[: round(0.6 * MORE)].std(), range(round(0.8 * MORE), MORE - 2)
     coming = numpy.array([values[begin : begin + 3] for begin in begins])
@@ -227,15 +229,15 @@ def test_a_run_of_an_earlier_version_reads_by_the_file_and_says_so_once(
     old = without_columns(trained, tmp_path)
     spec = written(tmp_path / "a.csv", columns(MORE)) + ",target=b+c"
     capsys.readouterr()
-    found = forecast(old, spec, tmp_path / "x.csv")
+    actual = forecast(old, spec, tmp_path / "x.csv")
     warned = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
     assert len(warned) == 1 and "kept no names and scales of columns" in warned[0]
     learned = EVERY[: round(0.6 * MORE)]
     values = torch.from_numpy(((EVERY - learned.mean(0)) / learned.std(0))[-8:].astype(numpy.float32))
     batch = SeriesWindows(torch.cat([values, torch.zeros(3, 3)])[None], calendar(DATES[MORE - 8 : MORE + 3])[None])
     with torch.inference_mode():
-        said = load(old).forecast(batch)[0].double().numpy()
-    assert numpy.allclose(found, said * learned.std(0)[1:] + learned.mean(0)[1:], rtol=1e-6, atol=1e-6)
+        predicted = load(old).forecast(batch)[0].double().numpy()
+    assert numpy.allclose(actual, predicted * learned.std(0)[1:] + learned.mean(0)[1:], rtol=1e-6, atol=1e-6)
     assert run(["evaluate", old, "--data", spec, "--split", "all"]) == 0
     warned = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
     assert len(warned) == 1
@@ -244,13 +246,13 @@ def test_a_run_of_an_earlier_version_reads_by_the_file_and_says_so_once(
 def test_damaged_columns_of_a_folder_are_one_line(trained: str, tmp_path: Path) -> None:
     config = json.loads(Path(trained, "config.json").read_text())
     (tmp_path / "model.safetensors").write_bytes(Path(trained, "model.safetensors").read_bytes())
-    its = config["columns"]
-    assert its["names"] == ["a", "b", "c"]
+    saved_columns = config["columns"]
+    assert saved_columns["names"] == ["a", "b", "c"]
     for wrong in (
-        {**its, "mean": its["mean"][1:]},
-        {**its, "deviation": [0.0] * 3},
-        {"names": its["names"]},
-        its["names"],
+        {**saved_columns, "mean": saved_columns["mean"][1:]},
+        {**saved_columns, "deviation": [0.0] * 3},
+        {"names": saved_columns["names"]},
+        saved_columns["names"],
     ):
         (tmp_path / "config.json").write_text(json.dumps({**config, "columns": wrong}))
         with pytest.raises(
@@ -270,9 +272,9 @@ def test_a_series_far_from_zero_that_moves_by_little_keeps_its_digits(tmp_path: 
     values = torch.from_numpy(((level - learned.mean()) / learned.std())[-8:, None].astype(numpy.float32))
     batch = SeriesWindows(torch.cat([values, torch.zeros(3, 1)])[None], calendar(DATES[ROWS - 8 : ROWS + 3])[None])
     with torch.inference_mode():
-        said = load(tmp_path / "run").forecast(batch)[0, :, 0].double().numpy()
-    found = numpy.array([float(row[1]) for row in rows_of(tmp_path / "x.csv")[1]])
-    assert numpy.allclose((found - learned.mean()) / learned.std(), said, atol=1e-6)
+        predicted = load(tmp_path / "run").forecast(batch)[0, :, 0].double().numpy()
+    actual = numpy.array([float(row[1]) for row in rows_of(tmp_path / "x.csv")[1]])
+    assert numpy.allclose((actual - learned.mean()) / learned.std(), predicted, atol=1e-6)
 
 
 @pytest.mark.parametrize("date", ["%d.%m.%Y %H:%M", "%m/%d/%Y %I:%M %p", "%Y-%m-%dT%H:%M:%S", "%Y/%m/%d %H:%M"])
@@ -315,14 +317,14 @@ def train_from(start: str, spec: str, out: Path, *more: str, steps: int = 2) -> 
     return dict(load(out).state_dict())
 
 
-def equal(some: dict[str, torch.Tensor], others: dict[str, torch.Tensor]) -> bool:
-    return some.keys() == others.keys() and all(torch.equal(some[name], others[name]) for name in some)
+def equal(weights: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return weights.keys() == other.keys() and all(torch.equal(weights[name], other[name]) for name in weights)
 
 
 def has_first_scales(folder: Path) -> bool:
     """Does a run have the names and the scales of the first training?"""
-    kept, (mean, deviation) = load(folder).columns, scales()
-    return kept.names == ("a", "b", "c") and all(map(numpy.allclose, kept[1:], (mean, deviation)))
+    saved, (mean, deviation) = load(folder).columns, scales()
+    return saved.names == ("a", "b", "c") and all(map(numpy.allclose, saved[1:], (mean, deviation)))
 
 
 def test_a_training_from_weights_reads_columns_by_their_names_and_scales(trained: str, tmp_path: Path) -> None:
@@ -346,8 +348,8 @@ def test_every_phase_from_weights_reads_columns_by_their_names_and_scales(traine
     assert has_first_scales(tmp_path / "cab" / "phase-1") and has_first_scales(tmp_path / "cab")
     assert equal(weights, train_from(trained, f"{ordered},target=b+c", tmp_path / "abc", "--then", "steps=1"))
     shutil.rmtree(tmp_path / "cab" / "trainer")  # as if it had been killed before the last phase first saved
-    again = train_from(trained, other, tmp_path / "cab", "--then", "steps=1", "--resume")
-    assert equal(weights, again)
+    repeated = train_from(trained, other, tmp_path / "cab", "--then", "steps=1", "--resume")
+    assert equal(weights, repeated)
 
 
 def test_a_training_from_weights_of_a_missing_column_is_refused(
@@ -367,9 +369,9 @@ def test_a_training_from_weights_without_columns_takes_the_order_and_scale_of_it
     old = without_columns(trained, tmp_path)
     spec = written(tmp_path / "a.csv", columns(MORE, "cab")) + ",target=b+a"
     train_from(old, spec, tmp_path / "run")
-    kept, learned = load(tmp_path / "run").columns, EVERY[: round(0.6 * MORE), [2, 1, 0]]
-    assert kept.names == ("c", "b", "a")
-    assert numpy.allclose(kept.mean, learned.mean(0)) and numpy.allclose(kept.deviation, learned.std(0))
+    saved, learned = load(tmp_path / "run").columns, EVERY[: round(0.6 * MORE), [2, 1, 0]]
+    assert saved.names == ("c", "b", "a")
+    assert numpy.allclose(saved.mean, learned.mean(0)) and numpy.allclose(saved.deviation, learned.std(0))
 
 
 def test_a_training_that_goes_on_keeps_the_scales_that_it_began_with(trained: str, tmp_path: Path) -> None:

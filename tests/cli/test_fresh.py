@@ -19,20 +19,22 @@ def test_a_process_of_its_own_counts_what_this_one_does(tmp_path: Path, monkeypa
     (tmp_path / "random.py").write_text("raise ImportError('of the working folder')")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
-    one = parse_member_text(SMALL)
-    found, here = measure_in_new_process(one, 3, 24), cost(one.build(0), 3, 24)
-    counted = {name: found[name] for name in ("batch", "length", "parameters", "flops", "step_flops", "state", "peak")}
-    assert counted == {name: getattr(here, name) for name in counted}
-    assert found["process"] is None or found["process"] > found["peak"]
+    member = parse_member_text(SMALL)
+    measured, expected = measure_in_new_process(member, 3, 24), cost(member.build(0), 3, 24)
+    counted = {
+        name: measured[name] for name in ("batch", "length", "parameters", "flops", "step_flops", "state", "peak")
+    }
+    assert counted == {name: getattr(expected, name) for name in counted}
+    assert measured["process"] is None or measured["process"] > measured["peak"]
 
 
 def test_a_refusal_is_told_in_one_line() -> None:
-    with pytest.raises(UserError, match="cannot be measured: .*learned positions") as told:
+    with pytest.raises(UserError, match="cannot be measured: .*learned positions") as caught:
         measure_in_new_process(parse_member_text("gpt(d=16, depth=1, heads=2, length=8)"), 1, 24)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.prove
 def test_layers_that_are_lent_are_named_by_what_takes_them() -> None:
-    one = lend_layers("gpt", ["d=16", "depth=1", "heads=2", "length=64"], resolve("env=t_maze,corridor=3"))
-    assert measure_in_new_process(one, 2, 8)["parameters"] == sum(x.numel() for x in one.build(0).parameters())
+    member = lend_layers("gpt", ["d=16", "depth=1", "heads=2", "length=64"], resolve("env=t_maze,corridor=3"))
+    assert measure_in_new_process(member, 2, 8)["parameters"] == sum(x.numel() for x in member.build(0).parameters())

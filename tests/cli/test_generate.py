@@ -37,28 +37,28 @@ def test_each_prompt_of_a_file_is_written_on_as_alone(
 ) -> None:
     out = folder(tmp_path / "run", name)
     model = load(out)
-    drawn = ["--temperature", 0.7, "--top-k", 9, "--seed", 4]
-    for words in [["--temperature", 0], ["--beam", 3], drawn] if name == "gpt" else [drawn]:
+    sampling = ["--temperature", 0.7, "--top-k", 9, "--seed", 4]
+    for words in [["--temperature", 0], ["--beam", 3], sampling] if name == "gpt" else [sampling]:
         together = texts(capsys, out, "--prompts", file, "--tokens", 7, *words)
-        assert [one["prompt"] for one in together] == [p.decode(errors="replace") for p in PROMPTS]
-        for number, (prompt, one) in enumerate(zip(PROMPTS, together, strict=True)):
-            given: dict[str, Any] = {"temperature": 0}
+        assert [text["prompt"] for text in together] == [p.decode(errors="replace") for p in PROMPTS]
+        for number, (prompt, text) in enumerate(zip(PROMPTS, together, strict=True)):
+            keywords: dict[str, Any] = {"temperature": 0}
             if "--beam" in words:
-                given = {"beam": 3}
+                keywords = {"beam": 3}
             if "--seed" in words:
-                given = {"temperature": 0.7, "top_k": 9, "seed": 4 + number}
-            alone = generate(model, torch.tensor([list(prompt)]), 7, **given)[0, len(prompt) :]
-            assert one["tokens"] == alone.tolist() and not one["ended"]
-            assert one["text"] == bytes(one["tokens"]).decode(errors="replace")
+                keywords = {"temperature": 0.7, "top_k": 9, "seed": 4 + number}
+            alone = generate(model, torch.tensor([list(prompt)]), 7, **keywords)[0, len(prompt) :]
+            assert text["tokens"] == alone.tolist() and not text["ended"]
+            assert text["text"] == bytes(text["tokens"]).decode(errors="replace")
 
 
 def test_what_is_warned_of_stands_before_the_prompt_and_not_within_the_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out, both = folder(tmp_path / "run", "gpt", length=16), io.StringIO()
-    monkeypatch.setattr("sys.stdout", both), monkeypatch.setattr("sys.stderr", both)
+    out, output = folder(tmp_path / "run", "gpt", length=16), io.StringIO()
+    monkeypatch.setattr("sys.stdout", output), monkeypatch.setattr("sys.stderr", output)
     assert run(["generate", str(out), "--prompt", "ab", "--tokens", "20", "--temperature", "0"]) == 0
-    warned, written, *_ = both.getvalue().splitlines()
+    warned, written, *_ = output.getvalue().splitlines()
     assert warned.startswith("warning: ") and written.startswith("ab")
 
 
@@ -66,11 +66,11 @@ def test_log_probabilities_are_the_models(tmp_path: Path, file: Path, capsys: py
     out = folder(tmp_path / "run", "gpt")
     model = load(out)
     for words in (["--beam", 2], ["--temperature", 0.5]):
-        for prompt, one in zip(PROMPTS, texts(capsys, out, "--prompts", file, "--tokens", 7, *words), strict=True):
-            row = torch.tensor([[*prompt, *one["tokens"]]])
+        for prompt, text in zip(PROMPTS, texts(capsys, out, "--prompts", file, "--tokens", 7, *words), strict=True):
+            row = torch.tensor([[*prompt, *text["tokens"]]])
             likely = model.logits(row).y[0].log_softmax(-1)[len(prompt) - 1 : -1]
-            wanted = likely.take_along_dim(row[0, len(prompt) :, None], 1).sum()
-            assert one["log_probability"] == pytest.approx(float(wanted.detach()), rel=1e-3)
+            expected = likely.take_along_dim(row[0, len(prompt) :, None], 1).sum()
+            assert text["log_probability"] == pytest.approx(float(expected.detach()), rel=1e-3)
 
 
 def test_python_and_the_command_draw_alike(tmp_path: Path, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,17 +92,17 @@ def test_a_text_ends_where_the_stop_was_written(
 ) -> None:
     out = folder(tmp_path / "run", "gpt")
     free = texts(capsys, out, "--prompts", file, "--tokens", 20, *words)
-    new = [bytes(one["tokens"]) for one in free]
+    new = [bytes(text["tokens"]) for text in free]
     pairs = (row[n : n + 2] for row in new for n in range(19) if row[n : n + 2].isascii() and row[n : n + 2].isalnum())
     stop = next(pairs).decode()
     ended = texts(capsys, out, "--prompts", file, "--tokens", 20, "--stop", stop, *words)
-    assert any(one["ended"] for one in ended)
-    for one in ended:
-        assert one["ended"] == (stop in one["text"]) and one["text"].endswith(stop) == one["ended"]
-        assert one["ended"] or len(one["tokens"]) == 20
+    assert any(text["ended"] for text in ended)
+    for text in ended:
+        assert text["ended"] == (stop in text["text"]) and text["text"].endswith(stop) == text["ended"]
+        assert text["ended"] or len(text["tokens"]) == 20
     if words[0] == "--temperature":  # what is drawn before the stop is what is drawn without it
-        for one, other in zip(ended, free, strict=True):
-            assert other["tokens"][: len(one["tokens"])] == one["tokens"]
+        for text, other in zip(ended, free, strict=True):
+            assert other["tokens"][: len(text["tokens"])] == text["tokens"]
     capsys.readouterr()
     prompt = PROMPTS[1].decode()
     assert run(["generate", out, "--prompt", prompt, "--tokens", "20", "--stop", stop, *words]) == 0
@@ -113,23 +113,25 @@ def test_several_texts_stand_behind_their_numbers(
     tmp_path: Path, file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = folder(tmp_path / "run", "gpt")
-    said = texts(capsys, out, "--prompts", file, "--tokens", 3, "--temperature", 0)
+    written = texts(capsys, out, "--prompts", file, "--tokens", 3, "--temperature", 0)
     assert run(["generate", out, "--prompts", str(file), "--tokens", "3", "--temperature", "0"]) == 0
-    shown = capsys.readouterr()
-    wanted = [(p + bytes(one["tokens"])).decode(errors="replace") for p, one in zip(PROMPTS, said, strict=True)]
-    assert shown.out == "".join(f"[{n}]\n{text}\n" for n, text in enumerate(wanted, 1))
-    assert "12 tokens, " in shown.err
+    captured = capsys.readouterr()
+    expected = [
+        (p + bytes(entry["tokens"])).decode(errors="replace") for p, entry in zip(PROMPTS, written, strict=True)
+    ]
+    assert captured.out == "".join(f"[{n}]\n{text}\n" for n, text in enumerate(expected, 1))
+    assert "12 tokens, " in captured.err
 
 
 def test_sources_are_written_from(tmp_path: Path, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = folder(tmp_path / "run", "transformer")
     model = load(out)
-    for words, given in ((["--temperature", 0], {"temperature": 0}), (["--beam", 3], {"beam": 3})):
+    for words, keywords in ((["--temperature", 0], {"temperature": 0}), (["--beam", 3], {"beam": 3})):
         together = texts(capsys, out, "--sources", file, "--tokens", 9, *words)
-        for source, one in zip(PROMPTS, together, strict=True):
-            alone = generate(model, None, 9, source=torch.tensor([list(source)]), **given)[0].tolist()
-            assert one["tokens"] == [token for token in alone if 0 <= token != model.end]
-            assert one["source"] == source.decode(errors="replace") and one["ended"] == (model.end in alone)
+        for source, text in zip(PROMPTS, together, strict=True):
+            alone = generate(model, None, 9, source=torch.tensor([list(source)]), **keywords)[0].tolist()
+            assert text["tokens"] == [token for token in alone if 0 <= token != model.end]
+            assert text["source"] == source.decode(errors="replace") and text["ended"] == (model.end in alone)
 
 
 def test_what_is_wrong_is_said_in_one_line(
@@ -169,8 +171,8 @@ def test_what_is_wrong_is_said_in_one_line(
         ([pairs, "--source", "a", "--prompts", str(file)], "there are 4 prompts and 1 sources"),
         ([masked, "--prompt", "a"], "this bert fills in hidden bytes and writes none"),
     ]
-    for words, said in wrong:
-        fails(capsys, ["generate", *words], said)
+    for words, message in wrong:
+        fails(capsys, ["generate", *words], message)
     monkeypatch.setattr("kinformer.cli.support.memory_limits.free_memory", lambda: 10**6)
     rotary = folder(tmp_path / "long", "gpt", position="rotary")
     many = ["--prompt", "a", "--tokens", "10000000"]
@@ -178,6 +180,6 @@ def test_what_is_wrong_is_said_in_one_line(
 
 
 def test_a_search_tells_how_far_it_is(tmp_path: Path) -> None:
-    heard: list[int] = []
-    write_all(load(folder(tmp_path / "run", "gpt")), [b"a"], 3, WritingSettings(beam=2), look=heard.append)
-    assert heard == [1, 2, 3]
+    steps: list[int] = []
+    write_all(load(folder(tmp_path / "run", "gpt")), [b"a"], 3, WritingSettings(beam=2), look=steps.append)
+    assert steps == [1, 2, 3]

@@ -85,8 +85,8 @@ def test_compare_tells_a_mistake_before_what_the_folder_holds(
     words: str, full: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = files(full)
-    said = "give one of --minutes M, --steps N and --flops F" if "give one of" in WRONG[words] else WRONG[words]
-    fails(capsys, ["compare", "--out", f"{full}/all", *compared(words), *data(full)], said)
+    message = "give one of --minutes M, --steps N and --flops F" if "give one of" in WRONG[words] else WRONG[words]
+    fails(capsys, ["compare", "--out", f"{full}/all", *compared(words), *data(full)], message)
     assert files(full) == before
 
 
@@ -96,7 +96,9 @@ def test_a_right_command_is_refused_before_its_data_are_read(
 ) -> None:
     read: list[object] = []
     original: Callable[..., object] = DataSource.read
-    monkeypatch.setattr(DataSource, "read", lambda *given, **more: read.append(given) or original(*given, **more))
+    monkeypatch.setattr(
+        DataSource, "read", lambda *arguments, **more: read.append(arguments) or original(*arguments, **more)
+    )
     member = ["gpt", *SMALL.split()] if command == "train" else ["gpt"]
     out = "run" if command == "train" else "all"
     fails(

@@ -28,12 +28,12 @@ def test_a_member_is_trained_on_pictures_measured_and_draws(
     tmp_path: Path, data: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out, png = str(tmp_path / "run"), tmp_path / "drawn.png"
-    told = ["--data", data, "--steps", "3", "--batch", "4", "--out", out]
-    assert run(["train", "image_transformer", *SMALL, "upscale=2", "output=logistics", *told]) == 0
+    common = ["--data", data, "--steps", "3", "--batch", "4", "--out", out]
+    assert run(["train", "image_transformer", *SMALL, "upscale=2", "output=logistics", *common]) == 0
     assert "bits per dimension on 3 images of valid" in capsys.readouterr().out
     assert run(["evaluate", out, "--data", data, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["count"] == 4 * 48 and found["metric"]["name"] == "bits per dimension"
+    report = json.loads(capsys.readouterr().out)
+    assert report["count"] == 4 * 48 and report["metric"]["name"] == "bits per dimension"
     assert run(["generate", out, "--enlarge", data, "--pictures", "2", "--out", str(png)]) == 0
     assert image.imread(png).shape[2] in (3, 4)
     fails(capsys, ["generate", out], "this model generates pictures; give --out FILE.png")
@@ -50,9 +50,9 @@ def test_members_are_compared_on_pictures(tmp_path: Path, data: str, capsys: pyt
     members = [f"image_transformer({small})", f"image_transformer({small}, form=2d)"]
     out = tmp_path / "compared"
     assert run(["compare", *members, "--data", data, "--steps", "2", "--batch", "2", "--out", str(out)]) == 0
-    found = json.loads((out / "results.json").read_text())["members"]
-    assert all(one["bits_per_dimension"] > 7 for one in found) and (out / "report.html").is_file()
-    assert all(one["lengths"] == [] for one in found)
+    entries = json.loads((out / "results.json").read_text())["members"]
+    assert all(entry["bits_per_dimension"] > 7 for entry in entries) and (out / "report.html").is_file()
+    assert all(entry["lengths"] == [] for entry in entries)
 
 
 def test_a_model_that_enlarges_nothing_says_so_before_pictures_are_read(tmp_path: Path) -> None:
@@ -64,11 +64,11 @@ def test_a_member_that_knows_classes_draws_one_of_them(
     tmp_path: Path, data: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out, png = str(tmp_path / "run"), tmp_path / "drawn.png"
-    told = ["--data", data, "--steps", "1", "--batch", "2", "--out", out]
+    common = ["--data", data, "--steps", "1", "--batch", "2", "--out", out]
     fails(
-        capsys, ["train", "image_transformer", *SMALL, "classes=2", *told], "make classes more than the highest label"
+        capsys, ["train", "image_transformer", *SMALL, "classes=2", *common], "make classes more than the highest label"
     )
-    assert run(["train", "image_transformer", *SMALL, "output=logistics", "classes=10", *told, "--overwrite"]) == 0
+    assert run(["train", "image_transformer", *SMALL, "output=logistics", "classes=10", *common, "--overwrite"]) == 0
     assert run(["generate", out, "--label", "9", "--pictures", "1", "--out", str(png)]) == 0
     capsys.readouterr()
     assert run(["generate", out, "--pictures", "2", "--out", str(png), "--json"]) == 0

@@ -21,16 +21,23 @@ SIZES: dict[str, Any] = {"context": 3, "steps": 500, "states": 3, "actions": 2, 
 
 
 def test_returns_are_told_kept_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    made, out, save = folder(tmp_path / "run", "decision_transformer", **SIZES), tmp_path / "o", tmp_path / "s.npz"
-    asked = [word for one in ("1", "2", "3") for word in ("--return", one)]
-    assert (
-        run(["play", made, "--env", COUNTING, *asked, "--episodes", "5", "--out", str(out), "--save", str(save)]) == 0
+    run_folder, out, save = (
+        folder(tmp_path / "run", "decision_transformer", **SIZES),
+        tmp_path / "o",
+        tmp_path / "s.npz",
     )
-    said = capsys.readouterr()
-    assert "asked for 2, returned" in said.out and "in 5 episodes of 3.2 steps" in said.out
-    assert "draws no pictures" in said.err and not (out / "play.gif").exists()
+    returns = [word for entry in ("1", "2", "3") for word in ("--return", entry)]
+    assert (
+        run(
+            ["play", run_folder, "--env", COUNTING, *returns, "--episodes", "5", "--out", str(out), "--save", str(save)]
+        )
+        == 0
+    )
+    captured = capsys.readouterr()
+    assert "asked for 2, returned" in captured.out and "in 5 episodes of 3.2 steps" in captured.out
+    assert "draws no pictures" in captured.err and not (out / "play.gif").exists()
     played = json.loads((out / "returns.json").read_text())["played"]
-    assert [one["asked"] for one in played] == [1, 2, 3] and all(len(one["returns"]) == 5 for one in played)
+    assert [entry["asked"] for entry in played] == [1, 2, 3] and all(len(entry["returns"]) == 5 for entry in played)
     assert image.imread(out / "returns.png")[..., :3].std() > 0
     data = read_spec(f"offline={save}")  # the same episode twice is one
     assert isinstance(data, EpisodeData) and data.states == 3 and len(data.train.whole) >= 2
@@ -44,8 +51,8 @@ def test_an_episode_is_drawn_as_an_animation_and_steps_are_told_before_it_ends(
     assert run(["play", "--env", "key_to_door,size=3,steps=4", "--episodes", "1", "--out", str(out)]) == 0
     first, *_, last = capsys.readouterr().err.splitlines()
     assert first == "playing: 0 of 1 episodes, 1 steps, ? left" and last == f"drawing {out / 'play.gif'}"
-    with Image.open(out / "play.gif") as drawn:
-        assert getattr(drawn, "n_frames", 1) > 3
+    with Image.open(out / "play.gif") as animation:
+        assert getattr(animation, "n_frames", 1) > 3
 
 
 def test_a_full_disk_is_one_line_and_leaves_no_half_of_a_file(
@@ -56,34 +63,43 @@ def test_a_full_disk_is_one_line_and_leaves_no_half_of_a_file(
 
     monkeypatch.setattr("kinformer.checkpoint.files.os.fsync", full)
     assert run(["play", "--env", COUNTING, "--episodes", "2", "--out", str(tmp_path / "o")]) == 1
-    said = capsys.readouterr()
-    last = said.err.strip().splitlines()[-1]
-    assert "returns.json" in last and "No space left on device" in last and "returned" in said.out
+    captured = capsys.readouterr()
+    last = captured.err.strip().splitlines()[-1]
+    assert "returns.json" in last and "No space left on device" in last and "returned" in captured.out
     assert not list((tmp_path / "o").iterdir())
 
 
-@pytest.mark.parametrize("how", ["raise", "reward", "observation"])
+@pytest.mark.parametrize("failure", ["raise", "reward", "observation"])
 def test_of_an_environment_that_fails_the_ended_episodes_are_told_and_kept(
-    how: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    failure: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made, save = folder(tmp_path / "run", "behaviour_cloning", **SIZES), tmp_path / "s.npz"
-    words = ["play", made, "--env", f"{COUNTING},how={how},fails=4", "--episodes", "8", "--save", str(save)]
+    run_folder, save = folder(tmp_path / "run", "behaviour_cloning", **SIZES), tmp_path / "s.npz"
+    words = [
+        "play",
+        run_folder,
+        "--env",
+        f"{COUNTING},failure={failure},fails=4",
+        "--episodes",
+        "8",
+        "--save",
+        str(save),
+    ]
     assert run(words) == 1
-    said = capsys.readouterr()
-    last = said.err.strip().splitlines()[-1]
+    captured = capsys.readouterr()
+    last = captured.err.strip().splitlines()[-1]
     assert last.startswith("kinformer: ") and "of 8 episodes had ended, and are told" in last and "at step" in last
-    assert "Traceback" not in said.err and "returned" in said.out
+    assert "Traceback" not in captured.err and "returned" in captured.out
     ended = read_spec(f"offline={save}")
     assert isinstance(ended, EpisodeData)
 
 
 def test_what_cannot_be_played_is_said_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    made, other = folder(tmp_path / "run", "behaviour_cloning", **SIZES), folder(tmp_path / "gpt", "gpt")
+    run_folder, other = folder(tmp_path / "run", "behaviour_cloning", **SIZES), folder(tmp_path / "gpt", "gpt")
     fails(capsys, ["play", other, "--env", "CartPole-v1"], "reads text and does not act; use one of a member that does")
-    fails(capsys, ["play", made, "--env", "CartPole-v1"], "shows 4 numbers, and this behaviour_cloning reads 3")
-    fails(capsys, ["play", made, "--env", "CartPol-v1"], "the nearest is 'CartPole-v1'")
-    fails(capsys, ["play", made, "--env", COUNTING, "--return", "3"], "knows no returns and does what was done")
+    fails(capsys, ["play", run_folder, "--env", "CartPole-v1"], "shows 4 numbers, and this behaviour_cloning reads 3")
+    fails(capsys, ["play", run_folder, "--env", "CartPol-v1"], "the nearest is 'CartPole-v1'")
+    fails(capsys, ["play", run_folder, "--env", COUNTING, "--return", "3"], "knows no returns and does what was done")
     fails(capsys, ["play", "--env", COUNTING, "--return", "3"], "--return has no effect when all actions")
-    fails(capsys, ["play", made, "--env", COUNTING, "--save", str(tmp_path / "a.txt")], "give FILE.npz")
-    fails(capsys, ["play", made, "--env", COUNTING, "--out", made], "is there already")
-    fails(capsys, ["play", made, "--env", COUNTING, "--out", f"{made}/config.json/o"], "Not a directory", 1)
+    fails(capsys, ["play", run_folder, "--env", COUNTING, "--save", str(tmp_path / "a.txt")], "give FILE.npz")
+    fails(capsys, ["play", run_folder, "--env", COUNTING, "--out", run_folder], "is there already")
+    fails(capsys, ["play", run_folder, "--env", COUNTING, "--out", f"{run_folder}/config.json/o"], "Not a directory", 1)

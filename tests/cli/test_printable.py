@@ -34,13 +34,13 @@ def test_generate_replaces_them_on_a_terminal_alone(
     (tmp_path / "lines").write_bytes(STEERS.replace("\r", "").encode() + b"\n")
     prompt = ["--prompts", f"{tmp_path}/lines"] if more == ["lines"] else ["--prompt", STEERS]
     words = ["generate", f"{tmp_path}/run", *prompt, "--tokens", "40", *([] if more == ["lines"] else more)]
-    said = {}
+    outputs = {}
     for kind in (io.StringIO, Terminal):
         with monkeypatch.context() as patch:
             patch.setattr(sys, "stdout", kind())
             assert run(words) == 0
-            said[kind] = sys.stdout.getvalue()  # type: ignore[attr-defined]
-    piped, typed = said[io.StringIO], said[Terminal]
+            outputs[kind] = sys.stdout.getvalue()  # type: ignore[attr-defined]
+    piped, typed = outputs[io.StringIO], outputs[Terminal]
     assert not set(typed) & set(CONTROLS) and typed != piped
     assert typed == "".join("�" if letter in CONTROLS else letter for letter in piped)
     if more == ["--json"]:
@@ -87,5 +87,5 @@ def test_samples_of_a_comparison_never_hold_them(tmp_path: Path) -> None:
     settings = {"measured": "valid", "data": "text", "hardware": "CPU", "matched": [], "budget": "1 step"}
     file = io.StringIO()
     Results(settings, {}, [row]).show(Console(file=file, width=100), tmp_path)
-    said = file.getvalue()
-    assert not set(said) & set(CONTROLS) and "the �]0;title��[2J�31m" in said and "cat �]0;title��[2J" in said
+    page = file.getvalue()
+    assert not set(page) & set(CONTROLS) and "the �]0;title��[2J�31m" in page and "cat �]0;title��[2J" in page

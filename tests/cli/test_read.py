@@ -34,27 +34,32 @@ def test_asking_what_was_read_is_reading_again(
     out, state, prompts = folder(tmp_path / "run", name), tmp_path / "state", tmp_path / "prompts"
     assert len(TEXT) > 2 * CHUNK
     assert run(["read", out, str(text), "--save", str(state), "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert said["tokens"] == said["bytes"] == len(TEXT) and said["state_bytes"] < state.stat().st_size
+    report = json.loads(capsys.readouterr().out)
+    assert report["tokens"] == report["bytes"] == len(TEXT) and report["state_bytes"] < state.stat().st_size
     questions = [b"why", b"when was it?"]
     prompts.write_bytes(b"\n".join(questions))
     words = ["--tokens", 9, "--temperature", 0]
-    asked = texts(capsys, out, "--state", state, "--prompts", prompts, *words)
-    assert asked == texts(capsys, out, "--state", state, "--prompts", prompts, *words), "as often as one likes"
+    answers = texts(capsys, out, "--state", state, "--prompts", prompts, *words)
+    assert answers == texts(capsys, out, "--state", state, "--prompts", prompts, *words), "as often as one likes"
     whole = tmp_path / "whole"
-    for question, one in zip([b"", *questions], [*texts(capsys, out, "--state", state, *words), *asked], strict=True):
+    for question, answer in zip(
+        [b"", *questions], [*texts(capsys, out, "--state", state, *words), *answers], strict=True
+    ):
         whole.write_bytes(TEXT + question)
-        (again,) = texts(capsys, out, "--prompts", whole, *words)
-        assert one["tokens"] == again["tokens"]
-        assert one["log_probability"] == pytest.approx(again["log_probability"], rel=1e-4)
+        (reread,) = texts(capsys, out, "--prompts", whole, *words)
+        assert answer["tokens"] == reread["tokens"]
+        assert answer["log_probability"] == pytest.approx(reread["log_probability"], rel=1e-4)
 
 
 def test_a_file_is_read_in_pieces(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, text, state = folder(tmp_path / "run", "linear_transformer", lanes=True), tmp_path / "text", tmp_path / "state"
     text.write_bytes(b"x" * (BLOCK + 77))
     assert run(["read", out, str(text), "--save", str(state)]) == 0
-    said = capsys.readouterr()
-    assert f"{BLOCK + 77:,} tokens read in 0:0" in said.out and f"kinformer generate {out} --state {state}" in said.err
+    captured = capsys.readouterr()
+    assert (
+        f"{BLOCK + 77:,} tokens read in 0:0" in captured.out
+        and f"kinformer generate {out} --state {state}" in captured.err
+    )
 
 
 def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, text: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -78,8 +83,8 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, text: Path, capsys: p
         ([pairs, str(text), *to], "reads a source and writes a target"),
         ([draws, str(text), *to], "reads images and no text; only a language model goes on"),
     ]
-    for words, said in wrong:
-        fails(capsys, ["read", *words], said)
+    for words, message in wrong:
+        fails(capsys, ["read", *words], message)
         assert not state.exists()
     assert run(["read", out, str(text), *to]) == 0
     data = state.read_bytes()

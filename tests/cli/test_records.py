@@ -37,20 +37,20 @@ def valid(files: Path, name: str = "valid") -> list[str]:
     return ["--valid", f"{files}/{name}"]
 
 
-def told(file: Path) -> Any:
+def read_json(file: Path) -> Any:
     return json.loads(file.read_text().splitlines()[0] if file.suffix == ".jsonl" else file.read_text())
 
 
 def test_all_that_a_training_keeps_names_the_whole_data(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(trained(files, *valid(files))) == 0
     whole, out = f"{spec(files)},valid={files}/valid", files / "run"
-    assert told(out / "metrics.jsonl")["data"] == whole
-    assert told(out / "config.json")["trained_on"] == told(out / "best/config.json")["trained_on"] == whole
+    assert read_json(out / "metrics.jsonl")["data"] == whole
+    assert read_json(out / "config.json")["trained_on"] == read_json(out / "best/config.json")["trained_on"] == whole
     assert RunFolder(out).state()["begun"]["data"] == whole
     capsys.readouterr()
     assert run(["evaluate", str(out), "--data", spec(files, ",documents=blank"), "--split", "valid", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["data"] == f"{spec(files, ',documents=blank')},tokenizer={out}"
+    report = json.loads(capsys.readouterr().out)
+    assert report["data"] == f"{spec(files, ',documents=blank')},tokenizer={out}"
 
 
 @pytest.mark.parametrize(("name", "tokenizer"), [("gpt", "bpe:300"), ("bert", "bytes")])
@@ -61,11 +61,11 @@ def test_bits_of_a_text_are_told_per_byte(
     assert run(words) == 0
     capsys.readouterr()
     assert run(["evaluate", f"{files}/run", "--data", spec(files, ""), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["metric"]["per"] == told(files / "run/metrics.jsonl")["metric"]["per"] == "byte"
+    report = json.loads(capsys.readouterr().out)
+    assert report["metric"]["per"] == read_json(files / "run/metrics.jsonl")["metric"]["per"] == "byte"
     # the perplexity is of a token, so what it is a power of tells how many bytes a value is for
-    assert found["perplexity"] == pytest.approx(2 ** (found["value"] * found["bytes_per_token"]))
-    assert (found["bytes_per_token"] > 1.5) == (tokenizer != "bytes")
+    assert report["perplexity"] == pytest.approx(2 ** (report["value"] * report["bytes_per_token"]))
+    assert (report["bytes_per_token"] > 1.5) == (tokenizer != "bytes")
 
 
 READ = {
@@ -138,9 +138,9 @@ def test_a_refusal_of_resume_names_what_differs_and_leaves_the_folder_as_it_was(
         "--resume continues the run in --out, but --overwrite starts it again": trained(files, "--overwrite"),
         "got --lr 0.5, expected --lr 0.002": trained(files, *valid(files), "--lr", "0.5"),
     }
-    for said, words in cases.items():
-        fails(capsys, [*words, "--tensorboard", "--resume"], said)
-        assert snapshot(files / "run") == before, said
+    for message, words in cases.items():
+        fails(capsys, [*words, "--tensorboard", "--resume"], message)
+        assert snapshot(files / "run") == before, message
     (files / "valid").write_bytes((files / "valid").read_bytes().replace(b"dog", b"pig"))
     fails(
         capsys,
@@ -162,15 +162,15 @@ def test_a_run_of_an_earlier_version_goes_on_and_is_refused_as_it_was(files: Pat
         state["sum"] = hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
         path.write_text(json.dumps(state))
 
-    given: dict[str, Any] = {"steps": 2, "batch": 2, "length": 8, "out": files / "run"}
-    fit(tiny.bigram(), spec(files, ",documents=lines"), **given)
+    settings: dict[str, Any] = {"steps": 2, "batch": 2, "length": 8, "out": files / "run"}
+    fit(tiny.bigram(), spec(files, ",documents=lines"), **settings)
     begun_before()
-    fit(tiny.bigram(), spec(files, ",documents=lines"), resume=True, **given | {"steps": 4})
+    fit(tiny.bigram(), spec(files, ",documents=lines"), resume=True, **settings | {"steps": 4})
     begun_before()
     with pytest.raises(ValueError, match=f"got data={spec(files, '')}, expected .* data=text={files}/text had when"):
-        fit(tiny.bigram(), spec(files, ""), resume=True, **given | {"steps": 6})
+        fit(tiny.bigram(), spec(files, ""), resume=True, **settings | {"steps": 6})
     with pytest.raises(ValueError, match="got batch=3, expected batch=2"):
-        fit(tiny.bigram(), spec(files, ",documents=lines"), resume=True, **given | {"steps": 6, "batch": 3})
+        fit(tiny.bigram(), spec(files, ",documents=lines"), resume=True, **settings | {"steps": 6, "batch": 3})
 
 
 @pytest.mark.parametrize("command", ["train gpt", "compare gpt"])

@@ -36,8 +36,8 @@ def command(tmp_path: Path) -> Command:
     return words
 
 
-def same(one: Path, other: Path) -> bool:
-    a, b = load(one).state_dict(), load(other).state_dict()
+def same(first: Path, other: Path) -> bool:
+    a, b = load(first).state_dict(), load(other).state_dict()
     return all(torch.equal(a[name], b[name]) for name in a)
 
 
@@ -50,9 +50,12 @@ def test_a_run_is_gone_on_with_and_made_longer(
     tmp_path: Path, command: Command, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(command("--resume")) == 0
-    said = capsys.readouterr()
-    assert "run holds nothing yet: the training begins anew" in said.err
-    assert f"at step 6, in {tmp_path}/run/best; " in said.out and f"at the end, step 6, in {tmp_path}/run" in said.out
+    captured = capsys.readouterr()
+    assert "run holds nothing yet: the training begins anew" in captured.err
+    assert (
+        f"at step 6, in {tmp_path}/run/best; " in captured.out
+        and f"at the end, step 6, in {tmp_path}/run" in captured.out
+    )
     assert run(command("--resume", steps=9)) == 0
     assert "goes on from step 6" in capsys.readouterr().err and History.read(tmp_path / "run").step == 9
     fails(capsys, command(), "holds a model of 'gpt' that was trained before, which would be overwritten")
@@ -88,8 +91,8 @@ def test_weights_that_are_not_trained_must_come_from_somewhere(
     fails(capsys, frozen, "frozen=true trains 2 of 30 weights, but the others would stay random; give --from")
     assert run([*calm[:2], "confidence=probe", *calm[2:]]) == 0
     assert run([*frozen, "--from", f"{tmp_path}/calm", "--overwrite"]) == 0
-    both = ["compare", "gpt", "calm(confidence=probe,frozen=true)", *command()[command().index("--data") :]]
-    fails(capsys, both, "but the others would stay random; leave it out: a comparison begins with no")
+    compare = ["compare", "gpt", "calm(confidence=probe,frozen=true)", *command()[command().index("--data") :]]
+    fails(capsys, compare, "but the others would stay random; leave it out: a comparison begins with no")
 
 
 def test_options_reach_the_training(tmp_path: Path, command: Command, capsys: pytest.CaptureFixture[str]) -> None:
@@ -124,25 +127,27 @@ def test_a_phase_that_was_stopped_goes_on_where_it_was(
         assert run(command(*then)) == 128 + signal.SIGTERM
     assert "stopped at step 2; the weights are kept" in capsys.readouterr().err
     assert run(command(*then, "--resume")) == 0
-    said = capsys.readouterr()
-    assert said.out.count("(phase ") == 1 and "(phase 2 of 2): goes on from step 2" in said.err
+    captured = capsys.readouterr()
+    assert captured.out.count("(phase ") == 1 and "(phase 2 of 2): goes on from step 2" in captured.err
     assert same(tmp_path / "run", tmp_path / "whole") and same(tmp_path / "run/best", tmp_path / "whole/best")
 
 
 def test_longformer_s_five_phases_are_four_words(tmp_path: Path) -> None:
     """Lengths, steps, rates and windows of appendix B of arXiv:2004.05150, from the first phase and what follows it."""
     (tmp_path / "text").write_bytes(b"x" * 1000)
-    one = parse_member("longformer_lm", ["d=48", "depth=12", "heads=4", "window=32", "top=8192"])
+    member = parse_member("longformer_lm", ["d=48", "depth=12", "heads=4", "window=32", "top=8192"])
     job = prepare(resolve(f"text={tmp_path}/text"), 430_000, None, batch=1, length=2048, lr=2.5e-4)
-    phases = plan_phases(one, job, ["steps=50000", "steps=50000", "steps=35000", "steps=5000,length=23040"], tmp_path)
+    phases = plan_phases(
+        member, job, ["steps=50000", "steps=50000", "steps=35000", "steps=5000,length=23040"], tmp_path
+    )
     settings = [phase.job.settings for phase in phases]
-    assert [given.length for given in settings] == [2048, 4096, 8192, 16384, 23040]
-    assert [given.plan.lr for given in settings if given.plan] == [2.5e-4 / 2**n for n in range(5)]
+    assert [setting.length for setting in settings] == [2048, 4096, 8192, 16384, 23040]
+    assert [setting.plan.lr for setting in settings if setting.plan] == [2.5e-4 / 2**n for n in range(5)]
     assert settings[4].plan is not None and settings[4].plan.lr == 1.5625e-5
     assert [phase.job.budget.count for phase in phases] == [430_000, 50_000, 50_000, 35_000, 5_000]
     assert [phase.choice.keywords["window"] for phase in phases] == [32, 64, 128, 256, 512]
     assert {phase.choice.keywords["top"] for phase in phases} == {8192}
-    warm = [given.plan.warmup * phase.job.budget.count for given, phase in zip(settings, phases, strict=True)]
+    warm = [setting.plan.warmup * phase.job.budget.count for setting, phase in zip(settings, phases, strict=True)]
     assert warm == pytest.approx([10_000, 5_000, 5_000, 3_500, 500])  # a tenth, at most 10,000 steps
 
 
@@ -210,19 +215,20 @@ def test_what_was_made_of_weights_that_are_trained_on_is_named(
     (tmp_path / "run").mkdir()
     for name in ("exits.json", "knn-lm.json"):
         (tmp_path / "run" / name).write_text("{}")
+    run = f"{tmp_path}/run"
     past = [
-        f"{tmp_path}/run/{name} is of the weights that were there before; `kinformer {again} {tmp_path}/run` makes it"
-        for name, again in (("exits.json", "calibrate"), ("knn-lm.json", "knn-lm"))
+        f"{run}/{name} is of the weights that were there before; `kinformer {subcommand} {run}` makes it"
+        for name, subcommand in (("exits.json", "calibrate"), ("knn-lm.json", "knn-lm"))
     ]
-    for words, said in (
+    for words, warned in (
         (command(), False),
         (command("--resume"), False),
         (command("--resume", steps=9), True),
         (command("--overwrite"), True),
     ):
         assert run(words) == 0
-        told = capsys.readouterr().err
-        assert [one in told for one in past] == [said] * 2, words
+        error = capsys.readouterr().err
+        assert [sentence in error for sentence in past] == [warned] * 2, words
     for name in ("exits.json", "knn-lm.json"):
         assert (tmp_path / "run" / name).read_text() == "{}"
 
@@ -235,8 +241,8 @@ def test_a_run_that_has_its_steps_has_nothing_to_do(
     for steps in (3, 6):
         capsys.readouterr()
         assert run(command("--resume", steps=steps)) == 0
-        said = capsys.readouterr().err
-        assert "it already has 6 steps, and there is nothing to do" in said and "goes on" not in said
+        error = capsys.readouterr().err
+        assert "it already has 6 steps, and there is nothing to do" in error and "goes on" not in error
     assert (tmp_path / "run" / "model.safetensors").read_bytes() == before
     assert run(command("--resume", "--lr", "0.1", steps=9)) == 2
     assert "goes on from" not in capsys.readouterr().err

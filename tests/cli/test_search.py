@@ -35,7 +35,7 @@ def judged(model: Any, threshold: tuple[float, ...], batches: list[Any]) -> tupl
     totals = [model.judge(batch).totals for batch in batches]
     first = next(iter(totals[0]))
     return tuple(
-        sum(float(one[name][0]) for one in totals) / sum(int(one[name][1]) for one in totals)
+        sum(float(total[name][0]) for total in totals) / sum(int(total[name][1]) for total in totals)
         for name in (first, "layers")
     )
 
@@ -44,22 +44,22 @@ def test_the_cheapest_that_is_as_good_is_kept_and_generate_leaves_by_it(
     out: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["calibrate", out, *TASK, "--search", "60", "--samples", "40", "--within", "1", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    kept = json.loads((Path(out) / "exits.json").read_text())
-    assert told["threshold"] == kept["threshold"] and kept["by"] == "random search" and kept["draws"] == 60
+    report = json.loads(capsys.readouterr().out)
+    saved = json.loads((Path(out) / "exits.json").read_text())
+    assert report["threshold"] == saved["threshold"] and saved["by"] == "random search" and saved["draws"] == 60
     assert (Path(out) / "exits.png").stat().st_size > 10_000
     model = load(out).eval()
     batches = rows_of(model, read_spec(TASK[1]), "valid", 40, 64)
     assert len(batches) == -(-40 // ROWS) and LEAST % ROWS == 0
     with torch.no_grad():
-        for one in kept["kept"]:
-            value, layers = judged(model, tuple(one["threshold"]), batches)
-            assert (one["value"], one["layers"]) == pytest.approx((value, layers))
+        for entry in saved["kept"]:
+            value, layers = judged(model, tuple(entry["threshold"]), batches)
+            assert (entry["value"], entry["layers"]) == pytest.approx((value, layers))
         full = judged(model, (1.0, 1.0), batches)
-    assert kept["full"] == pytest.approx(full[0]) and full[1] == 3
-    cheapest = min(kept["kept"], key=lambda one: one["layers"])  # within 1 of an accuracy are all
-    assert kept["threshold"] == cheapest["threshold"] and kept["layers"] == cheapest["layers"]
-    assert apply_calibration(Path(out), model) and model.exits.rule.threshold == tuple(kept["threshold"])
+    assert saved["full"] == pytest.approx(full[0]) and full[1] == 3
+    cheapest = min(saved["kept"], key=lambda entry: entry["layers"])  # within 1 of an accuracy are all
+    assert saved["threshold"] == cheapest["threshold"] and saved["layers"] == cheapest["layers"]
+    assert apply_calibration(Path(out), model) and model.exits.rule.threshold == tuple(saved["threshold"])
     assert run(["generate", out, "--prompt", "abc|", "--tokens", "3", "--temperature", "0"]) == 0
     assert "as calibrated" in capsys.readouterr().err
 
@@ -70,16 +70,16 @@ def test_thresholds_on_a_grid_are_judged_and_kept_as_drawn_ones(
 ) -> None:
     words = ["calibrate", out, *TASK, "--search", by, "--thresholds", "3", "--samples", "20", "--within", "1"]
     assert run([*words, "--json"]) == 0
-    told, kept = json.loads(capsys.readouterr().out), json.loads((Path(out) / "exits.json").read_text())
-    assert told["threshold"] == kept["threshold"] and kept["by"] == name
-    assert kept["draws"] == 9 if by == "grid" else 6 <= kept["draws"] <= 30
-    assert {value for one in kept["kept"] for value in one["threshold"]} <= {1.0, 0.5, 0.0}
+    report, saved = json.loads(capsys.readouterr().out), json.loads((Path(out) / "exits.json").read_text())
+    assert report["threshold"] == saved["threshold"] and saved["by"] == name
+    assert saved["draws"] == 9 if by == "grid" else 6 <= saved["draws"] <= 30
+    assert {value for entry in saved["kept"] for value in entry["threshold"]} <= {1.0, 0.5, 0.0}
     model = load(out).eval()
     batches = rows_of(model, read_spec(TASK[1]), "valid", 20, 64)
     with torch.no_grad():
-        for one in kept["kept"]:
-            assert (one["value"], one["layers"]) == pytest.approx(judged(model, tuple(one["threshold"]), batches))
-    assert kept["layers"] == min(one["layers"] for one in kept["kept"]), "within 1 of an accuracy are all"
+        for entry in saved["kept"]:
+            assert (entry["value"], entry["layers"]) == pytest.approx(judged(model, tuple(entry["threshold"]), batches))
+    assert saved["layers"] == min(entry["layers"] for entry in saved["kept"]), "within 1 of an accuracy are all"
     assert (Path(out) / "exits.png").stat().st_size > 10_000
 
 
@@ -91,24 +91,26 @@ def test_the_choice_is_that_of_a_loop(within: float, monkeypatch: pytest.MonkeyP
     for p in model.parameters():
         torch.nn.init.normal_(p, std=0.3)
     batches = [torch.randint(0, 7, (4, 9)) for _ in range(2)]
-    drawn = [(1.0, 1.0), (0.0, 0.0), (0.5, 0.6), (1.0, 0.0)]
+    thresholds = [(1.0, 1.0), (0.0, 0.0), (0.5, 0.6), (1.0, 0.0)]
     monkeypatch.setattr(
         "kinformer.lab.calibrate.threshold_search.search",
         lambda measure, depth, draws: (
-            measure(torch.tensor(drawn)),
-            [MeasuredThresholds(one, 0.0, 0.0) for one in drawn],
+            measure(torch.tensor(thresholds)),
+            [MeasuredThresholds(threshold, 0.0, 0.0) for threshold in thresholds],
         )[1],
     )
-    heard: list[int] = []
-    found = search_thresholds(model, batches, 4, within, heard.append)
-    assert heard == [1, 2, 3, 4] and found.metric.name == "bits per byte"
+    progress: list[int] = []
+    result = search_thresholds(model, batches, 4, within, progress.append)
+    assert progress == [1, 2, 3, 4] and result.metric.name == "bits per byte"
     with torch.no_grad():
-        by_hand = [judged(model, one, batches) for one in drawn]
-    assert [(found.value(one), one.layers) for one in found.candidates] == [pytest.approx(one) for one in by_hand]
-    assert found.value(found.full) == pytest.approx(by_hand[0][0]), "nobody leaves above 1"
+        by_hand = [judged(model, entry, batches) for entry in thresholds]
+    assert [(result.value(entry), entry.layers) for entry in result.candidates] == [
+        pytest.approx(entry) for entry in by_hand
+    ]
+    assert result.value(result.full) == pytest.approx(by_hand[0][0]), "nobody leaves above 1"
     good = [n for n, (bits, _) in enumerate(by_hand) if bits <= by_hand[0][0] + within + 1e-12]
-    assert found.chosen is not None
-    assert found.chosen.threshold == drawn[min(good, key=lambda n: by_hand[n][1])]
+    assert result.chosen is not None
+    assert result.chosen.threshold == thresholds[min(good, key=lambda n: by_hand[n][1])]
 
 
 def test_a_threshold_that_falls_goes_on_falling(float64: None) -> None:
@@ -118,7 +120,7 @@ def test_a_threshold_that_falls_goes_on_falling(float64: None) -> None:
     for p in model.parameters():
         torch.nn.init.normal_(p, std=1.0)
     model.trained_length, batches = 12, [torch.randint(0, 7, (4, 9)) for _ in range(2)]
-    found = search_thresholds(model, batches, 30, 100.0, lambda done: None)
+    result = search_thresholds(model, batches, 30, 100.0, lambda done: None)
     leaves = []
     with torch.no_grad():
         for batch in batches:
@@ -127,14 +129,14 @@ def test_a_threshold_that_falls_goes_on_falling(float64: None) -> None:
             best = model.head(model.body.heads[0](state)).softmax(-1).topk(2).values
             leaves.append(best[..., 0] - best[..., 1])
     sure, fall = torch.cat(leaves), 0.1 * torch.exp(-4 * torch.arange(8) / 12)
-    for one in found.candidates:
-        (scale,) = one.threshold
-        assert one.layers == pytest.approx(2 - float((sure >= 0.9 * scale + fall).double().mean()), abs=1e-12)
-    drawn = torch.rand(30, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    by_hand = 2 - (sure >= 0.9 * drawn[..., None] + fall).double().mean((1, 2))
-    assert torch.allclose(found.tried[1].double(), by_hand, atol=1e-6)
-    assert not torch.allclose(by_hand, 2 - (sure >= drawn[..., None]).double().mean((1, 2)), atol=1e-2)
-    assert found.chosen and model.exits.rule.threshold == DecayingThreshold(found.candidates[-1].threshold, 32)
+    for entry in result.candidates:
+        (scale,) = entry.threshold
+        assert entry.layers == pytest.approx(2 - float((sure >= 0.9 * scale + fall).double().mean()), abs=1e-12)
+    thresholds = torch.rand(30, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    by_hand = 2 - (sure >= 0.9 * thresholds[..., None] + fall).double().mean((1, 2))
+    assert torch.allclose(result.tried[1].double(), by_hand, atol=1e-6)
+    assert not torch.allclose(by_hand, 2 - (sure >= thresholds[..., None]).double().mean((1, 2)), atol=1e-2)
+    assert result.chosen and model.exits.rule.threshold == DecayingThreshold(result.candidates[-1].threshold, 32)
 
 
 def test_where_none_is_as_good_it_is_the_full_model(
@@ -142,7 +144,7 @@ def test_where_none_is_as_good_it_is_the_full_model(
 ) -> None:
     monkeypatch.setattr(
         "kinformer.lab.calibrate.threshold_search._candidate",
-        lambda t, found: MeasuredThresholds(t, -float(len(t)), 2.0),
+        lambda t, trial: MeasuredThresholds(t, -float(len(t)), 2.0),
     )
     assert run(["calibrate", out, *TASK, "--search", "20", "--samples", "16"]) == 0
     assert "no token leaves early" in capsys.readouterr().out
@@ -156,9 +158,9 @@ def test_what_was_proven_is_overwritten_where_it_may_be(out: str, capsys: pytest
     fails(capsys, search, "holds what was proven, at delta 0.1 and epsilon 0.05, and a search proves nothing")
     assert json.loads((Path(out) / "exits.json").read_text())["threshold"] == 0.5
     assert run([*search, "--overwrite"]) == run(search) == 0, "what a search found gives way to another"
-    told = (Path(out) / "exits.json").read_text()
-    assert json.loads(told)["by"] == "random search"
-    for past in (json.dumps(json.loads(told) | proven | {"model": "another"}), "{"):  # of no use to anyone
+    previous = (Path(out) / "exits.json").read_text()
+    assert json.loads(previous)["by"] == "random search"
+    for past in (json.dumps(json.loads(previous) | proven | {"model": "another"}), "{"):  # of no use to anyone
         (Path(out) / "exits.json").write_text(past)
         assert run(search) == 0
 
@@ -170,10 +172,10 @@ def test_rows_of_pairs_and_of_a_text_are_searched_too(tmp_path: Path) -> None:
         (f"text={tmp_path / 'text'}", calm(**TINY, temperature=None)),
         (f"pairs={tmp_path / 'pairs.tsv'}", depth_adaptive(**TINY, classifier="probability", form="encoder_decoder")),
     ):
-        found = search_thresholds(
+        result = search_thresholds(
             model.eval(), rows_of(model, read_spec(spec), "valid", 16, 20), 30, 100.0, lambda done: None
         )
-        assert found.chosen == min(found.candidates, key=lambda one: one.layers) and found.metric.unit == "bits"
+        assert result.chosen == min(result.candidates, key=lambda entry: entry.layers) and result.metric.unit == "bits"
 
 
 def test_what_cannot_be_written_or_measured_leaves_what_was_there(
@@ -184,7 +186,7 @@ def test_what_cannot_be_written_or_measured_leaves_what_was_there(
     with monkeypatch.context() as full:
         full.setattr("os.fsync", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
         assert run(search) == 1
-    assert "cannot write" in (told := capsys.readouterr().err) and len(told.strip().splitlines()) == 1
+    assert "cannot write" in (error := capsys.readouterr().err) and len(error.strip().splitlines()) == 1
     assert (Path(out) / "exits.png").read_bytes() == b"a picture" and not (Path(out) / "exits.json").exists()
     model = load(out)
     with torch.no_grad():
@@ -220,7 +222,7 @@ def test_what_cannot_be_searched_is_said_in_one_line(
 def test_a_rule_without_thresholds_and_a_single_layer_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    one = folder(tmp_path / "one", "depth_adaptive", length=32, depth=1, classifier="probability")
-    fails(capsys, ["calibrate", one, *TASK, "--search", "10"], "depth=1")
+    single = folder(tmp_path / "one", "depth_adaptive", length=32, depth=1, classifier="probability")
+    fails(capsys, ["calibrate", single, *TASK, "--search", "10"], "depth=1")
     other = folder(tmp_path / "drawn", "depth_adaptive", length=32, classifier="multinomial")
     fails(capsys, ["calibrate", other, *TASK, "--search", "10"], "leave by no threshold that could be calibrated")

@@ -33,7 +33,7 @@ TOY, MEMBERS = ROOT / "tests" / "toys" / "pattern.py", ROOT / "tests" / "lab" / 
 STRIDED = "Causal() & (Band(8) | Strided(8))"
 
 
-def shown(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+def run_show(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     capsys.readouterr()
     assert run(["show", *words]) == 0
     return capsys.readouterr().out
@@ -47,9 +47,9 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return err
 
 
-def cells(out: str, beneath: str) -> list[str]:
+def cells(out: str, caption: str) -> list[str]:
     """The lines of a picture of up to ten positions beneath its caption, without the numbers before them."""
-    after = out[out.index(beneath) :].splitlines()[3:]
+    after = out[out.index(caption) :].splitlines()[3:]
     return [line[2:] for line in after]
 
 
@@ -59,7 +59,7 @@ def cells(out: str, beneath: str) -> list[str]:
 def test_a_page_begins_with_the_class_one_came_for_and_ends_with_its_helpers(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    out = shown(capsys, "lsh", "--length", "4")
+    out = run_show(capsys, "lsh", "--length", "4")
     order = ["LSH(heads, k_dim, buckets", "heads: int\n", "Source: Kitaev", "who reads whom", "beside it", "Hashed  "]
     places = [out.index(word) for word in order]
     assert places == sorted(places)
@@ -70,8 +70,8 @@ def test_a_page_of_each_name_that_the_folders_hold() -> None:
     for kind in kinds():
         for file, module in modules(kind).items():
             for name in (f"{kind}/{file}", *(title for title, _ in public_parts(module))):
-                told = find_pages(name)
-                assert isinstance(told, list) and any(page.heading == f"{kind}/{file}" for page in told), name
+                pages = find_pages(name)
+                assert isinstance(pages, list) and any(page.heading == f"{kind}/{file}" for page in pages), name
 
 
 @pytest.mark.parametrize(
@@ -86,9 +86,9 @@ def test_what_a_reader_is_told_to_write_names_nothing_that_a_file_keeps_to_itsel
     capsys: pytest.CaptureFixture[str], name: str, own: str, written: str
 ) -> None:
     """Of examples that begin with one of their file's own, the first that does not, or none."""
-    told = find_pages(name)
-    assert isinstance(told, list) and own in inspect.getsource(told[0].examples[0])
-    page = shown(capsys, name)
+    pages = find_pages(name)
+    assert isinstance(pages, list) and own in inspect.getsource(pages[0].examples[0])
+    page = run_show(capsys, name)
     assert written in page and "_Decay(" not in page and "_example(" not in page
 
 
@@ -96,42 +96,42 @@ def test_what_a_reader_is_told_to_write_names_nothing_that_a_file_keeps_to_itsel
     "name", ["attend", "generate", "fit", "check", "Attention", "Context", "load", "merge", "NoState"]
 )
 def test_the_public_functions_have_pages(capsys: pytest.CaptureFixture[str], name: str) -> None:
-    out = shown(capsys, name)
+    out = run_show(capsys, name)
     assert f"kinformer.{name}" in out and f"from kinformer import {name}" in out and f"{name}(" in out
     assert "jaxtyping" not in out
 
 
 def test_a_method_of_the_public_api(capsys: pytest.CaptureFixture[str]) -> None:
-    out = shown(capsys, "Context.of")
+    out = run_show(capsys, "Context.of")
     assert "of(x, mask=None)" in out and "Bool [B T]" in out
     assert "Context has no 'off'; the nearest" in refused(capsys, "Context.off")
 
 
 def test_every_word_of_a_topic_leads_to_places_that_are_there() -> None:
     places = {f"{kind}/{file}" for kind in (*kinds(), *FOLDERS) for file in modules(kind)}
-    for name, told in TOPICS.items():
-        assert places.issuperset(told.places), name
+    for name, topic in TOPICS.items():
+        assert places.issuperset(topic.places), name
         for word in (name, *TOPICS[name].also):
-            what = find_pages(word)
-            if isinstance(what, Topic):  # otherwise a file has the name
-                assert [one.place for one in what.places][: len(told.places)] == list(told.places)
+            result = find_pages(word)
+            if isinstance(result, Topic):  # otherwise a file has the name
+                assert [entry.place for entry in result.places][: len(topic.places)] == list(topic.places)
 
 
 def test_topics_lead_where_a_reader_means(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "members/longformer" in (sparse := shown(capsys, "sparse")) and "Strided(3)" in sparse
-    halting = shown(capsys, "halting", "--length", "5")
+    assert "members/longformer" in (sparse := run_show(capsys, "sparse")) and "Strided(3)" in sparse
+    halting = run_show(capsys, "halting", "--length", "5")
     assert "depth/act" in halting and "members/universal_transformer: how many steps each token takes" in halting
     for words, place in (
         ("factorised", "patterns/strided"),
         ("linear attention", "members/linear_transformer"),
         ("memory", "memories/compressive"),
     ):
-        told = find_pages(words)
-        assert isinstance(told, Topic) and place in [one.place for one in told.places]
+        topic = find_pages(words)
+        assert isinstance(topic, Topic) and place in [entry.place for entry in topic.places]
 
 
 def test_what_only_speaks_of_a_word_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "memories/compressive" in shown(capsys, "Rae", "--length", "8")
+    assert "memories/compressive" in run_show(capsys, "Rae", "--length", "8")
 
 
 def test_a_missing_name_lists_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
@@ -147,22 +147,22 @@ def test_a_missing_name_lists_the_nearest(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_an_environment_shows_its_first_steps(capsys: pytest.CaptureFixture[str]) -> None:
-    out = shown(capsys, "t_maze", "corridor=5")
+    out = run_show(capsys, "t_maze", "corridor=5")
     assert "TMaze(corridor=30" in out and "kinformer train gtrxl --data env=t_maze" in out
     lines = [line.strip() for line in out.splitlines() if "....T" in line]
     assert lines[0] == "o....T" and len(lines) == 4 and "action" in lines[1] and "reward -0.1" in lines[1]
-    assert "takes Discrete(2)" in shown(capsys, "masked_cartpole")
+    assert "takes Discrete(2)" in run_show(capsys, "masked_cartpole")
 
 
 def test_own_files(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    out = shown(capsys, f"{TOY}:Alternate", "--length", "3")
+    out = run_show(capsys, f"{TOY}:Alternate", "--length", "3")
     assert "Alternate()" in out and cells(out, "who reads whom")[:3] == ["██ · ·", " ·██ ·", "██ ·██"]
-    assert cells(shown(capsys, f"Causal() & {TOY}:Alternate()", "--length", "2"), "who reads whom")[:2] == [
+    assert cells(run_show(capsys, f"Causal() & {TOY}:Alternate()", "--length", "2"), "who reads whom")[:2] == [
         "██ ·",
         " ·██",
     ]
-    assert "d: int = 8" in shown(capsys, f"{MEMBERS}:bigram")
-    assert "d: int = 8" in shown(capsys, str(MEMBERS))
+    assert "d: int = 8" in run_show(capsys, f"{MEMBERS}:bigram")
+    assert "d: int = 8" in run_show(capsys, str(MEMBERS))
     assert "has no 'Alternat'; the nearest is 'Alternate'; it has Alternate" in refused(capsys, f"{TOY}:Alternat")
     assert "has no 'Nothing'" in refused(capsys, f"{TOY}:Nothing() & Causal()")
     assert "there is no file or folder none.py" in refused(capsys, "none.py:f")
@@ -172,9 +172,9 @@ def test_own_files(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
 
 def test_a_member_with_its_keywords(capsys: pytest.CaptureFixture[str]) -> None:
     words = ("d=16", "heads=2", "depth=2", "window=3,9")
-    out = shown(capsys, "longformer", *words)
+    out = run_show(capsys, "longformer", *words)
     assert "layer 0: near (Band(3) |" in out and "layer 1: near (Band(9) |" in out
-    assert out == shown(capsys, "longformer(d=16, heads=2, depth=2, window=(3, 9))")
+    assert out == run_show(capsys, "longformer(d=16, heads=2, depth=2, window=(3, 9))")
     assert "window=3 has" not in out
     assert "window=(3, 9) has 2 values for depth=4" in refused(capsys, "longformer", "window=3,9")
 
@@ -204,13 +204,15 @@ class Told:
 
 
 def test_a_docstring_is_taken_apart() -> None:
-    told = doc(Told)
-    assert told.first == "What it is, in one line." and told.equations == ["y = a x + b over all of it, on two lines."]
-    assert told.prose == ["Choose it to read this.", "    Told(1)"]
-    assert told.arguments == {("a", "b"): "two numbers that stand together.", ("c",): "a third one."}
-    assert (told.errors, told.source) == ("ValueError for a=0.", "Somebody, 2020, section 2.")
+    parsed = doc(Told)
+    assert parsed.first == "What it is, in one line." and parsed.equations == [
+        "y = a x + b over all of it, on two lines."
+    ]
+    assert parsed.prose == ["Choose it to read this.", "    Told(1)"]
+    assert parsed.arguments == {("a", "b"): "two numbers that stand together.", ("c",): "a third one."}
+    assert (parsed.errors, parsed.source) == ("ValueError for a=0.", "Somebody, 2020, section 2.")
     assert heading("Told", Told) == "Told(a, b=1.0, *, c=None)"
-    rows = list(arguments(Told, told))
+    rows = list(arguments(Told, parsed))
     assert (
         rows[0] == ("a: int, b: float = 1.0", "two numbers that stand together.")
         and rows[1][0] == "c: Float [B T] | None = None"
@@ -219,8 +221,8 @@ def test_a_docstring_is_taken_apart() -> None:
 
 def test_no_page_of_a_window_promises_a_cost() -> None:
     for name in ("band", "block", "dilated", "longformer"):
-        (page,) = [one for one in find_pages(name) if isinstance(one, Page) and one.heading.endswith(name)]
-        text = " ".join(one.__doc__ or "" for _, one in page.main).lower()
+        (page,) = [entry for entry in find_pages(name) if isinstance(entry, Page) and entry.heading.endswith(name)]
+        text = " ".join(entry.__doc__ or "" for _, entry in page.main).lower()
         assert not any(word in text for word in ("linear cost", "same cost", "cheap", "faster", "long texts")), name
 
 
@@ -233,23 +235,23 @@ def test_no_page_of_a_window_promises_a_cost() -> None:
 def test_numbers_are_those_of_a_loop(text: str) -> None:
     length, pattern = 19, parse(text)
     read = [[bool(pattern(0, 0, q, k)) for k in range(length)] for q in range(length)]
-    told = count_pattern(pattern, length)
+    counts = count_pattern(pattern, length)
     keys = [sum(row) for row in read]
-    assert (told.least, told.most) == (min(keys), max(keys))
-    assert told.mean == pytest.approx(sum(keys) / length) and told.share == pytest.approx(sum(keys) / length**2)
-    assert told.ahead == any(read[q][k] for q in range(length) for k in range(q + 1, length))
-    known = [{q} for q in range(length)]
+    assert (counts.least, counts.most) == (min(keys), max(keys))
+    assert counts.mean == pytest.approx(sum(keys) / length) and counts.share == pytest.approx(sum(keys) / length**2)
+    assert counts.ahead == any(read[q][k] for q in range(length) for k in range(q + 1, length))
+    reached = [{q} for q in range(length)]
     layers = 0
     while (
-        missing := [q for q in range(length) if len(known[q]) < (length if told.ahead else q + 1)]
+        missing := [q for q in range(length) if len(reached[q]) < (length if counts.ahead else q + 1)]
     ) and layers < length:
-        known = [known[q].union(*(known[k] for k in range(length) if read[q][k])) for q in range(length)]
+        reached = [reached[q].union(*(reached[k] for k in range(length) if read[q][k])) for q in range(length)]
         layers += 1
-    assert told.steps == (None if missing else max(1, layers))
+    assert counts.steps == (None if missing else max(1, layers))
 
 
 def test_an_expression_is_counted_and_drawn_in_labelled_pieces(capsys: pytest.CaptureFixture[str]) -> None:
-    out = shown(capsys, STRIDED)
+    out = run_show(capsys, STRIDED)
     read = parse(STRIDED).matrix(24)
     assert f"keys per query   {read.sum() / 24:.4g} (1 to 10) of 24" in out
     shares = re.search(r"work .*: (\S+) at 1,024, (\S+) at 4,096, (\S+) at 16,384 tokens", out)
@@ -267,7 +269,7 @@ def test_an_expression_is_counted_and_drawn_in_labelled_pieces(capsys: pytest.Ca
 
 
 def test_reaching_nothing_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "100.0% of pairs" not in (out := shown(capsys, "Strided(3)")) and "in however many layers" in out
+    assert "100.0% of pairs" not in (out := run_show(capsys, "Strided(3)")) and "in however many layers" in out
     assert count_pattern(Strided(3), 24).reached == pytest.approx(1 / 3)
 
 
@@ -275,7 +277,7 @@ def test_reaching_nothing_is_said(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_pattern_is_drawn_as_it_reads(capsys: pytest.CaptureFixture[str]) -> None:
-    out = shown(capsys, "Band(2, 0)", "--length", "4")
+    out = run_show(capsys, "Band(2, 0)", "--length", "4")
     assert cells(out, "who reads whom")[:4] == ["██ · · ·", "████ · ·", "██████ ·", " ·██████"]
 
 
@@ -303,18 +305,18 @@ def test_every_member_is_drawn_or_has_no_pattern_to_draw() -> None:
         needs = members()[name].needs  # type: ignore[attr-defined]
         sizes = {key: n for key, n in (("d", 16), ("heads", 2), ("depth", 1)) if key in usual}
         small = find_pages(name, tuple(f"{key}={n}" for key, n in sizes.items() if has_effect(key, needs, usual)))
-        drawn = [one for page in small if page.heading == f"members/{name}" for one in pictures(page, 12)]
-        assert all(isinstance(one, Picture) and one.panels for one in drawn)
-        assert bool(drawn) != (name in without), name
+        drawings = [drawing for page in small if page.heading == f"members/{name}" for drawing in pictures(page, 12)]
+        assert all(isinstance(drawing, Picture) and drawing.panels for drawing in drawings)
+        assert bool(drawings) != (name in without), name
 
 
 def test_cost_is_measured_and_not_promised(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kinformer.lab.cost.growth.LENGTHS", (16, 32))
-    out = shown(capsys, "causal", "--cost", "--length", "3")
+    out = run_show(capsys, "causal", "--cost", "--length", "3")
     assert "  measured here: Causal() & it\n  rows of 16 to 32 tokens, each twice as long, width 16" in out
-    out = shown(capsys, "gpt", "d=24", "heads=2", "depth=1", "--cost", "--length", "3")
+    out = run_show(capsys, "gpt", "d=24", "heads=2", "depth=1", "--cost", "--length", "3")
     assert "rows of 16 to 32 tokens, each twice as long, width 24" in out and "\n  time " in out
-    assert "measured" not in shown(capsys, "causal", "--length", "3")
+    assert "measured" not in run_show(capsys, "causal", "--length", "3")
 
 
 # Files ---------------------------------------------------------------------------------------------------------------
@@ -322,9 +324,9 @@ def test_cost_is_measured_and_not_promised(capsys: pytest.CaptureFixture[str], m
 
 def test_the_same_pictures_in_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "lsh.png"
-    assert f"the pictures are in {out}" in shown(capsys, "lsh", "--length", "6", "--out", str(out))
+    assert f"the pictures are in {out}" in run_show(capsys, "lsh", "--length", "6", "--out", str(out))
     assert out.read_bytes().startswith(b"\x89PNG") and out.stat().st_size > 5000
     assert "is no picture; give a file that ends in .png, .svg or .pdf" in refused(capsys, "band", "--out", "band.txt")
     assert "there is no file or folder" in refused(capsys, "band", "--out", f"{tmp_path}/none/band.png")
-    none = tmp_path / "none.png"
-    assert "there is nothing to draw of 'rms'" in refused(capsys, "rms", "--out", str(none)) and not none.exists()
+    missing = tmp_path / "none.png"
+    assert "there is nothing to draw of 'rms'" in refused(capsys, "rms", "--out", str(missing)) and not missing.exists()

@@ -35,14 +35,14 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, st
 def spins(environment: dict[str, str], *words: str) -> str | None:
     """The spin count in the environment of `import torch`, in a process of these words."""
     done = subprocess.run([sys.executable, *words], env=environment, capture_output=True, text=True, check=True)
-    found: dict[str, str | None] = from_json(done.stdout)
-    return found["spins"]
+    reported: dict[str, str | None] = from_json(done.stdout)
+    return reported["spins"]
 
 
 def script() -> EntryPoint:
     """The console script `kinformer`."""
-    (found,) = entry_points(group="console_scripts", name="kinformer")
-    return found
+    (entry_point,) = entry_points(group="console_scripts", name="kinformer")
+    return entry_point
 
 
 ENTRIES = {

@@ -62,8 +62,8 @@ def test_what_is_no_number_is_neither_written_nor_measured(
 @pytest.mark.parametrize("name", ["o.csv", "o.png"])
 def test_a_forecast_of_no_numbers_is_none(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sizes = {key: value for key, value in TINY.items() if key not in SMALL}
-    made = spoilt(tmp_path / "run", "informer", 1e38, **{**sizes, "calendar": 5})
-    words = ["forecast", made, "--data", a_series(tmp_path / "a.csv"), "--out", str(tmp_path / name)]
+    run_folder = spoilt(tmp_path / "run", "informer", 1e38, **{**sizes, "calendar": 5})
+    words = ["forecast", run_folder, "--data", a_series(tmp_path / "a.csv"), "--out", str(tmp_path / name)]
     fails(capsys, words, "the model forecasts no numbers")
     assert not (tmp_path / name).exists()
 

@@ -33,8 +33,8 @@ def test_it_writes_and_is_evaluated(learned: Path, capsys: pytest.CaptureFixture
     assert run(["generate", str(learned / "best"), "--prompt", "abd|", "--tokens", "3", "--temperature", "0"]) == 0
     assert capsys.readouterr().out == "abd|abd\n"
     assert run(["evaluate", str(learned / "best"), "--data", "task=copy,length=3,symbols=4", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["metric"]["name"] == "accuracy" and told["value"] > 0.9 and told["split"] == "test"
+    report = json.loads(capsys.readouterr().out)
+    assert report["metric"]["name"] == "accuracy" and report["value"] > 0.9 and report["split"] == "test"
 
 
 @pytest.mark.prove
@@ -44,13 +44,13 @@ def test_members_are_compared_on_a_task(tmp_path: Path, capsys: pytest.CaptureFi
     words = ["--data", "task=recall,pairs=2", "--minutes", "0.003", "--batch", "2", "--out", str(tmp_path)]
     assert run(["compare", *members, *words]) == 0
     out = capsys.readouterr().out
-    told = json.loads((tmp_path / "results.json").read_text())
-    assert told["levels"] == {"guessing": 0.1} and (tmp_path / "curves.png").stat().st_size > 10_000
-    for row in told["members"]:
+    report = json.loads((tmp_path / "results.json").read_text())
+    assert report["levels"] == {"guessing": 0.1} and (tmp_path / "curves.png").stat().st_size > 10_000
+    for row in report["members"]:
         assert 0 <= row["accuracy"] <= 1 and f"{row['accuracy']:.3f}" in out and "rows_all_right" in row
         assert len(row["answer"]) == (1 if row["member"] == "gpt" else 2) == len(row["sample"])
         assert row["ms_per_token"] is None if row["member"] == "bert" else row["ms_per_token"] > 0
-        assert row["name"] in out and row["prompt"].startswith(told["members"][0]["prompt"][:4])
+        assert row["name"] in out and row["prompt"].startswith(report["members"][0]["prompt"][:4])
     assert "accuracy" in out and "guessing" in out and "bits per byte" not in out
 
 

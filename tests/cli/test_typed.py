@@ -65,9 +65,9 @@ def refused(capsys: pytest.CaptureFixture[str], command: list[str]) -> list[str]
     """The words that the refusal of a command says to pass."""
     capsys.readouterr()
     assert run(command) == 2
-    found = re.search(r"\. Pass (.*), or start another run", capsys.readouterr().err)
-    assert found is not None
-    return shlex.split(found[1])
+    match = re.search(r"\. Pass (.*), or start another run", capsys.readouterr().err)
+    assert match is not None
+    return shlex.split(match[1])
 
 
 @pytest.mark.parametrize("option", [*OTHER, "--data"])
@@ -96,7 +96,7 @@ def test_a_comparison_names_its_options(tmp_path: Path, capsys: pytest.CaptureFi
     member = ["compare", "gpt(d=16,depth=1,heads=2,length=8)", "--out", f"{tmp_path}/all"]
     usual = {"--data": f"text={tmp_path}/text", "--steps": "1", "--batch": "2", "--length": "8"}
     assert run(line(member, usual)) == 0
-    for more, said in (
+    for more, message in (
         ({"--batch": "3"}, "got --batch 3, expected --batch 2. Pass --batch 2, or choose another --out"),
         ({"--lr": "0.1"}, "got --lr 0.1, expected no --lr. Leave out --lr, or choose"),
         ({"--seeds": "2"}, "got --seeds 2, expected --seeds 1. Pass --seeds 1, or choose"),
@@ -104,16 +104,19 @@ def test_a_comparison_names_its_options(tmp_path: Path, capsys: pytest.CaptureFi
     ):
         capsys.readouterr()
         assert run([*line(member, usual | more), "--resume"]) == 2
-        assert said in capsys.readouterr().err
+        assert message in capsys.readouterr().err
 
 
 def test_every_setting_is_an_option_or_says_that_it_is_set_from_python() -> None:
-    known = {field.name for kind in (Settings, Recipe) for field in fields(kind)}
+    names = {field.name for kind in (Settings, Recipe) for field in fields(kind)}
     options = {
-        option for command in ("train", "compare") for one in COMMANDS.commands[command].params for option in one.opts
+        option
+        for command in ("train", "compare")
+        for parameter in COMMANDS.commands[command].params
+        for option in parameter.opts
     }
     assert {f"--{name}" for name in OPTIONS} <= options
-    assert known - set(OPTIONS) == FROM_PYTHON
+    assert names - set(OPTIONS) == FROM_PYTHON
     assert as_typed("settings", "decay", 0.3) == "fit(..., decay=0.3)"
     assert as_typed("settings", "betas", [0.9, 0.98]) == "--betas 0.9,0.98"
     assert as_typed("settings", "warmup", 4000) == "--warmup 4000"

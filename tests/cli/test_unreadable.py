@@ -54,10 +54,10 @@ def forbid(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
     """Refuse to open the file, as the system does for a user without permission; root may read everything."""
 
     def refusing(original: Callable[..., Any]) -> Callable[..., Any]:
-        def opened(self: Path, *given: Any, **more: Any) -> Any:
+        def opened(self: Path, *arguments: Any, **more: Any) -> Any:
             if self.resolve() == path.resolve():
                 raise PermissionError(13, "Permission denied", str(self))
-            return original(self, *given, **more)
+            return original(self, *arguments, **more)
 
         return opened
 
@@ -77,9 +77,9 @@ def test_a_file_that_may_not_be_read_is_one_line(
     command = words(tmp_path, FILES[name])
     capsys.readouterr()
     assert run(command) in (1, 2)
-    said = capsys.readouterr().err.splitlines()[-1]
-    assert said.startswith("kinformer: ") and f"cannot read {path}: Permission denied" in said, said
-    assert "Errno" not in said
+    lines = capsys.readouterr().err.splitlines()[-1]
+    assert lines.startswith("kinformer: ") and f"cannot read {path}: Permission denied" in lines, lines
+    assert "Errno" not in lines
 
 
 def test_a_config_that_may_not_be_read_is_still_in_the_way(

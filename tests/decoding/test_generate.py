@@ -62,8 +62,8 @@ def log_probability(model: LM, row: list[int], start: int) -> float:
 
 
 def test_temperature_0_takes_the_likeliest(model: LM) -> None:
-    got = generate(model, torch.tensor([[1, 2, 3], [6, 0, 5]]), 9, temperature=0)
-    assert got.tolist() == [greedy(model, [1, 2, 3], 9), greedy(model, [6, 0, 5], 9)]
+    tokens = generate(model, torch.tensor([[1, 2, 3], [6, 0, 5]]), 9, temperature=0)
+    assert tokens.tolist() == [greedy(model, [1, 2, 3], 9), greedy(model, [6, 0, 5], 9)]
 
 
 def test_it_is_a_public_name(model: LM) -> None:
@@ -73,10 +73,10 @@ def test_it_is_a_public_name(model: LM) -> None:
 def test_prompts_padded_on_the_left_give_what_each_gives_alone(model: LM) -> None:
     prompts = [[4], [1, 2, 3, 4, 5], [6, 0, 2]]
     padded = torch.tensor([[-1] * (5 - len(p)) + p for p in prompts])
-    got = generate(model, padded, 8, temperature=0)
-    wanted = [greedy(model, p, 8) for p in prompts]
-    assert [row[5 - len(p) :] for row, p in zip(got.tolist(), prompts, strict=True)] == wanted
-    assert torch.equal(got[:, :5], padded)
+    tokens = generate(model, padded, 8, temperature=0)
+    expected = [greedy(model, p, 8) for p in prompts]
+    assert [row[5 - len(p) :] for row, p in zip(tokens.tolist(), prompts, strict=True)] == expected
+    assert torch.equal(tokens[:, :5], padded)
 
 
 @pytest.mark.parametrize(("form", "beam"), [*((form, 1) for form in FORMS), ("learned", 2), ("memory", 2)])
@@ -84,8 +84,8 @@ def test_prompts_padded_on_the_left_give_what_each_gives_alone(model: LM) -> Non
 def test_prompts_of_any_lengths_give_what_each_gives_alone(form: str, beam: int, float64: None) -> None:
     model, prompts = writer(form), [[4], [1, 2, 3, 4, 5, 0, 3], [6, 0, 2]]
     padded = torch.tensor([[-1] * (7 - len(p)) + p for p in prompts])
-    got = generate(model, padded, 7, temperature=0, beam=beam, stop=0).tolist()
-    for row, prompt in zip(got, prompts, strict=True):
+    tokens = generate(model, padded, 7, temperature=0, beam=beam, stop=0).tolist()
+    for row, prompt in zip(tokens, prompts, strict=True):
         alone = generate(model, torch.tensor([prompt]), 7, temperature=0, beam=beam, stop=0)[0]
         assert row[7 - len(prompt) :] == alone.tolist()
 
@@ -101,11 +101,11 @@ def test_after_stop_comes_padding(model: LM) -> None:
     prompts = torch.tensor([[1, 2, 3], [6, 0, 5]])
     free = generate(model, prompts, 9, temperature=0)
     stop = int(free[0, 5])
-    got = generate(model, prompts, 9, temperature=0, stop=stop)
-    for row, stopped in zip(free.tolist(), got.tolist(), strict=True):
+    tokens = generate(model, prompts, 9, temperature=0, stop=stop)
+    for row, stopped in zip(free.tolist(), tokens.tolist(), strict=True):
         end = row.index(stop, 3) + 1 if stop in row[3:] else len(row)
         assert stopped == row[:end] + [-1] * (len(row) - end)
-    assert -1 in got[0].tolist()
+    assert -1 in tokens[0].tolist()
 
 
 def test_a_stopped_row_does_not_disturb_the_others(model: LM) -> None:
@@ -121,10 +121,10 @@ def test_a_state_goes_on(model: LM) -> None:
     prompts = torch.tensor([[-1, 2, 3, 4], [6, 0, 5, 1]])
     whole = generate(model, prompts, 6, temperature=0)
     state = model.logits(prompts[:, :-1], model.start(2, 10, dtype=torch.float64)).state
-    kept = fork(state)
+    checkpoint = fork(state)
     for beam in (1, 2):
-        got = generate(model, prompts[:, -1:], 6, temperature=0, state=fork(kept), beam=beam)
-        assert torch.equal(got, generate(model, prompts, 6, temperature=0, beam=beam)[:, 3:])
+        tokens = generate(model, prompts[:, -1:], 6, temperature=0, state=fork(checkpoint), beam=beam)
+        assert torch.equal(tokens, generate(model, prompts, 6, temperature=0, beam=beam)[:, 3:])
     assert torch.equal(generate(model, prompts[:, -1:], 6, temperature=0, state=state), whole[:, 3:])
 
 
@@ -139,17 +139,17 @@ def test_no_steps_give_the_prompt(model: LM) -> None:
 
 def test_draws_follow_the_probabilities(model: LM) -> None:
     rows, temperature = 4000, 1.7
-    drawn = generate(model, torch.tensor([[1, 2, 3]]).expand(rows, -1), 1, temperature=temperature, seed=0)[:, -1]
-    wanted = (model.logits(torch.tensor([[1, 2, 3]])).y[0, -1] / temperature).softmax(-1)
-    found = drawn.bincount(minlength=VOCAB) / rows
-    assert (found - wanted).abs().max() < 4 * (0.25 / rows) ** 0.5  # four standard deviations of the widest
+    tokens = generate(model, torch.tensor([[1, 2, 3]]).expand(rows, -1), 1, temperature=temperature, seed=0)[:, -1]
+    expected = (model.logits(torch.tensor([[1, 2, 3]])).y[0, -1] / temperature).softmax(-1)
+    frequencies = tokens.bincount(minlength=VOCAB) / rows
+    assert (frequencies - expected).abs().max() < 4 * (0.25 / rows) ** 0.5  # four standard deviations of the widest
 
 
 def test_a_seed_draws_the_same_and_another_seed_does_not(model: LM) -> None:
     prompt = torch.tensor([[1, 2, 3]])
-    one, again, other = (generate(model, prompt, 20, temperature=2.0, seed=seed) for seed in (5, 5, 6))
-    assert torch.equal(one, again)
-    assert not torch.equal(one, other)
+    first, repeated, other = (generate(model, prompt, 20, temperature=2.0, seed=seed) for seed in (5, 5, 6))
+    assert torch.equal(first, repeated)
+    assert not torch.equal(first, other)
 
 
 def test_a_seed_leaves_the_global_generator_alone(model: LM) -> None:
@@ -164,13 +164,13 @@ def test_top_k_and_top_p_draw_only_what_they_keep(model: LM) -> None:
     prompt = torch.tensor([[1, 2, 3]]).expand(500, -1)
     logits = model.logits(prompt[:1]).y[0, -1] / 3.0
     order = logits.argsort(descending=True).tolist()
-    drawn = generate(model, prompt, 1, temperature=3.0, top_k=3, seed=0)[:, -1]
-    assert set(drawn.tolist()) == set(order[:3])
+    tokens = generate(model, prompt, 1, temperature=3.0, top_k=3, seed=0)[:, -1]
+    assert set(tokens.tolist()) == set(order[:3])
     probability = logits.softmax(-1)[order].tolist()
     fewest = next(n for n in range(1, VOCAB + 1) if sum(probability[:n]) >= 0.6)
     assert 1 < fewest < VOCAB
-    drawn = generate(model, prompt, 1, temperature=3.0, top_p=0.6, seed=0)[:, -1]
-    assert set(drawn.tolist()) == set(order[:fewest])
+    tokens = generate(model, prompt, 1, temperature=3.0, top_p=0.6, seed=0)[:, -1]
+    assert set(tokens.tolist()) == set(order[:fewest])
 
 
 @pytest.mark.parametrize("temperature", [5e-324, 1e-50, 1e-40, 1e-37, 1e-3])
@@ -184,8 +184,8 @@ def test_a_cold_draw_is_the_likeliest(model: LM, temperature: float) -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_the_smallest_top_p_leaves_the_likeliest_token(p: float, dtype: torch.dtype) -> None:
     rows = [[0.0, 3.0, 1.0, 3.0], [2.0, 2.0, 2.0, 2.0], [-9.0, -8.0, -7.0, 30.0]]
-    kept = keep_top_p(torch.tensor(rows, dtype=dtype), p).isfinite()
-    assert [row.nonzero()[:, 0].tolist() for row in kept] == [[row.index(max(row))] for row in rows]
+    finite = keep_top_p(torch.tensor(rows, dtype=dtype), p).isfinite()
+    assert [row.nonzero()[:, 0].tolist() for row in finite] == [[row.index(max(row))] for row in rows]
 
 
 def test_a_draw_with_the_smallest_top_p_is_the_likeliest(model: LM) -> None:
@@ -199,14 +199,14 @@ def naive_top_k(row: list[float], k: int) -> set[int]:
 
 
 def naive_top_p(row: list[float], p: float) -> set[int]:
-    kept, total = set(), 0.0
+    tokens, total = set(), 0.0
     probability = torch.tensor(row).softmax(-1).tolist()
     for n in sorted(range(len(row)), key=lambda n: -row[n]):
         if total >= p:
             break
-        kept.add(n)
+        tokens.add(n)
         total += probability[n]
-    return kept
+    return tokens
 
 
 @pytest.mark.parametrize("ties", [False, True])
@@ -214,19 +214,19 @@ def test_filters_keep_what_a_sort_keeps(float64: None, ties: bool) -> None:
     logits = torch.randn(20, 9) * 2
     logits = logits.round() if ties else logits
     for k in (1, 4, 9, 50):
-        got = keep_top_k(logits, k)
-        wanted = [naive_top_k(row, k) for row in logits.tolist()]
-        assert [set(row.isfinite().nonzero()[:, 0].tolist()) for row in got] == wanted
-        assert torch.equal(got[got.isfinite()], logits[got.isfinite()])
+        filtered = keep_top_k(logits, k)
+        expected = [naive_top_k(row, k) for row in logits.tolist()]
+        assert [set(row.isfinite().nonzero()[:, 0].tolist()) for row in filtered] == expected
+        assert torch.equal(filtered[filtered.isfinite()], logits[filtered.isfinite()])
     for p in (1e-9, 0.3, 0.71, 0.97, 1.0):
-        got = keep_top_p(logits, p)
-        wanted = [naive_top_p(row, p) if p < 1 else set(range(9)) for row in logits.tolist()]
-        assert [set(row.isfinite().nonzero()[:, 0].tolist()) for row in got] == wanted
+        filtered = keep_top_p(logits, p)
+        expected = [naive_top_p(row, p) if p < 1 else set(range(9)) for row in logits.tolist()]
+        assert [set(row.isfinite().nonzero()[:, 0].tolist()) for row in filtered] == expected
 
 
 def test_top_p_stops_where_the_sum_is_reached_exactly() -> None:
-    kept = keep_top_p(torch.zeros(1, 4), 0.5).isfinite()
-    assert kept.tolist() == [[True, True, False, False]]
+    finite = keep_top_p(torch.zeros(1, 4), 0.5).isfinite()
+    assert finite.tolist() == [[True, True, False, False]]
 
 
 # Beam search ---------------------------------------------------------------------------------------------------------
@@ -235,8 +235,8 @@ def test_top_p_stops_where_the_sum_is_reached_exactly() -> None:
 def naive_beam(
     model: LM, prompt: list[int], steps: int, beam: int, stop: int | None, penalty: float
 ) -> tuple[list[int], float]:
-    def worth(found: tuple[float, list[int]]) -> float:
-        return found[0] / ((5 + len(found[1]) - len(prompt)) / 6) ** penalty
+    def worth(hypothesis: tuple[float, list[int]]) -> float:
+        return hypothesis[0] / ((5 + len(hypothesis[1]) - len(prompt)) / 6) ** penalty
 
     live, ended = [(0.0, list(prompt))], []
     for _ in range(steps):
@@ -257,40 +257,43 @@ BEAMS = [*itertools.product([2, 3, 5, 20], [None, 0, 4], [0.0]), *itertools.prod
 
 @pytest.mark.parametrize(
     ("beam", "stop", "penalty"),
-    [pytest.param(*one, marks=[pytest.mark.prove] * (one not in FEW_BEAMS)) for one in BEAMS],
+    [pytest.param(*case, marks=[pytest.mark.prove] * (case not in FEW_BEAMS)) for case in BEAMS],
 )
 def test_beam_search_is_the_naive_one(model: LM, beam: int, stop: int | None, penalty: float) -> None:
     prompts = [[1, 2, 3], [5], [6, 0]]
     padded = torch.tensor([[-1] * (3 - len(p)) + p for p in prompts])
-    heard: list[Tensor] = []
-    got = generate(
+    steps_heard: list[Tensor] = []
+    tokens = generate(
         model,
         padded,
         5,
         beam=beam,
         stop=stop,
         length_penalty=penalty,
-        hear=lambda new, likely: heard.append(torch.stack([new.double(), likely], -1)),
+        hear=lambda new, likely: steps_heard.append(torch.stack([new.double(), likely], -1)),
     )
-    wanted = [naive_beam(model, p, 5, beam, stop, penalty) for p in prompts]
-    assert [row[3 - len(p) :] for row, p in zip(got.tolist(), prompts, strict=True)] == [row for row, _ in wanted]
-    found = torch.stack(heard, 1)  # [B n 2]
-    assert found[..., 0].tolist() == got[:, 3 : 3 + len(heard)].tolist() and (got[:, 3 + len(heard) :] == -1).all()
-    torch.testing.assert_close(found[..., 1].sum(1), torch.tensor([score for _, score in wanted]))
+    expected = [naive_beam(model, p, 5, beam, stop, penalty) for p in prompts]
+    assert [row[3 - len(p) :] for row, p in zip(tokens.tolist(), prompts, strict=True)] == [row for row, _ in expected]
+    steps = torch.stack(steps_heard, 1)  # [B n 2]
+    assert (
+        steps[..., 0].tolist() == tokens[:, 3 : 3 + len(steps_heard)].tolist()
+        and (tokens[:, 3 + len(steps_heard) :] == -1).all()
+    )
+    torch.testing.assert_close(steps[..., 1].sum(1), torch.tensor([score for _, score in expected]))
 
 
 def test_an_ended_row_takes_no_place_of_those_that_go_on(model: LM) -> None:
     """Under a penalty what ranked behind it may be better in the end. What is likeliest at once ends a row here."""
     for first in range(VOCAB):
         stop = greedy(model, [first, 1], 1)[-1]
-        got = generate(model, torch.tensor([[first, 1]]), 4, beam=2, stop=stop, length_penalty=4.0)[0].tolist()
-        assert got == naive_beam(model, [first, 1], 4, 2, stop, 4.0)[0]
+        tokens = generate(model, torch.tensor([[first, 1]]), 4, beam=2, stop=stop, length_penalty=4.0)[0].tolist()
+        assert tokens == naive_beam(model, [first, 1], 4, 2, stop, 4.0)[0]
 
 
 def test_a_length_penalty_makes_rows_longer(model: LM) -> None:
     prompt = torch.tensor([[1, 2, 3], [4, 4, 0], [6, 0, 5], [2, 2, 2]])
-    none, much = (generate(model, prompt, 8, beam=6, stop=0, length_penalty=p) for p in (0.0, 8.0))
-    assert (none >= 0).sum() < (much >= 0).sum()
+    neutral, much = (generate(model, prompt, 8, beam=6, stop=0, length_penalty=p) for p in (0.0, 8.0))
+    assert (neutral >= 0).sum() < (much >= 0).sum()
 
 
 def test_a_beam_that_holds_everything_finds_the_likeliest_row(model: LM) -> None:
@@ -298,8 +301,8 @@ def test_a_beam_that_holds_everything_finds_the_likeliest_row(model: LM) -> None
     every = itertools.product(range(VOCAB), repeat=3)
     rows = [[*prompt, *new[: new.index(stop) + 1 if stop in new else 3]] for new in every]
     best = max(rows, key=lambda row: log_probability(model, row, 2))
-    got = generate(model, torch.tensor([prompt]), 3, beam=VOCAB**3, stop=stop, length_penalty=0)[0].tolist()
-    assert got == best + [-1] * (5 - len(best))
+    tokens = generate(model, torch.tensor([prompt]), 3, beam=VOCAB**3, stop=stop, length_penalty=0)[0].tolist()
+    assert tokens == best + [-1] * (5 - len(best))
 
 
 def test_beam_search_breaks_ties_by_the_smaller_token() -> None:
@@ -316,8 +319,8 @@ def test_it_runs_in_eval_mode_and_restores_every_modules_mode() -> None:
     model = gpt(d=16, depth=2, heads=2, length=32, vocab=VOCAB, dropout=0.5)
     model.body.layers[0].eval()
     modes = [module.training for module in model.modules()]
-    one, two = (generate(model, torch.tensor([[1, 2]]), 8, temperature=0) for _ in range(2))
-    assert torch.equal(one, two)
+    first, second = (generate(model, torch.tensor([[1, 2]]), 8, temperature=0) for _ in range(2))
+    assert torch.equal(first, second)
     assert [module.training for module in model.modules()] == modes
     with pytest.raises(ValueError, match=f"unknown token id: got {VOCAB}, expected 0 to {VOCAB - 1}"):
         generate(model, torch.tensor([[1, VOCAB]]), 8)
@@ -332,20 +335,20 @@ def test_it_runs_in_eval_mode_and_restores_every_modules_mode() -> None:
 
 def test_it_builds_no_graph_and_works_in_half_precision() -> None:
     model = gpt(d=16, depth=2, heads=2, length=32, vocab=VOCAB).bfloat16()
-    seen: list[Tensor] = []
-    model.head.register_forward_hook(lambda _, __, y: seen.append(y))
+    logits: list[Tensor] = []
+    model.head.register_forward_hook(lambda _, __, y: logits.append(y))
     assert generate(model, torch.tensor([[1, 2]]), 4, top_k=3, top_p=0.9, seed=0).shape == (1, 6)
     assert generate(model, torch.tensor([[1, 2]]), 4, beam=2).shape == (1, 6)
-    assert {(y.dtype, y.requires_grad) for y in seen} == {(torch.bfloat16, False)}
+    assert {(y.dtype, y.requires_grad) for y in logits} == {(torch.bfloat16, False)}
 
 
 def test_the_state_has_the_models_dtype(model: LM) -> None:
     started: list[torch.dtype] = []
     logits = model.logits
 
-    def noted(tokens: Tensor, state: NumberedState, *given: Any, **more: Any) -> Out:
+    def noted(tokens: Tensor, state: NumberedState, *arguments: Any, **more: Any) -> Out:
         started.extend({leaf.dtype for name, leaf in leaves(state) if name in ("k", "v")} if state.now[0] == 0 else ())
-        return logits(tokens, state, *given, **more)
+        return logits(tokens, state, *arguments, **more)
 
     model.logits = noted  # type: ignore[method-assign]
     for dtype in (torch.float64, torch.bfloat16):
@@ -360,8 +363,8 @@ def test_a_model_without_a_state_says_so_and_recomputes() -> None:
     prompt = torch.tensor([[-1, 1], [2, 3]])
     with pytest.raises(NoState, match="recompute=True"):
         generate(model, prompt, 3)
-    got = generate(model, prompt, 6, temperature=0, recompute=True).tolist()
-    assert [got[0][1:], got[1]] == [greedy(model, [1], 6), greedy(model, [2, 3], 6)]
+    tokens = generate(model, prompt, 6, temperature=0, recompute=True).tolist()
+    assert [tokens[0][1:], tokens[1]] == [greedy(model, [1], 6), greedy(model, [2, 3], 6)]
 
 
 def test_a_window_forgets_and_still_decodes(float64: None) -> None:
@@ -369,19 +372,19 @@ def test_a_window_forgets_and_still_decodes(float64: None) -> None:
     body = Stack([PreNorm(Attention(QKV(16, 2), Softmax(Band(2, 0))), MLP(16)) for _ in range(2)])
     model = sharp(LM(VOCAB, 16, body))
     prompt = torch.tensor([[-1, -1, -1, 4, 1], [0, 5, 2, 3, 6]])
-    got = generate(model, prompt, 12, temperature=0).tolist()
-    assert [got[0][3:], got[1]] == [greedy(model, [4, 1], 12), greedy(model, [0, 5, 2, 3, 6], 12)]
+    tokens = generate(model, prompt, 12, temperature=0).tolist()
+    assert [tokens[0][3:], tokens[1]] == [greedy(model, [4, 1], 12), greedy(model, [0, 5, 2, 3, 6], 12)]
 
 
 # What it costs --------------------------------------------------------------------------------------------------------
 
 
 def test_the_head_is_computed_for_the_last_position_alone(model: LM) -> None:
-    seen: list[tuple[int, ...]] = []
-    model.head.register_forward_hook(lambda _, given, __: seen.append(tuple(given[0].shape)))
+    shapes: list[tuple[int, ...]] = []
+    model.head.register_forward_hook(lambda _, inputs, __: shapes.append(tuple(inputs[0].shape)))
     for recompute in (False, True):
         generate(model, torch.randint(0, VOCAB, (2, 9)), 3, recompute=recompute)
-    assert seen == [(2, 1, 16)] * 6
+    assert shapes == [(2, 1, 16)] * 6
 
 
 def test_a_step_looks_once_and_every_layer_finds_what_was_seen(model: LM, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -395,7 +398,7 @@ def test_a_step_looks_once_and_every_layer_finds_what_was_seen(model: LM, monkey
 
 
 def test_the_vocabulary_is_not_sorted(model: LM, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*given: Any, **more: Any) -> None:
+    def refused(*arguments: Any, **more: Any) -> None:
         raise AssertionError("sorted")
 
     for name in ("sort", "argsort"):
@@ -409,9 +412,9 @@ def test_the_vocabulary_is_not_sorted(model: LM, monkeypatch: pytest.MonkeyPatch
 def test_top_p_looks_further_where_the_first_ones_do_not_reach(float64: None, size: int) -> None:
     logits = torch.randn(6, size) / 10
     for p in (0.5, 0.9, 0.9999):
-        got = keep_top_p(logits, p)
-        wanted = [naive_top_p(row, p) for row in logits.tolist()]
-        assert [set(row.isfinite().nonzero()[:, 0].tolist()) for row in got] == wanted
+        filtered = keep_top_p(logits, p)
+        expected = [naive_top_p(row, p) for row in logits.tolist()]
+        assert [set(row.isfinite().nonzero()[:, 0].tolist()) for row in filtered] == expected
 
 
 def test_a_state_that_was_made_for_less_has_room_before_it_is_read(model: LM) -> None:
@@ -422,9 +425,9 @@ def test_a_state_that_was_made_for_less_has_room_before_it_is_read(model: LM) ->
     slots: list[set[int]] = []
     logits = model.logits
 
-    def noted(tokens: Tensor, state: NumberedState, *given: Any, **more: Any) -> Out:
+    def noted(tokens: Tensor, state: NumberedState, *arguments: Any, **more: Any) -> Out:
         slots.append({leaf.shape[1] for name, leaf in leaves(state) if name == "pos"})
-        return logits(tokens, state, *given, **more)
+        return logits(tokens, state, *arguments, **more)
 
     model.logits = noted  # type: ignore[method-assign]
     assert torch.equal(generate(model, prompt[:, 4:], 12, temperature=0, state=state), whole[:, 4:])
@@ -432,32 +435,35 @@ def test_a_state_that_was_made_for_less_has_room_before_it_is_read(model: LM) ->
 
 
 def test_it_is_heard_step_by_step(model: LM) -> None:
-    heard: list[tuple[Tensor, Tensor]] = []
-    got = generate(model, torch.tensor([[1, 2], [3, 4]]), 5, seed=0, stop=0, hear=lambda *told: heard.append(told))
-    new = torch.stack([new for new, _ in heard], 1)
-    assert new.tolist() == got[:, 2 : 2 + len(heard)].tolist()
-    sums = torch.stack([likely for _, likely in heard], 1).sum(1)
-    rows = [[token for token in row if token >= 0] for row in got.tolist()]
+    steps: list[tuple[Tensor, Tensor]] = []
+    tokens = generate(model, torch.tensor([[1, 2], [3, 4]]), 5, seed=0, stop=0, hear=lambda *step: steps.append(step))
+    new = torch.stack([new for new, _ in steps], 1)
+    assert new.tolist() == tokens[:, 2 : 2 + len(steps)].tolist()
+    sums = torch.stack([likely for _, likely in steps], 1).sum(1)
+    rows = [[token for token in row if token >= 0] for row in tokens.tolist()]
     torch.testing.assert_close(sums, torch.tensor([log_probability(model, row, 2) for row in rows]))
 
 
 @pytest.mark.parametrize("beam", [1, 4])
 def test_a_function_says_which_rows_have_ended(model: LM, beam: int) -> None:
     prompt = torch.tensor([[1, 2, 3], [6, 0, 5], [0, 0, 0]])
-    one = generate(model, prompt, 9, temperature=0, beam=beam, stop=2)
-    assert torch.equal(one, generate(model, prompt, 9, temperature=0, beam=beam, stop=lambda new: new[:, -1] == 2))
-    three = generate(model, prompt, 9, temperature=0, beam=beam, stop=lambda new: (new >= 0).sum(1) == 3)
-    assert torch.equal(three[:, :6], generate(model, prompt, 3, temperature=0, beam=beam)) and (three[:, 6:] < 0).all()
+    by_token = generate(model, prompt, 9, temperature=0, beam=beam, stop=2)
+    assert torch.equal(by_token, generate(model, prompt, 9, temperature=0, beam=beam, stop=lambda new: new[:, -1] == 2))
+    by_length = generate(model, prompt, 9, temperature=0, beam=beam, stop=lambda new: (new >= 0).sum(1) == 3)
+    assert (
+        torch.equal(by_length[:, :6], generate(model, prompt, 3, temperature=0, beam=beam))
+        and (by_length[:, 6:] < 0).all()
+    )
 
 
 def test_a_seed_for_each_row_draws_what_it_draws_of_the_row_alone(model: LM) -> None:
     prompts, seeds = [[4], [1, 2, 3, 4, 5], [6, 0, 2], [4]], [3, 1, 7, 8]
     padded = torch.tensor([[-1] * (5 - len(p)) + p for p in prompts])
-    got = generate(model, padded, 12, temperature=1.5, top_p=0.95, seed=seeds).tolist()
-    for row, prompt, seed in zip(got, prompts, seeds, strict=True):
+    tokens = generate(model, padded, 12, temperature=1.5, top_p=0.95, seed=seeds).tolist()
+    for row, prompt, seed in zip(tokens, prompts, seeds, strict=True):
         alone = generate(model, torch.tensor([prompt]), 12, temperature=1.5, top_p=0.95, seed=seed)
         assert row[5 - len(prompt) :] == alone[0].tolist()
-    assert got[0][5:] != got[3][5:]
+    assert tokens[0][5:] != tokens[3][5:]
 
 
 def test_beyond_the_length_of_training_it_says_so() -> None:

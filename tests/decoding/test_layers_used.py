@@ -43,25 +43,25 @@ def test_a_measurement_counts_each_predicted_token_of_each_document(
     begins = torch.tensor([sum(map(len, DOCUMENTS[:n])) for n in range(len(DOCUMENTS))])
     part = SplitTokens(torch.tensor(sum(DOCUMENTS, [])), begins)
     measured = evaluate(model, part, 12)
-    taken: list[float] = []
+    layers: list[float] = []
     with evaluating(model):
         for document in DOCUMENTS:
             if len(document) > 1:
-                taken += model.logits(torch.tensor([document[:-1]])).aux[aux][0].tolist()
-    assert measured.count == len(taken) == 16 and len(set(taken)) > 1
-    assert measured.extras[measure] == pytest.approx(sum(taken) / len(taken))
+                layers += model.logits(torch.tensor([document[:-1]])).aux[aux][0].tolist()
+    assert measured.count == len(layers) == 16 and len(set(layers)) > 1
+    assert measured.extras[measure] == pytest.approx(sum(layers) / len(layers))
 
 
 def test_a_text_has_a_number_of_layers_for_each_token_that_was_written(float64: None) -> None:
     """In a batch of unequal prompts, of which one ends early, as each has alone."""
     model = build("calm", threshold=0.05, length=64)
-    prompts, how = [b"a", b"bcdefgh", b"ij"], WritingSettings(temperature=0.0)
-    (free, *_), _ = write_all(model, prompts, 8, how)
-    how = WritingSettings(temperature=0.0, stop=free.text[2:4])
-    together, _ = write_all(model, prompts, 8, how)
+    prompts, settings = [b"a", b"bcdefgh", b"ij"], WritingSettings(temperature=0.0)
+    (free, *_), _ = write_all(model, prompts, 8, settings)
+    settings = WritingSettings(temperature=0.0, stop=free.text[2:4])
+    together, _ = write_all(model, prompts, 8, settings)
     assert len(together[0].tokens) < 8
     for prompt, text in zip(prompts, together, strict=True):
-        ((alone,), _) = write_all(model, [prompt], 8, how)
+        ((alone,), _) = write_all(model, [prompt], 8, settings)
         assert text.layers == alone.layers and len(text.layers) == len(text.tokens)
         assert all(1 <= count <= 3 for count in text.layers)
     assert len({count for text in together for count in text.layers}) > 1

@@ -25,7 +25,7 @@ TEXT = torch.randint(0, VOCAB, (1, 23), generator=torch.Generator().manual_seed(
 pytestmark = pytest.mark.filterwarnings("ignore:.*positions that this model has learned")
 
 
-def asked(model: Writer, reading: PrefilledText, prompts: list[list[int]], beam: int) -> list[list[int]]:
+def continuations(model: Writer, reading: PrefilledText, prompts: list[list[int]], beam: int) -> list[list[int]]:
     """What the model says after each prompt, in one batch."""
     width = max(map(len, prompts))
     rows = torch.tensor([[-1] * (width - len(p)) + [int(reading.last), *p] for p in prompts])
@@ -39,12 +39,12 @@ def test_asking_is_reading_again(form: str, beam: int, float64: None, tmp_path: 
     model = writer(form)
     prompts = [[], [4, 4, 0, 3, 1]]
     whole = [torch.cat([TEXT[0], torch.tensor(p, dtype=torch.long)])[None] for p in prompts]
-    wanted = [generate(model, row, 4, temperature=0, beam=beam)[0, -4:].tolist() for row in whole]
+    expected = [generate(model, row, 4, temperature=0, beam=beam)[0, -4:].tolist() for row in whole]
     reading = prefill(model, TEXT.split(4, 1), 23)
     assert reading.tokens == 23
     save_reading(reading, model, tmp_path / "state")
-    for one in (reading, prefill(model, [TEXT], 23), load_reading(tmp_path / "state", model)):
-        assert asked(model, one, prompts, beam) == wanted
+    for loaded in (reading, prefill(model, [TEXT], 23), load_reading(tmp_path / "state", model)):
+        assert continuations(model, loaded, prompts, beam) == expected
 
 
 def readers(most: int | None) -> Iterator[tuple[str, Writer]]:
@@ -74,8 +74,8 @@ def test_the_saved_state_of_every_member_goes_on(size: int, tmp_path: Path, prov
         tensors = [len({id(leaf) for _, leaf in leaves(each.state)}) for each in (reading, loaded)]
         assert tensors[0] == tensors[1], f"{name}: layers that share positions share them afterwards too"
         assert (int(loaded.last), loaded.tokens) == (int(text[0, -1]), 13)
-        wanted = generate(model, text, 3, temperature=0)[:, 13:]
-        assert torch.equal(generate(model, loaded.last, 3, temperature=0, state=loaded.times(1))[:, 1:], wanted), name
+        expected = generate(model, text, 3, temperature=0)[:, 13:]
+        assert torch.equal(generate(model, loaded.last, 3, temperature=0, state=loaded.times(1))[:, 1:], expected), name
         count += 1
     assert count > 40
 
@@ -87,14 +87,14 @@ def test_a_state_goes_on_where_the_table_of_positions_ends() -> None:
     for length, steps in ((7, 3), (12, 5), (15, 9), (16, 1), (30, 20)):
         text = model.sample(1, length, 0)
         reading = prefill(model, text.split(3, 1), length)
-        wanted = generate(model, text, steps, temperature=0)[:, length:]
-        assert torch.equal(generate(model, reading.last, steps, temperature=0, state=reading.times(1))[:, 1:], wanted)
+        expected = generate(model, text, steps, temperature=0)[:, length:]
+        assert torch.equal(generate(model, reading.last, steps, temperature=0, state=reading.times(1))[:, 1:], expected)
 
 
 def test_it_says_how_much_it_has_read_and_leaves_the_model_as_it_was() -> None:
-    model, heard = writer("rotary").train(), list[int]()
-    prefill(model, TEXT.split(10, 1), 5, heard.append)
-    assert heard == [10, 20, 23] and model.training
+    model, progress = writer("rotary").train(), list[int]()
+    prefill(model, TEXT.split(10, 1), 5, progress.append)
+    assert progress == [10, 20, 23] and model.training
 
 
 def test_what_keeps_no_state_or_reads_nothing_is_refused() -> None:
@@ -110,20 +110,20 @@ def test_what_keeps_no_state_or_reads_nothing_is_refused() -> None:
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> tuple[Writer, Path]:
+def saved_reading(tmp_path: Path) -> tuple[Writer, Path]:
     model = writer("rotary")
     save_reading(prefill(model, [TEXT], 23), model, tmp_path / "state")
     return model, tmp_path / "state"
 
 
-def refused(path: Path, model: Writer, said: str) -> None:
-    with pytest.raises((StateError, FileNotFoundError), match=said) as caught:
+def refused(path: Path, model: Writer, message: str) -> None:
+    with pytest.raises((StateError, FileNotFoundError), match=message) as caught:
         load_reading(path, model)
     assert "\n" not in str(caught.value)
 
 
-def test_another_models_state_is_refused(kept: tuple[Writer, Path]) -> None:
-    model, path = kept
+def test_another_models_state_is_refused(saved_reading: tuple[Writer, Path]) -> None:
+    model, path = saved_reading
     refused(path, writer("rotary", seed=4), "is the state of another model: its weights or keywords differ")
     torch.manual_seed(3)
     refused(path, gpt(d=16, depth=2, heads=2, vocab=VOCAB), "is the state of another model")
@@ -133,14 +133,14 @@ def test_another_models_state_is_refused(kept: tuple[Writer, Path]) -> None:
 
 
 def test_keywords_that_are_no_weights_tell_models_apart() -> None:
-    one, other = (writer("memory") for _ in range(2))
-    assert fingerprint(one) == fingerprint(other)
+    first, other = (writer("memory") for _ in range(2))
+    assert fingerprint(first) == fingerprint(other)
     other.member.keywords["memory"] = 5
-    assert fingerprint(one) != fingerprint(other)
+    assert fingerprint(first) != fingerprint(other)
 
 
-def test_a_file_that_is_cut_changed_or_foreign_is_refused(kept: tuple[Writer, Path]) -> None:
-    model, path = kept
+def test_a_file_that_is_cut_changed_or_foreign_is_refused(saved_reading: tuple[Writer, Path]) -> None:
+    model, path = saved_reading
     data = path.read_bytes()
     for size in (0, 7, 8, 100, len(data) // 2, len(data) - 1):
         path.write_bytes(data[:size])
@@ -156,11 +156,11 @@ def test_a_file_that_is_cut_changed_or_foreign_is_refused(kept: tuple[Writer, Pa
     refused(path, model, "there is no file or folder")
 
 
-def test_a_file_is_replaced_in_one_step(kept: tuple[Writer, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    model, path = kept
+def test_a_file_is_replaced_in_one_step(saved_reading: tuple[Writer, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    model, path = saved_reading
     data = path.read_bytes()
 
-    def full(*given: object) -> None:
+    def full(*arguments: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("kinformer.checkpoint.files.os.replace", full)

@@ -17,13 +17,13 @@ SPLIT = ("train", "valid", "test", "x")
 class Asking(Drawn):
     """The commands that read a folder which `train` or `datastore build` wrote."""
 
-    def own(self, *given: str) -> dict[str, tuple[str, ...] | None]:
+    def own(self, *extra: str) -> dict[str, tuple[str, ...] | None]:
         """The options of every command that loads a model."""
-        return {"--member": (f"{self.there}/mine.py:mine", *given, "x"), "--device": ("cpu", "cpu", "x", "")}
+        return {"--member": (f"{self.root}/mine.py:mine", *extra, "x"), "--device": ("cpu", "cpu", "x", "")}
 
-    def model(self, *given: str) -> str:
+    def model(self, *names: str) -> str:
         """A model's folder, mostly one of these."""
-        return self.path(*(given if self.chance.random() < 0.85 else MODELS))
+        return self.path(*(names if self.chance.random() < 0.85 else MODELS))
 
     def store(self) -> str:
         return self.path("store", "store", "store", "gpt")
@@ -36,7 +36,7 @@ class Asking(Drawn):
             words += ["--prompt", self.mostly("The cat", "a", *ODD)]
         return (
             words
-            + self.some(
+            + self.sample_options(
                 {
                     "--prompts": (self.path("lines", "short"),),
                     "--source": ("le chat", *ODD),
@@ -54,7 +54,7 @@ class Asking(Drawn):
                 },
                 0.15,
             )
-            + self.some(
+            + self.sample_options(
                 {
                     "--layers": (self.new() + ".png", self.new()),
                     "--knn": None,
@@ -68,9 +68,9 @@ class Asking(Drawn):
 
     def pictures(self) -> list[str]:
         """Of what draws."""
-        words = [self.model("draws"), "--out", self.new() + self.one(".png", ".png", ".png", "", ".x")]
+        words = [self.model("draws"), "--out", self.new() + self.choose(".png", ".png", ".png", "", ".x")]
         words += ["--pictures", self.mostly("1", "2", *SMALL)]
-        return words + self.some(
+        return words + self.sample_options(
             {
                 "--temperature": NUMBERS,
                 "--label": ("0", "1", *SMALL),
@@ -85,17 +85,17 @@ class Asking(Drawn):
 
     def read(self) -> list[str]:
         words = [self.model(*WRITERS), self.path("short", "lines", "text"), "--save", self.new()]
-        return words + self.some({"--json": None, "--overwrite": None, **self.own("gpt")}, 0.15)
+        return words + self.sample_options({"--json": None, "--overwrite": None, **self.own("gpt")}, 0.15)
 
     def evaluate(self) -> list[str]:
-        name = self.one(*MODELS)
+        name = self.choose(*MODELS)
         kind = READS.get(name, "text")
         rows = [] if kind in UNSIZED else ["--length", self.mostly("8", "4", "1", *NUMBERS)]
         words = [self.path(name), "--data", self.data(kind), *rows, "--bytes", self.mostly("100", *SMALL)]
         return (
             words
             + self.keywords(0.1)[3:]
-            + self.some(
+            + self.sample_options(
                 {
                     "--split": ("all", *SPLIT),
                     "--stride": ("1", "3", *NUMBERS),
@@ -105,17 +105,19 @@ class Asking(Drawn):
                 },
                 0.15,
             )
-            + self.some({"--knn": None, "--datastore": (self.store(),)}, 0.05)
+            + self.sample_options({"--knn": None, "--datastore": (self.store(),)}, 0.05)
         )
 
     def fill(self) -> list[str]:
         words = [self.path("bert", "bert", "gpt"), "--text", self.mostly("the c_t", "_", "\\_ _", "none", "\\", *ODD)]
-        return words + self.some({"--best": ("1", "2", *NUMBERS), "--json": None, **self.own("bert")}, 0.2)
+        return words + self.sample_options({"--best": ("1", "2", *NUMBERS), "--json": None, **self.own("bert")}, 0.2)
 
     def forecast(self) -> list[str]:
-        out = self.new() + self.one(".csv", ".csv", ".png", ".png", ".x", "")
+        out = self.new() + self.choose(".csv", ".csv", ".png", ".png", ".x", "")
         words = [self.model("informer"), "--data", self.data("series"), "--out", out]
-        return words + self.some({"--windows": ("1", "3", *NUMBERS), "--split": SPLIT, **self.own("informer")}, 0.15)
+        return words + self.sample_options(
+            {"--windows": ("1", "3", *NUMBERS), "--split": SPLIT, **self.own("informer")}, 0.15
+        )
 
     def calibrate(self) -> list[str]:
         words = [self.model("calm"), "--data", self.data("text", "task"), "--length", self.mostly("8", "4", *NUMBERS)]
@@ -126,10 +128,10 @@ class Asking(Drawn):
                 "--samples",
                 self.mostly("4", *SMALL),
             ]
-            return words + self.some({"--delta": ("0.5", *NUMBERS), "--json": None, **self.own("calm")}, 0.2)
+            return words + self.sample_options({"--delta": ("0.5", *NUMBERS), "--json": None, **self.own("calm")}, 0.2)
         words += ["--delta", self.mostly("0.9", *NUMBERS), "--epsilon", self.mostly("0.5", *NUMBERS)]
         words += ["--tokens", self.mostly("2", "1", *SMALL), "--thresholds", self.mostly("3", *SMALL)]
-        return words + self.some(
+        return words + self.sample_options(
             {
                 "--samples": ("2", "3", *SMALL),
                 "--split": SPLIT,
@@ -143,7 +145,7 @@ class Asking(Drawn):
     def play(self) -> list[str]:
         words = [self.model("acts", "plays")] if self.chance.random() < 0.8 else []
         words += ["--env", self.data("env").removeprefix("env="), "--episodes", self.mostly("1", "2", *SMALL)]
-        return words + self.some(
+        return words + self.sample_options(
             {
                 "--return": ("1", "0", *NUMBERS),
                 "--random": ("0.5", "1", *NUMBERS),
@@ -157,13 +159,13 @@ class Asking(Drawn):
 
     def datastore(self) -> list[str]:
         """One of its own commands, mostly."""
-        ways = {"build": self.build, "index": self.index, "info": self.info, "search": self.search}
-        name = self.one("build", "build", *ways)
-        return [self.mostly(name, "", "x", "--json"), *ways[name]()]
+        builders = {"build": self.build, "index": self.index, "info": self.info, "search": self.search}
+        name = self.choose("build", "build", *builders)
+        return [self.mostly(name, "", "x", "--json"), *builders[name]()]
 
     def build(self) -> list[str]:
         words = [self.model("gpt", "lanes", "words"), "--data", self.data("text"), "--out", self.new()]
-        return words + self.some(
+        return words + self.sample_options(
             {
                 "--split": SPLIT,
                 "--tap": ("last_ffn_input", "0", "0.1.input", "9.9", *ODD),
@@ -183,7 +185,7 @@ class Asking(Drawn):
         return [self.store(), self.mostly("flat", "hnsw", "ivf:lists=2,probes=1", "ivf:x=1", "ivf_pq", "", "x")]
 
     def info(self) -> list[str]:
-        return [self.store(), *self.some({"--json": None})]
+        return [self.store(), *self.sample_options({"--json": None})]
 
     def search(self) -> list[str]:
         words = [self.store(), "--prompt", self.mostly("The cat", "a", *ODD)]
@@ -193,10 +195,10 @@ class Asking(Drawn):
             "--model": (self.path("gpt", "lanes"),),
             "--json": None,
         }
-        return words + self.some({**more, **self.own("gpt")}, 0.2)
+        return words + self.sample_options({**more, **self.own("gpt")}, 0.2)
 
     def knn(self) -> list[str]:
         words = [self.model("gpt", "tuned"), "--datastore", self.store(), "--data", self.data("text")]
         words += ["--bytes", self.mostly("40", "20", *SMALL), "--k", self.mostly("2", "4", *SMALL)]
         more = {"--cache": ("3", "0", *SMALL), "--length": ("8", *NUMBERS), "--json": None}
-        return words + self.some({**more, **self.own("gpt")}, 0.15)
+        return words + self.sample_options({**more, **self.own("gpt")}, 0.15)

@@ -14,43 +14,45 @@ from tests.cli.fuzz.world import Seen, value
 NUMBER = re.compile(r": (\S+) [a-z]")
 
 
-def faults(words: list[str], seen: Seen) -> Iterator[str]:
+def faults(words: list[str], outcome: Seen) -> Iterator[str]:
     """A traceback, another end than one line, an exit 0 on what was not done."""
-    if seen.raised is not None:
-        yield f"raised {type(seen.raised).__name__}: {seen.raised}"
+    if outcome.raised is not None:
+        yield f"raised {type(outcome.raised).__name__}: {outcome.raised}"
         return
-    if "Traceback" in seen.err or "Traceback" in seen.out:
+    if "Traceback" in outcome.err or "Traceback" in outcome.out:
         yield "a traceback"
-    if seen.code == 0:
+    if outcome.code == 0:
         if "--help" not in words:
-            yield from not_done(words, seen)
+            yield from not_done(words, outcome)
         return
-    if seen.code not in (1, 2):
-        yield f"exit code {seen.code}"
-    told = [line for line in seen.err.splitlines() if line.startswith("kinformer: ")]
-    judged = words[:1] == ["check"] and seen.code == 1
-    if len(told) != (0 if judged else 1) or (told and (told[0].strip() == "kinformer:" or told[0] != last(seen.err))):
-        yield f"exit {seen.code} is not told in one line at the end"
+    if outcome.code not in (1, 2):
+        yield f"exit code {outcome.code}"
+    messages = [line for line in outcome.err.splitlines() if line.startswith("kinformer: ")]
+    judged = words[:1] == ["check"] and outcome.code == 1
+    if len(messages) != (0 if judged else 1) or (
+        messages and (messages[0].strip() == "kinformer:" or messages[0] != last(outcome.err))
+    ):
+        yield f"exit {outcome.code} is not told in one line at the end"
 
 
 def last(text: str) -> str:
     return (text.rstrip("\n").splitlines() or [""])[-1]
 
 
-def not_done(words: list[str], seen: Seen) -> Iterator[str]:
+def not_done(words: list[str], outcome: Seen) -> Iterator[str]:
     """What exit 0 promised and is not there."""
     command = next((word for word in words if not word.startswith("-")), "")
-    if not seen.out.strip():
+    if not outcome.out.strip():
         yield "exit 0 without a word"
     elif "--json" in words:
         try:
-            json.loads(seen.out, parse_constant=refuse)
+            json.loads(outcome.out, parse_constant=refuse)
         except ValueError as error:
             yield f"no JSON: {error}"
             return
     if command in MADE:
         try:
-            yield from MADE[command](words, seen)
+            yield from MADE[command](words, outcome)
         except Exception as error:
             yield f"exit 0, and what it made cannot be read: {error!r}"
 
@@ -59,12 +61,12 @@ def refuse(name: str) -> float:
     raise ValueError(f"{name} is no JSON")
 
 
-def trained(words: list[str], seen: Seen) -> Iterator[str]:
+def trained(words: list[str], outcome: Seen) -> Iterator[str]:
     out = Path(value(words, "--out"))
     yield from loadable(out)
     yield from loadable(out / "best")
-    if found := re.search(r": (\S+) (bits|share|accuracy)", last(seen.out)):
-        if not math.isfinite(float(found[1].replace(",", ""))):
+    if match := re.search(r": (\S+) (bits|share|accuracy)", last(outcome.out)):
+        if not math.isfinite(float(match[1].replace(",", ""))):
             yield "trained to no number"
 
 
@@ -77,10 +79,10 @@ def loadable(folder: Path) -> Iterator[str]:
         yield f"exit 0 and no model in {folder.name}: {error}"
 
 
-def compared(words: list[str], seen: Seen) -> Iterator[str]:
+def compared(words: list[str], outcome: Seen) -> Iterator[str]:
     out = Path(value(words, "--out"))
-    found = json.loads((out / "results.json").read_text(), parse_constant=refuse)
-    if not found.get("members"):
+    results = json.loads((out / "results.json").read_text(), parse_constant=refuse)
+    if not results.get("members"):
         yield "compared nothing"
     models = [path.parent for path in out.rglob("model.safetensors")]
     if not models:
@@ -89,45 +91,45 @@ def compared(words: list[str], seen: Seen) -> Iterator[str]:
         yield from loadable(folder)
 
 
-def measured(words: list[str], seen: Seen) -> Iterator[str]:
+def measured(words: list[str], outcome: Seen) -> Iterator[str]:
     if "--json" in words:
-        told = json.loads(seen.out)
-        numbers = [one["value"] for one in told.get("splits", {"": told}).values()]
+        report = json.loads(outcome.out)
+        numbers = [entry["value"] for entry in report.get("splits", {"": report}).values()]
     else:
-        numbers = [float(one) for one in re.findall(r": (-?[\d.]+|-?nan|-?inf) ", seen.out)[:1]]
+        numbers = [float(entry) for entry in re.findall(r": (-?[\d.]+|-?nan|-?inf) ", outcome.out)[:1]]
     if not numbers or not all(map(math.isfinite, numbers)):
         yield "measured no number"
 
 
-def wrote(words: list[str], seen: Seen) -> Iterator[str]:
+def wrote(words: list[str], outcome: Seen) -> Iterator[str]:
     if "--json" not in words:
         return
-    told = json.loads(seen.out)
-    if not (Path(told["out"]).is_file() if "pictures" in told else told["texts"]):
+    report = json.loads(outcome.out)
+    if not (Path(report["out"]).is_file() if "pictures" in report else report["texts"]):
         yield "wrote nothing"
 
 
-def kept(words: list[str], seen: Seen) -> Iterator[str]:
+def saved_state(words: list[str], outcome: Seen) -> Iterator[str]:
     if not Path(value(words, "--save")).is_file():
         yield "kept nothing"
 
 
-def counted(words: list[str], seen: Seen) -> Iterator[str]:
-    if "parameters" not in seen.out:
+def counted(words: list[str], outcome: Seen) -> Iterator[str]:
+    if "parameters" not in outcome.out:
         yield "counted nothing"
 
 
-def advised(words: list[str], seen: Seen) -> Iterator[str]:
-    if "kinformer train" not in seen.out:
+def advised(words: list[str], outcome: Seen) -> Iterator[str]:
+    if "kinformer train" not in outcome.out:
         yield "advised nothing"
 
 
-def drawn(words: list[str], seen: Seen) -> Iterator[str]:
+def pictured(words: list[str], outcome: Seen) -> Iterator[str]:
     if (out := value(words, "--out")) and not Path(out).is_file():
         yield "drew nothing"
 
 
-def forecasted(words: list[str], seen: Seen) -> Iterator[str]:
+def forecasted(words: list[str], outcome: Seen) -> Iterator[str]:
     out = Path(value(words, "--out"))
     if not out.is_file():
         yield "forecast nothing"
@@ -135,13 +137,13 @@ def forecasted(words: list[str], seen: Seen) -> Iterator[str]:
         yield "forecast no numbers"
 
 
-def calibrated(words: list[str], seen: Seen) -> Iterator[str]:
+def calibrated(words: list[str], outcome: Seen) -> Iterator[str]:
     if not any((Path(word) / "exits.json").is_file() for word in words):
         yield "calibrated, and noted nothing"
 
 
-def played(words: list[str], seen: Seen) -> Iterator[str]:
-    if "returned" not in seen.out:
+def played(words: list[str], outcome: Seen) -> Iterator[str]:
+    if "returned" not in outcome.out:
         yield "played nothing"
     if (out := value(words, "--out")) and not (Path(out) / "returns.json").is_file():
         yield "played, and kept no returns"
@@ -149,17 +151,17 @@ def played(words: list[str], seen: Seen) -> Iterator[str]:
         yield "played, and kept no episodes"
 
 
-def stored(words: list[str], seen: Seen) -> Iterator[str]:
+def stored(words: list[str], outcome: Seen) -> Iterator[str]:
     if "build" in words:
         Datastore.open(Path(value(words, "--out")))
-    elif "search" in words and "--json" in words and not json.loads(seen.out)["neighbours"]:
+    elif "search" in words and "--json" in words and not json.loads(outcome.out)["neighbours"]:
         yield "found nothing"
 
 
-def tuned(words: list[str], seen: Seen) -> Iterator[str]:
+def tuned(words: list[str], outcome: Seen) -> Iterator[str]:
     if not any((Path(word) / "knn-lm.json").is_file() for word in words):
         yield "tuned, and noted nothing"
-    if "--json" not in words and re.search(r"\bnan\b", seen.out):
+    if "--json" not in words and re.search(r"\bnan\b", outcome.out):
         yield "tuned to no number"
 
 
@@ -173,8 +175,8 @@ MADE = {
     "compare": compared,
     "evaluate": measured,
     "generate": wrote,
-    "read": kept,
+    "read": saved_state,
     "cost": counted,
     "advise": advised,
-    "show": drawn,
+    "show": pictured,
 }

@@ -25,8 +25,8 @@ SIZES = {"informer": "context=4", "image_transformer": "block=8", "axial_transfo
 class Lines(Asking):
     """Lines of words, of all commands."""
 
-    def __init__(self, there: Path, seed: int) -> None:
-        super().__init__(there, seed)
+    def __init__(self, root: Path, seed: int) -> None:
+        super().__init__(root, seed)
         self.commands: dict[str, tuple[int, Callable[[], list[str]]]] = {
             "list": (1, self.listing),
             "show": (2, self.show),
@@ -56,23 +56,23 @@ class Lines(Asking):
         return words
 
     def listing(self) -> list[str]:
-        return [self.one(*kinds())] if self.chance.random() < 0.7 else []
+        return [self.choose(*kinds())] if self.chance.random() < 0.7 else []
 
     def show(self) -> list[str]:
-        out = self.some({"--out": (self.new() + self.one(".png", ".svg", ".x", ""),)}, 0.1)
+        out = self.sample_options({"--out": (self.new() + self.choose(".png", ".svg", ".x", ""),)}, 0.1)
         return [
-            self.one(*SHOWN, self.one(*members())),
-            *self.some({"--length": ("1", "7", *SMALL), "--cost": None}),
+            self.choose(*SHOWN, self.choose(*members())),
+            *self.sample_options({"--length": ("1", "7", *SMALL), "--cost": None}),
             *out,
         ]
 
     def train(self) -> list[str]:
-        name = self.member() if self.chance.random() < 0.8 else self.one(*FITTING)
+        name = self.member() if self.chance.random() < 0.8 else self.choose(*FITTING)
         words = [name, *self.keywords(), *([SIZES[name]] if name in SIZES else [])]
         words += ["--data", self.data(*([FITTING[name]] if name in FITTING else [])), "--out", self.new()]
-        words += self.one("--steps 1", "--steps 2", "--steps 1", "--minutes 0.0001").split()
+        words += self.choose("--steps 1", "--steps 2", "--steps 1", "--minutes 0.0001").split()
         words += ["--batch", self.mostly("2", "1", *NUMBERS), "--length", self.mostly("8", "16", "1", *NUMBERS)]
-        return words + self.some(
+        return words + self.sample_options(
             {
                 "--valid": (self.path("text", "pairs.tsv"),),
                 "--lr": ("0.001", "0", "-1", "nan", "1e30", "x"),
@@ -109,7 +109,7 @@ class Lines(Asking):
             self.data(),
             "--out",
             self.new(),
-            *self.one(
+            *self.choose(
                 f"--minutes {self.mostly('0.0001', '0', '-1', 'nan', 'x', 'inf')}",
                 f"--steps {self.mostly('1', '0', 'x', '1.5')}",
                 f"--flops {self.mostly('1e6', '0', '-1', 'nan', 'inf', 'x')}",
@@ -117,7 +117,7 @@ class Lines(Asking):
         ]
         return (
             words
-            + self.some(
+            + self.sample_options(
                 {
                     "--lr": ("0.01", "nan", "1e30"),
                     "--batch": ("2", *NUMBERS),
@@ -125,8 +125,12 @@ class Lines(Asking):
                     "--seed": SMALL,
                 }
             )
-            + self.some({"--seeds": SMALL, "--lrs": ("0.01", "0.01,0.1", ",", "nan", "x"), "--resume": None}, 0.15)
-            + self.some({"--match": ("parameters", "x"), "--overwrite": None, "--valid": (self.path("text"),)}, 0.1)
+            + self.sample_options(
+                {"--seeds": SMALL, "--lrs": ("0.01", "0.01,0.1", ",", "nan", "x"), "--resume": None}, 0.15
+            )
+            + self.sample_options(
+                {"--match": ("parameters", "x"), "--overwrite": None, "--valid": (self.path("text"),)}, 0.1
+            )
         )
 
     def cost(self) -> list[str]:
@@ -138,7 +142,7 @@ class Lines(Asking):
             "--length",
             self.mostly("8", "100000000", *SMALL),
         ]
-        return words + self.some({"--json": None})
+        return words + self.sample_options({"--json": None})
 
     def advise(self) -> list[str]:
         words = ["--task", self.mostly("lm", "mask", "classify", "sing"), "--data", self.data()]
@@ -148,45 +152,48 @@ class Lines(Asking):
             "--json": None,
             "--memory": ("8GB", "1KB", "x", "-1GB", "1e9", *NUMBERS),
         }
-        return words + self.some(more, 0.5)
+        return words + self.sample_options(more, 0.5)
 
     def check(self) -> list[str]:
         words = [
-            self.path("mine.py", "broken.py", "fails.py", "text") + self.one("", "", ":mine", ":x"),
+            self.path("mine.py", "broken.py", "fails.py", "text") + self.choose("", "", ":mine", ":x"),
             "--law",
-            self.one(*LAWS),
+            self.choose(*LAWS),
         ]
-        return words + self.some({"--seconds": ("5", "0", "x", "nan"), "--out": (self.new(),)}, 0.2)
+        return words + self.sample_options({"--seconds": ("5", "0", "x", "nan"), "--out": (self.new(),)}, 0.2)
 
     def claim(self) -> list[str]:
-        return [self.one(*CLAIMS), *self.some({"--seeds": ("2", "0", "1", *SMALL), "--out": (self.new(),)})]
+        return [
+            self.choose(*CLAIMS),
+            *self.sample_options({"--seeds": ("2", "0", "1", *SMALL), "--out": (self.new(),)}),
+        ]
 
     def spoilt(self, words: list[str]) -> list[str]:
         """With one word left out, said twice, misspelt, replaced, added, or in another place."""
         if not words:
             return words
         place, words = self.chance.randrange(len(words)), list(words)
-        how = self.one("drop", "twice", "letter", "odd", "number", "file", "swap", "add", "order", "help")
-        if how == "drop":
+        mutation = self.choose("drop", "twice", "letter", "odd", "number", "file", "swap", "add", "order", "help")
+        if mutation == "drop":
             del words[place]
-        elif how == "twice":
+        elif mutation == "twice":
             words.insert(place, words[place])
-        elif how == "letter" and words[place]:
+        elif mutation == "letter" and words[place]:
             at = self.chance.randrange(len(words[place]))
-            words[place] = words[place][:at] + self.one("", "x", "-", "=", "_") + words[place][at + 1 :]
-        elif how == "odd":
-            words[place] = self.one(*ODD)
-        elif how == "number":
-            words[place] = self.one(*SMALL)
-        elif how == "file":
+            words[place] = words[place][:at] + self.choose("", "x", "-", "=", "_") + words[place][at + 1 :]
+        elif mutation == "odd":
+            words[place] = self.choose(*ODD)
+        elif mutation == "number":
+            words[place] = self.choose(*SMALL)
+        elif mutation == "file":
             words[place] = self.path(*FILES)
-        elif how == "swap":
+        elif mutation == "swap":
             other = self.chance.randrange(len(words))
             words[place], words[other] = words[other], words[place]
-        elif how == "add":
-            words.insert(place, self.one(*ODD, "--json", "--help", "--out", "--device=cpu", "--data", "--x"))
-        elif how == "order":
+        elif mutation == "add":
+            words.insert(place, self.choose(*ODD, "--json", "--help", "--out", "--device=cpu", "--data", "--x"))
+        elif mutation == "order":
             words = words[:1] + self.chance.sample(words[1:], len(words) - 1)
-        elif how == "help" and self.chance.random() < 0.2:
+        elif mutation == "help" and self.chance.random() < 0.2:
             words.append("--help")
         return words

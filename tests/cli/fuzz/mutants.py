@@ -46,8 +46,8 @@ DEEP = b"[" * 200_000
 class Mutants:
     """Draws what is spoilt and what is asked; `place` is a folder of its own, that is left as it was spoilt."""
 
-    def __init__(self, there: Path, place: Path, cache: Path, seed: int) -> None:
-        self.there, self.place, self.cache, self.chance = there, place, cache, Random(seed)
+    def __init__(self, root: Path, place: Path, cache: Path, seed: int) -> None:
+        self.root, self.place, self.cache, self.chance = root, place, cache, Random(seed)
 
     def draw(self) -> tuple[str, list[str]]:
         """What was done to which file, and the words of a command."""
@@ -65,7 +65,7 @@ class Mutants:
 
     def _copy(self, name: str) -> Path:
         at = self.place / name
-        shutil.copytree(self.there / name, at)
+        shutil.copytree(self.root / name, at)
         return at
 
     def _model(self) -> tuple[list[Path], list[str]]:
@@ -76,18 +76,18 @@ class Mutants:
         return files, self.chance.choice(self._askers(name, at))
 
     def _askers(self, name: str, at: Path) -> list[list[str]]:
-        one = TRAINED[name]
-        data, start = one.data.format(self.there), one.words(self.there, "--out", "out", "--from", str(at))
-        asked = [
+        model = TRAINED[name]
+        data, start = model.data.format(self.root), model.words(self.root, "--out", "out", "--from", str(at))
+        commands = [
             ["evaluate", str(at), "--data", data, "--bytes", "100"],
             ["evaluate", str(at), "--data", data, "--json"],
             start,
         ]
         if name == "bert":
-            return [*asked, ["fill", str(at), "--text", "the c_t"], ["fill", str(at), "--text", "_", "--json"]]
+            return [*commands, ["fill", str(at), "--text", "the c_t"], ["fill", str(at), "--text", "_", "--json"]]
         write = ["generate", str(at), "--tokens", "3", "--source" if name == "pairs" else "--prompt", "The cat"]
-        read = ["read", str(at), str(self.there / "short"), "--save", "kept"]
-        return [*asked, write, [*write, "--json"], [*write, "--beam", "2"], *([] if name == "pairs" else [read])]
+        read = ["read", str(at), str(self.root / "short"), "--save", "kept"]
+        return [*commands, write, [*write, "--json"], [*write, "--beam", "2"], *([] if name == "pairs" else [read])]
 
     def _training(self) -> tuple[list[Path], list[str]]:
         name = self.chance.choice([*TRAINED])
@@ -95,34 +95,34 @@ class Mutants:
         files = [path for path in at.rglob("*") if path.is_file()]
         files += [path for path in files if "trainer" in path.parts or path.name == "metrics.jsonl"] * 3
         files.append(at / "trainer")
-        words = TRAINED[name].words(self.there, "--out", str(at), "--resume")
+        words = TRAINED[name].words(self.root, "--out", str(at), "--resume")
         words[words.index("--steps") + 1] = self.chance.choice(("1", "2", "2"))
         return sorted(files), words
 
     def _state(self) -> tuple[list[Path], list[str]]:
         name = self.chance.choice(("gpt", "words"))
         at = self.place / "kept.state"
-        shutil.copy(self.there / f"{name}.state", at)
-        words = ["generate", str(self.there / name), "--state", str(at), "--tokens", "3"]
+        shutil.copy(self.root / f"{name}.state", at)
+        words = ["generate", str(self.root / name), "--state", str(at), "--tokens", "3"]
         return [at], words + self.chance.choice(([], ["--prompt", "a"], ["--json"]))
 
     def _cache(self) -> tuple[list[Path], list[str]]:
         files = [path for path in self.cache.rglob("*")]
-        return sorted(files), TRAINED["words"].words(self.there, "--out", "out")
+        return sorted(files), TRAINED["words"].words(self.root, "--out", "out")
 
     def _other(self) -> tuple[list[Path], list[str]]:
         """A model of what is no text."""
         name = self.chance.choice([*OTHERS])
-        at, data = self._copy(name), OTHERS[name].data.format(self.there)
+        at, data = self._copy(name), OTHERS[name].data.format(self.root)
         ask = {
             "informer": ["forecast", str(at), "--data", data, "--out", self.chance.choice(("o.csv", "o.png"))],
             "acts": ["play", str(at), "--env", "CartPole-v1", "--episodes", "1"],
             "plays": ["play", str(at), "--env", "t_maze,corridor=2", "--episodes", "1"],
             "draws": ["generate", str(at), "--out", "o.png", "--pictures", "1"],
         }.get(name, ["evaluate", str(at), "--data", data, "--json"])
-        start = OTHERS[name].words(self.there, "--out", "out", "--from", str(at))
-        again = ["evaluate", str(at), "--data", data, "--bytes", "100"]
-        return [at / "config.json", at / "model.safetensors"], self.chance.choice([ask, ask, start, again])
+        start = OTHERS[name].words(self.root, "--out", "out", "--from", str(at))
+        evaluate = ["evaluate", str(at), "--data", data, "--bytes", "100"]
+        return [at / "config.json", at / "model.safetensors"], self.chance.choice([ask, ask, start, evaluate])
 
     def _early(self) -> tuple[list[Path], list[str]]:
         """What calibration has noted."""
@@ -137,7 +137,7 @@ class Mutants:
         if self.chance.random() < 0.3:
             done = ["generate", str(at), "--prompt", "The cat", "--tokens", "2", "--knn"]
             return [at / "knn-lm.json"], done
-        data = ["--data", f"text={self.there}/text", "--bytes", "20"]
+        data = ["--data", f"text={self.root}/text", "--bytes", "20"]
         return sorted(files), self.chance.choice(
             [
                 ["datastore", "info", str(store), "--json"],
@@ -145,7 +145,7 @@ class Mutants:
                 ["datastore", "search", str(store), "--prompt", "The cat", "--exact", "--json"],
                 ["generate", str(at), "--prompt", "The cat", "--tokens", "2", "--datastore", str(store)],
                 ["evaluate", str(at), *data, "--datastore", str(store)],
-                ["knn-lm", str(self.there / "gpt"), *data, "--datastore", str(store), "--k", "2"],
+                ["knn-lm", str(self.root / "gpt"), *data, "--datastore", str(store), "--k", "2"],
             ]
         )
 
@@ -155,12 +155,12 @@ class Mutants:
             (("series.csv", "informer"), ("episodes.npz", "acts"), ("pictures.npz", "draws"), ("subjects", "tasks"))
         )
         at = self.place / name
-        (shutil.copytree if name == "subjects" else shutil.copy)(self.there / name, at)
-        files, one = sorted(at.iterdir()) if at.is_dir() else [at], OTHERS[model]
-        data = one.data.format(self.place)
-        learn = one._replace(data=data).words(self.there, "--out", "out")
-        ask = ["evaluate", str(self.there / model), "--data", data, "--bytes", "100"]
-        ahead = ["forecast", str(self.there / model), "--data", data, "--out", "o.csv"]
+        (shutil.copytree if name == "subjects" else shutil.copy)(self.root / name, at)
+        files, training = sorted(at.iterdir()) if at.is_dir() else [at], OTHERS[model]
+        data = training.data.format(self.place)
+        learn = training._replace(data=data).words(self.root, "--out", "out")
+        ask = ["evaluate", str(self.root / model), "--data", data, "--bytes", "100"]
+        ahead = ["forecast", str(self.root / model), "--data", data, "--out", "o.csv"]
         return files, self.chance.choice([learn, learn, ask, ahead if name == "series.csv" else ask])
 
     # How a file is spoilt ---------------------------------------------------------------------------------------------
@@ -169,15 +169,15 @@ class Mutants:
         if not file.exists():
             return "gone"
         if file.is_dir():
-            how = self.chance.choice(("empty", "gone", "file"))
+            damage = self.chance.choice(("empty", "gone", "file"))
             remove(file)
-            if how != "gone":
-                file.mkdir() if how == "empty" else file.write_bytes(b"x")
-            return how
-        how = self.chance.choice(
+            if damage != "gone":
+                file.mkdir() if damage == "empty" else file.write_bytes(b"x")
+            return damage
+        damage = self.chance.choice(
             ("cut", "grow", "flip", "flip", "bytes", "alike", "tree", "tree", "tree", "place", "nan")
         )
-        return getattr(self, f"_{how}")(file)
+        return getattr(self, f"_{damage}")(file)
 
     def _cut(self, file: Path) -> str:
         data = file.read_bytes()
@@ -222,37 +222,37 @@ class Mutants:
         """Numbers of weights that are none, or large beyond all use; elsewhere a word of a text."""
         data = file.read_bytes()
         if file.suffix not in (".safetensors", ".state") or len(data) < 8:
-            places = [found.span() for found in re.finditer(rb"[0-9.]+", data[:100_000])] or [(0, 0)]
+            places = [match.span() for match in re.finditer(rb"[0-9.]+", data[:100_000])] or [(0, 0)]
             first, last = self.chance.choice(places)
             file.write_bytes(data[:first] + self.chance.choice((b"nan", b"inf", b"1e300", b"", b"x")) + data[last:])
             return "another number"
         first = 8 + int.from_bytes(data[:8], "little")
         count = max((len(data) - first) // 4, 0)
         number = self.chance.choice((float("nan"), float("inf"), 1e30, -1e38))
-        one = 4 * self.chance.randrange(count) if count else 0
+        offset = 4 * self.chance.randrange(count) if count else 0
         spoilt = self.chance.choice(
-            (slice(first, first + 4 * count), slice(first + one, first + one + 4 * min(count, 1)))
+            (slice(first, first + 4 * count), slice(first + offset, first + offset + 4 * min(count, 1)))
         )
         size = (spoilt.stop - spoilt.start) // 4
         file.write_bytes(data[: spoilt.start] + struct.pack("<f", number) * size + data[spoilt.stop :])
         return f"{size:,} numbers {number}"
 
     def _alike(self, file: Path) -> str:
-        alike = [path for path in self.there.rglob(f"*{file.suffix}") if path.is_file()]
-        other = self.chance.choice(sorted(alike) or [self.there / "text"])
+        alike = [path for path in self.root.rglob(f"*{file.suffix}") if path.is_file()]
+        other = self.chance.choice(sorted(alike) or [self.root / "text"])
         shutil.copy(other, file)
-        return f"that of {other.relative_to(self.there)}"
+        return f"that of {other.relative_to(self.root)}"
 
     def _place(self, file: Path) -> str:
-        how = self.chance.choice(("gone", "folder", "loop", "dangling"))
+        kind = self.chance.choice(("gone", "folder", "loop", "dangling"))
         file.unlink()
-        if how == "folder":
+        if kind == "folder":
             file.mkdir()
-        elif how == "loop":
+        elif kind == "loop":
             file.symlink_to(file)
-        elif how == "dangling":
+        elif kind == "dangling":
             file.symlink_to("nowhere")
-        return how
+        return kind
 
     def _tree(self, file: Path) -> str:
         """With something else in its JSON, or in the header of its tensors."""
@@ -266,11 +266,11 @@ class Mutants:
             tree = json.loads(lines[at])
             inner = tree.get("__metadata__", {}).get("kinformer.state") if isinstance(tree, dict) else None
             if inner is not None and self.chance.random() < 0.7:
-                told = json.loads(inner)
-                said = self._within(told)
-                tree["__metadata__"]["kinformer.state"] = json.dumps(told)
+                state = json.loads(inner)
+                damage = self._within(state)
+                tree["__metadata__"]["kinformer.state"] = json.dumps(state)
             else:
-                said = self._within(tree)
+                damage = self._within(tree)
         except (ValueError, IndexError, AttributeError, RecursionError):
             return self._cut(file)
         lines[at] = json.dumps(tree).encode()
@@ -280,7 +280,7 @@ class Mutants:
             + data
             + body
         )
-        return said
+        return damage
 
     def _within(self, tree: Any) -> str:
         """A key dropped, named otherwise, or of another value, somewhere in a tree."""
@@ -295,13 +295,13 @@ class Mutants:
         if not places:
             return "as it was"
         part, key = self.chance.choice(places[: self.chance.choice((9, len(places)))])
-        how = self.chance.choice(("drop", "rename", "value", "value", "value", "near"))
-        if how == "drop":
+        change = self.chance.choice(("drop", "rename", "value", "value", "value", "near"))
+        if change == "drop":
             del part[key]
-        elif how == "rename" and isinstance(part, dict):
+        elif change == "rename" and isinstance(part, dict):
             part[self.chance.choice(("x", "", f"{key}x"))] = part.pop(key)
-        elif how == "near" and isinstance(part[key], int | float) and not isinstance(part[key], bool):
+        elif change == "near" and isinstance(part[key], int | float) and not isinstance(part[key], bool):
             part[key] = part[key] + self.chance.choice((1, -1, 0.5, 2**31, -(2**63)))
         else:
             part[key] = self.chance.choice(ODD)
-        return f"{how} {str(key)[:20]!r}"
+        return f"{change} {str(key)[:20]!r}"

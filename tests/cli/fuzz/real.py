@@ -21,12 +21,14 @@ def spoken(words: list[str]) -> tuple[Seen, float]:
 
     Work is the processor's time of the process where the system tells it, since other processes slow this one down.
     """
-    ours, its = pty.openpty()
+    ours, child_end = pty.openpty()
     command = [sys.executable, "-m", "kinformer.cli", *words]
-    path = os.pathsep.join(one for one in sys.path if one)
+    path = os.pathsep.join(folder for folder in sys.path if folder)
     env = {**os.environ, **ENV, "PYTHONPATH": path}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=its, stdin=subprocess.DEVNULL, env=env) as process:
-        os.close(its)
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=child_end, stdin=subprocess.DEVNULL, env=env
+    ) as process:
+        os.close(child_end)
         assert process.stdout is not None
         files = {process.stdout.fileno(): b"", ours: b""}
         open_ones, last, longest, began = set(files), 0.0, 0.0, monotonic()

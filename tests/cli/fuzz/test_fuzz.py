@@ -33,23 +33,23 @@ class World:
     """What was there before, a place to work in, and one for what is spoilt."""
 
     def __init__(self, home: Path) -> None:
-        self.there, self.work, self.place = home / "there", home / "work", home / "place"
-        make(self.there)
-        self.pristine = Path(shutil.copytree(self.there, home / "pristine"))
+        self.root, self.work, self.place = home / "there", home / "work", home / "place"
+        make(self.root)
+        self.pristine = Path(shutil.copytree(self.root, home / "pristine"))
         self.work.mkdir()
-        self.watched, self.written = Watched(self.there), Watched(self.work)
+        self.watched, self.written = Watched(self.root), Watched(self.work)
 
-    def faults(self, words: list[str], seen: Seen) -> list[str]:
+    def faults(self, words: list[str], outcome: Seen) -> list[str]:
         """What is wrong with what a command did, to things that were there too; what it wrote is taken away."""
         harmed = self.watched.harmed()
-        may = [name for name in harmed if seen.code == 0 and changes(words, self.there / name)]
-        found = [*faults(words, seen), *(f"harmed {name}" for name in harmed if name not in may)]
-        if seen.code == 2:
-            found += [f"was refused, and left {name}" for name in self.watched.added() + self.written.added()]
+        may = [name for name in harmed if outcome.code == 0 and changes(words, self.root / name)]
+        problems = [*faults(words, outcome), *(f"harmed {name}" for name in harmed if name not in may)]
+        if outcome.code == 2:
+            problems += [f"was refused, and left {name}" for name in self.watched.added() + self.written.added()]
         self.watched.tidy()
         self.watched.allowed(may, self.pristine)
         self.written.tidy()
-        return found
+        return problems
 
 
 def changes(words: list[str], file: Path) -> bool:
@@ -75,13 +75,13 @@ def at_work(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.parametrize("first", EVERY)
 def test_lines_of_words(world: World, first: int) -> None:
-    done, found = 0, list[str]()
+    done, problems = 0, list[str]()
     for seed in range(first, first + BATCH):
-        words = Lines(world.there, seed).draw()
-        seen = see(words)
-        done += seen.code == 0
-        found += [f"seed {seed}, {words}: {one}" for one in world.faults(words, seen)]
-    assert not found, "\n".join(found)
+        words = Lines(world.root, seed).draw()
+        outcome = see(words)
+        done += outcome.code == 0
+        problems += [f"seed {seed}, {words}: {problem}" for problem in world.faults(words, outcome)]
+    assert not problems, "\n".join(problems)
     # of 50 lines 9 go through on average, and 2 or fewer by chance in one batch of a hundred
     assert done, "all lines are refused, so little was tried"
 
@@ -89,26 +89,26 @@ def test_lines_of_words(world: World, first: int) -> None:
 @pytest.mark.prove
 @pytest.mark.parametrize("first", EVERY)
 def test_spoilt_files(world: World, first: int) -> None:
-    done, found = 0, list[str]()
+    done, problems = 0, list[str]()
     for seed in range(first, first + BATCH):
-        said, words = Mutants(world.there, world.place, Path(os.environ["KINFORMER_CACHE"]), seed).draw()
+        damage, words = Mutants(world.root, world.place, Path(os.environ["KINFORMER_CACHE"]), seed).draw()
         spoilt = Watched(world.place)
-        seen = see(words)
-        done += seen.code == 2
-        here = world.faults(words, seen)
-        if seen.code == 2 or words[0] != "train":
-            here += [f"changed {name}" for name in spoilt.harmed() + spoilt.added()]
-        found += [f"seed {seed}, {said}, {words}: {one}" for one in here]
-    assert not found, "\n".join(found)
+        outcome = see(words)
+        done += outcome.code == 2
+        new_problems = world.faults(words, outcome)
+        if outcome.code == 2 or words[0] != "train":
+            new_problems += [f"changed {name}" for name in spoilt.harmed() + spoilt.added()]
+        problems += [f"seed {seed}, {damage}, {words}: {problem}" for problem in new_problems]
+    assert not problems, "\n".join(problems)
     assert done > BATCH / 2, "most of what was spoilt was read as if nothing were"
 
 
 @pytest.mark.prove
 @pytest.mark.parametrize("seed", range(MANY, MANY + REAL))
 def test_real_commands(world: World, seed: int) -> None:
-    words = Lines(world.there, seed).draw()
-    seen, silence = spoken(words)
-    assert not world.faults(words, seen), (words, seen)
+    words = Lines(world.root, seed).draw()
+    outcome, silence = spoken(words)
+    assert not world.faults(words, outcome), (words, outcome)
     assert silence <= 1, f"{words}: {silence:.1f} seconds of work without a word"
 
 
@@ -126,7 +126,7 @@ print({one.first.device.type for one in EXAMPLES})
 
 
 def test_faults_are_found(world: World) -> None:
-    for seen in (
+    for outcome in (
         Seen(-1, "", "", ValueError("no")),
         Seen(2, "", ""),
         Seen(2, "", "kinformer: a\nkinformer: b\n"),
@@ -134,12 +134,12 @@ def test_faults_are_found(world: World) -> None:
         Seen(1, "", "Traceback (most recent call last):\nkinformer: a\n"),
         Seen(3, "", "kinformer: a\n"),
     ):
-        assert list(faults(["list"], seen)), seen
+        assert list(faults(["list"], outcome)), outcome
     assert not list(faults(["list"], Seen(2, "", "kinformer: there is no such kind\n")))
     assert list(faults(["train", "gpt", "--out", "nowhere"], Seen(0, "trained", "")))
     assert list(faults(["evaluate", "gpt"], Seen(0, "gpt: nan bits per byte; 3 judged", "")))
     assert not list(faults(["evaluate", "gpt"], Seen(0, "gpt: 1.5 bits per byte; 3 judged", "")))
-    (world.there / "text").write_bytes(b"other")
+    (world.root / "text").write_bytes(b"other")
     assert world.watched.harmed() == ["text"]
     make_again(world)
 
@@ -147,5 +147,5 @@ def test_faults_are_found(world: World) -> None:
 def make_again(world: World) -> None:
     from tests.cli.fuzz.world import TEXT
 
-    (world.there / "text").write_bytes(TEXT)
+    (world.root / "text").write_bytes(TEXT)
     assert not world.watched.harmed()

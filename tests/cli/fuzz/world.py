@@ -45,10 +45,10 @@ class Trained(NamedTuple):
     data: str
     sizes: tuple[str, ...] = SIZE
 
-    def words(self, there: Path, *more: str) -> list[str]:
+    def words(self, root: Path, *more: str) -> list[str]:
         """The command."""
         rows = [] if self.data.partition("=")[0] in UNSIZED else ["--length", "8"]
-        return ["train", self.member, *self.sizes, "--data", self.data.format(there), *more, *BRIEF, *rows]
+        return ["train", self.member, *self.sizes, "--data", self.data.format(root), *more, *BRIEF, *rows]
 
 
 TRAINED = {
@@ -79,54 +79,54 @@ class Seen(NamedTuple):
     raised: BaseException | None = None
 
 
-def make(there: Path) -> None:
+def make(root: Path) -> None:
     """Files of every kind, and a trained model of each sort."""
-    there.mkdir()
+    root.mkdir()
     files = {"text": TEXT, "pairs.tsv": PAIRS, "labelled.tsv": LABELLED, "rows.jsonl": ROWS, "mine.py": OWN.encode()}
     files |= {"empty": b"", "broken.py": b"def (", "binary": bytes(range(256)) * 8, "lines": b"one\ntwo words\n\xff\n"}
     files |= {"short": b"ab", "fails.py": b"raise RuntimeError('no')\n", "list.json": b"[1, 2]", "object.json": b"{}"}
     for name, data in files.items():
-        (there / name).write_bytes(data)
-    (there / "texts").mkdir()
+        (root / name).write_bytes(data)
+    (root / "texts").mkdir()
     for n in range(3):
-        (there / "texts" / f"{n}.txt").write_bytes(TEXT)
-    _make_numbers(there)
-    for name, one in {**TRAINED, **OTHERS}.items():
-        done(*one.words(there, "--out", str(there / name)))
+        (root / "texts" / f"{n}.txt").write_bytes(TEXT)
+    _make_numbers(root)
+    for name, training in {**TRAINED, **OTHERS}.items():
+        done(*training.words(root, "--out", str(root / name)))
     for name in ("gpt", "words"):
-        done("read", str(there / name), str(there / "short"), "--save", str(there / f"{name}.state"))
-    shutil.copytree(there / "gpt", there / "tuned")
-    data = ["--data", f"text={there}/text"]
-    done("datastore", "build", str(there / "gpt"), *data, "--out", str(there / "store"), "--length", "16")
-    done("knn-lm", str(there / "tuned"), "--datastore", str(there / "store"), *data, "--bytes", "20", "--k", "2")
+        done("read", str(root / name), str(root / "short"), "--save", str(root / f"{name}.state"))
+    shutil.copytree(root / "gpt", root / "tuned")
+    data = ["--data", f"text={root}/text"]
+    done("datastore", "build", str(root / "gpt"), *data, "--out", str(root / "store"), "--length", "16")
+    done("knn-lm", str(root / "tuned"), "--datastore", str(root / "store"), *data, "--bytes", "20", "--k", "2")
     proven = ["--delta", "0.9", "--epsilon", "0.5", "--tokens", "2", "--thresholds", "2", "--length", "4"]
-    done("calibrate", str(there / "calm"), *data, *proven)
+    done("calibrate", str(root / "calm"), *data, *proven)
 
 
-def _make_numbers(there: Path) -> None:
+def _make_numbers(root: Path) -> None:
     """Series, episodes, pictures, and texts of two tasks."""
     chance = numpy.random.default_rng(0)
     lines = [f"2020-03-{1 + n // 24:02} {n % 24:02}:00,{chance.normal():.3f},{n}" for n in range(120)]
-    (there / "series.csv").write_text("\n".join(["at,a,b", *lines, ""]))
+    (root / "series.csv").write_text("\n".join(["at,a,b", *lines, ""]))
     steps, size = 5, 8
     numpy.savez(
-        there / "episodes.npz",
+        root / "episodes.npz",
         obs=chance.normal(size=(steps * size, 4)).astype("float32"),
         actions=chance.integers(0, 3, steps * size),
         rewards=chance.normal(size=steps * size).astype("float32"),
         episode_starts=numpy.arange(steps * size) % steps == 0,
     )
     pixels, labels = chance.integers(0, 256, (24, 4, 4)).astype("uint8"), chance.integers(0, 2, 24)
-    numpy.savez(there / "pictures.npz", x_train=pixels, y_train=labels, x_test=pixels[:4], y_test=labels[:4])
-    (there / "subjects").mkdir()
+    numpy.savez(root / "pictures.npz", x_train=pixels, y_train=labels, x_test=pixels[:4], y_test=labels[:4])
+    (root / "subjects").mkdir()
     for name in ("mood", "kind"):
-        (there / "subjects" / f"{name}.tsv").write_bytes(LABELLED)
+        (root / "subjects" / f"{name}.tsv").write_bytes(LABELLED)
 
 
 def done(*words: str) -> None:
     """Run a command that must do what it says."""
-    found = see(list(words))
-    assert found.code == 0, (words, found)
+    outcome = see(list(words))
+    assert outcome.code == 0, (words, outcome)
 
 
 def see(words: list[str]) -> Seen:
@@ -155,13 +155,13 @@ def content(path: Path) -> str:
 
 def marks(folder: Path) -> dict[str, tuple[int, ...]]:
     """Of every file that is there, and of every folder, what the system changes with whatever is written to it."""
-    found = dict[str, tuple[int, ...]]()
+    by_path = dict[str, tuple[int, ...]]()
     for at, folders, files in os.walk(folder):
         for name in (*folders, *files):
-            one = os.lstat(path := os.path.join(at, name))
-            alike = (one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns)
-            found[os.path.relpath(path, folder)] = () if stat.S_ISDIR(one.st_mode) else alike
-    return dict(sorted(found.items()))
+            status = os.lstat(path := os.path.join(at, name))
+            alike = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+            by_path[os.path.relpath(path, folder)] = () if stat.S_ISDIR(status.st_mode) else alike
+    return dict(sorted(by_path.items()))
 
 
 class Watched:

@@ -47,23 +47,23 @@ def counted(model: Any, length: int, monkeypatch: pytest.MonkeyPatch) -> int:
 
 @pytest.mark.parametrize("name", DENSE[:3])
 def test_what_a_dense_member_multiplies_is_what_pytorch_counts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = cost(members()[name](**SMALL), 1, 48)
-    wanted = counted(members()[name](**SMALL), 48, monkeypatch)
-    assert found.flops == pytest.approx(wanted, rel=0.05)
-    assert found.step_flops == 3 * found.flops
+    costs = cost(members()[name](**SMALL), 1, 48)
+    expected = counted(members()[name](**SMALL), 48, monkeypatch)
+    assert costs.flops == pytest.approx(expected, rel=0.05)
+    assert costs.step_flops == 3 * costs.flops
 
 
 def test_a_share_of_pairs_is_known_by_its_positions_not_by_where_they_lie() -> None:
     q, k = torch.zeros(1, 1, 2, 4), torch.zeros(1, 1, 8, 4)
     own, of = torch.tensor([[[6, 7]]]), torch.arange(8).view(1, 1, 8)
-    found = [0]
+    totals = [0]
     with counting() as tally:
         for first in (6, 0):
             own[:] = torch.arange(first, first + 2)
             attend(q, k, k, pattern=parse("Causal() & Band(1)"), q_pos=own, k_pos=of)
-            found.append(tally.flops)
+            totals.append(tally.flops)
     of_both = [4 * 16, 3 * 16]  # keys of both queries; of each 4 products and sums for its score and its value
-    assert [found[1], found[2] - found[1]] == of_both
+    assert [totals[1], totals[2] - totals[1]] == of_both
 
 
 def test_a_step_multiplies_three_times_as_much_as_a_forward(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +94,7 @@ def test_a_windowed_member_multiplies_the_pairs_that_it_reads() -> None:
     length, d = 96, SMALL["d"]
     model = members()["gpt"](pattern="Causal() & (Band(8) | Strided(16))", **SMALL)
     attentions = [part for part in model.modules() if hasattr(part, "mechanism")]
-    patterns = [one.mechanism.pattern for one in attentions]
+    patterns = [layer.mechanism.pattern for layer in attentions]
     read = sum(int(pattern.matrix(length, h=h).sum()) for pattern in patterns for h in range(SMALL["heads"]))
     of_pairs = 2 * read * 2 * d // SMALL["heads"]  # a product with the key and one with the value
     with torch.no_grad(), Tally() as tally:  # the reference's matrix products, all pairs
@@ -125,13 +125,13 @@ def test_bytes_are_counted_once_and_until_they_are_freed() -> None:
 
 
 def test_weights_states_and_readers_are_told() -> None:
-    found = cost(members()["gpt"](**SMALL), 2, 32)
+    costs = cost(members()["gpt"](**SMALL), 2, 32)
     model = members()["gpt"](**SMALL)
-    assert found.parameters == sum(p.numel() for p in model.parameters())
-    assert found.weights == 4 * found.parameters
+    assert costs.parameters == sum(p.numel() for p in model.parameters())
+    assert costs.weights == 4 * costs.parameters
     # each of 2 layers keeps keys and values of 32 tokens, a position beside each
-    assert found.state is not None and 2 * 32 * 2 * 32 * 4 <= found.state <= 2 * 34 * (2 * 32 * 4 + 16)
-    assert len(found.readers) == 2 and all(sum(one.values()) == 1 for one in found.readers.values())
+    assert costs.state is not None and 2 * 32 * 2 * 32 * 4 <= costs.state <= 2 * 34 * (2 * 32 * 4 + 16)
+    assert len(costs.readers) == 2 and all(sum(readers.values()) == 1 for readers in costs.readers.values())
     assert cost(members()["bert"](**SMALL), 1, 32).state is None
 
 
@@ -199,48 +199,56 @@ def loaded(more: Mapping[str, str]) -> Iterator[Callable[[str], int]]:
         stdout=subprocess.PIPE,
     ) as process:
         assert process.stdin is not None and process.stdout is not None
-        there, back = process.stdin, process.stdout
+        stdin, back = process.stdin, process.stdout
 
         def ask(call: str) -> int:
-            print(call, file=there, flush=True)
+            print(call, file=stdin, flush=True)
             return int(back.readline())
 
         yield ask
-        there.close()
+        stdin.close()
 
 
 @pytest.fixture(scope="module")
-def asked() -> Iterator[Callable[[str], int]]:
+def shared_process() -> Iterator[Callable[[str], int]]:
     with loaded({}) as ask:
         yield ask
 
 
 def longest(name: str) -> dict[str, int]:
     """As many positions as the longest rows here, where a member has fewer by itself."""
-    there = inspect.signature(members()[name]).parameters.get("length")
+    length_parameter = inspect.signature(members()[name]).parameters.get("length")
     most = max(length for _, length in SIZES)
-    return {"length": most} if there is not None and isinstance(there.default, int) and there.default < most else {}
+    return (
+        {"length": most}
+        if length_parameter is not None
+        and isinstance(length_parameter.default, int)
+        and length_parameter.default < most
+        else {}
+    )
 
 
 @pytest.mark.prove
 @pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="the system does not tell what a process has")
 @pytest.mark.parametrize(("batch", "length"), SIZES)
 @pytest.mark.parametrize("name", sorted(members()))
-def test_memory_is_what_a_fresh_process_takes(name: str, batch: int, length: int, asked: Callable[[str], int]) -> None:
+def test_memory_is_what_a_fresh_process_takes(
+    name: str, batch: int, length: int, shared_process: Callable[[str], int]
+) -> None:
     """Within 15%, of members at their defaults; where the heap breaks up by chance, of one that does not."""
     keywords = {**OWN.get(name, {}), **longest(name)}
-    given = f"({name!r}, {batch}, {length}, {keywords!r})"
-    with loaded(WHOLE) if (name, length) in BROKEN else nullcontext(asked) as ask:
-        told, taken = ask("told" + given), ask("taken" + given)
-    assert taken > 0 and told == pytest.approx(taken, rel=0.15)
+    call = f"({name!r}, {batch}, {length}, {keywords!r})"
+    with loaded(WHOLE) if (name, length) in BROKEN else nullcontext(shared_process) as ask:
+        estimated, measured = ask("told" + call), ask("taken" + call)
+    assert measured > 0 and estimated == pytest.approx(measured, rel=0.15)
 
 
 @pytest.mark.prove
 @pytest.mark.parametrize("length", (32, 96, 200))
 @pytest.mark.parametrize("name", DENSE)
 def test_dense_members_at_more_sizes(name: str, length: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = cost(members()[name](**SMALL), 1, length)
-    assert found.flops == pytest.approx(counted(members()[name](**SMALL), length, monkeypatch), rel=0.05)
+    costs = cost(members()[name](**SMALL), 1, length)
+    assert costs.flops == pytest.approx(counted(members()[name](**SMALL), length, monkeypatch), rel=0.05)
 
 
 def small(name: str) -> Any:
@@ -265,12 +273,12 @@ def counted_live(model: Any, length: int) -> int:
 
         def read(request: Any) -> Any:
             began = counter.get_total_flops()
-            found = reference.read(request)
+            output = reference.read(request)
             if type(request.pattern) not in (Full, Causal):
                 live = full_mask(request)
                 share = float(live.sum()) / max(live.numel(), 1)
                 spared[0] += (counter.get_total_flops() - began) * (1 - share)
-            return found
+            return output
 
         EXECUTORS.clear()
         EXECUTORS["reference"] = SimpleNamespace(cost=reference.cost, read=read)  # type: ignore[assignment]
@@ -291,14 +299,14 @@ def counted_live(model: Any, length: int) -> int:
 def test_every_member_multiplies_what_is_counted(name: str, length: int) -> None:
     """Within 5%: of all pairs where a member is dense, of live ones where it is sparse."""
     torch.manual_seed(0)
-    found = cost(small(name), 1, length).flops
+    flops = cost(small(name), 1, length).flops
     torch.manual_seed(0)
-    assert found == pytest.approx(counted_live(small(name), length), rel=0.05)
+    assert flops == pytest.approx(counted_live(small(name), length), rel=0.05)
 
 
 def test_a_window_wider_than_the_row_has_no_more_distances_than_the_row() -> None:
-    found = cost(small("longformer_lm"), 1, 32).flops
-    assert found == pytest.approx(counted_live(small("longformer_lm"), 32), rel=0.001)
+    flops = cost(small("longformer_lm"), 1, 32).flops
+    assert flops == pytest.approx(counted_live(small("longformer_lm"), 32), rel=0.001)
 
 
 @pytest.mark.parametrize(
@@ -308,18 +316,18 @@ def test_a_memory_is_full_before_it_is_counted(name: str) -> None:
     """Further chunks multiply as much, but for free slots of a ring, and are segments, so that all are cut alike."""
     model = small(name).train()
     batch = sample_rows(model, 1, 64)
-    found, state = [], filled_state(model, 1, 64)
+    flops, state = [], filled_state(model, 1, 64)
     for _ in range(3):
         with torch.no_grad(), counting() as tally:
             state = model(batch, state, 0.5).state
-        found.append(tally.flops)
-    assert found == pytest.approx([found[0]] * 3, rel=0.04)
+        flops.append(tally.flops)
+    assert flops == pytest.approx([flops[0]] * 3, rel=0.04)
 
 
 def test_a_training_is_counted_with_a_full_memory() -> None:
     """Activations of rows that fill it only after twenty steps are those of a long training, within a tenth."""
     make, length = partial(members()["memorizing_transformer"], d=16, depth=1, heads=2, memory=256), 16
-    told, model = cost(make(), 1, length).activations, make().train()
+    activations, model = cost(make(), 1, length).activations, make().train()
     batch, state, most = sample_rows(model, 1, length), model.start(1, length), 0
     with Tally([*model.parameters(), *model.buffers()]) as tally:
         for _ in range(24):
@@ -330,19 +338,19 @@ def test_a_training_is_counted_with_a_full_memory() -> None:
             state = detach(loss.state)
             model.zero_grad()
             del loss
-    assert told == pytest.approx(most, rel=0.1)
+    assert activations == pytest.approx(most, rel=0.1)
 
 
 def test_costs_are_plain_numbers_and_a_row_of_one_token_has_one_to_predict() -> None:
-    found = cost(members()["gpt"](**SMALL), 1, 8)
-    assert json.loads(json.dumps(asdict(found)))["readers"] == found.readers
-    assert 0 < cost(members()["gpt"](**SMALL), 1, 1).flops < found.flops
+    costs = cost(members()["gpt"](**SMALL), 1, 8)
+    assert json.loads(json.dumps(asdict(costs)))["readers"] == costs.readers
+    assert 0 < cost(members()["gpt"](**SMALL), 1, 1).flops < costs.flops
 
 
 def test_the_matrices_of_an_lstm_are_counted_at_every_token() -> None:
     d, rows, length = 16, 2, 24
-    one, two = (cost(members()["lstm"](d=d, depth=depth), rows, length).flops for depth in (1, 2))
-    assert two - one == rows * length * 2 * 8 * d * d  # four gates, from the input and from what is remembered
+    first, second = (cost(members()["lstm"](d=d, depth=depth), rows, length).flops for depth in (1, 2))
+    assert second - first == rows * length * 2 * 8 * d * d  # four gates, from the input and from what is remembered
 
 
 def test_as_many_tokens_are_read_as_training_reads_of_a_text() -> None:

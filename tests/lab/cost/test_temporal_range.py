@@ -34,10 +34,10 @@ def build(name: str, **keywords: Any) -> Any:
 def by_trial(model: Any, begin: int, end: int) -> list[int]:
     """For each position from begin on how far back the first token stands whose change changes the output there."""
     row = torch.randint(0, 5, (end,))
-    others = row.repeat(end, 1)
-    others[torch.arange(end), torch.arange(end)] = (row + 1) % 5  # row i has another token at position i
-    want, got = model.logits(row[None]).y, torch.cat([model.logits(some).y for some in others.split(16)])
-    changed = ((got - want).abs().amax(-1) > 1e-13).to(torch.uint8)  # [change position]
+    variants = row.repeat(end, 1)
+    variants[torch.arange(end), torch.arange(end)] = (row + 1) % 5  # row i has another token at position i
+    want, actual = model.logits(row[None]).y, torch.cat([model.logits(chunk).y for chunk in variants.split(16)])
+    changed = ((actual - want).abs().amax(-1) > 1e-13).to(torch.uint8)  # [change position]
     return [place - int(changed[:, place].argmax()) for place in range(begin, end)]
 
 

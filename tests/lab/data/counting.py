@@ -13,8 +13,10 @@ class Counting(gymnasium.Env):
     `fails` at that step of all episodes together: it raises, or its reward or observation is NaN.
     """
 
-    def __init__(self, how: str = "raise", fails: int = 10**9, endless: bool = False, render_mode: str | None = None):
-        self.how, self.fails, self.endless, self.count = how, fails, endless, 0
+    def __init__(
+        self, failure: str = "raise", fails: int = 10**9, endless: bool = False, render_mode: str | None = None
+    ):
+        self.failure, self.fails, self.endless, self.count = failure, fails, endless, 0
         self.observation_space, self.action_space = Box(-1, 99, (3,), numpy.float32), Discrete(2)
         self.digit = self.step_of = 0
         self.render_mode = render_mode
@@ -27,12 +29,12 @@ class Counting(gymnasium.Env):
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self.count += 1
         self.step_of += 1
-        if self.count == self.fails and self.how == "raise":
+        if self.count == self.fails and self.failure == "raise":
             raise RuntimeError("the cable\nis out")
         nan = self.count == self.fails
-        reward = float("nan") if nan and self.how == "reward" else float(action)
-        seen = self._seen() + (float("nan") if nan and self.how == "observation" else 0)
-        return seen, reward, self.step_of == 2 + self.digit and not self.endless, False, {}
+        reward = float("nan") if nan and self.failure == "reward" else float(action)
+        observation = self._seen() + (float("nan") if nan and self.failure == "observation" else 0)
+        return observation, reward, self.step_of == 2 + self.digit and not self.endless, False, {}
 
     def _seen(self) -> Any:
         return numpy.array([self.digit, self.step_of, 1], numpy.float32)

@@ -33,11 +33,11 @@ def test_what_is_on_disk_is_what_is_in_memory(home: Path, monkeypatch: pytest.Mo
     mapped = read(str(home / "data"))
     assert len(entries(home)) == 1
     monkeypatch.setattr(tokens, "HELD", 1 << 20)
-    held = read(str(home / "data"))
-    assert len(entries(home)) == 1 and held.split == mapped.split
+    in_memory = read(str(home / "data"))
+    assert len(entries(home)) == 1 and in_memory.split == mapped.split
     for name in ("train", "valid", "test"):
-        assert torch.equal(getattr(held, name), getattr(mapped, name))
-        assert torch.equal(held.begins[name], mapped.begins[name])
+        assert torch.equal(getattr(in_memory, name), getattr(mapped, name))
+        assert torch.equal(in_memory.begins[name], mapped.begins[name])
 
 
 def test_the_same_bytes_are_made_tokens_once_and_others_anew(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,10 +45,10 @@ def test_the_same_bytes_are_made_tokens_once_and_others_anew(home: Path, monkeyp
         (home / name).mkdir()
         (home / name / "a").write_bytes(b"the same text " * 50)
     first = read(str(home / "one" / "a"), tokenizer="bpe:260")
-    made = []
-    monkeypatch.setattr(tokens, "_make", lambda *given: made.append(given))
-    again = read(str(home / "two" / "a"), tokenizer="bpe:260")
-    assert not made and torch.equal(first.train, again.train) and len(entries(home)) == 1
+    calls = []
+    monkeypatch.setattr(tokens, "_make", lambda *arguments: calls.append(arguments))
+    repeated = read(str(home / "two" / "a"), tokenizer="bpe:260")
+    assert not calls and torch.equal(first.train, repeated.train) and len(entries(home)) == 1
     monkeypatch.undo()
     monkeypatch.setenv("KINFORMER_CACHE", str(home / "cache"))
     (home / "two" / "a").write_bytes(b"another text  " * 50)
@@ -75,12 +75,12 @@ DAMAGE = {
 }
 
 
-@pytest.mark.parametrize("what", DAMAGE)
-def test_what_is_damaged_is_remade(home: Path, what: str) -> None:
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_what_is_damaged_is_remade(home: Path, damage: str) -> None:
     (home / "a").write_bytes(b"some text " * 90)
     before = bytes(read(str(home / "a")).train.tolist())
     (entry,) = entries(home)
-    DAMAGE[what](entry)
+    DAMAGE[damage](entry)
     assert bytes(read(str(home / "a")).train.tolist()) == before
     assert array_cache.CacheEntry(entry).whole()
 
@@ -176,8 +176,8 @@ except MemoryError:
 
 
 def corpus(tmp_path: Path, megabytes: int, spare: int) -> None:
-    said = python(LARGE, str(tmp_path / "large.txt"), str(megabytes), str(spare), KINFORMER_CACHE=str(tmp_path / "c"))
-    assert said.startswith("5 ") and said.endswith("the limit holds\n"), said
+    output = python(LARGE, str(tmp_path / "large.txt"), str(megabytes), str(spare), KINFORMER_CACHE=str(tmp_path / "c"))
+    assert output.startswith("5 ") and output.endswith("the limit holds\n"), output
     (tmp_path / "large.txt").unlink()
 
 

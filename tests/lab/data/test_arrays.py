@@ -16,8 +16,8 @@ HELD = {"x": numpy.arange(12.0).reshape(3, 4), "y": numpy.arange(3)}
 @pytest.mark.parametrize("write", [numpy.savez, numpy.savez_compressed])
 def test_what_was_written_is_read(write: Any, tmp_path: Path) -> None:
     write(tmp_path / "a.npz", **HELD)
-    found = read_arrays(tmp_path / "a.npz")
-    assert found.keys() == HELD.keys() and all(numpy.array_equal(found[name], x) for name, x in HELD.items())
+    loaded = read_arrays(tmp_path / "a.npz")
+    assert loaded.keys() == HELD.keys() and all(numpy.array_equal(loaded[name], x) for name, x in HELD.items())
 
 
 @pytest.mark.parametrize("write", [numpy.savez, numpy.savez_compressed])

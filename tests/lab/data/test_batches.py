@@ -32,12 +32,12 @@ def test_no_batch_is_refused(wrong: tuple) -> None:
 
 def test_every_tensor_of_a_batch_is_moved() -> None:
     x = torch.zeros(2, 3)
-    moved = on("meta", {"pair": (x, [x]), "named": Labelled(x, x), "name": "kept"})
-    assert moved["pair"][0].is_meta and moved["pair"][1][0].is_meta and moved["named"].labels.is_meta
-    assert isinstance(moved["named"], Labelled) and moved["name"] == "kept"
+    on_meta = on("meta", {"pair": (x, [x]), "named": Labelled(x, x), "name": "kept"})
+    assert on_meta["pair"][0].is_meta and on_meta["pair"][1][0].is_meta and on_meta["named"].labels.is_meta
+    assert isinstance(on_meta["named"], Labelled) and on_meta["name"] == "kept"
 
 
 def test_what_a_batch_holds() -> None:
     rows = torch.zeros(4, 7)
-    found = [tokens_of(batch) for batch in (rows, (rows, rows[0]), {"x": rows}, torch.zeros(5), ())]
-    assert found == [24, 24, 24, 5, 0]
+    counts = [tokens_of(batch) for batch in (rows, (rows, rows[0]), {"x": rows}, torch.zeros(5), ())]
+    assert counts == [24, 24, 24, 5, 0]

@@ -32,9 +32,9 @@ def test_copies_in_a_folder_are_counted(tmp_path: Path, form: str, monkeypatch: 
         lots[splits.split_of(name.encode())].append(text.encode())
     count, total = counted(lots)
     assert count > 5
-    said = f"{count} of {total} documents in valid and test are copies of documents in an earlier split"
+    warning = f"{count} of {total} documents in valid and test are copies of documents in an earlier split"
     for _ in range(2):  # the second time from the cache
-        with pytest.warns(UserWarning, match=said) as warned:
+        with pytest.warns(UserWarning, match=warning) as warned:
             data = read_spec(f"text={folder}{',tokenizer=bpe:260' if form == 'tokenizer' else ''}")
         assert len(warned) == 1 and "\n" not in str(warned[0].message)
     assert isinstance(data, TextData) and Counter(map(len, lots.values())) == Counter(map(len, data.begins.values()))
@@ -70,12 +70,14 @@ def test_rows_in_several_splits_of_a_data_set_are_counted(tmp_path: Path) -> Non
         read_spec(f"text=hf:{tmp_path}")
 
 
-@pytest.mark.parametrize(("kind", "what"), [("labelled", "texts"), ("pairs", "sources")])
-def test_rows_of_a_file_to_watch_are_counted(tmp_path: Path, kind: str, what: str) -> None:
+@pytest.mark.parametrize(("kind", "items"), [("labelled", "texts"), ("pairs", "sources")])
+def test_rows_of_a_file_to_watch_are_counted(tmp_path: Path, kind: str, items: str) -> None:
     row = "{1}\t{0}\n" if kind == "labelled" else "{0}\t{1}\n"
     (tmp_path / "train").write_text("".join(row.format(f"text {n}", "ab"[n % 2]) for n in range(30)))
     (tmp_path / "valid").write_text("".join(row.format(f"text {n}", "ab"[n % 2]) for n in range(23, 40)))
-    with pytest.warns(UserWarning, match=f"7 of 17 {what} in valid and test are copies of {what} in an earlier split"):
+    with pytest.warns(
+        UserWarning, match=f"7 of 17 {items} in valid and test are copies of {items} in an earlier split"
+    ):
         read_spec(f"{kind}={tmp_path}/train", valid=f"{tmp_path}/valid")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -89,7 +91,7 @@ def test_images_of_several_splits_are_counted_in_the_line_about_splits(tmp_path:
         test = pixels[40 - 10 :] // 2
         test[:copied] = pixels[:copied]
         numpy.savez(tmp_path / "a.npz", x_train=pixels, y_train=labels, x_test=test, y_test=labels[:10])
-        said = read_images(f"{tmp_path}/a.npz").split
-        assert said.endswith("3 of 14 images in valid and test are copies of images in an earlier split") == (
+        split = read_images(f"{tmp_path}/a.npz").split
+        assert split.endswith("3 of 14 images in valid and test are copies of images in an earlier split") == (
             copied > 0
         )

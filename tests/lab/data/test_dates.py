@@ -43,33 +43,33 @@ def written(folder: Path, words: list[str], name: str = "date", more: str = "") 
     """A series with a column of such words before one of numbers, and what was warned of."""
     rows = "".join(f"{word},{n % 7}.5\n" for n, word in enumerate(words))
     (folder / "a.csv").write_text(f"{name},x\n{rows}")
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        found = read_spec(f"series={folder}/a.csv{more}")
-    assert isinstance(found, SeriesData)
-    return found, [str(one.message) for one in told]
+        series = read_spec(f"series={folder}/a.csv{more}")
+    assert isinstance(series, SeriesData)
+    return series, [str(warning.message) for warning in caught]
 
 
 @pytest.mark.parametrize("name", ["date", "stamp"])
 @pytest.mark.parametrize("form", FORMS)
 def test_dates_are_read_however_they_are_written(form: str, name: str, tmp_path: Path) -> None:
     dates, write = FORMS[form]
-    found, told = written(tmp_path, list(map(write, dates)), name)
-    assert found.columns == ("x",) and not told and found.clock is not None and found.clock.name == name
-    assert [at.replace(tzinfo=None) for at in found.clock.dates] == dates
-    assert found.test.calendar.tolist() == calendar(dates).tolist()
+    series, messages = written(tmp_path, list(map(write, dates)), name)
+    assert series.columns == ("x",) and not messages and series.clock is not None and series.clock.name == name
+    assert [at.replace(tzinfo=None) for at in series.clock.dates] == dates
+    assert series.test.calendar.tolist() == calendar(dates).tolist()
     step = {id(HOURS): timedelta(hours=1), id(DAYS): timedelta(days=1)}.get(id(dates))
     if step is not None:
-        wanted = [dates[-1] + step, dates[-1] + 2 * step]
+        expected = [dates[-1] + step, dates[-1] + 2 * step]
     else:
-        wanted = (
+        expected = (
             [datetime(2024, 1, 1), datetime(2024, 2, 1)]
             if dates is MONTHS
             else [datetime(2024, 1, 31), datetime(2024, 2, 29)]
         )
-    assert [at.replace(tzinfo=None) for at in found.clock.after(2)] == wanted
-    assert list(found.clock.words_after(2)) == list(map(write, wanted))
-    assert found.season == {id(HOURS): 24, id(DAYS): 7}.get(id(dates), 12)
+    assert [at.replace(tzinfo=None) for at in series.clock.after(2)] == expected
+    assert list(series.clock.words_after(2)) == list(map(write, expected))
+    assert series.season == {id(HOURS): 24, id(DAYS): 7}.get(id(dates), 12)
 
 
 @pytest.mark.parametrize("hours", [24, 6])
@@ -79,38 +79,39 @@ def test_business_days_step_over_weekends_and_weekends_are_no_gaps(hours: int, t
     business = [at for at in every if numpy.is_busday(at.date())]
     monday = datetime(2024, 4, 8)
     rows, coming = [at for at in business if at < monday], [at for at in business if at >= monday][:5]
-    found, told = written(tmp_path, list(map(str, rows)))
-    assert found.clock is not None and not told and found.clock.after(5) == tuple(coming)
+    series, messages = written(tmp_path, list(map(str, rows)))
+    assert series.clock is not None and not messages and series.clock.after(5) == tuple(coming)
     # a holiday stays a gap, and a file of less than two weeks says nothing of weekends
-    found, told = written(
+    series, messages = written(
         tmp_path, list(map(str, [at for at in rows if at.date() != monday.date() - timedelta(days=12)]))
     )
-    assert len(told) == 1 and "2024-03-28 00:00:00 in line" in told[0]
+    assert len(messages) == 1 and "2024-03-28 00:00:00 in line" in messages[0]
     week = [at for at in business if at < datetime(2024, 3, 9)]
-    found, _ = written(tmp_path, list(map(str, week)))
-    assert found.clock is not None and found.clock.after(1) == (week[-1] + timedelta(hours=hours),)
+    series, _ = written(tmp_path, list(map(str, week)))
+    assert series.clock is not None and series.clock.after(1) == (week[-1] + timedelta(hours=hours),)
 
 
 def test_dates_in_a_form_of_their_own_are_followed_by_iso_dates(tmp_path: Path) -> None:
     words = [str(at.date()) if not at.hour else str(at) for at in HOURS]
-    found, _ = written(tmp_path, words)
-    assert found.clock is not None and found.clock.words_after(1) == (str(HOURS[-1] + timedelta(hours=1)),)
+    series, _ = written(tmp_path, words)
+    assert series.clock is not None and series.clock.words_after(1) == (str(HOURS[-1] + timedelta(hours=1)),)
 
 
 def test_years_are_dates(tmp_path: Path) -> None:
-    found, told = written(tmp_path, [str(1960 + n) for n in range(60)], "Year")
-    assert found.clock is not None and found.clock.after(1) == (datetime(2020, 1, 1),) and not told
-    assert found.clock.words_after(1) == ("2020",)
+    series, messages = written(tmp_path, [str(1960 + n) for n in range(60)], "Year")
+    assert series.clock is not None and series.clock.after(1) == (datetime(2020, 1, 1),) and not messages
+    assert series.clock.words_after(1) == ("2020",)
 
 
 def test_zones_may_change_where_clocks_do(tmp_path: Path) -> None:
     summer, winter = timezone(timedelta(hours=2)), timezone(timedelta(hours=1))
     at = [datetime(2020, 10, 24, 20, tzinfo=UTC) + n * timedelta(hours=1) for n in range(20)]
     words = [
-        one.astimezone(summer if one < datetime(2020, 10, 25, 1, tzinfo=UTC) else winter).isoformat() for one in at
+        moment.astimezone(summer if moment < datetime(2020, 10, 25, 1, tzinfo=UTC) else winter).isoformat()
+        for moment in at
     ]
-    found, told = written(tmp_path, words)
-    assert found.clock is not None and not told and found.clock.after(1)[0] == at[-1] + timedelta(hours=1)
+    series, messages = written(tmp_path, words)
+    assert series.clock is not None and not messages and series.clock.after(1)[0] == at[-1] + timedelta(hours=1)
 
 
 def months(step: int) -> list[datetime]:
@@ -151,8 +152,8 @@ SEASONS: dict[str, tuple[list[datetime], int | None]] = {
 @pytest.mark.parametrize("spacing", SEASONS)
 def test_the_season_follows_from_the_time_between_rows(spacing: str, tmp_path: Path) -> None:
     dates, season = SEASONS[spacing]
-    found, _ = written(tmp_path, list(map(str, dates)))
-    assert found.season == season
+    series, _ = written(tmp_path, list(map(str, dates)))
+    assert series.season == season
 
 
 WRONG: dict[str, tuple[Callable[[list[str]], list[str]], str]] = {
@@ -172,9 +173,9 @@ WRONG: dict[str, tuple[Callable[[list[str]], list[str]], str]] = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_dates_that_do_not_rise_or_cannot_be_read_are_one_line(name: str, tmp_path: Path) -> None:
-    change, said = WRONG[name]
+    change, message = WRONG[name]
     words = [str(BEGIN + timedelta(hours=22 + n)) for n in range(38)]
-    with pytest.raises(ValueError, match=f"series=.* the column date .*{said}") as caught:
+    with pytest.raises(ValueError, match=f"series=.* the column date .*{message}") as caught:
         written(tmp_path, change(words))
     assert "\n" not in str(caught.value)
 
@@ -183,30 +184,30 @@ def test_ambiguous_days_say_both(tmp_path: Path) -> None:
     words = [f"{n:02}/02/2020" for n in range(1, 13)]
     with pytest.raises(ValueError, match="got '01/02/2020', which can be February 1 or January 2. Write dates as"):
         written(tmp_path, words)
-    found, _ = written(tmp_path, [*words, "13/02/2020"])
-    assert found.clock is not None and found.clock.after(1) == (datetime(2020, 2, 14),)
+    series, _ = written(tmp_path, [*words, "13/02/2020"])
+    assert series.clock is not None and series.clock.after(1) == (datetime(2020, 2, 14),)
 
 
 def test_a_first_step_that_is_off_sets_no_other(tmp_path: Path) -> None:
     dates = [HOURS[0] + timedelta(minutes=1), *HOURS[1:]]
-    found, (told,) = written(tmp_path, list(map(str, dates)))
-    assert found.clock is not None and found.season == 24
-    assert found.clock.after(2) == (HOURS[-1] + timedelta(hours=1), HOURS[-1] + timedelta(hours=2))
-    assert "line 3 comes 0:59:00 after the row above, but most rows come 1:00:00 apart (1 of 59 do not)" in told
+    series, (message,) = written(tmp_path, list(map(str, dates)))
+    assert series.clock is not None and series.season == 24
+    assert series.clock.after(2) == (HOURS[-1] + timedelta(hours=1), HOURS[-1] + timedelta(hours=2))
+    assert "line 3 comes 0:59:00 after the row above, but most rows come 1:00:00 apart (1 of 59 do not)" in message
 
 
-@pytest.mark.parametrize(("dates", "its", "usual"), [(HOURS, "4:00:00", "1:00:00"), (MONTHS, "4 months", "1 months")])
-def test_gaps_are_said_with_the_first_line(dates: list[datetime], its: str, usual: str, tmp_path: Path) -> None:
-    found, (told,) = written(tmp_path, list(map(str, [*dates[:30], *dates[33:40], *dates[41:]])))
-    assert f"line 32 comes {its} after the row above, but most rows come {usual} apart (2 of 55 do not)" in told
-    assert found.clock is not None and "\n" not in told
-    assert found.clock.after(1) == ((HOURS[-1] + timedelta(hours=1) if dates is HOURS else datetime(2024, 1, 1)),)
+@pytest.mark.parametrize(("dates", "gap", "usual"), [(HOURS, "4:00:00", "1:00:00"), (MONTHS, "4 months", "1 months")])
+def test_gaps_are_said_with_the_first_line(dates: list[datetime], gap: str, usual: str, tmp_path: Path) -> None:
+    series, (message,) = written(tmp_path, list(map(str, [*dates[:30], *dates[33:40], *dates[41:]])))
+    assert f"line 32 comes {gap} after the row above, but most rows come {usual} apart (2 of 55 do not)" in message
+    assert series.clock is not None and "\n" not in message
+    assert series.clock.after(1) == ((HOURS[-1] + timedelta(hours=1) if dates is HOURS else datetime(2024, 1, 1)),)
 
 
 @pytest.mark.parametrize("name", ["", "Unnamed: 0", "index", "id"])
 def test_row_numbers_are_no_target(name: str, tmp_path: Path) -> None:
-    found, _ = written(tmp_path, [str(n) for n in range(30)], name)
-    assert found.columns == ("x",) and found.clock is None and f"; left out: {name} (row numbers)" in found.split
+    series, _ = written(tmp_path, [str(n) for n in range(30)], name)
+    assert series.columns == ("x",) and series.clock is None and f"; left out: {name} (row numbers)" in series.split
     other, _ = written(tmp_path, [str(n * n) for n in range(30)], name)
     assert other.columns == (name, "x")
 
@@ -214,12 +215,12 @@ def test_row_numbers_are_no_target(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("begin", [0, 1])
 def test_a_first_column_that_counts_rows_is_left_out_by_name_and_kept_if_asked(begin: int, tmp_path: Path) -> None:
     words = [str(begin + n) for n in range(30)]
-    found, _ = written(tmp_path, words, "i")
-    assert found.columns == ("x",) and "; left out: i (row numbers)" in found.split
+    series, _ = written(tmp_path, words, "i")
+    assert series.columns == ("x",) and "; left out: i (row numbers)" in series.split
     for more in (",columns=i+x", ",target=i"):
-        asked, _ = written(tmp_path, words, "i", more)
-        assert sorted(asked.columns) == ["i", "x"] and "left out" not in asked.split
-        assert asked.numbers[:, asked.columns.index("i")].tolist() == list(map(float, words))
+        selected, _ = written(tmp_path, words, "i", more)
+        assert sorted(selected.columns) == ["i", "x"] and "left out" not in selected.split
+        assert selected.numbers[:, selected.columns.index("i")].tolist() == list(map(float, words))
 
 
 def test_columns_that_do_not_count_rows_or_are_alone_are_numbers(tmp_path: Path) -> None:
@@ -233,23 +234,23 @@ def test_columns_that_do_not_count_rows_or_are_alone_are_numbers(tmp_path: Path)
     ):
         assert written(tmp_path, list(map(str, numbers)), "i")[0].columns == ("i", "x")
     (tmp_path / "a.csv").write_text("x,i\n" + "".join(f"{n % 7},{n}\n" for n in count))
-    found = read_spec(f"series={tmp_path}/a.csv")
-    assert isinstance(found, SeriesData) and found.columns == ("x", "i"), "it is not the first"
+    series = read_spec(f"series={tmp_path}/a.csv")
+    assert isinstance(series, SeriesData) and series.columns == ("x", "i"), "it is not the first"
     (tmp_path / "a.csv").write_text("i\n" + "".join(f"{n}\n" for n in count))
-    found = read_spec(f"series={tmp_path}/a.csv")
-    assert isinstance(found, SeriesData) and found.columns == ("i",), "there is no other"
+    series = read_spec(f"series={tmp_path}/a.csv")
+    assert isinstance(series, SeriesData) and series.columns == ("i",), "there is no other"
 
 
 def test_numbers_that_may_be_dates_are_such_where_they_rise_evenly_or_are_called_so(tmp_path: Path) -> None:
     chance = numpy.random.default_rng(0)
     odd = (1_600_000_000 + chance.integers(1, 9999, 60).cumsum()).tolist()
-    found, told = written(tmp_path, list(map(str, odd)), "visitors")
-    assert found.columns == ("visitors", "x") and found.clock is None and not told
-    found, told = written(tmp_path, list(map(str, odd)), "unix_time")
-    assert found.columns == ("x",) and found.clock is not None and len(told) == 1
+    series, messages = written(tmp_path, list(map(str, odd)), "visitors")
+    assert series.columns == ("visitors", "x") and series.clock is None and not messages
+    series, messages = written(tmp_path, list(map(str, odd)), "unix_time")
+    assert series.columns == ("x",) and series.clock is not None and len(messages) == 1
     even = [str(1_600_000_000 + 60 * n) for n in range(60)]
-    asked, _ = written(tmp_path, even, "visitors", ",columns=visitors+x")
-    assert asked.columns == ("visitors", "x") and asked.clock is None
+    selected, _ = written(tmp_path, even, "visitors", ",columns=visitors+x")
+    assert selected.columns == ("visitors", "x") and selected.clock is None
     with pytest.raises(ValueError, match="timestamp do not increase: got 1600000060 in line 4 after 1600000120,"):
         written(tmp_path, [even[0], even[2], even[1], *even[3:]], "timestamp")
 
@@ -257,14 +258,14 @@ def test_numbers_that_may_be_dates_are_such_where_they_rise_evenly_or_are_called
 def test_a_second_column_of_dates_and_words_are_left_out_and_named(tmp_path: Path) -> None:
     rows = "".join(f"{HOURS[n]},high,{20200101 + n % 28},{n % 5}\n" for n in range(28))
     (tmp_path / "a.csv").write_text(f"at,level,booked,x\n{rows}")
-    found = read_spec(f"series={tmp_path}/a.csv")
+    series = read_spec(f"series={tmp_path}/a.csv")
     assert (
-        isinstance(found, SeriesData)
-        and found.columns == ("x",)
-        and found.clock is not None
-        and found.clock.name == "at"
+        isinstance(series, SeriesData)
+        and series.columns == ("x",)
+        and series.clock is not None
+        and series.clock.name == "at"
     )
-    assert found.split.endswith("; left out: booked (dates), level")
+    assert series.split.endswith("; left out: booked (dates), level")
 
 
 def test_lines_are_counted_as_they_stand_in_the_file(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def test_packed_documents_are_read_as_each_alone(name: str) -> None:
     tokens = model.sample(1, sum(SIZES), 3)
     with torch.no_grad():
         packed = model.logits(tokens, ctx=context_of_tokens(tokens).replace(only=Document(IDS))).y
-        alone = torch.cat([model.logits(one).y for one in tokens.split(SIZES, 1)], 1)
+        alone = torch.cat([model.logits(document).y for document in tokens.split(SIZES, 1)], 1)
         joined = model.logits(tokens).y
     assert torch.allclose(packed, alone, atol=1e-4 * float(alone.abs().max()))
     assert not torch.allclose(joined, alone, atol=1e-2 * float(alone.abs().max()))
@@ -69,7 +69,7 @@ def test_what_cannot_keep_documents_apart_in_a_row_is_found_out() -> None:
 def test_a_batch_of_documents_is_learned_from_as_rows_of_their_own(make) -> None:  # type: ignore[no-untyped-def]
     model = make()
     tokens = model.sample(1, sum(SIZES), 3)
-    rows = [one for one in tokens.split(SIZES, 1)]
+    rows = [document for document in tokens.split(SIZES, 1)]
     if isinstance(model, LM):
         model.eval()
         together = model(TokenBatch(tokens, None, IDS))
@@ -84,7 +84,7 @@ def test_a_batch_of_documents_is_learned_from_as_rows_of_their_own(make) -> None
     else:
         scored = torch.rand(tokens.shape) < 0.4
         together = model.eval()(TokenBatch(tokens, scored, IDS))
-        apart = [model(TokenBatch(*two)) for two in zip(rows, scored.split(SIZES, 1), strict=True)]
+        apart = [model(TokenBatch(*pair)) for pair in zip(rows, scored.split(SIZES, 1), strict=True)]
         count = sum(int(loss.count) for loss in apart)
         assert torch.allclose(together.total, sum(loss.total * loss.count for loss in apart) / count, atol=1e-5)
 
@@ -115,7 +115,7 @@ def test_windows_say_which_document_each_token_is_of() -> None:
 
 
 def test_windows_of_rows_apart_hold_one_document_each() -> None:
-    stream, seen = RandomWindows(PART, batch=8, length=20, packed=False), set[int]()
+    stream, covered = RandomWindows(PART, batch=8, length=20, packed=False), set[int]()
     for step in range(40):
         batch = stream.at(step)
         assert isinstance(batch, Tensor) and batch.shape[1] <= 21
@@ -124,22 +124,22 @@ def test_windows_of_rows_apart_hold_one_document_each() -> None:
             assert row == real + [-1] * (len(row) - len(real)) and len({number(token) for token in real}) == 1
             size = int(PART.sizes[number(real[0])])
             assert len(real) == min(size, 21) and real == list(range(real[0], real[0] + len(real)))
-            seen |= set(real)
-    assert seen == set(range(100))
+            covered |= set(real)
+    assert covered == set(range(100))
 
 
 @pytest.mark.parametrize(("batch", "length"), [(1, 4), (2, 5), (3, 100), (2, 1)])
 def test_lanes_of_documents_show_each_transition_once(batch: int, length: int) -> None:
-    lanes, found = DocumentLanes(PART, batch, length), list[tuple[int, int]]()
+    lanes, transitions = DocumentLanes(PART, batch, length), list[tuple[int, int]]()
     for step in range(lanes.chunks):
         rows, new = lanes.at(step), lanes.new(step)
         for row, begins in zip(rows.tolist(), new.tolist(), strict=True):
             real = [token for token in row if token >= 0]
             assert len(real) > 1 and row[: len(real)] == real and begins == (real[0] in BEGINS.tolist())
-            found += zip(real, real[1:], strict=False)
+            transitions += zip(real, real[1:], strict=False)
     every = [(a, a + 1) for a in range(99) if number(a) == number(a + 1)]
-    assert len(found) == len(set(found)) and set(found) <= set(every)
-    assert len(every) - len(found) <= (batch - 1) * length
+    assert len(transitions) == len(set(transitions)) and set(transitions) <= set(every)
+    assert len(every) - len(transitions) <= (batch - 1) * length
     with pytest.raises(ValueError, match="and 99 lanes need one each"):
         DocumentLanes(PART, 99, 100)
 
@@ -151,8 +151,8 @@ def test_a_lane_forgets_where_a_document_begins() -> None:
     for step in range(lanes.chunks):
         state = lanes.ready(model, step, state)
         loss = model(lanes.at(step), state)
-        state, some = loss.state, int((lanes.at(step)[:, 1:] >= 0).sum())
-        total, count = total + float(loss.total.detach()) * some, count + some
+        state, scored_count = loss.state, int((lanes.at(step)[:, 1:] >= 0).sum())
+        total, count = total + float(loss.total.detach()) * scored_count, count + scored_count
     ends = [*BEGINS.tolist()[1:], 100]
     alone = [PART.tokens[a:b].long()[None] for a, b in zip(BEGINS.tolist(), ends, strict=True) if b - a > 1]
     assert total / count == pytest.approx(
@@ -166,8 +166,8 @@ def test_measuring_reads_each_document_by_itself(make) -> None:  # type: ignore[
     ends = [*BEGINS.tolist()[1:], 100]
     alone = [evaluate(model, PART.tokens[a:b], 16) for a, b in zip(BEGINS.tolist(), ends, strict=True) if b - a > 1]
     score = evaluate(model, PART, 16)
-    assert score.count == sum(one.count for one in alone) == 95
-    assert score.value == pytest.approx(sum(one.value * one.count for one in alone) / 95, rel=1e-4)
+    assert score.count == sum(part_score.count for part_score in alone) == 95
+    assert score.value == pytest.approx(sum(part_score.value * part_score.count for part_score in alone) / 95, rel=1e-4)
 
 
 def test_members_of_all_kinds_train_on_documents(tmp_path) -> None:  # type: ignore[no-untyped-def]

@@ -58,8 +58,8 @@ def series(x: torch.Tensor) -> Data:
 
 
 def sets(x: torch.Tensor) -> Data:
-    held = StoredSets(torch.zeros(len(x), 1, 1), torch.zeros(len(x), 1, dtype=torch.long), x.float())
-    return SetData("sets", held, held, held, 1, "number", 1)
+    part = StoredSets(torch.zeros(len(x), 1, 1), torch.zeros(len(x), 1, dtype=torch.long), x.float())
+    return SetData("sets", part, part, part, 1, "number", 1)
 
 
 FORMS: dict[str, Callable[[torch.Tensor], Data]] = {

@@ -43,11 +43,11 @@ def test_idx_files_and_arrays_are_the_same_images(tmp_path: Path) -> None:
     colour = images.read(f"{tmp_path}/a.npz")
     assert colour.train[0].shape == (27, 3, 4, 3) and torch.equal(colour.train[0][:, 2], data.train[0][:, 0])
     stream = colour.stream(tiny.classifier(), 5, 1, 0, 1 << 16)
-    some, their = stream.at(3)
-    assert some.shape == (5, 3, 4, 3) and their.shape == (5,) and torch.equal(some, stream.at(3)[0])
+    batch_images, their = stream.at(3)
+    assert batch_images.shape == (5, 3, 4, 3) and their.shape == (5,) and torch.equal(batch_images, stream.at(3)[0])
     assert sum(len(lot[0]) for lot in stream.measured) == 3
-    beside = data.levels(image_transformer(d=8, depth=1, heads=1, shape=(1, 4, 3)), "test", 1, 5 * 12)
-    assert beside["xz -9e"] == 8 * len(lzma.compress(pixels[:5].tobytes(), preset=9 | lzma.PRESET_EXTREME)) / 60
+    levels = data.levels(image_transformer(d=8, depth=1, heads=1, shape=(1, 4, 3)), "test", 1, 5 * 12)
+    assert levels["xz -9e"] == 8 * len(lzma.compress(pixels[:5].tobytes(), preset=9 | lzma.PRESET_EXTREME)) / 60
     with pytest.raises(
         ValueError, match="this classifier reads labelled text, and images came; give labelled=FILE.tsv"
     ):
@@ -102,9 +102,11 @@ def test_a_series_is_split_by_time_and_knows_nothing_of_later(tmp_path: Path) ->
 
 def test_a_series_has_the_columns_that_are_asked_for_and_its_targets_last(tmp_path: Path) -> None:
     spec, _ = write_series(tmp_path, "2016-12-31 23:00:00", timedelta(hours=1))
-    whole, one, from_both = (read_spec(spec + more) for more in ("", ",columns=oil", ",target=load"))
-    assert isinstance(whole, SeriesData) and isinstance(one, SeriesData) and isinstance(from_both, SeriesData)
-    assert one.columns == ("oil",) and one.targets == 1 and torch.equal(one.train.rows, whole.train.rows[:, 1:])
+    whole, single, from_both = (read_spec(spec + more) for more in ("", ",columns=oil", ",target=load"))
+    assert isinstance(whole, SeriesData) and isinstance(single, SeriesData) and isinstance(from_both, SeriesData)
+    assert (
+        single.columns == ("oil",) and single.targets == 1 and torch.equal(single.train.rows, whole.train.rows[:, 1:])
+    )
     assert from_both.columns == ("oil", "load") and from_both.targets == 1
     assert torch.equal(from_both.test.values, whole.test.values.flip(1)) and whole.targets == 2
     turned = read_spec(f"{spec},columns=oil+load,target=oil")
@@ -137,11 +139,11 @@ def test_windows_of_a_series_forecast_its_own_rows_and_look_back(tmp_path: Path)
     assert batch.values.shape == (3, 11, 2) and batch.calendar.shape == (3, 11, 5)
     assert torch.equal(batch.values, stream.at(5).values)
     assert any(torch.equal(batch.values[0], data.train.rows[n : n + 11]) for n in range(50))
-    watched = torch.cat([some.values for some in stream.measured])
+    watched = torch.cat([lot.values for lot in stream.measured])
     assert torch.equal(watched[:, 8:], data.valid.rows.unfold(0, 3, 1).mT) and len(watched) == 18
     assert torch.equal(watched[0, :8], data.train.rows[-8:])
     few = data.stream(model, 3, 1, 0, 4)
-    assert [len(some.values) for some in few.measured] == [4]
+    assert [len(lot.values) for lot in few.measured] == [4]
     assert torch.equal(few.measured[0].values[[0, -1]], watched[[0, -1]])
     for more, says in (
         ({"horizon": 21}, "valid of .* is too short: got 20 rows, expected at least 21. Give more rows, or a smaller"),
@@ -157,27 +159,27 @@ def test_windows_of_a_series_forecast_its_own_rows_and_look_back(tmp_path: Path)
 
 def test_a_model_of_more_columns_is_told_of_row_numbers(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("i,x\n" + "".join(f"{n},{n % 7}\n" for n in range(90)))
-    data, asked = (read_spec(f"series={tmp_path}/a.csv{more}") for more in ("", ",columns=i+x"))
+    data, selected = (read_spec(f"series={tmp_path}/a.csv{more}") for more in ("", ",columns=i+x"))
     with pytest.raises(
         ValueError, match="has channels=1, and this model has 2; .* columns= with the row numbers 'i' too"
     ):
         data.stream(informer(**TINY), 3, 1, 0, 1 << 16)
-    assert asked.stream(informer(**TINY), 3, 1, 0, 1 << 16)
+    assert selected.stream(informer(**TINY), 3, 1, 0, 1 << 16)
 
 
 def test_what_a_forecast_is_read_beside(tmp_path: Path) -> None:
     """Of a series that a linear map says, the linear map errs by nothing, and what was a day ago does not."""
     at = numpy.arange(200)
-    both = numpy.stack([numpy.sin(at / 5), numpy.cos(at / 5) + 3], 1)
-    body = "".join(f"2020-01-{1 + n // 12:02d}T{n % 12 * 2:02d}:00,{a},{b}\n" for n, (a, b) in enumerate(both))
+    values = numpy.stack([numpy.sin(at / 5), numpy.cos(at / 5) + 3], 1)
+    body = "".join(f"2020-01-{1 + n // 12:02d}T{n % 12 * 2:02d}:00,{a},{b}\n" for n, (a, b) in enumerate(values))
     (tmp_path / "a.csv").write_text(f"date,x,y\n{body}")
     data, model = read_spec(f"series={tmp_path}/a.csv"), informer(**{**TINY, "calendar": 5, "context": 16})
     assert isinstance(data, SeriesData) and data.season == 12
-    found = data.levels(model, "test", 1, 1 << 16)
-    assert list(found) == ["least squares", "last row", "seasonal naive"] and found["least squares"] < 1e-10
+    levels = data.levels(model, "test", 1, 1 << 16)
+    assert list(levels) == ["least squares", "last row", "seasonal naive"] and levels["least squares"] < 1e-10
     rows = data.test.values[data.test.first :]
     apart = [(rows[n + h] - data.test.values[data.test.first + n + h - 12]) for n in range(38) for h in range(3)]
-    assert found["seasonal naive"] == pytest.approx(float(torch.stack(apart).square().mean()), rel=1e-5)
+    assert levels["seasonal naive"] == pytest.approx(float(torch.stack(apart).square().mean()), rel=1e-5)
     short = data.levels(informer(**{**TINY, "calendar": 5}), "test", 1, 1 << 16)
     assert list(short) == ["least squares", "last row"]  # 8 known rows hold no day
 
@@ -240,8 +242,8 @@ def test_numbered_columns_are_names_and_it_is_said_that_they_may_be_a_row(tmp_pa
         names = tuple(str(first + n) for n in range(3))
         (tmp_path / "a.csv").write_text(",".join(names) + "\n" + "5,6,9\n7,7,7\n" * 4)
         with pytest.warns(UserWarning, match=f"begins with {','.join(names)}, which is read as the names of columns"):
-            found = series.read(f"{tmp_path}/a.csv")
-        assert found.columns == names and len(found.numbers) == 8
+            loaded = series.read(f"{tmp_path}/a.csv")
+        assert loaded.columns == names and len(loaded.numbers) == 8
     (tmp_path / "a.csv").write_text(",0,4.5\n" + "".join(f"{n},{n % 3},{n % 2}\n" for n in range(9)))
     assert series.read(f"{tmp_path}/a.csv").columns == ("0", "4.5"), "the index of pandas has a blank name"
 
@@ -256,17 +258,17 @@ def test_a_run_is_told_from_one_of_other_images(tmp_path: Path) -> None:
     for name, value in (("one", 1), ("two", 2)):
         pixels[:, 9:20, 9:20] = value  # neither border nor corner, which is all that a large array shows of itself
         numpy.savez(tmp_path / name, x_train=pixels, y_train=labels, x_test=pixels[:2], y_test=labels[:2])
-    one, two = (fingerprint(images.read(str(tmp_path / f"{name}.npz"))) for name in ("one", "two"))
-    assert one != two and one == fingerprint(images.read(str(tmp_path / "one.npz")))
+    first, second = (fingerprint(images.read(str(tmp_path / f"{name}.npz"))) for name in ("one", "two"))
+    assert first != second and first == fingerprint(images.read(str(tmp_path / "one.npz")))
 
 
 def test_pictures_decide_the_shape_that_a_member_was_not_given(tmp_path: Path) -> None:
     idx(tmp_path)
     data = images.read(str(tmp_path))
-    one = fit_keywords(parse_member("image_transformer", ["d=16", "depth=1"]), data)
-    assert one.keywords == {"d": 16, "depth": 1, "shape": (1, 4, 3)}
-    given = parse_member("image_transformer", ["d=16", "depth=1", "shape=1,3,4"])
-    assert fit_keywords(given, data).keywords == given.keywords
+    fitted = fit_keywords(parse_member("image_transformer", ["d=16", "depth=1"]), data)
+    assert fitted.keywords == {"d": 16, "depth": 1, "shape": (1, 4, 3)}
+    specified = parse_member("image_transformer", ["d=16", "depth=1", "shape=1,3,4"])
+    assert fit_keywords(specified, data).keywords == specified.keywords
     assert fit_keywords(parse_member("gpt", []), data).keywords == {}
     with pytest.raises(ValueError, match=r"pictures \[C H W\] of \(1, 4, 3\), and this model reads \(1, 3, 4\)"):
-        data.stream(given.build(0), 2, 1, 0, 100)
+        data.stream(specified.build(0), 2, 1, 0, 100)

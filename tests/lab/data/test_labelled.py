@@ -47,12 +47,14 @@ def test_batches_are_of_like_lengths_and_come_again(tmp_path: Path) -> None:
     wastes = []
     for step in range(50):
         tokens, labels = stream.at(step)
-        again = stream.at(step)
-        assert torch.equal(tokens, again[0]) and torch.equal(labels, again[1])
-        assert all(bytes([int(row[0])]).decode() == data.labels[int(label)] for row, label in zip(*again, strict=True))
+        batch = stream.at(step)
+        assert torch.equal(tokens, batch[0]) and torch.equal(labels, batch[1])
+        assert all(bytes([int(row[0])]).decode() == data.labels[int(label)] for row, label in zip(*batch, strict=True))
         wastes.append(float((tokens < 0).double().mean()))
-    drawn = [torch.tensor([len(data.train[n][0]) for n in torch.randint(len(data.train), (4,))]) for _ in range(50)]
-    apart = [1 - float(one.double().mean() / one.max()) for one in drawn]
+    random_lengths = [
+        torch.tensor([len(data.train[n][0]) for n in torch.randint(len(data.train), (4,))]) for _ in range(50)
+    ]
+    apart = [1 - float(lengths.double().mean() / lengths.max()) for lengths in random_lengths]
     assert sum(wastes) < 0.6 * sum(apart)
 
 

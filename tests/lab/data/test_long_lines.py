@@ -37,8 +37,8 @@ class Counted(bytes):
     def __getitem__(self, at: Any) -> Any:
         return self._new(bytes(self)[at]) if isinstance(at, slice) else bytes(self)[at]
 
-    def split(self, *given: Any) -> list[Any]:
-        return [self._new(piece) for piece in bytes(self).split(*given)]
+    def split(self, *arguments: Any) -> list[Any]:
+        return [self._new(piece) for piece in bytes(self).split(*arguments)]
 
 
 def chunks(data: bytes) -> Iterator[Counted]:
@@ -61,10 +61,13 @@ def test_lines_of_any_length_are_read_in_linear_time(data: bytes) -> None:
 
 @pytest.mark.parametrize("between", ["lines", "blank", "last", "ng lo", "\nlong long long"])
 def test_documents_of_any_length_are_read_in_linear_time(data: bytes, between: str) -> None:
-    found = [b"".join(one.chunks()) for one in TextSource("any", (("any", Path("any")),), between=between).documents()]
+    parts = [
+        b"".join(document.chunks())
+        for document in TextSource("any", (("any", Path("any")),), between=between).documents()
+    ]
     at = {"lines": b"\n", "blank": b"\n\n"}.get(between, between.encode())
-    wanted = [piece.strip() for piece in data.split(at) if piece.strip()]
-    assert [piece.strip() for piece in found] == wanted
+    expected = [piece.strip() for piece in data.split(at) if piece.strip()]
+    assert [piece.strip() for piece in parts] == expected
     assert Counted.copied < MOST * len(data)
 
 

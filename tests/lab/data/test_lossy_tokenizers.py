@@ -30,24 +30,24 @@ END = "<|endoftext|>"
 
 
 def byte_level(prefix: bool = False) -> Made:
-    made = Made(models.BPE({letter: n for n, letter in enumerate(ALPHABET)}, []))
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix)
-    made.decoder = decoders.ByteLevel()
-    made.add_special_tokens([END])
-    return made
+    tokenizer = Made(models.BPE({letter: n for n, letter in enumerate(ALPHABET)}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([END])
+    return tokenizer
 
 
 def composing() -> Made:
-    made = byte_level()
-    made.normalizer = normalizers.NFC()
-    return made
+    tokenizer = byte_level()
+    tokenizer.normalizer = normalizers.NFC()
+    return tokenizer
 
 
 def with_letters() -> Made:
     """Added tokens: "é" decodes to the one byte that it stands for in the vocabulary, "中" to its own three."""
-    made = byte_level()
-    made.add_tokens(["é", "中"])
-    return made
+    tokenizer = byte_level()
+    tokenizer.add_tokens(["é", "中"])
+    return tokenizer
 
 
 def few_letters(unknown: bool = True) -> Made:
@@ -57,28 +57,28 @@ def few_letters(unknown: bool = True) -> Made:
 
 
 def lowered() -> Made:
-    made = byte_level()
-    made.normalizer = normalizers.Lowercase()
-    return made
+    tokenizer = byte_level()
+    tokenizer.normalizer = normalizers.Lowercase()
+    return tokenizer
 
 
 def words() -> Made:
     pieces = ["[UNK]", *LETTERS.strip(), *(f"##{letter}" for letter in LETTERS.strip()), "the", "cat", "##at"]
-    made = Made(models.WordPiece({piece: n for n, piece in enumerate(pieces)}, unk_token="[UNK]"))
-    made.normalizer = normalizers.BertNormalizer(lowercase=True, strip_accents=False)
-    made.pre_tokenizer, made.decoder = pre_tokenizers.BertPreTokenizer(), decoders.WordPiece(cleanup=False)
-    return made
+    tokenizer = Made(models.WordPiece({piece: n for n, piece in enumerate(pieces)}, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True, strip_accents=False)
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.BertPreTokenizer(), decoders.WordPiece(cleanup=False)
+    return tokenizer
 
 
 def meta_space() -> Made:
     """As Llama's: a space is a letter of its own, and what is unknown is its bytes."""
     vocab = {token: n for n, token in enumerate([*(f"<0x{n:02X}>" for n in range(256)), *LETTERS.replace(" ", "▁")])}
-    made = Made(models.BPE(vocab, [], byte_fallback=True, unk_token="<0x00>"))
-    made.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-    made.decoder = decoders.Sequence(
+    tokenizer = Made(models.BPE(vocab, [], byte_fallback=True, unk_token="<0x00>"))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    tokenizer.decoder = decoders.Sequence(
         [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
     )
-    return made
+    return tokenizer
 
 
 def learned() -> Made:
@@ -107,8 +107,8 @@ LOST = {
 }
 
 
-def saved(made: Made, path: Path) -> str:
-    made.save(str(path))
+def saved(tokenizer: Made, path: Path) -> str:
+    tokenizer.save(str(path))
     return str(path)
 
 
@@ -116,44 +116,44 @@ def saved(made: Made, path: Path) -> str:
 @pytest.mark.parametrize("text", [PLAIN, STRANGE, f"{PLAIN}{END}{STRANGE}", STRANGE * 30], ids="abcd")
 def test_every_byte_is_of_a_token_or_lost(name: str, text: str) -> None:
     tokenizer = Tokenizer(ZOO[name]().to_str())
-    (found,) = tokenizer.encode_batch([text])
-    assert found.tokens.tolist() == tokenizer.encode(text.encode()) and found.widths.min() >= 0
-    assert found.widths.sum() + found.loss.missing == found.loss.read == len(text.encode())
-    said = iter(tokenizer.decode(found.tokens.tolist()).decode())
-    lossy = not all(letter in said for letter in text)  # in this order
-    assert bool(found.loss.missing) == lossy and (found.loss.letter in text if lossy else not found.loss.letter)
+    (encoded,) = tokenizer.encode_batch([text])
+    assert encoded.tokens.tolist() == tokenizer.encode(text.encode()) and encoded.widths.min() >= 0
+    assert encoded.widths.sum() + encoded.loss.missing == encoded.loss.read == len(text.encode())
+    letters = iter(tokenizer.decode(encoded.tokens.tolist()).decode())
+    lossy = not all(letter in letters for letter in text)  # in this order
+    assert bool(encoded.loss.missing) == lossy and (encoded.loss.letter in text if lossy else not encoded.loss.letter)
     assert lossy <= (name in LOST)
 
 
 @pytest.mark.parametrize("name", LOST)
 @pytest.mark.parametrize("times", [1, 40])
 def test_what_is_lost_is_what_one_counts_by_hand(name: str, times: int) -> None:
-    text, lost, letter = LOST[name]
-    (found,) = Tokenizer(ZOO[name]().to_str()).encode_batch([text * times])
-    assert (found.loss.missing, found.loss.letter) == (lost * times, letter)
+    text, lost_bytes, letter = LOST[name]
+    (encoded,) = Tokenizer(ZOO[name]().to_str()).encode_batch([text * times])
+    assert (encoded.loss.missing, encoded.loss.letter) == (lost_bytes * times, letter)
 
 
 @pytest.mark.parametrize("name", ["learned", "byte-level", "meta space"])
 def test_a_token_is_as_wide_as_its_own_bytes(name: str) -> None:
     """Of ASCII each token's letters are its bytes; the bytes of a wide letter are tokens of one byte each."""
-    made = ZOO[name]()
-    (found,) = Tokenizer(made.to_str()).encode_batch([PLAIN])
-    pieces = [made.id_to_token(number) for number in found.tokens.tolist()]
-    wanted = list(map(len, pieces))
+    tokenizer = ZOO[name]()
+    (encoded,) = Tokenizer(tokenizer.to_str()).encode_batch([PLAIN])
+    pieces = [tokenizer.id_to_token(number) for number in encoded.tokens.tolist()]
+    expected = list(map(len, pieces))
     if name == "meta space":  # the space before the text and the first letter are one byte
-        wanted[:2] = [1, 0]
-    assert found.widths.tolist() == wanted
+        expected[:2] = [1, 0]
+    assert encoded.widths.tolist() == expected
     if name != "meta space":
         (wide,) = Tokenizer(byte_level().to_str()).encode_batch(["東"])
         assert wide.widths.tolist() == [1, 1, 1]
 
 
-def heard(call: Callable[[], Any]) -> tuple[Any, list[str]]:
+def call_with_warnings(call: Callable[[], Any]) -> tuple[Any, list[str]]:
     """What a call gives, and what it warns of."""
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        found = call()
-    return found, [str(one.message) for one in told]
+        result = call()
+    return result, [str(warning.message) for warning in caught]
 
 
 @pytest.mark.parametrize("name", ZOO)
@@ -166,39 +166,40 @@ def test_what_a_file_sets_changes_nothing_that_is_read(name: str, tmp_path: Path
         settings.append("dropout")
     (tmp_path / "a.txt").write_text(PLAIN * 30)
     texts = []
-    for made in (plain, changed):
-        where = saved(made, tmp_path / "tokenizer.json")
-        text, told = heard(lambda: read(f"{tmp_path}/a.txt", tokenizer=where))  # noqa: B023
-        told = [line for line in told if "switched off" in line]
-        said = f"{where} sets {' and '.join(settings)}; switched off, since a text is read whole and alone"
-        assert told == [said] * (made is changed)
+    for tokenizer in (plain, changed):
+        where = saved(tokenizer, tmp_path / "tokenizer.json")
+        text, messages = call_with_warnings(lambda: read(f"{tmp_path}/a.txt", tokenizer=where))  # noqa: B023
+        messages = [line for line in messages if "switched off" in line]
+        expected = f"{where} sets {' and '.join(settings)}; switched off, since a text is read whole and alone"
+        assert messages == [expected] * (tokenizer is changed)
         texts.append(text)
     for split in ("train", "valid", "test"):
-        one, other = (text.part(split) for text in texts)
-        assert torch.equal(one.tokens, other.tokens) and one.widths is not None and other.widths is not None
-        assert torch.equal(one.widths, other.widths) and len(one.tokens) > 5
+        first, other = (text.part(split) for text in texts)
+        assert torch.equal(first.tokens, other.tokens) and first.widths is not None and other.widths is not None
+        assert torch.equal(first.widths, other.widths) and len(first.tokens) > 5
 
 
 @pytest.mark.parametrize("name", LOST)
 def test_bits_per_byte_are_of_what_is_not_lost_and_the_loss_is_said(name: str, tmp_path: Path) -> None:
-    text, lost, letter = LOST[name]
+    text, lost_bytes, letter = LOST[name]
     (tmp_path / "a.txt").write_text(text)
     (tmp_path / "b.txt").write_text(text * 40)
     where = saved(ZOO[name](), tmp_path / "tokenizer.json")
     for _ in range(2):  # made, and read from the cache
-        found, told = heard(lambda: read(f"{tmp_path}/a.txt", valid=f"{tmp_path}/b.txt", tokenizer=where))
-        size = len(text.encode())
-        said = (
-            f"the tokenizer loses {41 * lost:,} of {41 * size:,} bytes ({lost / size:.2%}) of text={tmp_path}/a.txt, "
+        loaded, messages = call_with_warnings(
+            lambda: read(f"{tmp_path}/a.txt", valid=f"{tmp_path}/b.txt", tokenizer=where)
         )
-        assert [line[: len(said)] for line in told] == [said]
-        assert f"first {letter!r}" in told[0] and "\n" not in told[0]
-    part, model = found.part("valid"), gpt(d=8, depth=1, heads=2, vocab=found.vocab, length=64)
+        size = len(text.encode())
+        share = f"{41 * lost_bytes:,} of {41 * size:,} bytes ({lost_bytes / size:.2%})"
+        expected = f"the tokenizer loses {share} of text={tmp_path}/a.txt, "
+        assert [line[: len(expected)] for line in messages] == [expected]
+        assert f"first {letter!r}" in messages[0] and "\n" not in messages[0]
+    part, model = loaded.part("valid"), gpt(d=8, depth=1, heads=2, vocab=loaded.vocab, length=64)
     torch.nn.init.zeros_(model.embedding.weight)
-    bits = math.log2(found.vocab) * (len(part.tokens) - 1)
+    bits = math.log2(loaded.vocab) * (len(part.tokens) - 1)
     first = int(part.widths[0])
-    assert evaluate(model, part, 16).value == pytest.approx(bits / (40 * (size - lost) - first), rel=1e-5)
-    assert found.part("train").bytes == size - lost
+    assert evaluate(model, part, 16).value == pytest.approx(bits / (40 * (size - lost_bytes) - first), rel=1e-5)
+    assert loaded.part("train").bytes == size - lost_bytes
 
 
 @pytest.mark.parametrize("kind", ["text", "pairs", "labelled", "multitask"])
@@ -223,12 +224,15 @@ def test_rows_are_looked_at_as_texts_are(kind: str, tmp_path: Path) -> None:
     for task in "ab":
         (tmp_path / "data" / task).write_text("".join(f"{'yes' if n % 2 else 'no'}\ta cat {n}\n" for n in range(40)))
     at = tmp_path / "data" if kind == "multitask" else tmp_path / "data/a"
-    _, (told,) = heard(lambda: read_spec(f"{kind}={at},tokenizer={where}"))
-    lost, read_ = sum(len(str(n)) for n in range(40)), sum(len(f"a cat {n}") for n in range(40))
+    _, (message,) = call_with_warnings(lambda: read_spec(f"{kind}={at},tokenizer={where}"))
+    lost_bytes, read_ = sum(len(str(n)) for n in range(40)), sum(len(f"a cat {n}") for n in range(40))
     if kind == "pairs":
         read_ += 20 * len("yesno")
     times = 2 if kind == "multitask" else 1
-    assert told.startswith(f"the tokenizer loses {times * lost:,} of {times * read_:,} bytes") and "first '" in told
+    assert (
+        message.startswith(f"the tokenizer loses {times * lost_bytes:,} of {times * read_:,} bytes")
+        and "first '" in message
+    )
     (tmp_path / "data/b").write_text(
         "".join(f"{'yes' if n % 2 else 'no'}\ta cat {n}\n" for n in range(40)) + "no\t  \n"
     )
@@ -257,12 +261,12 @@ def test_a_special_token_ends_a_text_and_is_told(tmp_path: Path, capsys: pytest.
     begun = torch.tensor([[letters.index("a")]])
     first, second, third = generate(model, begun, 3, temperature=0)[0, 1:].tolist()
     assert third not in (first, second, int(begun))
-    made = Made(
+    tokenizer = Made(
         models.BPE({letters[n] if n < 256 else letters[third]: n for n in range(257) if n != third} | {END: third}, [])
     )
-    made.pre_tokenizer, made.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
-    made.add_special_tokens([END])
-    model.tokenizer = Tokenizer(made.to_str())
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    tokenizer.add_special_tokens([END])
+    model.tokenizer = Tokenizer(tokenizer.to_str())
     save(model, tmp_path)
     words = ["generate", str(tmp_path), "--prompt", "a", "--tokens", "9", "--temperature", "0"]
     stopped = [*words, "--stop", END]
@@ -281,8 +285,8 @@ def test_a_prompt_that_is_read_as_another_is_told(tmp_path: Path, capsys: pytest
     model.tokenizer = Tokenizer(few_letters(False).to_str())
     save(model, tmp_path)
     assert run(["generate", str(tmp_path), "--prompt", "The cat", "--tokens", "1"]) == 0
-    lost = "1 of 7 bytes (14.29%) of the input texts, first 'T' in 'The cat': the model does not read them"
-    assert f"warning: the tokenizer loses {lost}" in capsys.readouterr().err.splitlines()
+    loss = "1 of 7 bytes (14.29%) of the input texts, first 'T' in 'The cat': the model does not read them"
+    assert f"warning: the tokenizer loses {loss}" in capsys.readouterr().err.splitlines()
     (tmp_path / "text").write_text(STRANGE)
     assert run(["read", str(tmp_path), f"{tmp_path}/text", "--save", f"{tmp_path}/state"]) == 2
     assert f"the tokenizer has no token for 'T' of {tmp_path}/text and no unk_token" in capsys.readouterr().err
@@ -295,12 +299,12 @@ def test_a_prompt_that_is_read_as_another_is_told(tmp_path: Path, capsys: pytest
 
 def test_the_vocabulary_is_counted_once() -> None:
     tokenizer = Tokenizer(byte_level().to_str())
-    made = Mock(wraps=tokenizer.backend)
-    tokenizer.__dict__["backend"] = made
+    wrapped = Mock(wraps=tokenizer.backend)
+    tokenizer.__dict__["backend"] = wrapped
     tokens = tokenizer.encode(PLAIN.encode())
     for token in tokens:
         assert tokenizer.decode([token])
     speak = tokenizer.speaker()
     tokenizer.encode_batch([PLAIN, STRANGE])
-    assert speak(-1) == "" and tokenizer.size == 257 and made.decode.call_count == len(tokens)
-    assert made.get_vocab.call_count + made.get_added_tokens_decoder.call_count <= 3
+    assert speak(-1) == "" and tokenizer.size == 257 and wrapped.decode.call_count == len(tokens)
+    assert wrapped.get_vocab.call_count + wrapped.get_added_tokens_decoder.call_count <= 3

@@ -45,18 +45,18 @@ def test_every_kind_of_data_is_here() -> None:
 
 
 @pytest.mark.parametrize("encoding", ENCODED)
-@pytest.mark.parametrize(("kind", "options"), [(kind, one) for kind, files in FILES.items() for one in files])
+@pytest.mark.parametrize(("kind", "options"), [(kind, option) for kind, files in FILES.items() for option in files])
 def test_every_reader_reads_what_the_mark_stands_before(tmp_path: Path, kind: str, options: str, encoding: str) -> None:
     name, words = FILES[kind][options]
-    found = []
+    loaded = []
     for place, encode in (("plain", str.encode), ("marked", ENCODED[encoding])):
         (tmp_path / place).mkdir()
         (tmp_path / place / name).write_bytes(encode(words))
         if kind == "multitask":
             (tmp_path / place / "b.tsv").write_bytes(encode(words))
         where = tmp_path / place if kind == "multitask" else tmp_path / place / name
-        found.append(read_spec(f"{kind}={where}{options}"))
-    plain, marked = (_numbers(vars(one)) for one in found)
+        loaded.append(read_spec(f"{kind}={where}{options}"))
+    plain, marked = (_numbers(vars(data)) for data in loaded)
     assert plain == marked and plain["train"]
 
 
@@ -66,7 +66,7 @@ def _numbers(of: Any) -> Any:
         return {name: _numbers(value) for name, value in of.items() if name not in ("name", "split")}
     if isinstance(of, torch.Tensor):
         return of.tolist()
-    return [_numbers(one) for one in of] if isinstance(of, tuple | list) else of
+    return [_numbers(element) for element in of] if isinstance(of, tuple | list) else of
 
 
 @pytest.mark.parametrize("encoding", ENCODED)
@@ -74,9 +74,9 @@ def test_a_pipe_is_read_as_a_file_is(tmp_path: Path, encoding: str) -> None:
     os.mkfifo(tmp_path / "pipe")
     writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(ENCODED[encoding](PROSE),))
     writer.start()
-    found = read_spec(f"text={tmp_path}/pipe")
+    data = read_spec(f"text={tmp_path}/pipe")
     writer.join()
-    assert b"".join(bytes(getattr(found, name).tolist()) for name in ("train", "valid", "test")) == PROSE.encode()
+    assert b"".join(bytes(getattr(data, name).tolist()) for name in ("train", "valid", "test")) == PROSE.encode()
 
 
 @pytest.mark.parametrize("encoding", ENCODED)
@@ -99,15 +99,15 @@ def test_what_the_mark_does_not_hold_for_is_one_line(tmp_path: Path) -> None:
 
 def test_prompts_a_text_that_is_read_and_a_tokenizer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run_folder, state, tokenizer = folder(tmp_path / "run", "gpt"), tmp_path / "state", train_tokenizer([PROSE], 300)
-    asked = ["generate", str(run_folder), "--prompts", f"{tmp_path}/prompts", "--tokens", "2", "--json"]
+    command = ["generate", str(run_folder), "--prompts", f"{tmp_path}/prompts", "--tokens", "2", "--json"]
     for encode in ENCODED.values():
         (tmp_path / "tokens.json").write_bytes(encode(tokenizer.text))
         assert tokenizer_of(tmp_path / "tokens.json").text == tokenizer.text
         (tmp_path / "prompts").write_bytes(encode("Größe\nThe"))
         (tmp_path / "read").write_bytes(encode("Größe"))
         capsys.readouterr()
-        assert run(asked) == 0
-        assert [one["prompt"] for one in json.loads(capsys.readouterr().out)["texts"]] == ["Größe", "The"]
+        assert run(command) == 0
+        assert [entry["prompt"] for entry in json.loads(capsys.readouterr().out)["texts"]] == ["Größe", "The"]
         assert run(["read", str(run_folder), f"{tmp_path}/read", "--save", str(state), "--overwrite", "--json"]) == 0
-        told = json.loads(capsys.readouterr().out)
-        assert told["bytes"] == told["tokens"] == len("Größe".encode())
+        report = json.loads(capsys.readouterr().out)
+        assert report["bytes"] == report["tokens"] == len("Größe".encode())

@@ -44,13 +44,13 @@ def test_labels_are_counted_through_all_tasks_and_a_text_is_in_one_split(tmp_pat
 def test_batches_have_rows_of_many_tasks_and_come_again(tmp_path: Path) -> None:
     data = read(written(tmp_path, FILES))
     stream = data.stream(camtl(**SMALL, classes=(3, 2)), 8, 24, 3, 1 << 16)
-    tokens, task, wanted = stream.at(5)
-    assert all(torch.equal(one, two) for one, two in zip((tokens, task, wanted), stream.at(5), strict=True))
-    assert set(task.tolist()) == {0, 1} and torch.equal(task, (wanted >= 3).long())
-    found = {bytes(text): label for text, label in data.train if label < 3}
-    for row, label in zip(tokens[task == 0], wanted[task == 0], strict=True):
-        assert found[bytes(row[row >= 0].tolist())] == int(label)
-    measured = torch.cat([one[1] for one in stream.measured])
+    tokens, task, labels = stream.at(5)
+    assert all(torch.equal(item, repeated) for item, repeated in zip((tokens, task, labels), stream.at(5), strict=True))
+    assert set(task.tolist()) == {0, 1} and torch.equal(task, (labels >= 3).long())
+    labels_by_text = {bytes(text): label for text, label in data.train if label < 3}
+    for row, label in zip(tokens[task == 0], labels[task == 0], strict=True):
+        assert labels_by_text[bytes(row[row >= 0].tolist())] == int(label)
+    measured = torch.cat([item[1] for item in stream.measured])
     assert len(measured) == len(data.valid) and set(measured.tolist()) == {0, 1}
 
 
@@ -72,7 +72,7 @@ def test_another_folder_is_watched(tmp_path: Path) -> None:
 
 
 def test_what_is_refused(tmp_path: Path) -> None:
-    one = written(tmp_path / "one", {"kind": FILES["kind"]})
+    single = written(tmp_path / "one", {"kind": FILES["kind"]})
     same = written(tmp_path / "same", {"poor": ["a\ttext", "a\tother", "a\tmore"], **FILES})
     (tmp_path / "twice").mkdir()
     for name in ("kind.a", "kind.b"):
@@ -81,10 +81,10 @@ def test_what_is_refused(tmp_path: Path) -> None:
     for where, words, more in (
         (tmp_path / "absent", "there is no file or folder .*write multitask=FOLDER", {}),
         (tmp_path / "file", "is a file; give a folder with a file for each task, or labelled=", {}),
-        (one, "has 1 files; give a folder with a file for each task, at least two", {}),
+        (single, "has 1 files; give a folder with a file for each task, at least two", {}),
         (same, "task 'poor' of .* has one label alone to learn from", {}),
         (tmp_path / "twice", "is of task 'kind'; give each file a name of its own", {}),
-        (one, "power='often': give a number from 0, all tasks alike, to 1, by size", {"power": "often"}),
+        (single, "power='often': give a number from 0, all tasks alike, to 1, by size", {"power": "often"}),
     ):
         with pytest.raises((ValueError, FileNotFoundError), match=words) as refused:
             read(str(where), **more)

@@ -32,10 +32,10 @@ def test_every_line_is_a_pair_of_one_split(tmp_path: Path, end: str) -> None:
 def test_the_split_is_by_source_whatever_the_order(tmp_path: Path) -> None:
     """What is a source twice would else be learned from and measured; a sorted file would be measured on its end."""
     twice = [*LINES, *(f"{line.split(chr(9))[0]}\tanother" for line in LINES)]
-    one, other = (read(written(tmp_path, lines)) for lines in (twice, twice[::-1]))
+    first, other = (read(written(tmp_path, lines)) for lines in (twice, twice[::-1]))
     for name in ("train", "valid", "test"):
-        assert {pair[0] for pair in getattr(one, name)} == {pair[0] for pair in getattr(other, name)}
-    sources = [{pair[0] for pair in lot} for lot in (one.train, one.valid, one.test)]
+        assert {pair[0] for pair in getattr(first, name)} == {pair[0] for pair in getattr(other, name)}
+    sources = [{pair[0] for pair in lot} for lot in (first.train, first.valid, first.test)]
     assert sum(map(len, sources)) == len(set().union(*sources)) == 60
 
 
@@ -46,13 +46,13 @@ def test_rows_are_bytes_padded_behind() -> None:
 
 def test_batches_are_drawn_by_seed_and_step_and_long_pairs_are_left_out(tmp_path: Path) -> None:
     pairs = read(written(tmp_path, [*LINES, f"long\t{'y' * 30}"]))
-    one, again, other = (pairs.batches(4, 20, seed, 1000) for seed in (3, 3, 4))
+    first, repeated, other = (pairs.batches(4, 20, seed, 1000) for seed in (3, 3, 4))
     for step in (0, 5):
-        assert all(torch.equal(a, b) for a, b in zip(one.at(step), again.at(step), strict=True))
-    assert not torch.equal(one.at(0)[0], other.at(0)[0]) and not torch.equal(one.at(0)[0], one.at(1)[0])
+        assert all(torch.equal(a, b) for a, b in zip(first.at(step), repeated.at(step), strict=True))
+    assert not torch.equal(first.at(0)[0], other.at(0)[0]) and not torch.equal(first.at(0)[0], first.at(1)[0])
     assert pairs.longest(20) == max(len(target) + 1 for _, target in pairs.within(20).train) <= 21
     assert sum(len(source) for source, _ in pairs.batches(4, 20, 0, 25).measured) == 1  # 25 bytes hold one of them
-    assert sum(len(source) for source, _ in one.measured) == len(pairs.within(20).valid)
+    assert sum(len(source) for source, _ in first.measured) == len(pairs.within(20).valid)
 
 
 WRONG = {

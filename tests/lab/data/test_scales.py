@@ -20,10 +20,10 @@ ROUNDED = numpy.where(numpy.arange(200) % 2, 0.3, 0.1 + 0.2)  # which differ by 
 
 def test_deviations_are_what_one_computes_and_1_where_there_is_rounding_alone() -> None:
     columns = numpy.stack([CHANCE.normal(3, 2, 200), ROUNDED, numpy.full(200, 7.0), 1e9 + numpy.arange(200) % 2], 1)
-    found, constant = scales(torch.from_numpy(columns))
+    deviations, constant = scales(torch.from_numpy(columns))
     assert constant.tolist() == [False, True, True, False]
-    assert found.tolist() == pytest.approx([columns[:, 0].std(), 1, 1, 0.5])
-    found, constant = scales(torch.from_numpy(columns).float())
+    assert deviations.tolist() == pytest.approx([columns[:, 0].std(), 1, 1, 0.5])
+    deviations, constant = scales(torch.from_numpy(columns).float())
     assert constant.tolist() == [False, True, True, True], "in float32 these differ by rounding"
 
 
@@ -65,7 +65,7 @@ def offline(folder: Path, **changes: Any) -> str:
 def test_numbers_that_float32_does_not_tell_apart_are_refused(tmp_path: Path, kind: str) -> None:
     near = 1e9 + CHANCE.integers(-1, 2, (400, 3)).astype(float)
     first = CHANCE.normal(size=(400, 3))
-    for changes, what in (
+    for changes, place in (
         ({"obs": near}, "column 0 of observations: got 999999999 to 1000000001"),
         ({"obs": near.astype(numpy.int64)}, "column 0 of observations"),
         ({"obs": numpy.concatenate([first, near], 1)}, "column 3 of observations"),
@@ -73,7 +73,7 @@ def test_numbers_that_float32_does_not_tell_apart_are_refused(tmp_path: Path, ki
         ({"rewards": near[:, 0]}, "rewards: got"),
     ):
         offline(tmp_path, **changes)
-        with pytest.raises(ValueError, match=f"{kind}: float32 cannot .* of {what}.*. Subtract") as caught:
+        with pytest.raises(ValueError, match=f"{kind}: float32 cannot .* of {place}.*. Subtract") as caught:
             read_spec(f"offline={tmp_path}/{kind}")
         assert "\n" not in str(caught.value)
 
@@ -91,18 +91,18 @@ def test_kinds_of_actions_that_are_stored_as_numbers_are_refused(tmp_path: Path,
 
 
 def test_constant_numbers_of_observations_are_said(tmp_path: Path) -> None:
-    seen = CHANCE.normal(size=(400, 3))
-    seen[:, 1], seen[:, 2] = 1e9, ROUNDED[0]
-    data = read_spec(offline(tmp_path, obs=seen))
+    observations = CHANCE.normal(size=(400, 3))
+    observations[:, 1], observations[:, 2] = 1e9, ROUNDED[0]
+    data = read_spec(offline(tmp_path, obs=observations))
     assert isinstance(data, EpisodeData) and data.scales.deviation[1:].tolist() == [1, 1]
     assert data.split.endswith("; 2 of 3 numbers of an observation are constant in train")
 
 
 def test_sets_and_labels_of_images_are_not_changed(tmp_path: Path) -> None:
     near, plain = 1e9 + CHANCE.integers(-1, 2, (50, 4, 2)).astype(float), CHANCE.normal(size=(50, 4, 2))
-    for elements, answers, what in ((near, plain[:, 0, 0], "column 0 of elements"), (plain, near[:, 0, 0], "answers")):
+    for elements, answers, place in ((near, plain[:, 0, 0], "column 0 of elements"), (plain, near[:, 0, 0], "answers")):
         numpy.savez(tmp_path / "a.npz", elements=elements, answers=answers)
-        with pytest.raises(ValueError, match=f"float32 cannot tell apart the values of {what}: got"):
+        with pytest.raises(ValueError, match=f"float32 cannot tell apart the values of {place}: got"):
             read_spec(f"sets={tmp_path}/a.npz")
     pixels, labels = numpy.zeros((20, 3, 3), numpy.uint8), numpy.arange(20) / 2
     numpy.savez(tmp_path / "b.npz", x_train=pixels, y_train=labels, x_test=pixels, y_test=labels)
@@ -116,9 +116,9 @@ def test_sets_and_labels_of_images_are_not_changed(tmp_path: Path) -> None:
 def test_what_is_refused_is_what_float32_would_round(offset: float) -> None:
     """By its definition: the root of the mean square of the rounding is more than a hundredth of the deviation."""
     numbers = offset + CHANCE.normal(size=(300, 1))
-    lost = numpy.square(numbers.astype(numpy.float32).astype(float) - numbers).mean() ** 0.5 > 0.01 * numbers.std()
-    assert lost == (offset >= 1e7)
-    if lost:
+    rounded = numpy.square(numbers.astype(numpy.float32).astype(float) - numbers).mean() ** 0.5 > 0.01 * numbers.std()
+    assert rounded == (offset >= 1e7)
+    if rounded:
         with pytest.raises(ValueError, match="it: float32 cannot tell apart the values of numbers: got"):
             refuse_flattened("it", "numbers", numbers)
     else:

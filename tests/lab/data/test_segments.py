@@ -11,8 +11,8 @@ from kinformer.models.segments import segments
 
 def numbers(text: str, unit: str) -> str:
     """The segment of each byte, as a digit below it."""
-    found = segments(torch.tensor([list(text.encode())]), unit=unit)
-    return "".join(str(n) for n in found[0].tolist())
+    result = segments(torch.tensor([list(text.encode())]), unit=unit)
+    return "".join(str(n) for n in result[0].tolist())
 
 
 @pytest.mark.parametrize(
@@ -32,9 +32,9 @@ def test_units(unit: str, text: str, want: str) -> None:
 def test_padding_belongs_to_no_segment_and_begins_none(unit: str) -> None:
     text = list(b"a. b\n\nc")
     tokens = torch.tensor([text + [-1] * 3, [-1] * 3 + text, [-1] * 10])
-    found = segments(tokens, unit=unit)
-    assert torch.equal(found[0, :7], found[1, 3:]) and found[0, 0] == 0 and found[0, 6] >= 1
-    assert (found[tokens < 0] == -1).all()
+    result = segments(tokens, unit=unit)
+    assert torch.equal(result[0, :7], result[1, 3:]) and result[0, 0] == 0 and result[0, 6] >= 1
+    assert (result[tokens < 0] == -1).all()
 
 
 def test_what_comes_later_changes_nothing() -> None:
@@ -54,9 +54,9 @@ def test_a_token_is_of_the_segment_of_its_last_byte(unit: str) -> None:
     ends = torch.tensor([len(tokenizer.decode([token])) for token in tokens]).cumsum(0)
     want = by_byte[ends - 1]
     rows = torch.tensor([[*tokens, -1, -1], [-1, -1, *tokens]])
-    found = segments(rows, tokenizer, unit=unit)
+    result = segments(rows, tokenizer, unit=unit)
     assert len(tokens) < len(text) and want[-1] > 0
-    assert torch.equal(found[0, :-2], want) and torch.equal(found[1, 2:], want) and (found[rows < 0] == -1).all()
+    assert torch.equal(result[0, :-2], want) and torch.equal(result[1, 2:], want) and (result[rows < 0] == -1).all()
     cut = len(tokens) // 2
     assert torch.equal(segments(rows[:1, :cut], tokenizer, unit=unit)[0], want[:cut])
 
@@ -67,10 +67,10 @@ def test_word_pieces_end_sentences_and_lose_lines() -> None:
     from tokenizers import decoders, models, normalizers, pre_tokenizers
 
     words = ["[UNK]", "[MASK]", "the", "cat", "##s", ".", "sat", "!", "3", "5"]
-    made: Any = Made(models.WordPiece({word: n for n, word in enumerate(words)}, unk_token="[UNK]"))
-    made.normalizer, made.decoder = normalizers.BertNormalizer(), decoders.WordPiece()
-    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer = Tokenizer(made.to_str())
+    word_piece: Any = Made(models.WordPiece({word: n for n, word in enumerate(words)}, unk_token="[UNK]"))
+    word_piece.normalizer, word_piece.decoder = normalizers.BertNormalizer(), decoders.WordPiece()
+    word_piece.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer = Tokenizer(word_piece.to_str())
     tokens = torch.tensor([tokenizer.encode(b"The cats sat. The cat! sat the cat")])
     assert segments(tokens, tokenizer).tolist() == [[0, 0, 0, 0, 0, 1, 1, 1, 2, 2, 2]]
     hidden = tokens.masked_fill(tokens == 5, len(words))

@@ -24,14 +24,14 @@ from tests.unhooked import process
 TINY: dict[str, Any] = {"d": 16, "depth": 1, "heads": 2}
 
 
-def made(spec: str) -> SetData:
+def read_sets(spec: str) -> SetData:
     data = read_spec(spec)
     assert isinstance(data, SetData) and isinstance(data.train, GeneratedSets)
     return data
 
 
 def test_maxima_are_the_largest_of_sets_of_every_size() -> None:
-    data = made("sets=maximum,most=4")
+    data = read_sets("sets=maximum,most=4")
     elements, marks, right = data.train.draw(200)
     assert data.keywords == {"inputs": 1, "answer": "number"} and elements.shape == (200, 4, 1)
     assert set((marks >= 0).sum(1).tolist()) == {1, 2, 3, 4} and 0 <= elements.min() and elements.max() <= 1
@@ -39,34 +39,34 @@ def test_maxima_are_the_largest_of_sets_of_every_size() -> None:
 
 
 def test_counts_are_of_the_vectors_that_differ() -> None:
-    data = made("sets=unique,least=3,most=5,inputs=2,noise=0")
+    data = read_sets("sets=unique,least=3,most=5,inputs=2,noise=0")
     elements, marks, right = data.valid.draw(100)
     assert data.keywords == {"inputs": 2, "answer": "count"}
-    for one, mark, count in zip(elements, marks, right, strict=True):
-        assert len(one[mark >= 0].unique(dim=0)) == count and 3 <= (mark >= 0).sum() <= 5
+    for vectors, mark, count in zip(elements, marks, right, strict=True):
+        assert len(vectors[mark >= 0].unique(dim=0)) == count and 3 <= (mark >= 0).sum() <= 5
     assert set(right.tolist()) == {1, 2, 3, 4, 5}
     assert len(elements[marks >= 0].unique(dim=0)) == right.sum()  # each set has vectors of its own
-    near, marks, _ = made("sets=unique,noise=0.01").train.draw(8)
+    near, marks, _ = read_sets("sets=unique,noise=0.01").train.draw(8)
     assert len(near[marks >= 0].unique(dim=0)) == (marks >= 0).sum()  # and noise tells copies apart
 
 
 def test_what_always_the_same_answer_scores() -> None:
-    right = made("sets=unique").train.first(512)[2]
+    right = read_sets("sets=unique").train.first(512)[2]
     share = max((right == n).float().mean() for n in right.unique())
-    assert f"always the same answer scores {float(share):.3f}" in made("sets=unique").measured("valid", 0, 1 << 16)
-    numbers = made("sets=maximum")
+    assert f"always the same answer scores {float(share):.3f}" in read_sets("sets=unique").measured("valid", 0, 1 << 16)
+    numbers = read_sets("sets=maximum")
     off = (numbers.train.first(512)[2] - torch.linspace(0, 1, 1001)[:, None]).abs().mean(1)
     assert abs(numbers.guessing - float(off.min())) < 1e-3
 
 
 def test_pictures_are_those_of_their_split(tmp_path: Path) -> None:
     idx(tmp_path, 300)
-    data = made(f"sets=pictures,images={tmp_path},least=2,most=3")
+    data = read_sets(f"sets=pictures,images={tmp_path},least=2,most=3")
     of = {}
     for split in ("train", "valid", "test"):
         elements, marks, right = getattr(data, split).draw(40)
         assert elements.shape[2] == data.inputs == 12 and elements.max() <= 1 and set(right.tolist()) <= {1, 2, 3}
-        of[split] = {tuple(one) for one in elements[marks >= 0].tolist()}
+        of[split] = {tuple(element) for element in elements[marks >= 0].tolist()}
     assert not of["train"] & of["valid"]
     with pytest.raises(ValueError, match="^pictures of what"):
         read("pictures")
@@ -74,22 +74,22 @@ def test_pictures_are_those_of_their_split(tmp_path: Path) -> None:
 
 def test_draws_are_of_their_step_and_a_set_is_of_one_split_in_any_order(tmp_path: Path) -> None:
     idx(tmp_path, 300)
-    data = made(f"sets=pictures,images={tmp_path},least=1,most=2")
+    data = read_sets(f"sets=pictures,images={tmp_path},least=1,most=2")
     want = data.train.draw(5, 1, 7)
     assert all(torch.equal(a, b) for a, b in zip(want, data.train.draw(5, 1, 7), strict=True))
     assert want[0].tolist() != data.train.draw(5, 1, 8)[0].tolist()
     for split in ("train", "valid"):
         elements, marks, _ = getattr(data, split).draw(8)
-        for one, mark in zip(elements.numpy(), marks.numpy(), strict=True):
-            kept = one[mark >= 0]
-            assert split_of(unordered(kept)) == split_of(unordered(kept[::-1])) == split
+        for vectors, mark in zip(elements.numpy(), marks.numpy(), strict=True):
+            real = vectors[mark >= 0]
+            assert split_of(unordered(real)) == split_of(unordered(real[::-1])) == split
 
 
 def test_too_few_sets_to_split_are_refused(monkeypatch: Any) -> None:
     monkeypatch.setattr(sets, "TRIED", 3)
     monkeypatch.setattr(sets, "split_of", lambda of: "train")
     with pytest.raises(ValueError, match="has too few sets to split into train, valid, test: none of valid came in 3"):
-        made("sets=maximum").valid.draw(1)
+        read_sets("sets=maximum").valid.draw(1)
 
 
 def trained(folder: str) -> list[Any]:
@@ -97,7 +97,7 @@ def trained(folder: str) -> list[Any]:
     torch.manual_seed(0)
     model = set_transformer(**TINY, inducing=None, norm="none")
     history = fit(model, "sets=maximum,most=3", steps=40, batch=32, lr=1e-2, measures=2, out=folder)
-    elements, marks, _ = made("sets=maximum,most=3").valid.first(4)
+    elements, marks, _ = read_sets("sets=maximum,most=3").valid.first(4)
     same = torch.equal(load(folder).eval().says(elements, marks), model.eval().says(elements, marks))
     return [history.metric.name, history.best.valid, same]
 
@@ -108,8 +108,8 @@ def test_it_trains_is_kept_and_measured(tmp_path: Path, capsys: Any) -> None:
     assert metric == "absolute error" and same
     assert error < 0.12  # always to say the median is off by 0.2
     assert run(["evaluate", folder, "--data", "sets=maximum,most=3", "--bytes", "60"]) == 0
-    said = capsys.readouterr().out
-    assert "absolute error; 20 judged of test" in said and "(always the same answer 0.2" in said
+    output = capsys.readouterr().out
+    assert "absolute error; 20 judged of test" in output and "(always the same answer 0.2" in output
     assert run(["evaluate", folder, "--data", "sets=unique"]) == 2
     assert "has inputs=4, and this set_transformer 1; give inputs=4" in capsys.readouterr().err
 
@@ -171,9 +171,9 @@ def test_what_is_wrong_is_one_line(tmp_path: Path) -> None:
         ({"elements": numpy.full((60, 4, 2), "a")}, "numbers elements"),
     ):
         spec = arrays(bad, **changed)
-        with pytest.raises(ValueError, match=says) as told:
+        with pytest.raises(ValueError, match=says) as caught:
             read_spec(spec)
-        assert "\n" not in str(told.value)
+        assert "\n" not in str(caught.value)
     with pytest.raises(ValueError, match="answers that are no counts"):
         read_spec(arrays(bad, answers=numpy.full(60, 0.5)), answer="count")
     bad.write_bytes(b"nonsense")

@@ -57,11 +57,11 @@ def test_no_letter_is_cut_and_a_split_is_the_same_however_it_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "a").write_bytes("東".encode() * 333)
-    found = read(f"{tmp_path}/a")
-    assert [len(found.train), len(found.valid), len(found.test)] == [900, 51, 48]
+    text = read(f"{tmp_path}/a")
+    assert [len(text.train), len(text.valid), len(text.test)] == [900, 51, 48]
     monkeypatch.setattr("kinformer.checkpoint.unpacked.CHUNK", 7)
-    again = read(f"{tmp_path}/a")
-    assert all(torch.equal(getattr(found, one), getattr(again, one)) for one in splits.NAMES)
+    reread = read(f"{tmp_path}/a")
+    assert all(torch.equal(getattr(text, name), getattr(reread, name)) for name in splits.NAMES)
 
 
 def test_rows_are_documents_split_by_what_they_say(tmp_path: Path) -> None:
@@ -95,9 +95,9 @@ def test_documents_of_a_file(
 ) -> None:
     monkeypatch.setattr("kinformer.checkpoint.unpacked.CHUNK", chunk)
     (tmp_path / "a").write_bytes(b"a b\r\nc\n\n \nd\n\n\ne##f")
-    found = sources.source_of(f"{tmp_path}/a", between=documents).documents()
-    assert [b"".join(one.chunks()).replace(b"\r\n", b"\n") for one in found] == [
-        one.replace(b"\r\n", b"\n") for one in want
+    result = sources.source_of(f"{tmp_path}/a", between=documents).documents()
+    assert [b"".join(document.chunks()).replace(b"\r\n", b"\n") for document in result] == [
+        document.replace(b"\r\n", b"\n") for document in want
     ]
 
 
@@ -193,10 +193,10 @@ def test_unreadable_data_sets_are_one_line(tmp_path: Path) -> None:
 def test_a_missing_package_names_its_extra(package: str, spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
     real = builtins.__import__
 
-    def without(name: str, *others: Any, **more: Any) -> Any:
+    def without(name: str, *arguments: Any, **more: Any) -> Any:
         if name.split(".")[0] == package:
             raise ImportError(name)
-        return real(name, *others, **more)
+        return real(name, *arguments, **more)
 
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(ImportError, match=rf"pip install 'kinformer\[{package}\]'"):

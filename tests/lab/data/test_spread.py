@@ -16,20 +16,20 @@ NUMBERS = torch.repeat_interleave(torch.arange(200), torch.tensor(SIZES)).to(tor
 @pytest.mark.parametrize("limit", [2, 40, 101, 400])
 def test_documents_are_from_all_over_and_in_order(limit: int, width: int | None) -> None:
     widths = None if width is None else torch.full_like(NUMBERS, width)
-    found = SplitTokens(NUMBERS, BEGINS, widths).spread(limit)
-    assert limit - (width or 1) < found.bytes <= limit
-    there = found.tokens[found.firsts].tolist()
-    assert there == sorted(set(there)) and found.tokens.tolist() == sorted(found.tokens.tolist())
-    gaps = torch.diff(torch.tensor([0, *there, 199]))
-    assert len(there) < 8 or int(gaps.max()) < 4 * 200 / len(there)  # no long stretch is passed over
-    cut = [int(size) < SIZES[one] for one, size in zip(there, found.sizes, strict=True)]
+    sample = SplitTokens(NUMBERS, BEGINS, widths).spread(limit)
+    assert limit - (width or 1) < sample.bytes <= limit
+    starts = sample.tokens[sample.firsts].tolist()
+    assert starts == sorted(set(starts)) and sample.tokens.tolist() == sorted(sample.tokens.tolist())
+    gaps = torch.diff(torch.tensor([0, *starts, 199]))
+    assert len(starts) < 8 or int(gaps.max()) < 4 * 200 / len(starts)  # no long stretch is passed over
+    cut = [int(size) < SIZES[start] for start, size in zip(starts, sample.sizes, strict=True)]
     assert sum(cut) <= 1
 
 
 def test_more_bytes_have_the_documents_of_fewer_and_enough_are_all() -> None:
     part = SplitTokens(NUMBERS, BEGINS)
-    some, more = (set(part.spread(limit).tokens.tolist()) for limit in (60, 300))
-    assert some < more
+    few, more = (set(part.spread(limit).tokens.tolist()) for limit in (60, 300))
+    assert few < more
     whole = part.spread(len(NUMBERS) + 1)
     assert torch.equal(whole.tokens, NUMBERS) and whole.begins is not None and torch.equal(whole.begins, BEGINS)
 
@@ -45,19 +45,19 @@ def test_long_texts_are_cut_into_stretches_that_lie_evenly(
     whole = torch.arange(300_000).to(torch.int32)
     begins = torch.arange(0, 300_000, 60_000) if documents else None
     part = SplitTokens(whole, begins, None if width is None else torch.full_like(whole, width))
-    found, wide = part.spread(limit, length), width or 1
-    assert limit - wide < found.bytes <= limit
-    starts = found.tokens[found.firsts].tolist()
-    assert starts == sorted(starts) and found.tokens.tolist() == sorted(found.tokens.tolist())
+    sample, wide = part.spread(limit, length), width or 1
+    assert limit - wide < sample.bytes <= limit
+    starts = sample.tokens[sample.firsts].tolist()
+    assert starts == sorted(starts) and sample.tokens.tolist() == sorted(sample.tokens.tolist())
     least = max(1024, 4 * length * wide, limit // 16 * documents)
     least = min(least, max(limit // 8, 512))
-    sizes = (found.sizes * wide).tolist()
+    sizes = (sample.sizes * wide).tolist()
     assert len(starts) >= 8 and max(sizes) <= least and sum(size < least / 2 for size in sizes) <= 1
     gaps = torch.diff(torch.tensor([0, *starts, 300_000]))
     assert int(gaps.max()) < 4 * 300_000 / len(starts)  # no long stretch is passed over
     if documents:  # none over the end of another
-        ends = found.tokens[torch.cat([found.firsts[1:], torch.tensor([len(found.tokens)])]) - 1]
-        assert torch.equal(found.tokens[found.firsts] // 60_000, ends // 60_000)
+        ends = sample.tokens[torch.cat([sample.firsts[1:], torch.tensor([len(sample.tokens)])]) - 1]
+        assert torch.equal(sample.tokens[sample.firsts] // 60_000, ends // 60_000)
     assert part.spread(10**9, length) is part
 
 
@@ -70,9 +70,9 @@ def test_few_bytes_of_one_text_are_the_first() -> None:
 @pytest.mark.parametrize("limit", [4, 60, 2000])
 def test_it_says_of_how_many_documents_it_is(limit: int) -> None:
     text = TextData("toy", NUMBERS, NUMBERS, NUMBERS, begins={"train": BEGINS, "valid": BEGINS, "test": BEGINS})
-    found = text.part("valid").spread(limit)
-    count = len(set(found.tokens.tolist()))
-    wanted = f"{found.bytes:,} bytes in {count} stretches of documents from all over valid"
+    sample = text.part("valid").spread(limit)
+    count = len(set(sample.tokens.tolist()))
+    expected = f"{sample.bytes:,} bytes in {count} stretches of documents from all over valid"
     if count in (1, 200):
-        wanted = f"the first {found.bytes:,} bytes of valid"
-    assert text.measured("valid", 16, limit) == wanted
+        expected = f"the first {sample.bytes:,} bytes of valid"
+    assert text.measured("valid", 16, limit) == expected

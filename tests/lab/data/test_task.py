@@ -39,9 +39,9 @@ class Twice(Task):
 
 
 def task(spec: str) -> TaskData:
-    found = read_spec(f"task={spec}")
-    assert isinstance(found, TaskData)
-    return found
+    data = read_spec(f"task={spec}")
+    assert isinstance(data, TaskData)
+    return data
 
 
 @pytest.mark.parametrize(
@@ -51,17 +51,17 @@ def test_splits_share_no_question_and_rows_follow_the_seed(spec: str) -> None:
     """Of so few rows there are that every split has drawn most of its own."""
     data = task(spec)
     lots = {split: [getattr(data, split).rows(200, seed) for seed in (0, 1)] for split in SPLITS}
-    questions = {split: {row.question for lot in some for row in lot} for split, some in lots.items()}
+    questions = {split: {row.question for lot in entries for row in lot} for split, entries in lots.items()}
     assert sum(map(len, questions.values())) == len(set().union(*questions.values()))
-    assert all(split_of(question) == split for split, some in questions.items() for question in some)
+    assert all(split_of(question) == split for split, entries in questions.items() for question in entries)
     assert lots["train"][0] == data.train.rows(200) != lots["train"][1]
     assert data.valid.rows(7) == lots["valid"][0][:7]
     assert data.train.rows(3, 0, 5) != data.train.rows(3, 0, 6)
 
 
 def test_about_a_tenth_is_held_back_each_for_valid_and_test() -> None:
-    found = [split_of(b"%d" % n) for n in range(4000)]
-    assert [found.count(split) / 4000 for split in SPLITS] == pytest.approx([0.8, 0.1, 0.1], abs=0.02)
+    splits = [split_of(b"%d" % n) for n in range(4000)]
+    assert [splits.count(split) / 4000 for split in SPLITS] == pytest.approx([0.8, 0.1, 0.1], abs=0.02)
 
 
 def test_each_kind_of_model_has_rows_in_its_form() -> None:
@@ -133,8 +133,8 @@ def test_any_member_is_judged_by_accuracy(make: Callable) -> None:
     history = fit(model, data, steps=2, batch=4, length=7)
     assert history.metric == ACCURACY == model.metric and 0 <= history.best.valid <= 1
     assert model.trained_length == 7
-    held = replace(data, valid=data.test).stream(model, 1, 1, 0, 40 * 7).measured
-    score = evaluate_batches(model, held)
+    batches = replace(data, valid=data.test).stream(model, 1, 1, 0, 40 * 7).measured
+    score = evaluate_batches(model, batches)
     assert (score.metric, score.count) == (ACCURACY, 120) and 0 <= score.extras["rows all right"] <= score.value
     if model.reads != "pairs":
         text = torch.arange(300, dtype=torch.int64).remainder(256).to(torch.uint8)
@@ -152,26 +152,26 @@ def test_rows_of_what_carries_a_state_begin_afresh() -> None:
     """Lanes would hand the state of one row to the next: a batch would not be read as by itself."""
     model = transformer_xl(**SMALL)
     assert model.lanes
-    seen, forward = [], model.forward
+    states, forward = [], model.forward
 
     def watched(batch: object, state: object = None, progress: float = 0.0) -> object:
-        seen.append(state)
+        states.append(state)
         return forward(batch, state, progress)  # type: ignore[arg-type]
 
     model.forward = watched  # type: ignore[method-assign]
     fit(model, "task=copy,length=3", steps=3, batch=2)
-    assert seen == [None] * 3
+    assert states == [None] * 3
 
 
 def test_a_run_is_told_from_one_of_another_task(tmp_path: Path) -> None:
     model = gpt(**SMALL)
     fit(model, "task=copy,length=3", steps=2, batch=4, out=tmp_path)
     fit(gpt(**SMALL), "task=copy,length=3", steps=3, batch=4, out=tmp_path, resume=True)
-    for other, told in (
+    for other, message in (
         ("task=copy,length=4", "got length=4, expected length=3 in --data"),
         ("task=reverse,length=3", "got data=task=reverse,length=3, expected data=task=copy,length=3"),
     ):
-        with pytest.raises(ValueError, match=told):
+        with pytest.raises(ValueError, match=message):
             fit(gpt(**SMALL), other, steps=4, batch=4, out=tmp_path, resume=True)
-    again = load(tmp_path)
-    assert again.metric == ACCURACY and again.trained_length == 7
+    loaded = load(tmp_path)
+    assert loaded.metric == ACCURACY and loaded.trained_length == 7

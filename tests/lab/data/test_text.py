@@ -30,10 +30,10 @@ def test_a_folder_is_split_by_name_whatever_stands_beside_it(tmp_path: Path) -> 
     small = read(str(write(tmp_path / "a", files)))
     large = read(str(write(tmp_path / "b", files | {f"more/{n}": b"x%d" % n for n in range(100)})))
     for split in ("train", "valid", "test"):
-        wanted = {data for name, data in files.items() if split_of(name.encode()) == split}
-        found = bytes(getattr(small, split).tolist())
-        assert wanted and sorted(found) == sorted(b"".join(wanted))
-        assert all(data in bytes(getattr(large, split).tolist()) for data in wanted)
+        expected = {data for name, data in files.items() if split_of(name.encode()) == split}
+        actual = bytes(getattr(small, split).tolist())
+        assert expected and sorted(actual) == sorted(b"".join(expected))
+        assert all(data in bytes(getattr(large, split).tolist()) for data in expected)
 
 
 def test_a_folder_is_read_in_one_order_and_without_hidden_files(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_the_standard_library_has_ninety_five_and_five_percent_and_no_tests() ->
 
 
 @pytest.mark.parametrize(
-    ("spec", "said"),
+    ("spec", "message"),
     [
         ("text=/no/such/place", "there is no file or folder /no/such/place"),
         ("txt=stdlib", "no kind of data 'txt'; the nearest is 'text'"),
@@ -66,10 +66,10 @@ def test_the_standard_library_has_ninety_five_and_five_percent_and_no_tests() ->
         ("text=", "has no form KIND=WHERE"),
     ],
 )
-def test_a_wrong_spec_is_named_in_one_line(spec: str, said: str) -> None:
+def test_a_wrong_spec_is_named_in_one_line(spec: str, message: str) -> None:
     with pytest.raises((ValueError, FileNotFoundError)) as caught:
         read_spec(spec)
-    assert said in str(caught.value) and "\n" not in str(caught.value)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_nothing_to_read_is_an_error(tmp_path: Path) -> None:
@@ -98,8 +98,8 @@ def test_a_folder_of_few_files_has_something_of_each_in_every_split(tmp_path: Pa
     files = {f"{n}.txt": f"{n:02} ".encode() * 100 for n in range(count)}
     text = read(str(write(tmp_path, files)))
     for split, size in (("train", 270), ("valid", 15), ("test", 15)):
-        found = bytes(getattr(text, split).tolist())
-        assert len(found) == size * count and all(f"{n:02}".encode() in found for n in range(count))
+        content = bytes(getattr(text, split).tolist())
+        assert len(content) == size * count and all(f"{n:02}".encode() in content for n in range(count))
 
 
 @pytest.mark.parametrize(

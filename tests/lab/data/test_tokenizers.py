@@ -76,8 +76,8 @@ def test_the_loss_of_a_step_is_told_by_the_mean_width_of_a_token_of_train(where:
     torch.nn.init.zeros_(model.embedding.weight)
     size, first = len(read(where).train), text.part("train").widths
     assert first is not None
-    wanted = math.log2(300) * (len(text.train) - 1) / (size - int(first[0]))
-    assert fit(model, text, steps=1, batch=2, length=16, lr=1e-6).points[-1].train == pytest.approx(wanted, rel=1e-4)
+    expected = math.log2(300) * (len(text.train) - 1) / (size - int(first[0]))
+    assert fit(model, text, steps=1, batch=2, length=16, lr=1e-6).points[-1].train == pytest.approx(expected, rel=1e-4)
 
 
 def test_a_checkpoint_keeps_its_tokenizer(where: str, tmp_path: Path) -> None:
@@ -90,9 +90,11 @@ def test_a_checkpoint_keeps_its_tokenizer(where: str, tmp_path: Path) -> None:
     assert back.tokenizer.decode(back.tokenizer.encode(b"the cat")) == b"the cat"
     with pytest.raises(ValueError, match="those of text=.* are bytes; give tokenizer=DIR, the folder of the model"):
         fit(back, f"text={where}", steps=1)
-    again = read_spec(f"text={where},tokenizer={tmp_path}/run")  # the folder of a model names its tokenizer
+    reread = read_spec(f"text={where},tokenizer={tmp_path}/run")  # the folder of a model names its tokenizer
     assert (
-        isinstance(again, TextData) and again.tokenizer is not None and again.tokenizer.sha256 == back.tokenizer.sha256
+        isinstance(reread, TextData)
+        and reread.tokenizer is not None
+        and reread.tokenizer.sha256 == back.tokenizer.sha256
     )
     (tmp_path / "run/tokenizer.json").write_text("{}")
     with pytest.raises(CheckpointError, match="is not the tokenizer that config.json names"):
@@ -151,13 +153,13 @@ def test_bytes_that_are_no_text_are_refused_where_a_tokenizer_reads_them(tmp_pat
     (tmp_path / "a").write_bytes(b"caf\xe9 " * 200)
     assert len(read(str(tmp_path / "a")).train)
     (tmp_path / "rows").write_bytes(b"".join(b"one\tcaf\xe9 %d\ntwo\tcaf\xe9 %d\n" % (n, n) for n in range(40)))
-    said = "is not UTF-8: got the byte 0xe9, but a tokenizer reads only UTF-8"
+    message = "is not UTF-8: got the byte 0xe9, but a tokenizer reads only UTF-8"
     for spec in (f"text={tmp_path}/a", f"pairs={tmp_path}/rows", f"labelled={tmp_path}/rows"):
-        with pytest.raises(ValueError, match=said) as caught:
+        with pytest.raises(ValueError, match=message) as caught:
             read_spec(f"{spec},tokenizer=bpe:300")
         assert "\n" not in str(caught.value)
 
 
 def test_widths_of_letters_that_are_several_tokens() -> None:
-    (found,) = train_tokenizer(["abc"], 257).encode_batch(["a東b"])
-    assert found.widths.tolist() == [1] * 5 and found.loss.read == 5 and not found.loss.missing
+    (encoded,) = train_tokenizer(["abc"], 257).encode_batch(["a東b"])
+    assert encoded.widths.tolist() == [1] * 5 and encoded.loss.read == 5 and not encoded.loss.missing

@@ -27,9 +27,9 @@ WRONG = {
 
 @pytest.mark.parametrize("spec", WRONG)
 def test_what_is_no_environment_is_said_in_one_line(spec: str) -> None:
-    with pytest.raises(ValueError, match=WRONG[spec]) as said:
+    with pytest.raises(ValueError, match=WRONG[spec]) as caught:
         make(spec)
-    assert "\n" not in str(said.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_keywords_reach_the_environment() -> None:
@@ -66,7 +66,7 @@ def test_an_environment_need_not_say_what_its_keywords_take(tmp_path: Path) -> N
     assert make(f"{file}:GridWorld").corridor == 5 and make(f"{file}:GridWorld,size=7").corridor == 7
     assert make(f"{file}:GridWorld", render_mode="ansi").render_mode == "ansi"
     assert make(f"{file}:Asking,size=3").corridor == 3
-    for words, said in (
+    for words, message in (
         (
             "GridWorld,sise=3",
             "the environment GridWorld cannot be made: it has no keyword 'sise'; the nearest is 'size'",
@@ -75,7 +75,7 @@ def test_an_environment_need_not_say_what_its_keywords_take(tmp_path: Path) -> N
         ("GridWorld,size=0", "corridor=0: give a whole number of at least 1"),
         ("Asking", "the environment Asking cannot be made: .*missing 1 required positional argument: 'size'"),
     ):
-        with pytest.raises(ValueError, match=said) as caught:
+        with pytest.raises(ValueError, match=message) as caught:
             make(f"{file}:{words}")
         assert "\n" not in str(caught.value) and "member" not in str(caught.value)
 

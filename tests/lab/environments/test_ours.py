@@ -18,12 +18,12 @@ Episode = list[tuple[Any, float, dict[str, Any]]]
 
 def episode(env: Any, act: Callable[[Any], int]) -> Iterator[tuple[Any, float, bool, bool, dict[str, Any]]]:
     """One episode: what each step gave."""
-    seen, _ = env.reset()
+    observation, _ = env.reset()
     over = False
     while not over:
-        step = env.step(act(seen))
+        step = env.step(act(observation))
         yield step
-        seen, over = step[0], step[2] or step[3]
+        observation, over = step[0], step[2] or step[3]
 
 
 def test_each_file_is_made_by_its_name() -> None:
@@ -39,13 +39,13 @@ def test_gymnasium_s_own_checker_finds_nothing(name: str) -> None:
 
 @pytest.mark.parametrize("name", SPECS)
 def test_the_same_seed_gives_the_same_episodes(name: str) -> None:
-    def told(seed: int) -> list[Any]:
+    def play(seed: int) -> list[Any]:
         env, chance = make(SPECS[name], seed), numpy.random.default_rng(0)
         steps = [s for _ in range(3) for s in episode(env, lambda _: int(chance.integers(env.action_space.n)))]
-        return [(numpy.asarray(seen).tolist(), *rest) for seen, *rest in steps]
+        return [(numpy.asarray(observation).tolist(), *rest) for observation, *rest in steps]
 
-    assert told(3) == told(3)
-    assert told(3) != told(4)
+    assert play(3) == play(3)
+    assert play(3) != play(4)
 
 
 def test_a_t_maze_asks_at_its_end_for_what_it_showed_at_its_start() -> None:
@@ -54,18 +54,18 @@ def test_a_t_maze_asks_at_its_end_for_what_it_showed_at_its_start() -> None:
         first, _ = env.reset()
         assert first[:2].sum() == 1 and first[2]
         for _ in range(4):
-            seen, reward, over, cut, _ = env.step(0)
-            assert reward == 0 and not over and not cut and not seen[:2].any()
-        assert seen[3] and not seen[2]
+            observation, reward, over, cut, _ = env.step(0)
+            assert reward == 0 and not over and not cut and not observation[:2].any()
+        assert observation[3] and not observation[2]
         _, reward, over, _, info = env.step(1 + int(first[1]))
         assert over and reward == 1 and info == {"success": True}
 
 
 def test_a_t_maze_is_chance_to_who_remembers_nothing() -> None:
     env = make("t_maze,corridor=2", 0)
-    ended = [list(episode(env, lambda seen: int(seen[3])))[-1] for _ in range(400)]
-    found = numpy.mean([info["success"] for *_, info in ended])
-    assert abs(found - 0.5) < 4 * 0.5 / 400**0.5
+    ended = [list(episode(env, lambda observation: int(observation[3])))[-1] for _ in range(400)]
+    share = numpy.mean([info["success"] for *_, info in ended])
+    assert abs(share - 0.5) < 4 * 0.5 / 400**0.5
 
 
 def test_a_t_maze_cuts_short_who_never_arrives() -> None:
@@ -75,11 +75,11 @@ def test_a_t_maze_cuts_short_who_never_arrives() -> None:
 
 
 def test_repeating_what_was_shown_returns_1() -> None:
-    env, shown = make("repeat_previous,back=3,length=6", 0), []
+    env, observations = make("repeat_previous,back=3,length=6", 0), []
 
-    def act(seen: int) -> int:
-        shown.append(seen)
-        return shown[-4] if len(shown) > 3 else 0
+    def act(observation: int) -> int:
+        observations.append(observation)
+        return observations[-4] if len(observations) > 3 else 0
 
     steps = list(episode(env, act))
     assert sum(reward for _, reward, *_ in steps) == pytest.approx(1) and steps[-1][4] == {"success": 1.0}
@@ -89,11 +89,11 @@ def test_repeating_what_was_shown_returns_1() -> None:
 def test_a_masked_cart_shows_places_and_no_velocity() -> None:
     masked, whole = make("masked_cartpole,worth=0.25", 5), make("CartPole-v1", 5)
     for _ in range(2):
-        there, known = masked.reset(seed=7)[0], whole.reset(seed=7)[0]
+        observation, full_observation = masked.reset(seed=7)[0], whole.reset(seed=7)[0]
         for action in (0, 1, 1):
             bounds = whole.unwrapped.x_threshold, whole.unwrapped.theta_threshold_radians  # type: ignore[attr-defined]
-            numpy.testing.assert_allclose(there, known[[0, 2]] / bounds * 5, rtol=1e-6)
-            (there, reward, *_), known = masked.step(action), whole.step(action)[0]
+            numpy.testing.assert_allclose(observation, full_observation[[0, 2]] / bounds * 5, rtol=1e-6)
+            (observation, reward, *_), full_observation = masked.step(action), whole.step(action)[0]
             assert reward == 0.25 and make("masked_cartpole", 5).step(action)[1] == 1
     with pytest.raises(ValueError, match="worth=0.0: give a number above 0 and below inf"):
         make("masked_cartpole,worth=0")
@@ -109,24 +109,24 @@ def test_a_t_maze_can_be_looked_at(mode: str) -> None:
 def test_a_door_is_worth_something_to_who_took_the_key_two_rooms_before() -> None:
     env = make("key_to_door,size=3,steps=6", 0)
 
-    def towards(seen: Any) -> int:
-        (row, column), (there, across) = seen[3:5] * 2, numpy.round(seen[5:] * 3) - 1
-        if there != row:
-            return 2 + int(there > row)
+    def towards(observation: Any) -> int:
+        (row, column), (target_row, across) = observation[3:5] * 2, numpy.round(observation[5:] * 3) - 1
+        if target_row != row:
+            return 2 + int(target_row > row)
         return int(across > column)
 
-    def aimed(seen: Any) -> int:
-        return towards(seen) if seen[5:].any() else 0
+    def aimed(observation: Any) -> int:
+        return towards(observation) if observation[5:].any() else 0
 
-    def only_at_the_door(seen: Any) -> int:
-        return aimed(seen) if seen[2] else 0
+    def only_at_the_door(observation: Any) -> int:
+        return aimed(observation) if observation[2] else 0
 
     for with_key in (True, False):
         ended = []
         for _ in range(12):
             steps = list(episode(env, aimed if with_key else only_at_the_door))
-            in_first = [seen for seen, *_ in steps if seen[0]]
-            took = any(not seen[5:].any() for seen in in_first)
+            in_first = [observation for observation, *_ in steps if observation[0]]
+            took = any(not observation[5:].any() for observation in in_first)
             assert [info for *_, info in steps[:-1]] == [{}] * (len(steps) - 1)
             if len(in_first) > 1 and steps[-1][2] and len(steps) < 18:  # it came to the door
                 ended.append((took, steps[-1][1], steps[-1][4]["success"]))

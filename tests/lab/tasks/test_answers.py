@@ -30,10 +30,10 @@ def sorting(before: str) -> str:
 
 
 def recall(before: str) -> str:
-    given, asked = before.split("|")
-    known = dict(zip(given[::2], given[1::2], strict=True))
-    assert len(known) == len(given) // 2
-    return known[asked[-1]]
+    items, question = before.split("|")
+    pairs = dict(zip(items[::2], items[1::2], strict=True))
+    assert len(pairs) == len(items) // 2
+    return pairs[question[-1]]
 
 
 def induction(before: str) -> str:
@@ -42,9 +42,9 @@ def induction(before: str) -> str:
 
 
 def needle(before: str) -> str:
-    found = re.findall(r"key=(\d+) ", before)
-    assert len(found) == 1 and before.endswith("key=")
-    return str(found[0])
+    keys = re.findall(r"key=(\d+) ", before)
+    assert len(keys) == 1 and before.endswith("key=")
+    return str(keys[0])
 
 
 def parity(before: str) -> str:
@@ -55,9 +55,9 @@ def parity(before: str) -> str:
 
 
 def addition(before: str, backwards: bool) -> str:
-    one, other = before.removesuffix("=").split("+")
+    first, other = before.removesuffix("=").split("+")
     digits, carry = [], 0
-    for a, b in zip(reversed(one), reversed(other), strict=True):
+    for a, b in zip(reversed(first), reversed(other), strict=True):
         carry, digit = divmod(int(a) + int(b) + carry, 10)
         digits.append(str(digit))
     digits.append(str(carry))
@@ -81,14 +81,14 @@ def listops(before: str) -> str:
 
 
 def half_easy(before: str, hops: int) -> str:
-    given = copy(before)
-    leads = {"abcdefghijklmnopqrstuvwxyz"[n]: letter for n, letter in enumerate(given)}
-    found = ""
+    letters = copy(before)
+    leads = {"abcdefghijklmnopqrstuvwxyz"[n]: letter for n, letter in enumerate(letters)}
+    result = ""
     for letter in leads:
         for _ in range(hops):
             letter = leads[letter]  # noqa: PLW2901
-        found += f"{letter}{letter.upper()}"
-    return found
+        result += f"{letter}{letter.upper()}"
+    return result
 
 
 def solver(name: str, task: Task) -> Solver:
@@ -110,7 +110,7 @@ def solver(name: str, task: Task) -> Solver:
     return globals()[name]
 
 
-TASKS = [pytest.param(name, one.make(), id=f"{name}-{n}") for n, (name, one) in enumerate(examples("tasks"))]
+TASKS = [pytest.param(name, example.make(), id=f"{name}-{n}") for n, (name, example) in enumerate(examples("tasks"))]
 
 
 def test_every_task_is_solved_here() -> None:
@@ -136,9 +136,9 @@ def test_every_answer_is_what_the_definition_says(name: str, task: Task) -> None
 def test_guessing_scores_what_is_said(name: str, task: Task) -> None:
     """The likeliest symbol at each place, found on some rows, tried on others."""
     chance = numpy.random.default_rng(2)
-    some, others = (numpy.array([list(task.row(chance).answer) for _ in range(GUESSED)]) for _ in range(2))
-    guess = [numpy.bincount(place).argmax() for place in some.T]
-    assert (others == guess).mean() == pytest.approx(task.guessing, abs=0.04)
+    samples, tested = (numpy.array([list(task.row(chance).answer) for _ in range(GUESSED)]) for _ in range(2))
+    guess = [numpy.bincount(place).argmax() for place in samples.T]
+    assert (tested == guess).mean() == pytest.approx(task.guessing, abs=0.04)
     documented = re.search(r"Guessing\s+scores(.*?)(?:\.\s|$)", type(task).__doc__ or "", re.DOTALL)
     assert documented, f"{name} must say what guessing scores"
     if task == type(task)():
@@ -147,11 +147,11 @@ def test_guessing_scores_what_is_said(name: str, task: Task) -> None:
 
 @pytest.mark.parametrize(("name", "task"), TASKS)
 def test_rows_follow_the_seed(name: str, task: Task) -> None:
-    def drawn(seed: int) -> list[bytes]:
+    def draw(seed: int) -> list[bytes]:
         chance = numpy.random.default_rng(seed)
         return [task.row(chance).text for _ in range(8)]
 
-    assert drawn(5) == drawn(5) != drawn(6)
+    assert draw(5) == draw(5) != draw(6)
 
 
 def test_copies_are_at_the_distance_and_needles_at_their_depth() -> None:
@@ -176,7 +176,7 @@ def test_lists_are_nested_as_published() -> None:
     inner = [text[1:-2] for text in texts]
     outer = [re.sub(r"\[[A-Z]+\d+\]", "L", text) for text in inner]
     arguments = [re.sub(r"^(MIN|MAX|MED|SM)", "", text) for text in outer]
-    counts = numpy.bincount([len(one) for one in arguments], minlength=5)[2:] / 2000
+    counts = numpy.bincount([len(values) for values in arguments], minlength=5)[2:] / 2000
     assert counts == pytest.approx([1 / 3] * 3, abs=0.04)
     letters = "".join(arguments)
     assert letters.count("L") / len(letters) == pytest.approx(0.25, abs=0.02)

@@ -25,8 +25,8 @@ TINY = {"d": 16, "depth": 2, "heads": 2, "hidden": 16}
 @pytest.mark.parametrize("name", sorted(members()))
 def test_every_member_takes_a_task(name: str, spec: str) -> None:
     function = find_member(name)
-    taken = inspect.signature(function).parameters
-    model = function.rebuild(**{key: n for key, n in TINY.items() if key in taken})  # type: ignore[attr-defined]
+    parameters = inspect.signature(function).parameters
+    model = function.rebuild(**{key: n for key, n in TINY.items() if key in parameters})  # type: ignore[attr-defined]
     if model.reads not in SERVES:
         with pytest.raises(ValueError, match=f"this {name} reads .*, and a task came; give "):
             fit(model, spec, steps=1, batch=4)

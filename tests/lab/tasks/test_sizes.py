@@ -17,33 +17,33 @@ ONE = {("recall", "queries", "pairs", 1): "of one pair there is one query"}
 
 
 def kinds(folder: str) -> dict[str, Any]:
-    found = {}
+    by_name = {}
     for name, module in modules(folder).items():
-        own = [one for one in vars(module).values() if isinstance(one, type) and one.__module__ == module.__name__]
-        public = [one for one in own if not one.__name__.startswith("_")]
-        found[name] = next(one for one in public if hasattr(one, "row") or hasattr(one, "reset"))
-    return found
+        own = [kind for kind in vars(module).values() if isinstance(kind, type) and kind.__module__ == module.__name__]
+        public = [kind for kind in own if not kind.__name__.startswith("_")]
+        by_name[name] = next(kind for kind in public if hasattr(kind, "row") or hasattr(kind, "reset"))
+    return by_name
 
 
-def seen(kind: Any, sizes: dict[str, Any]) -> object:
+def run_kind(kind: Any, sizes: dict[str, Any]) -> object:
     """What comes of it; None where it is refused."""
     try:
-        made = kind(**sizes)
+        instance = kind(**sizes)
     except ValueError:
         return None
-    if isinstance(made, Task):
+    if isinstance(instance, Task):
         chance = numpy.random.default_rng(3)
-        return [made.row(chance) for _ in range(ROWS)], made.width, made.guessing
-    return list(_played(made))
+        return [instance.row(chance) for _ in range(ROWS)], instance.width, instance.guessing
+    return list(_played(instance))
 
 
-def _played(made: Any) -> Iterator[object]:
+def _played(instance: Any) -> Iterator[object]:
     chance = numpy.random.default_rng(0)
     for seed in range(EPISODES):
-        yield numpy.asarray(made.reset(seed=seed)[0]).tolist()
+        yield numpy.asarray(instance.reset(seed=seed)[0]).tolist()
         for _ in range(STEPS):
-            observed, reward, over, cut, told = made.step(int(chance.integers(made.action_space.n)))
-            yield numpy.asarray(observed).tolist(), reward, over, cut, str(told)
+            observed, reward, over, cut, info = instance.step(int(chance.integers(instance.action_space.n)))
+            yield numpy.asarray(observed).tolist(), reward, over, cut, str(info)
             if over or cut:
                 break
 
@@ -56,15 +56,15 @@ def test_every_size_has_an_effect(name: str) -> None:
     kind, parameters = KINDS[name], dict(signature(KINDS[name]).parameters)
     parameters.pop("render_mode", None)
     usual = {key: parameter.default for key, parameter in parameters.items()} | SMALL.get(name, {})
-    beside = [("", None), *((key, one) for key in usual for one in other(parameters, usual, key)[:3])]
+    variants = [("", None), *((key, candidate) for key in usual for candidate in other(parameters, usual, key)[:3])]
     for key in usual:
-        for changed, value in beside:
+        for changed, value in variants:
             base = {**usual, changed: value} if changed else usual
-            before = seen(kind, base)
+            before = run_kind(kind, base)
             if changed == key or before is None or (name, key, changed, value) in ONE:
                 continue
-            after = (seen(kind, {**base, key: one}) for one in other(parameters, usual, key))
-            assert any(one is not None and one != before for one in after), (key, changed, value)
+            after = (run_kind(kind, {**base, key: candidate}) for candidate in other(parameters, usual, key))
+            assert any(candidate is not None and candidate != before for candidate in after), (key, changed, value)
 
 
 def other(parameters: dict[str, Any], usual: dict[str, Any], key: str) -> list[Any]:

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[3]
 SIZE = {"vocab": 256, "dropout": 0.0, "attention_dropout": 0.0}
 
 
-def asked(jobs: list[dict[str, Any]], folder: Path, count: int = 2) -> list[dict[str, Any]]:
+def run_jobs(jobs: list[dict[str, Any]], folder: Path, count: int = 2) -> list[dict[str, Any]]:
     """What so many processes, started as torchrun starts them, make of these jobs."""
     (folder / "jobs.json").write_text(json.dumps(jobs))
     with socket.socket() as free:
@@ -40,16 +40,16 @@ def asked(jobs: list[dict[str, Any]], folder: Path, count: int = 2) -> list[dict
         for n in range(count)
     ]
     try:
-        told = [rank.communicate(timeout=500) for rank in ranks]
+        outputs = [rank.communicate(timeout=500) for rank in ranks]
     finally:
         for rank in ranks:
             rank.kill()
-    assert [rank.returncode for rank in ranks] == [0] * count, "\n".join(stderr for _, stderr in told)
-    assert [stdout for stdout, _ in told[1:]] == [""] * (count - 1)
-    return [json.loads(line) for line in told[0][0].splitlines()]
+    assert [rank.returncode for rank in ranks] == [0] * count, "\n".join(stderr for _, stderr in outputs)
+    assert [stdout for stdout, _ in outputs[1:]] == [""] * (count - 1)
+    return [json.loads(line) for line in outputs[0][0].splitlines()]
 
 
-def made(member: str, example: int, **keywords: Any) -> Any:
+def build_example(member: str, example: int, **keywords: Any) -> Any:
     """An example of a member for bytes, without dropout unless told, always with the same weights."""
     import torch
 
@@ -94,8 +94,8 @@ def train_one(job: dict[str, Any], group: Any) -> dict[str, Any]:
     from kinformer.lab.train.loop import train
     from kinformer.lab.train.settings import Settings
 
-    heard: list[dict[str, Any]] = []
-    model = made(job["member"], job["example"], **job.get("keywords", {}))
+    lines: list[dict[str, Any]] = []
+    model = build_example(job["member"], job["example"], **job.get("keywords", {}))
     plan = Recipe(3e-3, schedule=job.get("schedule", "cosine"))
     settings = Settings(batch=5, length=12, plan=plan, measures=2, valid_bytes=150, **job.get("settings", {}))
     folder = Path(job["folder"]) if "folder" in job else None
@@ -106,14 +106,14 @@ def train_one(job: dict[str, Any], group: Any) -> dict[str, Any]:
         StepBudget(job["steps"]),
         settings,
         folder=folder,
-        hear=heard.append,
+        hear=lines.append,
         resume=resume,
         group=group,
     )
     return {
-        "loss": [line["loss"] for line in heard if "step" in line],
-        "valid": [line["valid"] for line in heard if "valid" in line],
-        "tokens": heard[-2]["tokens"],
+        "loss": [line["loss"] for line in lines if "step" in line],
+        "valid": [line["valid"] for line in lines if "valid" in line],
+        "tokens": lines[-2]["tokens"],
     }
 
 
@@ -135,9 +135,9 @@ def main() -> None:
             form = {"ddp": ProcessGroup, "shard": ShardedGroup, "alone": SingleProcess}[job["form"]]
             if group.rank and form is SingleProcess:
                 continue
-            found = train_one(job, form())
+            result = train_one(job, form())
             if group.rank == 0:
-                print(json.dumps(found), flush=True)
+                print(json.dumps(result), flush=True)
 
 
 if __name__ == "__main__":

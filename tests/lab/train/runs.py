@@ -29,16 +29,16 @@ class KilledAt(ProgressDisplay):
 
 def lines(folder: Path) -> list[dict[str, Any]]:
     """What metrics.jsonl says, the clock left out."""
-    found = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [{key: value for key, value in line.items() if key not in ("seconds", "minutes")} for line in found]
+    entries = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in line.items() if key not in ("seconds", "minutes")} for line in entries]
 
 
 def steps(folder: Path) -> list[int]:
     return [line["step"] for line in lines(folder) if "step" in line]
 
 
-def same(one: Model, other: Model) -> bool:
-    a, b = one.state_dict(), other.state_dict()
+def same(first: Model, other: Model) -> bool:
+    a, b = first.state_dict(), other.state_dict()
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 

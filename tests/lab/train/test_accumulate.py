@@ -34,19 +34,19 @@ SIZE = {"d": 16, "depth": 1, "heads": 2}
 
 def trained(model: Model, begin: dict[str, Tensor], data: Any, **settings: Any) -> tuple[dict[str, Tensor], list[dict]]:
     model.load_state_dict(begin)
-    heard: list[dict] = []
-    given = Settings(batch=5, length=8, lr=1e-2, valid_bytes=60, **settings)
-    train(model, data, StepBudget(4), given, hear=heard.append)
-    return {name: value.clone() for name, value in model.state_dict().items()}, heard
+    lines: list[dict] = []
+    chosen = Settings(batch=5, length=8, lr=1e-2, valid_bytes=60, **settings)
+    train(model, data, StepBudget(4), chosen, hear=lines.append)
+    return {name: value.clone() for name, value in model.state_dict().items()}, lines
 
 
 def pairs(model: Any) -> Batches:
     """Rows of uneven lengths, so that a mean of means is another mean."""
-    drawn = [model.sample(5, 8, seed) for seed in range(3)]
-    for _, target in drawn:
+    batches = [model.sample(5, 8, seed) for seed in range(3)]
+    for _, target in batches:
         for row in range(5):
             target[row, 2 + row :] = -1
-    return Batches(drawn)
+    return Batches(batches)
 
 
 MODELS = {
@@ -66,17 +66,19 @@ def test_pieces_teach_what_the_whole_batch_does(name: str, pieces: int, float64:
     make, data = MODELS[name]
     model = make()
     begin = {name: value.clone() for name, value in model.state_dict().items()}
-    given = tiny.text(600) if data is None else data(model)
-    whole, told = trained(model, begin, given)
-    again, same = trained(model, begin, given, accumulate=pieces)
+    training_data = tiny.text(600) if data is None else data(model)
+    whole, lines = trained(model, begin, training_data)
+    accumulated, same = trained(model, begin, training_data, accumulate=pieces)
     for key, value in whole.items():
-        torch.testing.assert_close(again[key], value, rtol=0, atol=1e-9)
-    moved = max(float((whole[key] - begin[key]).abs().max()) for key in whole if whole[key].is_floating_point())
-    assert moved > 1e-3
-    for one, other in zip(told, same, strict=True):
-        for key in one.keys() - {"seconds", "minutes", "parts"}:
-            assert one[key] == pytest.approx(other[key], abs=1e-9)
-        assert one.get("parts", {}) == pytest.approx(other.get("parts", {}), abs=1e-9)
+        torch.testing.assert_close(accumulated[key], value, rtol=0, atol=1e-9)
+    largest_change = max(
+        float((whole[key] - begin[key]).abs().max()) for key in whole if whole[key].is_floating_point()
+    )
+    assert largest_change > 1e-3
+    for line, other in zip(lines, same, strict=True):
+        for key in line.keys() - {"seconds", "minutes", "parts"}:
+            assert line[key] == pytest.approx(other[key], abs=1e-9)
+        assert line.get("parts", {}) == pytest.approx(other.get("parts", {}), abs=1e-9)
 
 
 def test_a_batch_is_cut_by_rows_into_pieces_as_even_as_can_be() -> None:
@@ -84,9 +86,9 @@ def test_a_batch_is_cut_by_rows_into_pieces_as_even_as_can_be() -> None:
     assert [len(piece) for piece in cut(rows, 3)] == [1, 2, 2] and torch.equal(torch.cat(cut(rows, 3)), rows)
     assert [len(piece) for piece in cut(rows, 9)] == [1] * 5
     batch = {"tokens": TokenBatch(rows), "more": (rows, [rows], "kept")}
-    found = cut(batch, 2)
-    assert row_count(batch) == 5 and found[0]["more"][2] == "kept"
-    assert torch.equal(found[1]["tokens"].tokens, rows[2:]) and found[1]["tokens"].scored is None
+    pieces = cut(batch, 2)
+    assert row_count(batch) == 5 and pieces[0]["more"][2] == "kept"
+    assert torch.equal(pieces[1]["tokens"].tokens, rows[2:]) and pieces[1]["tokens"].scored is None
     with pytest.raises(ValueError, match="a batch of type str has no rows to cut; leave out accumulate"):
         cut("rows", 2)
 
@@ -95,10 +97,12 @@ def test_a_state_is_cut_and_joined_and_what_is_shared_stays_shared() -> None:
     model = transformer_xl(d=16, depth=2, heads=2, segment=4, memory=6).train()
     state = model(model.sample(5, 9, 0), model.start(5, 20)).state
     pieces = cut_state(state, 5, 2)
-    again = join_states(pieces)
-    known = [[id(leaf) for leaf in _leaves(one)] for one in (state, again)]
-    assert [len(set(ids)) for ids in known] == [len(set(known[0]))] * 2 and len(set(known[0])) < len(known[0])
-    assert all(torch.equal(a, b) for a, b in zip(_leaves(state), _leaves(again), strict=True))
+    rejoined = join_states(pieces)
+    identities = [[id(leaf) for leaf in _leaves(part)] for part in (state, rejoined)]
+    assert [len(set(ids)) for ids in identities] == [len(set(identities[0]))] * 2 and len(set(identities[0])) < len(
+        identities[0]
+    )
+    assert all(torch.equal(a, b) for a, b in zip(_leaves(state), _leaves(rejoined), strict=True))
 
 
 def _leaves(state: Any) -> list[Tensor]:
@@ -110,19 +114,19 @@ def _leaves(state: Any) -> list[Tensor]:
 def test_bf16_multiplies_in_bfloat16_and_keeps_weights_and_measures_in_float32() -> None:
     model = gpt(**SIZE, length=8)
     begin = {name: value.clone() for name, value in model.state_dict().items()}
-    seen: list[tuple[bool, torch.dtype]] = []
+    observed: list[tuple[bool, torch.dtype]] = []
     feed = model.body.layers[0].layers[1]  # copies of it, on which a training finds out what it does, have the hook too
     feed.register_forward_hook(
-        lambda layer, given, out: seen.append((layer.training, out.y.dtype)) if layer is feed else None
+        lambda layer, inputs, out: observed.append((layer.training, out.y.dtype)) if layer is feed else None
     )
-    whole, told = trained(model, begin, tiny.text(600))
-    assert {dtype for _, dtype in seen} == {torch.float32}
-    seen.clear()
+    whole, whole_lines = trained(model, begin, tiny.text(600))
+    assert {dtype for _, dtype in observed} == {torch.float32}
+    observed.clear()
     rough, other = trained(model, begin, tiny.text(600), precision="bf16")
-    assert set(seen) == {(True, torch.bfloat16), (False, torch.float32)}
+    assert set(observed) == {(True, torch.bfloat16), (False, torch.float32)}
     assert {value.dtype for value in rough.values()} == {torch.float32}
-    losses, others = ([line["loss"] for line in lines if "step" in line] for lines in (told, other))
-    assert losses != others and losses == pytest.approx(others, rel=0.02)
+    losses, other_losses = ([line["loss"] for line in lines if "step" in line] for lines in (whole_lines, other))
+    assert losses != other_losses and losses == pytest.approx(other_losses, rel=0.02)
 
 
 SUMMARIES = {"d": 16, "depth": 1, "heads": 2, "radius": 3, "tokens": 4, "clip": 2, "unit": "line", "vocab": 11}
@@ -160,12 +164,12 @@ def test_several_processes_warn_as_pieces_do() -> None:
 def contrast(a: Tensor, b: Tensor, hidden: Tensor, exists: Tensor) -> tuple[float, int]:
     """The sum of the loss over hidden parts, written from its equation, and the number of these parts."""
     parts = exists.nonzero().tolist()
-    asked = (hidden & exists).nonzero().tolist()
+    targets = (hidden & exists).nonzero().tolist()
     total = 0.0
-    for row, part in asked:
+    for row, part in targets:
         scores = [float(a[row, part] @ b[other_row, other]) for other_row, other in parts]
         total += math.log(sum(map(math.exp, scores))) - float(a[row, part] @ b[row, part])
-    return total, len(asked)
+    return total, len(targets)
 
 
 def test_a_piece_contrasts_the_parts_of_its_own_rows(monkeypatch: pytest.MonkeyPatch, float64: None) -> None:
@@ -176,9 +180,9 @@ def test_a_piece_contrasts_the_parts_of_its_own_rows(monkeypatch: pytest.MonkeyP
     calls: list[tuple[Tensor, ...]] = []
     honest = Contrastive.forward
 
-    def watched(self: Contrastive, *given: Tensor) -> Tensor:
-        calls.append(tuple(tensor.detach() for tensor in given))
-        return honest(self, *given)
+    def watched(self: Contrastive, *tensors: Tensor) -> Tensor:
+        calls.append(tuple(tensor.detach() for tensor in tensors))
+        return honest(self, *tensors)
 
     model.train()
     monkeypatch.setattr(Contrastive, "forward", watched)

@@ -36,7 +36,7 @@ SEQ2SEQ_STATS = ("encoder.3.0.seen", "decoder.3.0.seen", "decoder.3.1.seen")
 
 
 @pytest.mark.parametrize(
-    ("names", "path", "wanted"),
+    ("names", "path", "expected"),
     [
         (LM_STATS, "", set(LM_STATS)),
         (LM_STATS, "body.layers.3", {"0.seen", "0.1.sums"}),
@@ -48,8 +48,8 @@ SEQ2SEQ_STATS = ("encoder.3.0.seen", "decoder.3.0.seen", "decoder.3.1.seen")
         (SEQ2SEQ_STATS, "encoder.layers.3.layers.1.mechanism", set()),
     ],
 )
-def test_a_module_gets_what_was_reported_at_its_place(names: tuple[str, ...], path: str, wanted: set[str]) -> None:
-    assert set(stats_beneath(path, {name: torch.tensor(1.0) for name in names})) == wanted
+def test_a_module_gets_what_was_reported_at_its_place(names: tuple[str, ...], path: str, expected: set[str]) -> None:
+    assert set(stats_beneath(path, {name: torch.tensor(1.0) for name in names})) == expected
 
 
 def test_a_module_of_several_places_hears_once_of_their_sum() -> None:
@@ -67,8 +67,8 @@ def test_each_layer_of_a_model_moves_its_own_centroids(float64: None) -> None:
     loss = model(torch.randint(0, 11, (3, 9)))
     assert loss.parts["commitment"].item() > 0 and set(loss.stats) == {"0.0.1.clusters", "1.0.1.clusters"}
     routing = [layer.layers[0].mechanism.parts[1].centroids for layer in model.body.layers]
-    wanted = [part.averaged(loss.stats[f"{n}.0.1.clusters"]) for n, part in enumerate(routing)]
+    expected = [part.averaged(loss.stats[f"{n}.0.1.clusters"]) for n, part in enumerate(routing)]
     after_step(model, 0.1, loss.stats)
-    for part, mu in zip(routing, wanted, strict=True):
+    for part, mu in zip(routing, expected, strict=True):
         torch.testing.assert_close(part.mu, mu / mu.norm(dim=-1, keepdim=True), rtol=0, atol=1e-10)
-    assert not torch.equal(wanted[0], wanted[1])
+    assert not torch.equal(expected[0], expected[1])

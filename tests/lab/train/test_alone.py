@@ -18,24 +18,29 @@ from kinformer.laws.support.reading import trainable
 from tests.discovered import discovered
 
 EXAMPLES = [*discovered("models"), *discovered("members")]
-FIRST = [pytest.param(one, marks=[pytest.mark.prove] * (not one.name.endswith(".0")), id=one.name) for one in EXAMPLES]
+FIRST = [
+    pytest.param(example, marks=[pytest.mark.prove] * (not example.name.endswith(".0")), id=example.name)
+    for example in EXAMPLES
+]
 
 
 def reached(model: Model, loss: Loss) -> dict[str, set[str]]:
     """The parameters that each part of a loss trains."""
     names, parameters = zip(*trainable(model).items(), strict=True)
-    found = {}
+    trained_by_part = {}
     for part, value in loss.parts.items():
         if value.requires_grad:
             gradients = torch.autograd.grad(value, parameters, allow_unused=True, retain_graph=True)
-            found[part] = {name for name, gradient in zip(names, gradients, strict=True) if gradient is not None}
-    return found
+            trained_by_part[part] = {
+                name for name, gradient in zip(names, gradients, strict=True) if gradient is not None
+            }
+    return trained_by_part
 
 
 def lonely(model: Model) -> list[torch.nn.Parameter]:
     """The parameters that a penalty trains alone and without moving what lies beneath its part."""
-    every = [one for given in penalties_of(model).values() for one in given]
-    return [p for one in every if one.alone and not one.reaches_x for p in one.trains]
+    every = [penalty for penalties in penalties_of(model).values() for penalty in penalties]
+    return [p for penalty in every if penalty.alone and not penalty.reaches_x for p in penalty.trains]
 
 
 @torch.no_grad()
@@ -64,8 +69,8 @@ def check_declared(model: Model) -> None:
     apart = [{id(p) for p in group} for group in clip_groups(model)[1:]]
     by_part = reached(model, loss)
     for part, mine in by_part.items():
-        others = set().union(*(theirs for other, theirs in by_part.items() if other != part))
-        if mine and others and not mine & others and part != "nll":
+        rest = set().union(*(theirs for other, theirs in by_part.items() if other != part))
+        if mine and rest and not mine & rest and part != "nll":
             assert {id(dict(model.named_parameters())[name]) for name in mine} in apart, part
 
 
@@ -81,9 +86,9 @@ def check_size(model: Model) -> None:
         p.register_hook(lambda gradient: 1000 * gradient)
     data, steps = Batches([model.sample(3, 13, seed) for seed in range(5)]), 1 if read_by_others(model) else 5
     weights: list[dict[str, Tensor]] = []
-    for one in (model, other):
-        train(one, data, StepBudget(steps), Settings(batch=3, length=12, lr=1e-2, clip=1e-3, measures=1))
-        own = {id(p) for p in lonely(one)}
-        weights.append({name: p.detach() for name, p in one.named_parameters() if id(p) not in own})
+    for candidate in (model, other):
+        train(candidate, data, StepBudget(steps), Settings(batch=3, length=12, lr=1e-2, clip=1e-3, measures=1))
+        own = {id(p) for p in lonely(candidate)}
+        weights.append({name: p.detach() for name, p in candidate.named_parameters() if id(p) not in own})
     assert weights[0].keys() == weights[1].keys() and len(weights[0]) > 4
     assert all(torch.equal(weights[1][name], weight) for name, weight in weights[0].items())

@@ -71,9 +71,9 @@ def test_windows(documents: bool, length: int, stride: int | str | None, full: b
         with pytest.raises(ValueError, match="has a whole window"):
             evaluate(Unigram(), part, length, stride=step, full=full)
         return
-    found = evaluate(Unigram(), part, length, stride=step, full=full)
-    assert found.count == len(places) and found.value == pytest.approx(bits(places), rel=1e-5)
-    assert found.bytes_per_token * found.count == pytest.approx(int(WIDTHS[places].sum()))
+    score = evaluate(Unigram(), part, length, stride=step, full=full)
+    assert score.count == len(places) and score.value == pytest.approx(bits(places), rel=1e-5)
+    assert score.bytes_per_token * score.count == pytest.approx(int(WIDTHS[places].sum()))
 
 
 @pytest.mark.parametrize(("documents", "lanes"), [(False, 1), (False, 3), (False, None), (True, None)])
@@ -81,23 +81,23 @@ def test_windows(documents: bool, length: int, stride: int | str | None, full: b
 def test_lanes(documents: bool, lanes: int | None, length: int) -> None:
     part = SplitTokens(TOKENS, BEGINS if documents else None, WIDTHS)
     places = list(scored(part.sizes.tolist(), length, None, False))
-    found = evaluate(Unigram(lanes=True), part, length, lanes=lanes)
-    assert found.count == len(places) and found.value == pytest.approx(bits(places), rel=1e-5)
+    score = evaluate(Unigram(lanes=True), part, length, lanes=lanes)
+    assert score.count == len(places) and score.value == pytest.approx(bits(places), rel=1e-5)
 
 
 @pytest.mark.parametrize("documents", [False, True])
 @pytest.mark.parametrize("limit", [100, 700, 1200])
 def test_some_bytes(documents: bool, limit: int) -> None:
     part = SplitTokens(TOKENS, BEGINS if documents else None, WIDTHS)
-    some = part.spread(limit)
+    sample = part.spread(limit)
     at = {(int(token), int(width)): n for n, (token, width) in enumerate(zip(TOKENS, WIDTHS, strict=True))}
-    firsts = set(some.firsts.tolist())
-    assert some.widths is not None
+    firsts = set(sample.firsts.tolist())
+    assert sample.widths is not None
     places = [
-        at[int(t), int(w)] for n, (t, w) in enumerate(zip(some.tokens, some.widths, strict=True)) if n not in firsts
+        at[int(t), int(w)] for n, (t, w) in enumerate(zip(sample.tokens, sample.widths, strict=True)) if n not in firsts
     ]
-    found = evaluate(Unigram(), part, 16, limit)
-    assert found.count == len(places) and found.value == pytest.approx(bits(places), rel=1e-5)
+    score = evaluate(Unigram(), part, 16, limit)
+    assert score.count == len(places) and score.value == pytest.approx(bits(places), rel=1e-5)
 
 
 @pytest.mark.parametrize("documents", [False, True])
@@ -111,14 +111,14 @@ def test_what_is_filled_in(documents: bool, length: int) -> None:
         for begin, end in zip(part.firsts.tolist(), [*part.firsts.tolist()[1:], len(TOKENS)], strict=True):
             for first in range(begin, end, length):
                 row = TOKENS[None, first : min(first + length, end)]
-                read, wanted = model.hide(row, fixed=True)
+                read, targets = model.hide(row, fixed=True)
                 chances = model.logits(read).y[0].double().log_softmax(-1)
-                for place in (wanted[0] >= 0).nonzero()[:, 0].tolist():
+                for place in (targets[0] >= 0).nonzero()[:, 0].tolist():
                     cost -= float(chances[place, row[0, place]]) / math.log(2)
                     size, count = size + int(WIDTHS[first + place]), count + 1
-    found = evaluate(model, part, length)
-    assert (found.count, found.metric.name) == (count, "bits per masked byte")
-    assert found.value == pytest.approx(cost / size, rel=1e-5)
+    score = evaluate(model, part, length)
+    assert (score.count, score.metric.name) == (count, "bits per masked byte")
+    assert score.value == pytest.approx(cost / size, rel=1e-5)
 
 
 class Silent(Model):

@@ -17,8 +17,8 @@ from tests.lab.train.runs import lines
 GIVEN: dict[str, Any] = {"batch": 3, "length": 12, "lr": 1e-3, "valid_bytes": 60, "measures": 1}
 
 
-def trained(model: Any, steps: int, **given: Any) -> History:
-    return fit(model, tiny.text(400), steps=steps, **GIVEN, **given)
+def trained(model: Any, steps: int, **settings: Any) -> History:
+    return fit(model, tiny.text(400), steps=steps, **GIVEN, **settings)
 
 
 def losses(folder: Path) -> list[float]:
@@ -36,10 +36,10 @@ def compared(make: Any, folder: Path) -> None:
 
 def test_a_program_of_the_model_is_trained_as_the_model_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The graph is caught; the code that the compiler makes of it is left to the longer test."""
-    made, seen = torch.compile, list[Any]()
-    monkeypatch.setattr(torch, "compile", lambda model: seen.append(model) or made(model, backend="eager"))
+    original, models = torch.compile, list[Any]()
+    monkeypatch.setattr(torch, "compile", lambda model: models.append(model) or original(model, backend="eager"))
     compared(tiny.lane, tmp_path)
-    assert len(seen) == 2 and all(isinstance(model, tiny.Lane) for model in seen)
+    assert len(models) == 2 and all(isinstance(model, tiny.Lane) for model in models)
     assert int(load(tmp_path / "compiled", tiny.lane).seen) == 6  # what follows a step is told to the model itself
 
 

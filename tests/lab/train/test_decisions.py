@@ -53,8 +53,12 @@ def notes(length: int = 60) -> TextData:
     draw = torch.Generator().manual_seed(3)
     sizes = torch.randint(3, length, (40,), generator=draw)
     splits = {"train": sizes, "valid": sizes[:3], "test": sizes[:3]}
-    tokens = {name: torch.randint(97, 110, (int(its.sum()),), generator=draw).byte() for name, its in splits.items()}
-    begins = {name: torch.cat([torch.zeros(1, dtype=torch.long), its.cumsum(0)[:-1]]) for name, its in splits.items()}
+    tokens = {
+        name: torch.randint(97, 110, (int(lengths.sum()),), generator=draw).byte() for name, lengths in splits.items()
+    }
+    begins = {
+        name: torch.cat([torch.zeros(1, dtype=torch.long), lengths.cumsum(0)[:-1]]) for name, lengths in splits.items()
+    }
     return TextData("notes", **tokens, begins=begins)
 
 
@@ -88,14 +92,15 @@ def test_documents_are_gone_on_with_bit_for_bit(make: Callable[[], Any], length:
 @pytest.mark.prove
 @pytest.mark.parametrize("name", sorted(members()))
 def test_every_member_that_reads_text_goes_on_with_documents_bit_for_bit(name: str, tmp_path: Path) -> None:
-    given = SIZE | {"dropout": 0.1, "segment": 4, "memory": 6}
+    sizes = SIZE | {"dropout": 0.1, "segment": 4, "memory": 6}
     function = members()[name]
-    known = {key: value for key, value in given.items() if key in inspect.signature(function).parameters}
-    if isinstance(function.rebuild(**known), LM | MLM):  # whether all of them have an effect or not
-        one, other = (
-            trained(lambda: function.rebuild(**known), tmp_path / str(len(stops)), 60, *stops) for stops in ((0.5,), ())
+    keywords = {key: value for key, value in sizes.items() if key in inspect.signature(function).parameters}
+    if isinstance(function.rebuild(**keywords), LM | MLM):  # whether all of them have an effect or not
+        first, other = (
+            trained(lambda: function.rebuild(**keywords), tmp_path / str(len(stops)), 60, *stops)
+            for stops in ((0.5,), ())
         )
-        assert same(one, other)
+        assert same(first, other)
 
 
 @pytest.mark.prove
@@ -117,13 +122,13 @@ def test_a_process_that_is_killed_goes_on_with_documents_bit_for_bit(tmp_path: P
         words = [sys.executable, "-W", "ignore", "-c", life, str(tmp_path / "parts"), str(at)]
         assert subprocess.run(words, cwd=ROOT, env=os.environ, check=False).returncode == code
     whole = trained(lambda: sparse_transformer(**SIZE, stride=8, summary=2, length=64), tmp_path / "whole", 60)
-    made = sparse_transformer(**SIZE, stride=8, summary=2, length=64)
-    RunFolder(tmp_path / "parts").restore(made)
-    assert same(made, whole) and steps(tmp_path / "parts") == list(range(1, 9))
+    restored = sparse_transformer(**SIZE, stride=8, summary=2, length=64)
+    RunFolder(tmp_path / "parts").restore(restored)
+    assert same(restored, whole) and steps(tmp_path / "parts") == list(range(1, 9))
 
 
 def test_a_run_reads_its_decisions_and_makes_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def never(*given: Any) -> Decisions:
+    def never(*arguments: Any) -> Decisions:
         raise AssertionError("it is decided already")
 
     whole, model = trained(lambda: gpt(**SIZE, length=60), tmp_path / "whole", 60), gpt(**SIZE, length=60)
@@ -152,13 +157,13 @@ def test_what_a_run_has_decided_decides_its_batches(tmp_path: Path) -> None:
         torch.manual_seed(0)
         return sparse_transformer(**SIZE, stride=8, summary=2, length=64)
 
-    made = {}
+    models = {}
     for packed in (False, True):
         train(make(), notes(), StepBudget(8), settings(60), folder=tmp_path / str(packed), until=0.5)
         written_before(tmp_path / str(packed), decisions={"reads_ahead": "", "packs_documents": packed})
-        made[packed] = make()
-        train(made[packed], notes(), StepBudget(8), settings(60), folder=tmp_path / str(packed), resume=True)
-    assert not same(made[True], made[False])
+        models[packed] = make()
+        train(models[packed], notes(), StepBudget(8), settings(60), folder=tmp_path / str(packed), resume=True)
+    assert not same(models[True], models[False])
 
 
 def test_a_run_that_wrote_no_decisions_down_goes_on(tmp_path: Path) -> None:
@@ -177,9 +182,9 @@ def test_a_run_that_reads_ahead_says_so_when_it_goes_on(tmp_path: Path) -> None:
         return reformer(**SIZE | {"depth": 2}, chunk=16)
 
     for resume, until in ((False, 0.5), (True, 1.0)):
-        with pytest.warns(UserWarning, match="this reformer reads ahead, as its part declares: ") as said:
+        with pytest.warns(UserWarning, match="this reformer reads ahead, as its part declares: ") as warned:
             train(make(), notes(), StepBudget(2), settings(64), folder=tmp_path, resume=resume, until=until)
-        assert len(said) == 1
+        assert len(warned) == 1
 
 
 # What packs ----------------------------------------------------------------------------------------------------------
@@ -223,7 +228,7 @@ def test_what_names_no_position_within_the_row_packs() -> None:
 
 @pytest.mark.prove
 def test_all_members_that_pack_read_documents_in_a_row_as_each_alone() -> None:
-    found: dict[bool, set[str]] = {True: set(), False: set()}
+    by_answer: dict[bool, set[str]] = {True: set(), False: set()}
     for name, module in modules("members").items():
         for n, example in enumerate(module.EXAMPLES):
             torch.manual_seed(0)
@@ -231,13 +236,13 @@ def test_all_members_that_pack_read_documents_in_a_row_as_each_alone() -> None:
             if isinstance(model, LM | MLM):
                 length = min(60, model.longest or 60)
                 does = packs_documents(model, length)
-                found[does].add(f"{name} {n}")
+                by_answer[does].add(f"{name} {n}")
                 cuts = [[length - 1, 1], [length // 2, length - length // 2], [5, 1, 12, length - 18]]
                 modes = [all(read_alike(model.train(mode), sizes) for sizes in cuts) for mode in (False, True)]
                 assert any(modes) == does, name  # one alone where train mode draws, or where tokens leave in eval mode
-    assert {"gpt 0", "llama 0", "bert 0", "bloom 0", "sparse_transformer 1", "longformer 1"} <= found[True]
-    assert {"longformer 0", "sparse_transformer 0", "bigbird 0", "reformer 0", "synthesizer 0"} <= found[False]
-    assert len(found[True]) > 40
+    assert {"gpt 0", "llama 0", "bert 0", "bloom 0", "sparse_transformer 1", "longformer 1"} <= by_answer[True]
+    assert {"longformer 0", "sparse_transformer 0", "bigbird 0", "reformer 0", "synthesizer 0"} <= by_answer[False]
+    assert len(by_answer[True]) > 40
 
 
 def test_no_row_is_tried_that_is_longer_than_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -301,8 +306,8 @@ def test_a_command_decides_once_of_each_model(
     """The trainings of a member read the decisions that its refusal before the first step was made of."""
     (tmp_path / "text").write_bytes(b"".join(b"the cat sat on mat %d\n" % n for n in range(200)))
     spec = f"text={tmp_path}/text,documents=lines"
-    given = ["--data", spec, "--steps", "1", "--batch", "2", "--length", "16", "--out", f"{tmp_path}/run"]
-    assert run([*words, *given]) == 0
+    options = ["--data", spec, "--steps", "1", "--batch", "2", "--length", "16", "--out", f"{tmp_path}/run"]
+    assert run([*words, *options]) == 0
     assert len(decided) == 2 * models and len({id(model) for model in decided}) == models
     runs = [RunFolder(path.parent).state() for path in (tmp_path / "run").rglob("metrics.jsonl")]
     assert {json.dumps(state["decisions"]) for state in runs} == {'{"reads_ahead": "", "packs_documents": true}'}

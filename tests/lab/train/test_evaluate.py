@@ -27,9 +27,9 @@ class Scribe(tiny.Bigram):
 
     def logits(self, tokens: Tensor, state: Tensor | None = None, ctx: None = None, *, last: bool = False) -> Out:
         before = torch.zeros(len(tokens)) if state is None else state
-        known = before[:, None] + torch.arange(1.0, tokens.shape[1] + 1)
-        self.read += known[:, -1].int().tolist()
-        return Out(torch.nn.functional.one_hot((tokens + 1) % 256, 256) * known[..., None].double(), known[:, -1])
+        steps = before[:, None] + torch.arange(1.0, tokens.shape[1] + 1)
+        self.read += steps[:, -1].int().tolist()
+        return Out(torch.nn.functional.one_hot((tokens + 1) % 256, 256) * steps[..., None].double(), steps[:, -1])
 
 
 @pytest.mark.parametrize("count", [2, 17, 18, 33, 34, 36, 100, 501])
@@ -43,8 +43,8 @@ def test_every_byte_but_the_first_is_scored_once(count: int, length: int) -> Non
     bits, before = 0.0, 0
     for end in ends:
         for place in range(before, end):
-            known = place - (end - width) + 1
-            bits += -math.log2(math.exp(known) / (math.exp(known) + 255))
+            context = place - (end - width) + 1
+            bits += -math.log2(math.exp(context) / (math.exp(context) + 255))
         before = end
     assert score.count == count - 1
     assert score.value == pytest.approx(bits / (count - 1), rel=1e-5)
@@ -62,9 +62,9 @@ def test_with_a_stride_every_byte_is_scored_once_with_so_many_before_it(length: 
     for place in range(500):
         into = (place - width) % step if place >= width else 0
         end = 500 if place >= 500 - (500 - width) % step else place - into + step
-        known = place + 1 if place < width else place + 1 - (end - width)
-        assert place < width or known > width - step
-        bits += -math.log2(math.exp(known) / (math.exp(known) + 255))
+        context = place + 1 if place < width else place + 1 - (end - width)
+        assert place < width or context > width - step
+        bits += -math.log2(math.exp(context) / (math.exp(context) + 255))
     assert score.count == 500 and score.value == pytest.approx(bits / 500, rel=1e-5)
     assert max(model.read) == width
 
@@ -81,9 +81,9 @@ def test_half_a_window_is_the_stride_unless_given_and_lanes_read_windows_where_o
 
 
 def test_it_says_how_far_it_is() -> None:
-    heard: list[int] = []
-    assert evaluate(tiny.bigram(), TEXT, 16, hear=heard.append).count == heard[-1] == 500
-    assert heard == sorted(set(heard)) and len(heard) > 2
+    progress: list[int] = []
+    assert evaluate(tiny.bigram(), TEXT, 16, hear=progress.append).count == progress[-1] == 500
+    assert progress == sorted(set(progress)) and len(progress) > 2
 
 
 def test_windows_and_lanes_that_cannot_be_are_refused() -> None:
@@ -96,9 +96,9 @@ def test_windows_and_lanes_that_cannot_be_are_refused() -> None:
         (gpt(d=8, depth=1, heads=2, length=32), {"lanes": 10}, "a lane has 50 tokens, and this model has learned 32"),
         (bert(d=8, depth=1, heads=2), {"stride": 4}, "reads windows side by side; leave out stride and lanes"),
     ]
-    for one, given, said in wrong:
-        with pytest.raises(ValueError, match=said):
-            evaluate(one, TEXT, 16, **given)
+    for candidate, options, message in wrong:
+        with pytest.raises(ValueError, match=message):
+            evaluate(candidate, TEXT, 16, **options)
 
 
 def test_a_uniform_model_needs_eight_bits() -> None:
@@ -159,12 +159,12 @@ def test_a_model_that_fills_in_is_scored_on_what_it_hides(count: int) -> None:
     for first in range(0, count, 16 * length):
         rows = TEXT[first : min(count, first + 16 * length)].long()
         whole = len(rows) // length * length
-        for some in (rows[:whole].view(-1, length), rows[whole:][None]):
-            if some.numel():
-                read, wanted = model.hide(some, fixed=True)
+        for batch in (rows[:whole].view(-1, length), rows[whole:][None]):
+            if batch.numel():
+                read, targets = model.hide(batch, fixed=True)
                 chances = model.logits(read).y.log_softmax(-1).double()
-                nats -= sum(float(chances[b, t, wanted[b, t]].detach()) for b, t in (wanted >= 0).nonzero().tolist())
-                chosen += int((wanted >= 0).sum())
+                nats -= sum(float(chances[b, t, targets[b, t]].detach()) for b, t in (targets >= 0).nonzero().tolist())
+                chosen += int((targets >= 0).sum())
     score = evaluate(model.train(), TEXT[:count], length)
     assert (score.count, score.metric.name, model.training) == (chosen, "bits per masked byte", True)
     assert score.value == pytest.approx(nats / chosen / math.log(2), rel=1e-5)

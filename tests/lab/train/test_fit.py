@@ -146,7 +146,7 @@ def test_what_cannot_go_on_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("arguments", "message"),
     [
         ({}, "give one of minutes= and steps="),
         ({"steps": 1, "minutes": 1.0}, "give one of minutes= and steps="),
@@ -157,9 +157,9 @@ def test_what_cannot_go_on_is_refused() -> None:
         ({"steps": 1, "batch": 0}, "batch must be at least 1"),
     ],
 )
-def test_arguments_without_a_meaning_are_refused(given: dict[str, object], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        fit(tiny.bigram(), tiny.text(), **given)  # type: ignore[arg-type]
+def test_arguments_without_a_meaning_are_refused(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        fit(tiny.bigram(), tiny.text(), **arguments)  # type: ignore[arg-type]
 
 
 def test_data_that_a_model_does_not_read_is_refused() -> None:

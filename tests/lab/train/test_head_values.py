@@ -83,13 +83,13 @@ def test_only_layers_whose_heads_learn_something_are_told(float64: None) -> None
 @torch.no_grad()
 def test_a_span_of_each_token_is_told_as_its_mean_over_real_tokens(float64: None) -> None:
     """z_t = S sigmoid(v.x_t + b), from what the matrix of v makes of each token; padding has none."""
-    model, seen = build("adaptive_span", spans="dynamic", segment=3, longest=9), dict[str, Tensor]()
+    model, spans = build("adaptive_span", spans="dynamic", segment=3, longest=9), dict[str, Tensor]()
     for name, layer in attention(model).items():
-        layer.side.register_forward_hook(lambda _, __, out, name=name: seen.update({name: out}))
+        layer.side.register_forward_hook(lambda _, __, out, name=name: spans.update({name: out}))
     read, real = TOKENS[:, :-1], TOKENS[:, :-1] >= 0
     model.logits(read)
-    wanted = {name: (9 * torch.sigmoid(out))[real].mean(0).tolist() for name, out in seen.items()}
-    assert learned(model, TOKENS)["span"] == {name: pytest.approx(heads) for name, heads in wanted.items()}
+    expected = {name: (9 * torch.sigmoid(out))[real].mean(0).tolist() for name, out in spans.items()}
+    assert learned(model, TOKENS)["span"] == {name: pytest.approx(heads) for name, heads in expected.items()}
 
 
 @torch.no_grad()
@@ -109,10 +109,10 @@ def test_rows_of_a_batch_count_by_their_tokens(window: str, float64: None) -> No
             assert heads == pytest.approx((sum(each) / 10).tolist())
 
 
-SHOWING = [one for one in discovered("biases") if type(one.make()).head_values is not Bias.head_values]
+SHOWING = [example for example in discovered("biases") if type(example.make()).head_values is not Bias.head_values]
 
 
-@pytest.mark.parametrize("example", SHOWING, ids=lambda one: one.name)
+@pytest.mark.parametrize("example", SHOWING, ids=lambda example: example.name)
 def test_every_bias_that_declares_values_gives_one_for_each_head(example: Any) -> None:
     layer = Attention(QKV(16, 2), Softmax(Causal(), example.make())).eval()
     with torch.no_grad(), head_values_by_layer(layer) as values:

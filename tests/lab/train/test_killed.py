@@ -56,7 +56,7 @@ def ended(process: subprocess.Popen[str]) -> int:
 
 def killed(out: Path, kills: int, steps: int, pause: float, every: float, longest: float) -> int:
     """Lives that end at random moments, none of which could make all the steps; how many steps were made again."""
-    chance, again = random.Random(0), 0
+    chance, repeated_steps = random.Random(0), 0
     assert longest < steps * pause
     for _ in range(kills):
         process = life(out, steps, pause, every)
@@ -68,35 +68,35 @@ def killed(out: Path, kills: int, steps: int, pause: float, every: float, longes
         time.sleep(chance.uniform(0, longest))
         process.send_signal(signal.SIGKILL)
         assert ended(process) == -signal.SIGKILL
-        there, made = RunFolder(out).step, History.read(out)
-        assert there is not None and made.step < steps
-        assert load(out, tiny.lane).seen == there  # the weights are whole, and of the step that they say
-        assert made.step - there <= every / pause + 2  # a step is under way while the clock is looked at
-        again += made.step - there
-    return again
+        saved_step, history = RunFolder(out).step, History.read(out)
+        assert saved_step is not None and history.step < steps
+        assert load(out, tiny.lane).seen == saved_step  # the weights are whole, and of the step that they say
+        assert history.step - saved_step <= every / pause + 2  # a step is under way while the clock is looked at
+        repeated_steps += history.step - saved_step
+    return repeated_steps
 
 
 def trained(out: Path, steps: int) -> None:
     """What LIFE does, in this process."""
     torch.manual_seed(0)
-    given = {"batch": 3, "length": 9, "lr": 0.01, "resume": True, "measures": 3}
+    options = {"batch": 3, "length": 9, "lr": 0.01, "resume": True, "measures": 3}
     with warnings.catch_warnings(action="ignore"):
-        fit(tiny.lane(d=16), tiny.text(4000), steps=steps, out=out, **given)
+        fit(tiny.lane(d=16), tiny.text(4000), steps=steps, out=out, **options)
 
 
 def whole(folder: Path, out: Path, steps: int) -> None:
     """The run that was killed ends as one that was not."""
     trained(folder, steps)
     trained(out, steps)
-    one, other = (load(where, tiny.lane).state_dict() for where in (folder, out))
-    assert all(torch.equal(one[name], other[name]) for name in one) and numbered(out) == list(range(1, steps + 1))
+    first, other = (load(where, tiny.lane).state_dict() for where in (folder, out))
+    assert all(torch.equal(first[name], other[name]) for name in first) and numbered(out) == list(range(1, steps + 1))
     points = [[(point.step, point.valid) for point in History.read(where).points] for where in (folder, out)]
     assert points[0] == points[1]
 
 
 def numbered(out: Path) -> list[int]:
-    found = (json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines())
-    return [line["step"] for line in found if "step" in line]
+    lines = (json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines())
+    return [line["step"] for line in lines if "step" in line]
 
 
 def test_kills_cost_no_more_than_what_was_not_saved(tmp_path: Path) -> None:
@@ -106,8 +106,8 @@ def test_kills_cost_no_more_than_what_was_not_saved(tmp_path: Path) -> None:
 
 @pytest.mark.prove
 def test_twenty_kills_cost_no_more_than_what_was_not_saved(tmp_path: Path) -> None:
-    again = killed(tmp_path / "killed", 20, 3000, 0.01, 0.5, 4.0)
-    assert again > 0  # something was lost now and then, or the kills came at no random moment
+    repeated_steps = killed(tmp_path / "killed", 20, 3000, 0.01, 0.5, 4.0)
+    assert repeated_steps > 0  # something was lost now and then, or the kills came at no random moment
     whole(tmp_path / "whole", tmp_path / "killed", 3000)
 
 

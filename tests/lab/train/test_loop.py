@@ -96,8 +96,8 @@ def test_a_state_is_carried_detached_and_begun_anew() -> None:
     train(model, text, StepBudget(7), Settings(batch=4, length=16, lr=1e-3, valid_bytes=100))
     assert all(not state.requires_grad for state in model.states)
     for step, state in enumerate(model.states):
-        wanted = torch.zeros_like(state) if step % 3 == 0 else ends[step - 1]
-        assert torch.equal(state, wanted)
+        expected = torch.zeros_like(state) if step % 3 == 0 else ends[step - 1]
+        assert torch.equal(state, expected)
     assert all(end.abs().max() > 0 for end in ends)
 
 
@@ -143,8 +143,8 @@ def test_a_loss_or_gradient_that_is_not_finite_stops_before_a_weight_moves(
     ) as caught:
         train(model, tiny.text(), StepBudget(10), settings, folder=tmp_path)
     assert "\n" not in str(caught.value) and "lr below 0.03" in str(caught.value)
-    kept = load(tmp_path, member=tiny.bigram)
-    assert int(kept.seen) == 3 and all(bool(p.isfinite().all()) for p in kept.parameters())
+    loaded = load(tmp_path, member=tiny.bigram)
+    assert int(loaded.seen) == 3 and all(bool(p.isfinite().all()) for p in loaded.parameters())
 
 
 def test_a_measurement_that_is_not_finite_is_no_end(tmp_path: Path) -> None:
@@ -154,8 +154,8 @@ def test_a_measurement_that_is_not_finite_is_no_end(tmp_path: Path) -> None:
         for weight in model.parameters():
             nn.init.constant_(weight, math.nan)
 
-    told = r"on valid became nan at step 1: nothing was kept before; try a lr below 0.03"
-    with pytest.raises(TrainingStopped, match=told):
+    message = r"on valid became nan at step 1: nothing was kept before; try a lr below 0.03"
+    with pytest.raises(TrainingStopped, match=message):
         train(model, tiny.text(), StepBudget(1), replace(SMALL, measures=1), folder=tmp_path, hear=spoil)
     assert RunFolder(tmp_path).step is None and not (tmp_path / "best").exists()
 
@@ -163,7 +163,9 @@ def test_a_measurement_that_is_not_finite_is_no_end(tmp_path: Path) -> None:
 def test_after_a_measurement_the_best_so_far_is_kept_beside_the_last_good_weights(tmp_path: Path) -> None:
     model = tiny.bigram()
     forward = model.forward
-    model.forward = lambda *given: forward(*given)._replace(total=forward(*given).total / (len(model.told) < 3))
+    model.forward = lambda *arguments: forward(*arguments)._replace(
+        total=forward(*arguments).total / (len(model.told) < 3)
+    )
     with pytest.raises(TrainingStopped, match="at step 3, in batch 3: the weights before it are in"):
         train(model, tiny.text(), StepBudget(4), replace(SMALL, measures=2), folder=tmp_path)
     assert int(load(tmp_path, member=tiny.bigram).seen) == 3
@@ -237,10 +239,10 @@ def test_rows_longer_than_the_learned_positions_are_refused_before_anything_is_t
 def test_out_of_memory_is_one_line_with_the_batch_that_fits(
     make: Any, error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    forward, model, seen = type(make()).forward, make(), []
+    forward, model, sizes = type(make()).forward, make(), []
 
     def narrow(self: Any, tokens: Tensor, state: Any, progress: float) -> Loss:
-        seen.append(len(tokens))
+        sizes.append(len(tokens))
         if len(self.told) == 2 and len(tokens) > 3:
             raise error
         return forward(self, tokens, state, progress)
@@ -251,15 +253,15 @@ def test_out_of_memory_is_one_line_with_the_batch_that_fits(
         train(model, tiny.text(), StepBudget(9), settings, folder=tmp_path)
     assert "the weights before it are in" in str(stop.value) and "\n" not in str(stop.value)
     assert str(stop.value).endswith("2 fit: give batch=2, or accumulate=8 for the same batch in pieces")
-    assert seen == [16, 16, 16, 8, 4, 2] and int(load(tmp_path, make).seen) == 2
+    assert sizes == [16, 16, 16, 8, 4, 2] and int(load(tmp_path, make).seen) == 2
     model = make()
     history = train(model, tiny.text(), StepBudget(3), replace(settings, accumulate=8), folder=tmp_path / "pieces")
-    assert history.step == 3 and seen[6:] == [2] * 24
+    assert history.step == 3 and sizes[6:] == [2] * 24
 
 
 def test_another_error_is_not_taken_for_too_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     model = tiny.bigram()
-    model.forward = lambda *given: (_ for _ in ()).throw(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
+    model.forward = lambda *arguments: (_ for _ in ()).throw(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
     with pytest.raises(RuntimeError, match="mat1 and mat2") as error:
         train(model, tiny.text(), StepBudget(1), SMALL)
     assert not isinstance(error.value, TrainingStopped)

@@ -28,18 +28,18 @@ def lowered(on: bool) -> torch.autocast:
 
 @pytest.mark.parametrize("loss", ["attention", "autoencoding"])
 def test_a_compression_learns_what_it_loses_and_not_rounding(loss: Any) -> None:
-    made = compressive_transformer(d=32, depth=1, heads=2, memory=24, dropout=0.0, loss=loss).train()
+    original = compressive_transformer(d=32, depth=1, heads=2, memory=24, dropout=0.0, loss=loss).train()
 
     def gradient(model: Any, low: bool) -> Tensor:
         with lowered(low):
             first = model(model.sample(4, 50, 0), model.start(4, 200)).state
             model(model.sample(4, 50, 1), detach(first), 0.5).total.backward()
-        found = [p.grad.double().flatten() for name, p in model.named_parameters() if ".memory." in name]
-        return torch.cat(found)
+        gradients = [p.grad.double().flatten() for name, p in model.named_parameters() if ".memory." in name]
+        return torch.cat(gradients)
 
-    want = gradient(copy.deepcopy(made).double(), False)
+    want = gradient(copy.deepcopy(original).double(), False)
     assert float(want.norm()) > 0
-    assert float((gradient(made, True) - want).norm()) < 0.1 * float(want.norm())
+    assert float((gradient(original, True) - want).norm()) < 0.1 * float(want.norm())
 
 
 def test_logistics_are_narrower_than_bfloat16_is() -> None:
@@ -51,16 +51,16 @@ def test_logistics_are_narrower_than_bfloat16_is() -> None:
     pixels = ((mean.clamp(-1, 1) + 1) / STEP).round().long()[..., None]
     want = values.nll(y, pixels)
     with lowered(True):
-        got = values.nll(y, pixels)
-    torch.testing.assert_close(got, want, rtol=0, atol=1e-5)
+        surprise = values.nll(y, pixels)
+    torch.testing.assert_close(surprise, want, rtol=0, atol=1e-5)
 
 
 def test_shares_of_chosen_keys_add_up_to_one(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = 128
     predictor, nodes = edges.EdgePredictor(16, 8), torch.randn(1, 1, keys, 16) * 2
     may, distance, shares = torch.ones(1, 1, keys, dtype=torch.bool), torch.arange(keys)[None, None], []
-    for one in range(keys):
-        monkeypatch.setattr(edges, "choice", lambda make, one=one: torch.full((1, 1, 1), one))
+    for index in range(keys):
+        monkeypatch.setattr(edges, "choice", lambda make, index=index: torch.full((1, 1, 1), index))
         with torch.no_grad(), lowered(True):
             _, log_p, _ = predictor.choose(predictor.begin(nodes), nodes, may, distance, None)
         shares.append(log_p.double().exp())
@@ -71,26 +71,26 @@ def test_shares_of_chosen_keys_add_up_to_one(monkeypatch: pytest.MonkeyPatch) ->
 def test_exits_are_chosen_by_exact_merits(oracle: ExitOracle) -> None:
     about = torch.randn(4, 64, 50)
     logits = [about + torch.randn_like(about) / 20 for _ in range(4)]
-    wanted = torch.randint(50, (4, 64))
+    targets = torch.randint(50, (4, 64))
     with lowered(True):
-        got = oracle(logits, wanted)
-    assert torch.equal(got, oracle(logits, wanted))
+        chosen = oracle(logits, targets)
+    assert torch.equal(chosen, oracle(logits, targets))
 
 
 @pytest.mark.parametrize(
-    ("pooling", "wanted"), [(SumPooler(), 301.0), (MeanPooler(), 1.0), (MaxPooler(), 1.0)], ids=["sum", "mean", "max"]
+    ("pooling", "expected"), [(SumPooler(), 301.0), (MeanPooler(), 1.0), (MaxPooler(), 1.0)], ids=["sum", "mean", "max"]
 )
-def test_elements_are_counted_beyond_256(pooling: Pooler, wanted: float) -> None:
+def test_elements_are_counted_beyond_256(pooling: Pooler, expected: float) -> None:
     with lowered(True):
-        found = pooling(torch.ones(1, 301, 4, dtype=torch.bfloat16), torch.ones(1, 301, dtype=torch.bool))
-    assert found.flatten().tolist() == [wanted] * 4
+        pooled = pooling(torch.ones(1, 301, 4, dtype=torch.bfloat16), torch.ones(1, 301, dtype=torch.bool))
+    assert pooled.flatten().tolist() == [expected] * 4
 
 
 def test_values_of_steps_near_one_another_stay_apart() -> None:
-    made = agent(observations=(2,)).train()
+    model = agent(observations=(2,)).train()
     with torch.no_grad():
-        made.value.bias.fill_(100.0)  # as of a pole that stands
-    told = made.sample(2, 40, 0).observations
+        model.value.bias.fill_(100.0)  # as of a pole that stands
+    experience = model.sample(2, 40, 0).observations
     with lowered(True):
-        value = made.says(told).value
+        value = model.says(experience).value
     assert value.dtype == torch.float32 and value.unique().numel() > 40

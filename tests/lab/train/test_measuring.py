@@ -38,13 +38,13 @@ def test_a_number_of_steps_looks_at_no_clock(steps: int, size: int, monkeypatch:
         raise AssertionError("the clock was looked at")
 
     monkeypatch.setattr(module, "monotonic", looked)
-    given, size = Settings(batch=16, length=256), min(size, SAMPLE)
-    found = settle_measuring([tiny.bigram()], text(size), StepBudget(steps), given)
-    assert found == replace(given, valid_bytes=SAMPLE, measures=found.measures)
+    settings, size = Settings(batch=16, length=256), min(size, SAMPLE)
+    result = settle_measuring([tiny.bigram()], text(size), StepBudget(steps), settings)
+    assert result == replace(settings, valid_bytes=SAMPLE, measures=result.measures)
     # a byte that is measured counts as half of one that is learned from
-    allowed = SHARE * 2 * steps * given.batch * given.length
-    assert found.measures == 1 or found.measures * size <= allowed
-    assert found.measures == given.measures or (found.measures + 1) * size > allowed
+    allowed = SHARE * 2 * steps * settings.batch * settings.length
+    assert result.measures == 1 or result.measures * size <= allowed
+    assert result.measures == settings.measures or (result.measures + 1) * size > allowed
 
 
 @pytest.mark.parametrize("speed", [1.0, 2_000.0, 30_000.0, 1e9])
@@ -52,11 +52,11 @@ def test_minutes_are_shared_by_the_slowest(speed: float, monkeypatch: pytest.Mon
     models = [tiny.bigram(), tiny.bigram()]
     speeds = {id(models[0]): 2e9, id(models[1]): speed}
     monkeypatch.setattr(module, "_speed", lambda model, text, length: speeds[id(model)])
-    found = settle_measuring(models, text(), MinuteBudget(3), Settings())
-    assert found == settle_measuring(models[1:], text(), MinuteBudget(3), Settings())
-    assert found.valid_bytes == SAMPLE, "the same bytes on a fast machine and on a slow one"
+    result = settle_measuring(models, text(), MinuteBudget(3), Settings())
+    assert result == settle_measuring(models[1:], text(), MinuteBudget(3), Settings())
+    assert result.valid_bytes == SAMPLE, "the same bytes on a fast machine and on a slow one"
     allowed = SHARE * 180 * speed
-    assert found.measures == min(max(int(allowed / SAMPLE), 1), Settings().measures)
+    assert result.measures == min(max(int(allowed / SAMPLE), 1), Settings().measures)
 
 
 @pytest.fixture(scope="module")
@@ -91,11 +91,11 @@ def test_train_fit_compare_and_a_resume_measure_the_same_bytes(
     cut = [pieces[n] for n in sorted(pieces)]
     begins = torch.tensor([0, *map(len, cut[:-1])]).cumsum(0)
     part = SplitTokens(torch.tensor(list(b"".join(cut)), dtype=torch.uint8), begins)
-    for there in (tmp_path / "train", tmp_path / "fit"):
-        points = History.read(there, (there / "metrics.jsonl").stat().st_size).points
-        kept = tiny.bigram()
-        kept.load_state_dict(load_file(there / "model.safetensors"), strict=False)
-        assert points[-1].valid == pytest.approx(evaluate(kept, part, 64).value, rel=1e-6), there
+    for folder in (tmp_path / "train", tmp_path / "fit"):
+        points = History.read(folder, (folder / "metrics.jsonl").stat().st_size).points
+        loaded = tiny.bigram()
+        loaded.load_state_dict(load_file(folder / "model.safetensors"), strict=False)
+        assert points[-1].valid == pytest.approx(evaluate(loaded, part, 64).value, rel=1e-6), folder
 
 
 @pytest.mark.parametrize("kind", ["labelled", "pairs", "images"])
@@ -113,29 +113,29 @@ def test_rows_that_are_measured_are_from_all_over(kind: str, tmp_path: Path) -> 
             (tmp_path / name).write_text("".join(rows))
         data, size = read_spec(f"{kind}={tmp_path}/a", valid=f"{tmp_path}/b"), 6 if kind == "pairs" else 4
     model: Any = type("Any", (), {"reads": kind})()
-    seen = []
+    rows_by_limit = []
     for limit in (100 * size, 250 * size):
         batches = data.stream(model, 2, 64, 0, limit).measured  # type: ignore[union-attr]
-        rows, others = (torch.cat([batch[side] for batch in batches]) for side in (0, 1))
-        found = (others if kind == "labelled" else rows[:, 1] - 48 if kind == "pairs" else rows[:, 0, 0, 0]).tolist()
-        assert len(found) == limit // size and found == sorted(found)
-        assert all(abs(found.count(label) - len(found) / 10) <= 2 for label in range(10))
-        seen.append({tuple(row.flatten().tolist()) for row in rows})
-    assert seen[0] <= seen[1]
+        rows, targets = (torch.cat([batch[side] for batch in batches]) for side in (0, 1))
+        classes = (targets if kind == "labelled" else rows[:, 1] - 48 if kind == "pairs" else rows[:, 0, 0, 0]).tolist()
+        assert len(classes) == limit // size and classes == sorted(classes)
+        assert all(abs(classes.count(label) - len(classes) / 10) <= 2 for label in range(10))
+        rows_by_limit.append({tuple(row.flatten().tolist()) for row in rows})
+    assert rows_by_limit[0] <= rows_by_limit[1]
 
 
 def test_the_speed_is_that_of_measuring() -> None:
     model, slept = tiny.bigram(), 0.02
 
-    def late(*given: Any) -> None:
+    def late(*arguments: Any) -> None:
         time.sleep(slept)
 
     model.register_forward_pre_hook(late)
     judge = model.judge
-    model.judge = lambda *given: (late(), judge(*given))[1]  # type: ignore[method-assign]
+    model.judge = lambda *arguments: (late(), judge(*arguments))[1]  # type: ignore[method-assign]
     assert 0 < module._speed(model, text(3_000), 1_000) < 3_000 / slept
 
 
 def test_bytes_that_are_given_stay() -> None:
-    given = Settings(valid_bytes=100, measures=4)
-    assert settle_measuring([tiny.bigram()], text(), StepBudget(3), given) is given
+    settings = Settings(valid_bytes=100, measures=4)
+    assert settle_measuring([tiny.bigram()], text(), StepBudget(3), settings) is settings

@@ -50,7 +50,7 @@ def compressing(weight: float) -> LM:
 
 
 def test_a_reconstruction_however_large_does_not_slow_what_learns_the_text() -> None:
-    def moved(reconstruction: float) -> list[Tensor]:
+    def weight_changes(reconstruction: float) -> list[Tensor]:
         model = compressing(reconstruction)
         torch.manual_seed(1)
         model(torch.randint(0, 11, (2, 18))).total.backward()
@@ -59,7 +59,9 @@ def test_a_reconstruction_however_large_does_not_slow_what_learns_the_text() -> 
         assert 0 < float(torch.stack([p.grad.norm() for p in rebuilt]).norm()) <= 0.1 * (1 + 1e-5)
         return [p.grad for p in task]
 
-    assert all(torch.equal(one, other) for one, other in zip(moved(1.0), moved(1000.0), strict=True))
+    assert all(
+        torch.equal(first, other) for first, other in zip(weight_changes(1.0), weight_changes(1000.0), strict=True)
+    )
 
 
 @pytest.mark.parametrize("most", [1e-3, 1e9])

@@ -34,8 +34,8 @@ FURTHER = {example.name for example in EXAMPLES if not example.name.endswith(".0
 
 @pytest.mark.parametrize(
     "example",
-    [pytest.param(one, marks=[pytest.mark.prove] * (one.name in FURTHER)) for one in EXAMPLES],
-    ids=lambda one: one.name,
+    [pytest.param(case, marks=[pytest.mark.prove] * (case.name in FURTHER)) for case in EXAMPLES],
+    ids=lambda example: example.name,
 )
 def test_it_trains_whatever_some_part_of_a_training_trains(example: JudgedPart) -> None:
     model = example.make()

@@ -9,7 +9,7 @@ import pytest
 from kinformer.checkpoint.checkpoint import load
 from kinformer.core.discover import modules
 from kinformer.core.example import Example
-from tests.lab.train.processes import asked
+from tests.lab.train.processes import run_jobs
 
 FORMS = ("alone", "ddp", "shard")
 # with two heads a capsule's variance is at its floor, and a difference of rounding grows tenfold in two steps
@@ -32,46 +32,46 @@ def breaks(member: str, example: int) -> str | None:
     return Example.of(modules("members")[member].EXAMPLES[example]).breaks.get("shard")
 
 
-def gaps(some: list[tuple[str, int]], folder: Path, **more: Any) -> dict[str, float]:
+def gaps(cases: list[tuple[str, int]], folder: Path, **more: Any) -> dict[str, float]:
     """The largest difference from one process's training, of a loss or a measurement, by example and form."""
-    names = [f"{member}.{n}" for member, n in some]
-    jobs = [{"member": m, "example": n, "form": form, **more} for m, n in some for form in FORMS]
-    found = asked(jobs, folder)
-    assert len(found) == len(jobs)
-    trios = [found[first : first + len(FORMS)] for first in range(0, len(found), len(FORMS))]
+    names = [f"{member}.{n}" for member, n in cases]
+    jobs = [{"member": m, "example": n, "form": form, **more} for m, n in cases for form in FORMS]
+    results = run_jobs(jobs, folder)
+    assert len(results) == len(jobs)
+    trios = [results[first : first + len(FORMS)] for first in range(0, len(results), len(FORMS))]
     return {
-        f"{name} {form}": apart(trio[0], two)
+        f"{name} {form}": apart(trio[0], other)
         for name, trio in zip(names, trios, strict=True)
-        for form, two in zip(FORMS[1:], trio[1:], strict=True)
+        for form, other in zip(FORMS[1:], trio[1:], strict=True)
     }
 
 
-def apart(one: dict[str, Any], two: dict[str, Any]) -> float:
+def apart(first: dict[str, Any], second: dict[str, Any]) -> float:
     """The largest difference between two trainings."""
-    assert one["tokens"] == two["tokens"]
-    pairs = [pair for what in ("loss", "valid") for pair in zip(one[what], two[what], strict=True)]
+    assert first["tokens"] == second["tokens"]
+    pairs = [pair for measure in ("loss", "valid") for pair in zip(first[measure], second[measure], strict=True)]
     return max(abs(a - b) for a, b in pairs)
 
 
 def test_two_processes_train_as_one_does(tmp_path: Path) -> None:
     """Text in lanes with a state, a penalty and what follows a step, and pairs of unequal lengths; in pieces."""
     settings = {"accumulate": 2, "checkpointing": True}
-    found = gaps([("adaptive_span", 0), ("transformer", 0)], tmp_path, steps=4, settings=settings)
-    assert len(found) == 4 and max(found.values()) < CLOSE, found
+    differences = gaps([("adaptive_span", 0), ("transformer", 0)], tmp_path, steps=4, settings=settings)
+    assert len(differences) == 4 and max(differences.values()) < CLOSE, differences
 
 
 @pytest.mark.prove
 def test_a_run_goes_on_in_another_number_of_processes(tmp_path: Path) -> None:
     """One, two, two with weights in shares, one again, and then two: as one that never stopped."""
-    one = {"member": "transformer_xl", "example": 0, "schedule": "constant"}
+    base = {"member": "transformer_xl", "example": 0, "schedule": "constant"}
     forms = ("alone", "ddp", "shard", "alone", "shard", "ddp")
     parts = [
-        {**one, "form": form, "steps": 3 * n, "folder": str(tmp_path / "run"), "resume": n > 1}
+        {**base, "form": form, "steps": 3 * n, "folder": str(tmp_path / "run"), "resume": n > 1}
         for n, form in enumerate(forms, 1)
     ]
-    whole, *found = asked([{**one, "form": "alone", "steps": 3 * len(forms)}, *parts], tmp_path)
-    losses = [loss for part in found for loss in part["loss"]]
-    last = {"loss": losses, "valid": found[-1]["valid"][-1:], "tokens": found[-1]["tokens"]}
+    whole, *results = run_jobs([{**base, "form": "alone", "steps": 3 * len(forms)}, *parts], tmp_path)
+    losses = [loss for part in results for loss in part["loss"]]
+    last = {"loss": losses, "valid": results[-1]["valid"][-1:], "tokens": results[-1]["tokens"]}
     assert apart({**whole, "valid": whole["valid"][-1:]}, last) < CLOSE
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [
         "best",
@@ -92,14 +92,14 @@ def test_two_processes_train_every_member_as_one_does(first: int, tmp_path: Path
     asked_of = every()[first::PARTS]
     for name in ("long", "stiff"):
         (tmp_path / name).mkdir()
-    stiff = [one for one in asked_of if one in STIFF]
-    found = gaps([one for one in asked_of if one not in STIFF], tmp_path / "long", steps=10)
-    found |= gaps(stiff, tmp_path / "stiff", steps=2) if stiff else {}
-    declared = {one for one in asked_of if breaks(*one) is not None and one not in LITTLE}
+    stiff = [case for case in asked_of if case in STIFF]
+    differences = gaps([case for case in asked_of if case not in STIFF], tmp_path / "long", steps=10)
+    differences |= gaps(stiff, tmp_path / "stiff", steps=2) if stiff else {}
+    declared = {case for case in asked_of if breaks(*case) is not None and case not in LITTLE}
     wrong = {
         f"{member}.{n} {form}": gap
         for member, n in asked_of
         for form in FORMS[1:]
-        if ((gap := found[f"{member}.{n} {form}"]) >= CLOSE) != ((member, n) in declared)
+        if ((gap := differences[f"{member}.{n} {form}"]) >= CLOSE) != ((member, n) in declared)
     }
     assert not wrong

@@ -70,8 +70,8 @@ def redrawn(model: Predictor, length: int) -> bool:
     with torch.no_grad():
         y = model.logits(row).y
         for t in range(1, length, 3):
-            again = model.logits(torch.cat([row[:, :t], other[:, t:]], 1)).y
-            if not torch.allclose(again[:, :t], y[:, :t], atol=1e-4):
+            changed = model.logits(torch.cat([row[:, :t], other[:, t:]], 1)).y
+            if not torch.allclose(changed[:, :t], y[:, :t], atol=1e-4):
                 return True
     return False
 
@@ -91,22 +91,22 @@ def test_what_reads_ahead_in_long_rows_alone_is_warned_of(make: Callable[[], Any
     with warnings.catch_warnings(action="error"):
         fit(make(), tiny.text(), length=clean, **QUICK)
         evaluate(model, tiny.text().valid, clean)
-    with pytest.warns(UserWarning, match="reads ahead, as its part declares") as said:
+    with pytest.warns(UserWarning, match="reads ahead, as its part declares") as warned:
         fit(make(), tiny.text(), length=first, **QUICK)
-    assert len(said) == 1
-    with pytest.warns(UserWarning, match="reads ahead, as its part declares") as said:
+    assert len(warned) == 1
+    with pytest.warns(UserWarning, match="reads ahead, as its part declares") as warned:
         evaluate(model, tiny.text().valid, first)
-    assert len(said) == 1
+    assert len(warned) == 1
 
 
 class Hearing(tiny.Bigram):
-    """It adds what `heard` makes of the row to what it says."""
+    """It adds what `listen` makes of the row to what it says."""
 
-    heard: Callable[[Tensor], Tensor] = staticmethod(lambda y: y.mean(1, keepdim=True))
+    listen: Callable[[Tensor], Tensor] = staticmethod(lambda y: y.mean(1, keepdim=True))
 
     def logits(self, tokens: Tensor, state: Any = None, ctx: Any = None, *, last: bool = False) -> Out:
         out = super().logits(tokens, state)
-        return out._replace(y=out.y + self.heard(out.y))
+        return out._replace(y=out.y + self.listen(out.y))
 
 
 def test_a_long_row_costs_a_handful_of_forwards() -> None:
@@ -136,15 +136,15 @@ class InTraining(Hearing):
 
 
 class Noisy(InTraining):
-    heard = staticmethod(torch.rand_like)
+    listen = staticmethod(torch.rand_like)
 
 
 class Unseeded(InTraining):
-    heard = staticmethod(lambda y: torch.rand(y.shape, generator=torch.Generator().manual_seed(torch.seed() % 2**31)))
+    listen = staticmethod(lambda y: torch.rand(y.shape, generator=torch.Generator().manual_seed(torch.seed() % 2**31)))
 
 
 class Dropping(InTraining):
-    heard = staticmethod(lambda y: nn.functional.dropout(y, 0.5))
+    listen = staticmethod(lambda y: nn.functional.dropout(y, 0.5))
 
 
 def test_train_mode_is_tried_too_and_chance_is_no_reading_ahead() -> None:
@@ -223,9 +223,9 @@ def test_a_model_that_noise_makes_no_number_is_tried_as_it_is_in_one_copy(
 ) -> None:
     copies, deepcopy = list[Any](), copy.deepcopy
 
-    def counted(value: Any, *given: Any) -> Any:
+    def counted(value: Any, *arguments: Any) -> Any:
         copies.extend([value] * isinstance(value, Logarithm))
-        return deepcopy(value, *given)
+        return deepcopy(value, *arguments)
 
     monkeypatch.setattr(copy, "deepcopy", counted)
     model = Logarithm(4, hears)

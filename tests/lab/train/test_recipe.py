@@ -32,12 +32,12 @@ def optimiser(lr: float = PEAK) -> torch.optim.Optimizer:
 
 def rates(schedule: LRScheduler, steps: int = STEPS) -> list[float]:
     """The learning rate of each step of a plain loop."""
-    found = []
+    result = []
     for _ in range(steps):
-        found.append(schedule.get_last_lr()[0])
+        result.append(schedule.get_last_lr()[0])
         schedule.optimizer.step()
         schedule.step()
-    return found
+    return result
 
 
 def noam(step: int, d: int, warmup: int) -> float:
@@ -58,9 +58,9 @@ PEERS: dict[str, Callable[[Any], LRScheduler]] = {
 def test_schedules_are_those_of_hugging_face(schedule: Any, warmup: float | int) -> None:
     """Theirs begins at 0, where the first step learns nothing; all later ones are the same."""
     want = rates(PEERS[schedule](optimiser()))
-    found = rates(RecipeLR(optimiser(), Recipe(schedule=schedule, warmup=warmup), steps=STEPS))
-    assert want[0] == 0 and found[0] == pytest.approx(FIRST * PEAK, rel=1e-12)
-    assert found[1:] == pytest.approx(want[1:], rel=1e-12, abs=1e-18)
+    actual = rates(RecipeLR(optimiser(), Recipe(schedule=schedule, warmup=warmup), steps=STEPS))
+    assert want[0] == 0 and actual[0] == pytest.approx(FIRST * PEAK, rel=1e-12)
+    assert actual[1:] == pytest.approx(want[1:], rel=1e-12, abs=1e-18)
 
 
 @pytest.mark.parametrize("schedule", ["cosine", "linear"])
@@ -69,8 +69,8 @@ def test_schedules_are_those_of_torch(schedule: Any) -> None:
     rise = LinearLR(own, 1 / WARMUP, 1.0, WARMUP - 1)
     fall = LinearLR(own, 1.0, 0.0, after) if schedule == "linear" else CosineAnnealingLR(own, after, 0.1 * PEAK)
     want = rates(SequentialLR(own, [rise, fall], [WARMUP]))
-    found = rates(RecipeLR(optimiser(), Recipe(schedule=schedule, warmup=WARMUP), steps=STEPS))
-    assert found[WARMUP:] == pytest.approx(want[WARMUP:], rel=1e-9)
+    actual = rates(RecipeLR(optimiser(), Recipe(schedule=schedule, warmup=WARMUP), steps=STEPS))
+    assert actual[WARMUP:] == pytest.approx(want[WARMUP:], rel=1e-9)
 
 
 def test_noam_is_the_equation_of_the_paper_and_knows_the_step_alone() -> None:
@@ -78,9 +78,9 @@ def test_noam_is_the_equation_of_the_paper_and_knows_the_step_alone() -> None:
     want = [noam(step, 48, WARMUP) for step in range(1, STEPS + 1)]
     for steps in (None, 10, STEPS, 10**6):
         assert rates(RecipeLR(optimiser(recipe.peak), recipe, steps)) == pytest.approx(want, rel=1e-12)
-    given = Settings(schedule="noam", warmup=WARMUP, lr=PEAK).recipe(gpt(d=48, depth=1, heads=2))
-    found = rates(RecipeLR(optimiser(given.peak), given))
-    assert max(found) == found[WARMUP - 1] == PEAK
+    with_peak = Settings(schedule="noam", warmup=WARMUP, lr=PEAK).recipe(gpt(d=48, depth=1, heads=2))
+    actual = rates(RecipeLR(optimiser(with_peak.peak), with_peak))
+    assert max(actual) == actual[WARMUP - 1] == PEAK
     with pytest.raises(ValueError, match=r"width of a model; give lr="):
         _ = Recipe(schedule="noam", warmup=9).peak
 
@@ -106,32 +106,32 @@ def test_the_rate_rises_to_one_and_falls_to_a_tenth() -> None:
     assert points[0] == pytest.approx(0.01) and points[-1] == pytest.approx(0.1)
     assert points[525] == pytest.approx(0.55, abs=1e-3)
     assert Recipe().rate(0, 1.5) == pytest.approx(0.1)
-    held = Recipe(warmup=0.0, schedule="constant")
-    assert {held.rate(0, spent / 10) for spent in range(11)} == {1.0}
+    constant = Recipe(warmup=0.0, schedule="constant")
+    assert {constant.rate(0, spent / 10) for spent in range(11)} == {1.0}
     assert Recipe(warmup=1.0).rate(0, 0.5) == 0.5 and Recipe(warmup=1.0).rate(9, 1.0) == 1.0
 
 
 def test_under_a_budget_of_minutes_the_schedule_follows_the_time_and_a_warm_up_in_steps_the_steps() -> None:
     """Steps that take twice as long as those before them: the warm-up keeps its steps, the end its time."""
     recipe, spent = Recipe(warmup=10, schedule="linear"), 0.0
-    found = []
+    actual = []
     for step in range(60):
-        found.append(recipe.rate(step, spent))
+        actual.append(recipe.rate(step, spent))
         spent += 0.01 if step < 20 else 0.02
-    assert spent == pytest.approx(1.0) and found[:10] == pytest.approx([0.01, *(n / 10 for n in range(1, 10))])
+    assert spent == pytest.approx(1.0) and actual[:10] == pytest.approx([0.01, *(n / 10 for n in range(1, 10))])
     # the first 10 steps took a tenth of the time
-    assert found[10] == 1.0 and found[15] == pytest.approx(1 - 0.05 / 0.9)
-    assert all(a > b for a, b in zip(found[10:], found[11:], strict=False)) and recipe.rate(60, 1.0) == 0.0
+    assert actual[10] == 1.0 and actual[15] == pytest.approx(1 - 0.05 / 0.9)
+    assert all(a > b for a, b in zip(actual[10:], actual[11:], strict=False)) and recipe.rate(60, 1.0) == 0.0
 
 
 def test_a_loop_of_ones_own_goes_on_with_its_schedule() -> None:
     whole = rates(RecipeLR(optimiser(), Recipe(warmup=7), steps=30), 30)
     first, recipe = RecipeLR(optimiser(), Recipe(warmup=7), steps=30), Recipe(warmup=7)
     begun = rates(first, 11)
-    again = RecipeLR(optimiser(), recipe, steps=30)
-    again.load_state_dict(first.state_dict())
-    again.optimizer.load_state_dict(first.optimizer.state_dict())
-    assert begun + rates(again, 19) == whole
+    restored = RecipeLR(optimiser(), recipe, steps=30)
+    restored.load_state_dict(first.state_dict())
+    restored.optimizer.load_state_dict(first.optimizer.state_dict())
+    assert begun + rates(restored, 19) == whole
 
 
 @pytest.mark.parametrize("schedule", PEERS)
@@ -161,7 +161,7 @@ def test_the_last_rate_is_the_one_that_begin_has_set() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         ({"lr": 0.0}, "lr must be above 0"),
         ({"lr": float("nan")}, "lr must be above 0"),
@@ -179,12 +179,12 @@ def test_the_last_rate_is_the_one_that_begin_has_set() -> None:
         ({"eps": (1e-8,)}, r"eps=\(1e-08,\): give a number above 0"),
     ],
 )
-def test_numbers_without_a_meaning_are_refused(wrong: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said) as caught:
+def test_numbers_without_a_meaning_are_refused(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
         Recipe(**wrong)
     assert "\n" not in str(caught.value)
     if "lr" not in wrong:
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             Settings(**wrong)
 
 
@@ -200,14 +200,14 @@ def slow(d: int = 4) -> tiny.Bigram:
     return model
 
 
-def groups(**given: Any) -> list[dict[str, Any]]:
+def groups(**settings: Any) -> list[dict[str, Any]]:
     """The optimiser's numbers in each of four steps of `fit`."""
-    seen: list[dict[str, Any]] = []
+    states: list[dict[str, Any]] = []
     step = torch.optim.AdamW.step
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch.optim.AdamW, "step", lambda o, *x: seen.append(dict(o.param_groups[0])) or step(o, *x))
-        fit(slow(), tiny.text(), steps=4, batch=2, length=8, valid_bytes=50, **given)
-    return seen
+        patch.setattr(torch.optim.AdamW, "step", lambda o, *x: states.append(dict(o.param_groups[0])) or step(o, *x))
+        fit(slow(), tiny.text(), steps=4, batch=2, length=8, valid_bytes=50, **settings)
+    return states
 
 
 def test_a_training_takes_the_member_s_own_unless_others_are_given() -> None:
@@ -215,9 +215,9 @@ def test_a_training_takes_the_member_s_own_unless_others_are_given() -> None:
     assert [group["lr"] for group in own] == [peak * 0.01, peak * 0.5, peak, peak]
     assert {(group["betas"], group["eps"]) for group in own} == {((0.5, 0.75), 1e-3)}
     assert [group["lr"] for group in groups(lr=0.5)] == [0.5 * 0.01, 0.5 * 0.5, 0.5, 0.5]
-    given = groups(schedule="linear", warmup=1, betas=(0.9, 0.99), eps=1e-6)
-    assert [group["lr"] for group in given] == pytest.approx([peak * n for n in (0.01, 1.0, 2 / 3, 1 / 3)])
-    assert {(group["betas"], group["eps"]) for group in given} == {((0.9, 0.99), 1e-6)}
+    chosen = groups(schedule="linear", warmup=1, betas=(0.9, 0.99), eps=1e-6)
+    assert [group["lr"] for group in chosen] == pytest.approx([peak * n for n in (0.01, 1.0, 2 / 3, 1 / 3)])
+    assert {(group["betas"], group["eps"]) for group in chosen} == {((0.9, 0.99), 1e-6)}
     by_step = groups(schedule="noam", warmup=2)
     assert [group["lr"] for group in by_step] == pytest.approx([noam(step, 4, 2) for step in range(1, 5)])
     assert tiny.bigram().member.recipe is None and Settings().recipe(tiny.bigram()) == Recipe() == Recipe(2e-3)
@@ -234,12 +234,12 @@ def test_of_a_schedule_alone_the_highest_rate_stays_the_member_s() -> None:
 def test_the_rates_of_minutes_and_of_steps_are_those_of_what_is_spent(monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = iter(range(10**6))
     monkeypatch.setattr("kinformer.lab.train.loop.monotonic", lambda: float(next(ticks)))  # a second each
-    found: dict[str, list[float]] = {}
+    by_budget: dict[str, list[float]] = {}
     for budget in (StepBudget(30), MinuteBudget(0.5)):
         lines: list[dict[str, Any]] = []
         settings = Settings(batch=2, length=8, valid_bytes=50, warmup=6, schedule="cosine")
         train(tiny.bigram(), tiny.text(), budget, settings, hear=lines.append)
-        found[type(budget).__name__] = [line["lr"] for line in lines if "lr" in line]
+        by_budget[type(budget).__name__] = [line["lr"] for line in lines if "lr" in line]
     want = [0.01, *(n / 6 for n in range(1, 6)), *(0.55 + 0.45 * math.cos(math.pi * n / 24) for n in range(24))]
-    assert found["StepBudget"] == pytest.approx([2e-3 * rate for rate in want], rel=1e-12)
-    assert found["MinuteBudget"] == pytest.approx(found["StepBudget"], rel=1e-12)
+    assert by_budget["StepBudget"] == pytest.approx([2e-3 * rate for rate in want], rel=1e-12)
+    assert by_budget["MinuteBudget"] == pytest.approx(by_budget["StepBudget"], rel=1e-12)

@@ -25,51 +25,53 @@ WITHOUT = {"act_rnn", "lstm", "star_classifier", "star_transformer"}  # token to
 
 def small(name: str, **sizes: Any) -> Model:
     function = members()[name]
-    known = inspect.signature(function).parameters
-    given = {key: value for key, value in (SIZES | sizes).items() if key in known}
-    return function.rebuild(**given).train()  # type: ignore[attr-defined]  # whether all of them count or not
+    parameters = inspect.signature(function).parameters
+    keywords = {key: value for key, value in (SIZES | sizes).items() if key in parameters}
+    return function.rebuild(**keywords).train()  # type: ignore[attr-defined]  # whether all of them count or not
 
 
-def gradients(model: Model, again: bool, rows: int = 2, length: int = 20) -> tuple[dict[str, Tensor], int]:
+def gradients(model: Model, recompute: bool, rows: int = 2, length: int = 20) -> tuple[dict[str, Tensor], int]:
     """Of a second chunk where a state is carried; and the bytes that are kept for the backward of it."""
-    kept: dict[int, int] = {}
+    saved_bytes: dict[int, int] = {}
 
     def keep(tensor: Tensor) -> Tensor:
-        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        saved_bytes[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
         return tensor
 
     torch.manual_seed(1)
     model.zero_grad()
     first, second = (model.sample(rows, length, seed) for seed in (0, 1))
     state = detach(model(first, model.start(rows, 2 * length)).state) if model.lanes else None
-    with checkpointed(model) if again else nullcontext():
+    with checkpointed(model) if recompute else nullcontext():
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
             loss = model(second, state, 0.5)
         loss.total.backward()
-    found = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
-    return found, sum(kept.values())
+    result = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    return result, sum(saved_bytes.values())
 
 
 EVERY = sorted(set(members()) - WITHOUT)
 LOWERED = ("gpt", "sac_encoder")  # autocast makes some of the numbers of the second wider than others
-LONG = {one: [pytest.mark.prove] * (n % 3 > 0) for n, one in enumerate(EVERY)}
+LONG = {member: [pytest.mark.prove] * (n % 3 > 0) for n, member in enumerate(EVERY)}
 
 
-@pytest.mark.parametrize("name", [pytest.param(one, marks=marks) for one, marks in LONG.items()])
+@pytest.mark.parametrize("name", [pytest.param(member, marks=marks) for member, marks in LONG.items()])
 def test_gradients_are_the_same(name: str) -> None:
     model = small(name)
     assert blocks(model) or any(isinstance(part, Reversible) for part in model.modules())
-    (whole, _), (again, _) = gradients(model, False), gradients(model, True)
-    assert whole.keys() == again.keys() and all(torch.equal(whole[name], again[name]) for name in whole)
+    (whole, _), (recomputed, _) = gradients(model, False), gradients(model, True)
+    assert whole.keys() == recomputed.keys() and all(torch.equal(whole[name], recomputed[name]) for name in whole)
     assert all("forward" not in vars(block) for block in model.modules())  # as it was
 
 
-@pytest.mark.parametrize("name", [pytest.param(one, marks=[pytest.mark.prove] * (one not in LOWERED)) for one in EVERY])
+@pytest.mark.parametrize(
+    "name", [pytest.param(member, marks=[pytest.mark.prove] * (member not in LOWERED)) for member in EVERY]
+)
 def test_gradients_are_the_same_in_bf16(name: str) -> None:
     model = small(name)
     with torch.autocast("cpu", torch.bfloat16):
-        (whole, _), (again, _) = gradients(model, False), gradients(model, True)
-    assert whole.keys() == again.keys() and all(torch.equal(whole[name], again[name]) for name in whole)
+        (whole, _), (recomputed, _) = gradients(model, False), gradients(model, True)
+    assert whole.keys() == recomputed.keys() and all(torch.equal(whole[name], recomputed[name]) for name in whole)
     assert all(bool(value.isfinite().all()) for value in whole.values())
 
 
@@ -77,8 +79,8 @@ def test_gradients_are_the_same_in_bf16(name: str) -> None:
 def test_little_is_kept(name: str) -> None:
     model = small(name, depth=4)
     weights = sum(p.numel() * p.element_size() for p in model.parameters())
-    (_, whole), (_, again) = gradients(model, False, 4, 64), gradients(model, True, 4, 64)
-    assert again - weights < (whole - weights) / 3
+    (_, whole), (_, recomputed) = gradients(model, False, 4, 64), gradients(model, True, 4, 64)
+    assert recomputed - weights < (whole - weights) / 3
 
 
 def test_what_has_no_blocks_says_so() -> None:
@@ -88,11 +90,11 @@ def test_what_has_no_blocks_says_so() -> None:
 
 
 def test_a_training_is_the_same_with_it() -> None:
-    def trained(again: bool) -> dict[str, Tensor]:
+    def trained(recompute: bool) -> dict[str, Tensor]:
         torch.manual_seed(0)
         model = gpt(**SIZES, length=8)
-        train(model, tiny.text(), StepBudget(3), Settings(batch=2, length=8, valid_bytes=50, checkpointing=again))
+        train(model, tiny.text(), StepBudget(3), Settings(batch=2, length=8, valid_bytes=50, checkpointing=recompute))
         return model.state_dict()
 
-    one, other = trained(False), trained(True)
-    assert all(torch.equal(one[name], other[name]) for name in one)
+    first, other = trained(False), trained(True)
+    assert all(torch.equal(first[name], other[name]) for name in first)

@@ -64,10 +64,10 @@ def test_it_goes_on_to_the_same_weights_and_lines(name: str, tmp_path: Path, mon
         with pytest.raises(Killed):
             train(model, text, StepBudget(8), SMALL, folder=tmp_path / "parts", show=KilledAt(step), resume=step > 4)
     model = MODELS[name]()
-    again = train(model, text, StepBudget(8), SMALL, folder=tmp_path / "parts", resume=True)
+    resumed = train(model, text, StepBudget(8), SMALL, folder=tmp_path / "parts", resume=True)
     assert same(model, whole) and same(load(tmp_path / "parts", _own(whole)), load(tmp_path / "whole", _own(whole)))
     assert lines(tmp_path / "parts") == lines(tmp_path / "whole") and steps(tmp_path / "parts") == list(range(1, 9))
-    assert [(p.step, p.train, p.valid) for p in again.points] == [(p.step, p.train, p.valid) for p in history.points]
+    assert [(p.step, p.train, p.valid) for p in resumed.points] == [(p.step, p.train, p.valid) for p in history.points]
 
 
 @pytest.mark.prove
@@ -77,14 +77,14 @@ def test_every_member_goes_on_to_the_same_weights(
     name: str, precision: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     function = members()[name]
-    given = SIZE | {"dropout": 0.2, "segment": 4, "memory": 6}
-    known = {key: value for key, value in given.items() if key in inspect.signature(function).parameters}
+    sizes = SIZE | {"dropout": 0.2, "segment": 4, "memory": 6}
+    keywords = {key: value for key, value in sizes.items() if key in inspect.signature(function).parameters}
     settings = replace(SMALL, precision=precision)
 
     def trained(folder: Path, *stops: int) -> Model:
         for stop in (*stops, None):
             torch.manual_seed(0)
-            model = function.rebuild(**known)  # type: ignore[attr-defined]
+            model = function.rebuild(**keywords)  # type: ignore[attr-defined]
             data = text if model.reads in ("text", "masked") else Batches([model.sample(3, 12, n) for n in range(4)])
             show = ProgressDisplay() if stop is None else KilledAt(stop)
             with nullcontext() if stop is None else pytest.raises(Killed):
@@ -97,7 +97,7 @@ def test_every_member_goes_on_to_the_same_weights(
 
 
 @pytest.mark.parametrize(
-    ("budget", "given"),
+    ("budget", "changes"),
     [
         (StepBudget(8), {"schedule": "noam", "warmup": 3, "betas": (0.9, 0.98), "eps": 1e-9}),
         (StepBudget(8), {"schedule": "inverse_sqrt", "warmup": 0.5}),
@@ -105,12 +105,12 @@ def test_every_member_goes_on_to_the_same_weights(
     ],
 )
 def test_it_goes_on_at_the_rates_of_its_schedule(
-    budget: Budget, given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    budget: Budget, changes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ticks = iter(range(10**6))
     monkeypatch.setattr(loop, "monotonic", lambda: float(next(ticks)))  # a step takes a second
     monkeypatch.setattr(loop, "EVERY", 0.0)
-    text, settings = noise(), replace(SMALL, **given)
+    text, settings = noise(), replace(SMALL, **changes)
 
     def trained(folder: str, *stops: int) -> Model:
         for stop in (*stops, None):
@@ -138,11 +138,11 @@ def test_a_run_of_an_earlier_version_goes_on(tmp_path: Path, monkeypatch: pytest
     monkeypatch.undo()
     state = (tmp_path / "trainer" / "2" / STATE).read_text()
     assert "betas" not in state and "extra" not in state + (tmp_path / "config.json").read_text()
-    for other, settings, said in (
+    for other, settings, message in (
         (newer(extra=4), SMALL, "got extra=4, expected extra=3. Pass extra=3"),
         (newer(), replace(SMALL, eps=1e-9), "got eps=1e-09, expected eps=1e-08"),
     ):
-        with pytest.raises(ResumeError, match=said):
+        with pytest.raises(ResumeError, match=message):
             train(other, text, StepBudget(4), settings, folder=tmp_path, resume=True)
     assert train(newer(), text, StepBudget(4), SMALL, folder=tmp_path, resume=True).step == 4
 
@@ -167,7 +167,7 @@ def test_a_run_with_a_sampled_fingerprint_goes_on_and_gets_a_whole_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = noise_of(600_000)
-    monkeypatch.setattr(loop, "start_record", lambda *given: start_record(*given) | {"bytes": sampled(text)})
+    monkeypatch.setattr(loop, "start_record", lambda *arguments: start_record(*arguments) | {"bytes": sampled(text)})
     train(tiny.bigram(), text, StepBudget(2), SMALL, folder=tmp_path)
     monkeypatch.undo()
     with pytest.raises(ResumeError, match="the contents of cycle have changed"):
@@ -192,8 +192,8 @@ def newer(d: int = 8, extra: int = 3) -> tiny.Bigram:
     return tiny.Bigram(d)
 
 
-def _without_news(*given: Any) -> dict[str, Any]:
-    record = start_record(*given)
+def _without_news(*arguments: Any) -> dict[str, Any]:
+    record = start_record(*arguments)
     for section, name in (("keywords", "extra"), ("settings", "betas"), ("settings", "eps")):
         record[section].pop(name, None)
     return record
@@ -213,22 +213,22 @@ def test_a_larger_budget_goes_on_with_what_has_ended(tmp_path: Path) -> None:
     text, model = noise(), tiny.bigram()
     first = train(model, text, StepBudget(6), SMALL, folder=tmp_path)
     assert is_finished(tmp_path, StepBudget(6)) and not is_finished(tmp_path, StepBudget(9))
-    again = train(tiny.bigram(), text, StepBudget(6), SMALL, folder=tmp_path, resume=True)
-    assert again == first and steps(tmp_path) == list(range(1, 7))
+    repeated = train(tiny.bigram(), text, StepBudget(6), SMALL, folder=tmp_path, resume=True)
+    assert repeated == first and steps(tmp_path) == list(range(1, 7))
     longer = train(tiny.bigram(), text, StepBudget(9), SMALL, folder=tmp_path, resume=True)
     assert steps(tmp_path) == list(range(1, 10)) and longer.points[:3] == first.points and longer.points[-1].step == 9
     rates = [line["lr"] for line in lines(tmp_path) if "step" in line]
-    wanted = [1e-2 * SMALL.recipe(model).rate(step, step / 9) for step in range(6, 9)]
-    assert rates[6:] == wanted and rates[6] > rates[5]  # those of the new length
+    expected = [1e-2 * SMALL.recipe(model).rate(step, step / 9) for step in range(6, 9)]
+    assert rates[6:] == expected and rates[6] > rates[5]  # those of the new length
 
 
 def test_only_lines_of_steps_have_a_step_and_history_reads_them(tmp_path: Path) -> None:
     history = train(tiny.bigram(), noise(), StepBudget(5), SMALL, folder=tmp_path)
-    found = lines(tmp_path)
-    assert [set(line) for line in found if "step" not in line] == [{"metric", "data"}] + 3 * [
+    entries = lines(tmp_path)
+    assert [set(line) for line in entries if "step" not in line] == [{"metric", "data"}] + 3 * [
         {"valid", "train", "after"}
     ]
-    assert steps(tmp_path) == [1, 2, 3, 4, 5] and found[0]["metric"]["name"] == "bits per byte"
+    assert steps(tmp_path) == [1, 2, 3, 4, 5] and entries[0]["metric"]["name"] == "bits per byte"
     with (tmp_path / "metrics.jsonl").open("ab") as file:
         file.write(b'{"step": 6, "to')  # torn off by a kill
     assert History.read(tmp_path) == history
@@ -238,7 +238,7 @@ def test_only_lines_of_steps_have_a_step_and_history_reads_them(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"settings": replace(SMALL, batch=4)}, "got batch=4, expected batch=3. Pass batch=3, or start another run"),
         ({"settings": replace(SMALL, lr=0.5)}, "got lr=0.5, expected lr=0.01"),
@@ -250,14 +250,21 @@ def test_only_lines_of_steps_have_a_step_and_history_reads_them(tmp_path: Path) 
     ],
 )
 def test_what_was_begun_otherwise_is_refused_naming_what_differs(
-    tmp_path: Path, change: dict[str, Any], said: str
+    tmp_path: Path, change: dict[str, Any], message: str
 ) -> None:
     train(tiny.bigram(), tiny.text(), StepBudget(2), SMALL, folder=tmp_path)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    given = {"model": tiny.bigram, "text": tiny.text, "settings": SMALL} | change
+    arguments = {"model": tiny.bigram, "text": tiny.text, "settings": SMALL} | change
     with pytest.raises(ResumeError) as error:
-        train(given["model"](), given["text"](), StepBudget(9), given["settings"], folder=tmp_path, resume=True)
-    assert said in str(error.value) and "\n" not in str(error.value)
+        train(
+            arguments["model"](),
+            arguments["text"](),
+            StepBudget(9),
+            arguments["settings"],
+            folder=tmp_path,
+            resume=True,
+        )
+    assert message in str(error.value) and "\n" not in str(error.value)
     assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
 
 
@@ -281,8 +288,8 @@ def test_a_batch_that_cannot_be_shared_is_refused_before_a_file_is_touched(tmp_p
 def test_fit_resumes_and_a_new_run_leaves_nothing_of_the_one_before(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="begins anew"):
         first = fit(tiny.bigram(), tiny.text(), steps=4, batch=2, length=8, out=tmp_path, resume=True)
-    again = fit(tiny.bigram(), tiny.text(), steps=6, batch=2, length=8, out=tmp_path, resume=True)
-    assert again.points[: len(first.points)] == first.points and again.step == 6
+    resumed = fit(tiny.bigram(), tiny.text(), steps=6, batch=2, length=8, out=tmp_path, resume=True)
+    assert resumed.points[: len(first.points)] == first.points and resumed.step == 6
     with pytest.raises(ValueError, match="holds a model of 'bigram' that was trained before.*; give another out="):
         fit(tiny.bigram(), tiny.text(), steps=3, batch=2, length=8, out=tmp_path)
     assert RunFolder(tmp_path).step == 6

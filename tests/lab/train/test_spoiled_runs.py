@@ -68,20 +68,20 @@ def test_a_kill_at_any_write_of_a_save_leaves_one_to_go_on_from(
 
 def _dying_at(patch: pytest.MonkeyPatch, number: int) -> list[str]:
     """The process dies at a write to the disk or a rename, before it is made."""
-    seen: list[str] = []
+    calls: list[str] = []
 
     def dying(name: str, act: Callable[..., Any]) -> Callable[..., Any]:
-        def one(*given: Any) -> Any:
-            seen.append(name)
-            if len(seen) > number:
+        def wrapped(*arguments: Any) -> Any:
+            calls.append(name)
+            if len(calls) > number:
                 raise Killed
-            return act(*given)
+            return act(*arguments)
 
-        return one
+        return wrapped
 
     for name in ("replace", "fsync"):
         patch.setattr(files.os, name, dying(name, getattr(files.os, name)))
-    return seen
+    return calls
 
 
 def test_a_disk_that_is_full_of_metrics_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,9 +94,9 @@ def test_a_disk_that_is_full_of_metrics_loses_nothing(tmp_path: Path, monkeypatc
         def write(self, data: bytes) -> int:
             if not self.left:
                 raise OSError(errno.ENOSPC, "No space left on device")
-            taken = data[: self.left]
-            self.left -= len(taken)
-            return self.file.write(taken)
+            part = data[: self.left]
+            self.left -= len(part)
+            return self.file.write(part)
 
         def fileno(self) -> int:
             return self.file.fileno()
@@ -106,8 +106,8 @@ def test_a_disk_that_is_full_of_metrics_loses_nothing(tmp_path: Path, monkeypatc
 
     begin = Metrics.__init__
 
-    def full(self: Metrics, *given: Any) -> None:
-        begin(self, *given)
+    def full(self: Metrics, *arguments: Any) -> None:
+        begin(self, *arguments)
         self.file = Full(self.file)  # type: ignore[assignment]
 
     text = noise()
@@ -142,14 +142,14 @@ def test_weights_of_a_training_before_are_never_taken_for_the_new_ones(
 
 
 def test_a_save_says_of_metrics_what_the_disk_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[str] = []
+    paths: list[str] = []
     sync, replace = os.fsync, os.replace
-    monkeypatch.setattr(os, "fsync", lambda file: seen.append(os.readlink(f"/proc/self/fd/{file}")) or sync(file))
-    monkeypatch.setattr(os, "replace", lambda one, two: seen.append(str(two)) or replace(one, two))
+    monkeypatch.setattr(os, "fsync", lambda file: paths.append(os.readlink(f"/proc/self/fd/{file}")) or sync(file))
+    monkeypatch.setattr(os, "replace", lambda source, target: paths.append(str(target)) or replace(source, target))
     train(tiny.bigram(), tiny.text(), StepBudget(2), SMALL, folder=tmp_path)
     weights, lines = str(tmp_path / "model.safetensors"), str(tmp_path / "metrics.jsonl")
-    told = [path for path in seen if path in (weights, lines)]
-    assert told == [lines, weights] * 2
+    order = [path for path in paths if path in (weights, lines)]
+    assert order == [lines, weights] * 2
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_a_history_of_no_numbers_is_refused(tmp_path: Path, line: dict[str, Any]
 
 def test_a_spoiled_run_is_refused_in_one_line(tmp_path: Path) -> None:
     train(tiny.bigram(), tiny.text(), StepBudget(2), SMALL, folder=tmp_path)
-    for name, said in (
+    for name, message in (
         ("metrics.jsonl", "metrics.jsonl ends at step 0, and the checkpoint is of step 2"),
         ("trainer/2/trainer.safetensors", "is truncated or no safetensors file"),
         ("trainer/2/trainer.json", "trainer.json is truncated or no JSON"),
@@ -180,7 +180,7 @@ def test_a_spoiled_run_is_refused_in_one_line(tmp_path: Path) -> None:
         path = tmp_path / name
         data = path.read_bytes()
         path.write_bytes(data[: len(data) // 4])
-        with pytest.raises(CheckpointError, match=said) as error:
+        with pytest.raises(CheckpointError, match=message) as error:
             train(tiny.bigram(), tiny.text(), StepBudget(9), SMALL, folder=tmp_path, resume=True)
         assert "\n" not in str(error.value)
         path.write_bytes(data)
@@ -188,7 +188,7 @@ def test_a_spoiled_run_is_refused_in_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "old", "new", "said"),
+    ("name", "old", "new", "message"),
     [
         ("metrics.jsonl", b'"valid": ', b'"valid": 1', "metrics.jsonl is not what was written"),
         ("trainer/2/trainer.json", b'"smooth": ', b'"smooth": 1', "trainer.json is damaged"),
@@ -200,13 +200,13 @@ def test_a_spoiled_run_is_refused_in_one_line(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_not_as_it_was_written_is_not_gone_on_with(
-    tmp_path: Path, name: str, old: bytes, new: bytes, said: str
+    tmp_path: Path, name: str, old: bytes, new: bytes, message: str
 ) -> None:
     train(tiny.bigram(), tiny.text(), StepBudget(2), SMALL, folder=tmp_path)
     path = tmp_path / name
     data = path.read_bytes()
     path.write_bytes(data.replace(old, new, 1) if old else data[:-1] + bytes([data[-1] ^ 1]))
-    with pytest.raises(CheckpointError, match=said):
+    with pytest.raises(CheckpointError, match=message):
         train(tiny.bigram(), tiny.text(), StepBudget(2), SMALL, folder=tmp_path, resume=True)
 
 
@@ -230,7 +230,7 @@ def test_a_kill_while_a_model_is_written_over_another_never_mixes_them(
     first: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At each write: the old one, the new one, or a folder that says that its files are of different models."""
-    old, new, found = first(d=4), tiny.bigram(), set[str]()
+    old, new, outcomes = first(d=4), tiny.bigram(), set[str]()
     for number in range(100):
         folder = tmp_path / str(number)
         save(old, folder)
@@ -242,27 +242,27 @@ def test_a_kill_while_a_model_is_written_over_another_never_mixes_them(
             except Killed:
                 pass
         try:
-            there = load(folder, first)
+            loaded = load(folder, first)
         except CheckpointError as error:
             assert "was built by" in str(error) or "of different models" in str(error)
-            found.add("refused")
+            outcomes.add("refused")
             continue
-        assert same(there, old) or same(there, new)
-        found.add("old" if same(there, old) else "new")
-    assert found >= {"old", "refused"} and same(load(folder, tiny.bigram), new)
+        assert same(loaded, old) or same(loaded, new)
+        outcomes.add("old" if same(loaded, old) else "new")
+    assert outcomes >= {"old", "refused"} and same(load(folder, tiny.bigram), new)
 
 
 def test_a_full_disk_leaves_both_files_of_the_model_that_was_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Room for the config of the new model, and none for its weights."""
-    old, put = tiny.lane(), files._write_synced
+    old, write = tiny.lane(), files._write_synced
 
     def full(path: Path, data: bytes) -> None:
-        put(path, data[: len(data) // 2])
+        write(path, data[: len(data) // 2])
         if len(data) > 1000:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        put(path, data)
+        write(path, data)
 
     save(old, tmp_path)
     monkeypatch.setattr(files, "_write_synced", full)
@@ -277,14 +277,14 @@ def test_a_full_disk_leaves_nothing_of_a_save_that_found_no_room(
     name: str, before: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And a run goes on once there is room: from the save before, or anew where there was none."""
-    put, whole, folder, room = files._write_synced, tiny.bigram(), tmp_path / "run", iter([True] * before)
+    write, whole, folder, room = files._write_synced, tiny.bigram(), tmp_path / "run", iter([True] * before)
     begin = {key: value.clone() for key, value in whole.state_dict().items()}
     train(whole, tiny.text(), StepBudget(3), SMALL, folder=tmp_path / "whole")
 
     def full(path: Path, data: bytes) -> None:
         if name in path.name and "best" not in path.parts and not next(room, False):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        put(path, data)
+        write(path, data)
 
     model = tiny.bigram()
     model.load_state_dict(begin)
@@ -292,8 +292,8 @@ def test_a_full_disk_leaves_nothing_of_a_save_that_found_no_room(
         patch.setattr(files, "_write_synced", full)
         patch.setattr(loop, "EVERY", 0.0)
         train(model, tiny.text(), StepBudget(3), SMALL, folder=folder)
-    there = {str(path.relative_to(folder)) for path in folder.rglob("*")}
-    assert {one for one in there if not one.startswith("best")} == {"metrics.jsonl", *(KEPT if before else ())}
+    existing = {str(path.relative_to(folder)) for path in folder.rglob("*")}
+    assert {entry for entry in existing if not entry.startswith("best")} == {"metrics.jsonl", *(KEPT if before else ())}
     model = tiny.bigram()
     model.load_state_dict(begin)
     with nullcontext() if before else pytest.warns(UserWarning, match="begins anew"):
@@ -302,8 +302,8 @@ def test_a_full_disk_leaves_nothing_of_a_save_that_found_no_room(
 
 
 def test_fit_takes_nothing_away_from_what_it_cannot_go_on_with(tmp_path: Path) -> None:
-    given = {"steps": 3, "batch": 2, "length": 8, "out": tmp_path}
-    fit(tiny.bigram(), tiny.text(), **given)
+    options = {"steps": 3, "batch": 2, "length": 8, "out": tmp_path}
+    fit(tiny.bigram(), tiny.text(), **options)
     weights = tmp_path / "model.safetensors"
     data = weights.read_bytes()
     for spoil, says in (
@@ -313,7 +313,7 @@ def test_fit_takes_nothing_away_from_what_it_cannot_go_on_with(tmp_path: Path) -
         spoil()
         before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
         with pytest.raises(ValueError, match=says) as error:
-            fit(tiny.bigram(), tiny.text(), **given, resume=True)
+            fit(tiny.bigram(), tiny.text(), **options, resume=True)
         assert "overwrite=True begins anew" in str(error.value) and "\n" not in str(error.value)
         assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    assert fit(tiny.bigram(), tiny.text(), **given, overwrite=True).step == 3
+    assert fit(tiny.bigram(), tiny.text(), **options, overwrite=True).step == 3

@@ -58,13 +58,13 @@ def windows(keywords: dict[str, Any], length: int) -> list[int]:
 def test_windows_of_later_phases_double_and_never_decrease_upwards(
     keywords: dict[str, Any], bottoms: list[int], top: int | None
 ) -> None:
-    found = []
+    smallest = []
     for _ in bottoms:
-        its = windows({"d": 4, **keywords}, 8200 if top == 8192 else 200)
-        assert its == sorted(its) and its[-1] == (top or its[0])
-        found.append(its[0])
+        sizes = windows({"d": 4, **keywords}, 8200 if top == 8192 else 200)
+        assert sizes == sorted(sizes) and sizes[-1] == (top or sizes[0])
+        smallest.append(sizes[0])
         keywords = doubled_keywords(longformer_lm, keywords, 64)
-    assert found == bottoms
+    assert smallest == bottoms
 
 
 def test_a_phase_that_names_a_window_or_a_top_has_them() -> None:
@@ -76,15 +76,15 @@ def test_a_phase_that_names_a_window_or_a_top_has_them() -> None:
 
 
 def test_a_schedule_that_is_given_is_that_of_every_phase(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    given = ["--schedule", "linear", "--warmup", "2", "--betas", "0.8,0.9"]
-    assert run(command(tmp_path, *given, "--then", "steps=4")) == 0
+    schedule = ["--schedule", "linear", "--warmup", "2", "--betas", "0.8,0.9"]
+    assert run(command(tmp_path, *schedule, "--then", "steps=4")) == 0
     for folder, peak in (("run/phase-1", 0.01), ("run", 0.005)):
         lines = [json.loads(line) for line in (tmp_path / folder / "metrics.jsonl").read_text().splitlines()]
         rates = [line["lr"] / peak for line in lines if "lr" in line]
         assert rates[:3] == pytest.approx([0.01, 0.5, 1.0]) and rates[-1] == pytest.approx(1 / (len(rates) - 2))
     plan = json.loads((tmp_path / "run" / "phases.json").read_text())
-    given = {"schedule": "linear", "warmup": 2, "betas": [0.8, 0.9]}
-    assert all(given.items() <= phase["settings"].items() for phase in plan)
+    schedule = {"schedule": "linear", "warmup": 2, "betas": [0.8, 0.9]}
+    assert all(schedule.items() <= phase["settings"].items() for phase in plan)
     capsys.readouterr()
     assert run(command(tmp_path, "--schedule", "noam", "--then", "steps=4", "--overwrite")) == 2
     assert "--schedule noam does not fit --then" in capsys.readouterr().err
@@ -112,12 +112,12 @@ def test_other_weights_are_refused_in_a_line_and_nothing_is_changed() -> None:
 
 def test_the_loss_goes_on_from_where_it_was() -> None:
     """By windows alone it would be that of knowing nothing: 8 bits."""
-    one = longformer_lm(**SMALL, window=2)
-    trained = train(one, text(), StepBudget(150), Settings(batch=4, length=16, lr=1e-2))
-    two = longformer_lm(**SMALL, window=4)
-    carry_weights(one, two)
+    narrow = longformer_lm(**SMALL, window=2)
+    trained = train(narrow, text(), StepBudget(150), Settings(batch=4, length=16, lr=1e-2))
+    wide = longformer_lm(**SMALL, window=4)
+    carry_weights(narrow, wide)
     first = train(
-        two, text(), StepBudget(1), Settings(batch=4, length=32, plan=phase_recipe(5e-3, StepBudget(10)))
+        wide, text(), StepBudget(1), Settings(batch=4, length=32, plan=phase_recipe(5e-3, StepBudget(10)))
     ).points[0]
     anew = train(longformer_lm(**SMALL, window=4), text(), StepBudget(1), Settings(batch=4, length=32)).points[0]
     assert trained.best.valid < 0.3 and first.train < 0.6 and anew.train > 7
@@ -129,25 +129,25 @@ def test_phases_are_trained_in_turn_and_gone_on_with_where_they_stopped(
     then = ("--then", "steps=10", "--then", "steps=6,length=20,lr=0.001")
     out = tmp_path / "run"
     assert run(command(tmp_path, *then)) == 0
-    said = capsys.readouterr().out.splitlines()
-    assert len(said) == 4 and "length=16) (phase 2 of 3): " in said[1] and "length=20) (phase 3 of 3): " in said[2]
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 4 and "length=16) (phase 2 of 3): " in lines[1] and "length=20) (phase 3 of 3): " in lines[2]
     models = [load(folder) for folder in (out / "phase-1", out / "phase-2", out)]
     assert [model.member.keywords["length"] for model in models] == [8, 16, 20]
     assert [model.trained_length for model in models] == [8, 16, 20]
     before, after = (History.read(folder).points[-1].valid for folder in (out / "phase-1", out / "phase-2"))
     assert before < 5 and after < before + 0.5
-    told = json.loads((out / "phases.json").read_text())
-    assert [phase["settings"]["plan"]["lr"] for phase in told] == [0.01, 0.005, 0.001]
-    assert [phase["budget"] for phase in told[1:]] == ["Steps(count=10)", "Steps(count=6)"], "as runs before have it"
-    assert {phase["data"] for phase in told} == {f"text={tmp_path}/text"}
+    phases = json.loads((out / "phases.json").read_text())
+    assert [phase["settings"]["plan"]["lr"] for phase in phases] == [0.01, 0.005, 0.001]
+    assert [phase["budget"] for phase in phases[1:]] == ["Steps(count=10)", "Steps(count=6)"], "as runs before have it"
+    assert {phase["data"] for phase in phases} == {f"text={tmp_path}/text"}
 
     shutil.rmtree(out / "trainer")  # as if it had been killed before it first saved in its last phase
     begun = (out / "phase-2" / "model.safetensors").stat().st_mtime_ns
     assert run(command(tmp_path, *then, "--resume")) == 0
     assert capsys.readouterr().out.count("(phase ") == 1
     assert (out / "phase-2" / "model.safetensors").stat().st_mtime_ns == begun
-    again = load(out).state_dict()
-    assert all(torch.equal(tensor, again[name]) for name, tensor in models[2].state_dict().items())
+    final = load(out).state_dict()
+    assert all(torch.equal(tensor, final[name]) for name, tensor in models[2].state_dict().items())
     assert run(command(tmp_path, *then, "--resume")) == 0 and "(phase " not in capsys.readouterr().out
     for more, wrong in (
         (then, "run holds a model of 'gpt' that was trained before, which would be overwritten"),
@@ -165,23 +165,23 @@ def test_phases_are_trained_in_turn_and_gone_on_with_where_they_stopped(
         ),
     ):
         assert run(command(tmp_path, *more, "--resume")) == 2 and re.search(wrong, capsys.readouterr().err)
-    sentences = [f"{line.partition(' (phase ')[0]} on text=x, Steps(count=1), Settings()" for line in said[:3]]
+    sentences = [f"{line.partition(' (phase ')[0]} on text=x, Steps(count=1), Settings()" for line in lines[:3]]
     (out / "phases.json").write_text(json.dumps(sentences))  # as an earlier version wrote it
     assert run(command(tmp_path, *then, "--resume")) == 0
     other = [*command(tmp_path, *then, "--resume")[:-2], "steps=6,length=24"]
     assert run([*other, "--resume"]) == 2 and "phase 3 in " in capsys.readouterr().err
-    (out / "phases.json").write_text(json.dumps(told))
+    (out / "phases.json").write_text(json.dumps(phases))
     shutil.copy(tmp_path / "text", tmp_path / "same")
     words = [word.replace(f"text={tmp_path}/text", f"text={tmp_path}/same") for word in command(tmp_path, *then)]
     assert run([*words, "--resume"]) == 0
     (tmp_path / "same").write_bytes(b"the dog sat on the mat. " * 200)
     assert run([*words, "--resume"]) == 2 and f"expected --data text={tmp_path}/text." in capsys.readouterr().err
-    told = (out / "phases.json").read_bytes()
+    phases = (out / "phases.json").read_bytes()
     for spoiled in (b"5", b"{}", b"["):
         (out / "phases.json").write_bytes(spoiled)
         assert run(command(tmp_path, *then, "--resume")) == 2
         assert "phases.json does not list the phases. Start again with --overwrite" in capsys.readouterr().err
-    (out / "phases.json").write_bytes(told)
+    (out / "phases.json").write_bytes(phases)
     files = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     assert run(command(tmp_path, *then, "--overwrite", "--from", str(tmp_path / "none"))) == 2
     assert capsys.readouterr().err == f"kinformer: there is no file or folder {tmp_path / 'none'}\n"
@@ -211,14 +211,14 @@ def test_a_phase_is_named_by_its_member_whatever_brackets_stand_there(
     words += ["--steps", "1", "--batch", "2", "--length", "8", "--then", "steps=1", "--then", "steps=2"]
     assert run([*words, "--out", f"{tmp_path}/run"]) == 0
     name = f"{folder}/own.py:own(pattern=Causal() & (Band(3) | Band(5))"
-    said = capsys.readouterr().out.splitlines()
-    assert said[0].startswith(f"{name}) (phase 1 of 3): ")
-    assert said[1].startswith(f"{name}, length=16) (phase 2 of 3): ")
-    assert said[2].startswith(f"{name}, length=32) (phase 3 of 3): ")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(f"{name}) (phase 1 of 3): ")
+    assert lines[1].startswith(f"{name}, length=16) (phase 2 of 3): ")
+    assert lines[2].startswith(f"{name}, length=32) (phase 3 of 3): ")
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "message"),
     [
         (["--then", "d=32"], "phase 2, gpt(d=32, depth=1, heads=2, length=16): the weights are of a model with d=16"),
         (["--then", "steps=x"], "--then steps=x: steps is a number; write steps=100"),
@@ -229,8 +229,8 @@ def test_a_phase_is_named_by_its_member_whatever_brackets_stand_there(
     ],
 )
 def test_what_a_phase_cannot_be_is_said_in_a_line_before_the_first(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str], said: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str], message: str
 ) -> None:
     assert run(command(tmp_path, *more)) == 2
     err = capsys.readouterr().err
-    assert said in err and err.count("\n") == 1 and not (tmp_path / "run").exists()
+    assert message in err and err.count("\n") == 1 and not (tmp_path / "run").exists()

@@ -18,7 +18,7 @@ SMALL = Settings(batch=2, length=8, valid_bytes=50, measures=2)
 def scalars(folder: Path) -> dict[str, dict[int, float]]:
     from tensorboardX.proto.event_pb2 import Event
 
-    found: dict[str, dict[int, float]] = {}
+    by_tag: dict[str, dict[int, float]] = {}
     for path in sorted(folder.iterdir()):
         data, at = path.read_bytes(), 0
         while at < len(data):
@@ -26,17 +26,17 @@ def scalars(folder: Path) -> dict[str, dict[int, float]]:
             event = Event.FromString(data[at + 12 : at + 12 + size])
             at += 16 + size
             for value in event.summary.value:
-                found.setdefault(value.tag, {})[event.step] = value.simple_value
-    return found
+                by_tag.setdefault(value.tag, {})[event.step] = value.simple_value
+    return by_tag
 
 
 def test_events_say_what_metrics_say(tmp_path: Path) -> None:
     events = TensorBoardEvents(tmp_path / "tensorboard")
     train(tiny.bigram(), tiny.text(), StepBudget(4), SMALL, folder=tmp_path / "run", hear=events)
     events.close()
-    found, history = scalars(tmp_path / "tensorboard"), History.read(tmp_path / "run")
-    assert set(found) == {"loss", "lr", "norm", "train", "valid"} and list(found["loss"]) == [1, 2, 3, 4]
-    assert found["valid"] == pytest.approx({point.step: point.valid for point in history.points}, rel=1e-6)
+    by_tag, history = scalars(tmp_path / "tensorboard"), History.read(tmp_path / "run")
+    assert set(by_tag) == {"loss", "lr", "norm", "train", "valid"} and list(by_tag["loss"]) == [1, 2, 3, 4]
+    assert by_tag["valid"] == pytest.approx({point.step: point.valid for point in history.points}, rel=1e-6)
 
 
 def test_without_the_package_a_line_says_which(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,7 +41,7 @@ def steps(folder: Path) -> list[int]:
     return [json.loads(line)["step"] for line in lines if '"step"' in line]
 
 
-def said(text: str) -> list[str]:
+def own_lines(text: str) -> list[str]:
     """The lines that are kinformer's own."""
     return [line for line in text.splitlines() if line.startswith(("kinformer: ", "transformer_xl"))]
 
@@ -60,12 +60,12 @@ def started(folder: Path, *more: str) -> subprocess.Popen[str]:
 def ranks(process: subprocess.Popen[str]) -> list[int]:
     """The processes that torchrun has started, the first rank first."""
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    found = {}
+    by_rank = {}
     for child in map(int, children):
         env = dict(line.split("=", 1) for line in Path(f"/proc/{child}/environ").read_text().split("\0") if "=" in line)
         if "RANK" in env:
-            found[int(env["RANK"])] = child
-    return [found[n] for n in sorted(found)]
+            by_rank[int(env["RANK"])] = child
+    return [by_rank[n] for n in sorted(by_rank)]
 
 
 @pytest.mark.parametrize("form", ["ddp", "shard"])
@@ -75,7 +75,7 @@ def test_a_signal_saves_and_one_process_goes_on(form: str, tmp_path: Path) -> No
     text = process.communicate(timeout=200)[0]
     stopped = RunFolder(tmp_path / "run").step
     assert stopped is not None and steps(tmp_path) == list(range(1, stopped + 1))
-    assert [line for line in said(text) if "stopped" in line] == [
+    assert [line for line in own_lines(text) if "stopped" in line] == [
         f"kinformer: stopped at step {stopped:,}; the weights are kept in {tmp_path / 'run'}"
     ]
     words = [sys.executable, "-m", "kinformer", *corpus(tmp_path), "--steps", str(stopped + 3), "--resume"]
@@ -91,8 +91,10 @@ def test_a_process_that_is_killed_ends_the_other_with_one_line(rank: int, tmp_pa
     began = time.monotonic()
     text = process.communicate(timeout=200)[0]
     assert process.returncode != 0 and time.monotonic() - began < 60
-    lost = [line for line in said(text) if "another process of this training has ended, so this one stops too" in line]
-    assert len(lost) == 1 and "kinformer/" not in text, text
+    messages = [
+        line for line in own_lines(text) if "another process of this training has ended, so this one stops too" in line
+    ]
+    assert len(messages) == 1 and "kinformer/" not in text, text
 
 
 def test_what_is_wrong_is_said_once(tmp_path: Path) -> None:
@@ -101,5 +103,5 @@ def test_what_is_wrong_is_said_once(tmp_path: Path) -> None:
         more = ["--out", str(tmp_path / "run"), "--steps", "1"] if words[0] == "train" else []
         more += ["--data", "text=stdlib"] if words[0] == "train" and "--data" not in words else []
         done = subprocess.run([*TORCHRUN, *words, *more], cwd=tmp_path, env=ENV, capture_output=True, text=True)
-        assert done.returncode != 0 and len(said(done.stderr)) == 1, done.stderr
+        assert done.returncode != 0 and len(own_lines(done.stderr)) == 1, done.stderr
         assert not (tmp_path / "run").exists()

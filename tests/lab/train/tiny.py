@@ -44,9 +44,9 @@ class Bigram(Writer):
         return Loss(nll, {"nll": nll}, out.state, {"count": torch.tensor(tokens.numel())}, tokens[:, 1:].numel())
 
     def judge(self, batch: Tensor, state: Any = None) -> EvaluationSums:
-        out, wanted = self.logits(batch[:, :-1], state), batch[:, 1:]
-        nats = cross_entropy(out.y.transpose(1, 2), wanted, ignore_index=-1, reduction="none")
-        return EvaluationSums({"bits per byte": sum_and_count(nats / math.log(2), wanted >= 0)}, out.state)
+        out, targets = self.logits(batch[:, :-1], state), batch[:, 1:]
+        nats = cross_entropy(out.y.transpose(1, 2), targets, ignore_index=-1, reduction="none")
+        return EvaluationSums({"bits per byte": sum_and_count(nats / math.log(2), targets >= 0)}, out.state)
 
     def sample(self, rows: int, length: int, seed: int) -> Tensor:
         return random_tokens(256, rows, length, seed)
