@@ -215,9 +215,9 @@ def test_what_was_made_of_weights_that_are_trained_on_is_named(
     (tmp_path / "run").mkdir()
     for name in ("exits.json", "knn-lm.json"):
         (tmp_path / "run" / name).write_text("{}")
-    run = f"{tmp_path}/run"
+    folder = f"{tmp_path}/run"
     past = [
-        f"{run}/{name} is of the weights that were there before; `kinformer {subcommand} {run}` makes it"
+        f"{folder}/{name} is of the weights that were there before; `kinformer {subcommand} {folder}` makes it"
         for name, subcommand in (("exits.json", "calibrate"), ("knn-lm.json", "knn-lm"))
     ]
     for words, warned in (
