@@ -23,20 +23,20 @@ EXITS = (2, 5)  # layers of every second token, and of the others; which rows th
 WANTED = {1: 1.3, 32: 1.6}  # time over the ideal, at most, by batch
 
 
-class Told(Rule):
-    """As dear as a softmax response, and leaving after as many layers as it is told."""
+class GivenExits(Rule):
+    """As dear as a softmax response, and leaving after as many layers as it is given."""
 
     def __init__(self, exits: Int[Tensor, "S B 1"]):
         super().__init__()
         self.exits, self.step, self.sure_by = exits, 0, SoftmaxResponse()
 
-    def told(self, state: State, ctx: Context) -> Int[Tensor, "B 1"]:
+    def begin_call(self, state: State, ctx: Context) -> Int[Tensor, "B 1"]:
         return self.exits[self.step]
 
     def forward(
-        self, states: States, pos: Int[Tensor, "B T"], told: State = (), head: Head | None = None
+        self, states: States, ctx: Context, rule_state: State = (), head: Head | None = None
     ) -> Bool[Tensor, "B T"]:
-        return (told <= len(states)) | (self.sure_by(states, head) > 1)
+        return (rule_state <= len(states)) | (self.sure_by(states, head) > 1)
 
 
 def draw_exits(batch: int) -> Int[Tensor, "S B 1"]:
@@ -53,7 +53,7 @@ def began(model: MultiExit, batch: int) -> NumberedState:
 
 def steps(model: MultiExit, state: NumberedState, exits: Int[Tensor, "S B 1"] | None) -> Callable[[], None]:
     """Greedy steps, tokens leaving as they are told, or none."""
-    rule = NeverExit() if exits is None else Told(exits)
+    rule = NeverExit() if exits is None else GivenExits(exits)
 
     @torch.no_grad()
     def run() -> None:

@@ -226,13 +226,25 @@ def test_every_requirement_is_pinned_exactly() -> None:
 
 def test_the_guide_s_examples_work() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    pattern, bias = (block for block in re.findall(r"^```python\n(.*?)^```", text, re.M | re.S) if "EXAMPLES" in block)
+    blocks = [block for block in re.findall(r"^```python\n(.*?)^```", text, re.M | re.S) if "EXAMPLES" in block]
     names: dict[str, Any] = {}
-    exec(pattern, names)
-    exec(bias, names)
+    for block in blocks:
+        exec(block, names)
     chosen = names["Alternate"]() & Causal()
     x, pos = torch.randn(1, 2, 5, 4), torch.arange(5)[None]
     read = attend(x, x, x, q_pos=pos[:, None], k_pos=pos[:, None], pattern=chosen, bias=names["Decay"](2))
     plain = attend(x, x, x, q_pos=pos[:, None], k_pos=pos[:, None], pattern=chosen)
     assert read.y.shape == x.shape
     assert torch.equal(read.y[:, :, 0], plain.y[:, :, 0]) and not torch.allclose(read.y[:, :, 2], plain.y[:, :, 2])
+    for verdict in kinformer.check(names["EXAMPLES"][0], law=("runs", "chunk", "padding", "peek")):
+        assert verdict.end == "holds", verdict.text
+
+
+def test_paths_in_documents_and_docstrings_exist() -> None:
+    """`folder/file.py` in backticks is a file of the package or of the project."""
+    documents = [ROOT / name for name in ("README.md", "DESIGN.md", "CONTRIBUTING.md", "bench/README.md")]
+    for file in [*documents, *FILES]:
+        for path in re.findall(r"`((?:\w+/)+\w+\.py)`", file.read_text(encoding="utf-8")):
+            assert (PACKAGE / path).exists() or (ROOT / path).exists(), (
+                f"{short(file)} names {path}, which does not exist"
+            )

@@ -1,7 +1,7 @@
 """A model in a folder: `config.json`, how to build it, and `model.safetensors`, its weights.
 
 Nothing is ever unpickled and no code from a folder is ever run. Every write goes to a file beside the old one, which it
-replaces in one step once all files of the model are on the disk (`train/files.py`): a crash, a kill or a full disk
+replaces in one step once all files of the model are on the disk (`checkpoint/files.py`): a crash, a kill or a full disk
 leaves the old ones whole. Between two such steps the weights say that they are not what the config builds.
 """
 

@@ -1,7 +1,7 @@
 """Files of a saved model: their names, and what is said where one is missing.
 
 Nothing heavy is imported, so that a command can look before it begins.
-Choose `contents` to read one of them; `train/checkpoint.py` says what is in it.
+Choose `contents` to read one of them; `checkpoint/checkpoint.py` says what is in it.
 """
 
 from pathlib import Path

@@ -22,7 +22,7 @@ class KeyValueMechanism(Mechanism):
     """A mechanism that reads keys under a `pattern` and decodes with a cache of those that a later query may read.
 
     Everything that such mechanisms share is here: the pattern narrowed by the batch's own, the new keys put into the
-    cache, the Request, the cache after it. A subclass writes `read`, and `ready` where queries and keys are changed
+    cache, the Request, the cache after it. A subclass writes `read`, and `preprocess` where queries and keys change
     before they are cached. `merges` says that its reads of disjoint keys merge into its read of all of them.
     """
 

@@ -46,7 +46,7 @@ class Projection(nn.Module, ABC):
         return self.queries(x, pos), self.keys(source, source_pos)
 
     def matrix(self, name: str) -> tuple[Tensor, Tensor | None]:
-        """The weight and bias that make "q", "k" or "v": what a `Side(like=name)` starts as a copy of."""
+        """The weight and bias that make "q", "k" or "v": what an `ExtraProjection(like=name)` starts as a copy of."""
         raise ValueError(f"{type(self).__name__} has no matrix of its own for {name!r}; use QKV with this mechanism")
 
 

@@ -14,7 +14,7 @@ from kinformer.core.request import Request
 class Score(nn.Module, ABC):
     """What makes the scores of all pairs, before a bias changes them and a pattern shuts pairs out.
 
-    The product of query and key is `scores/product.py`; a table that a token predicts, or scores from the block
+    The product of query and key is `core/scores/product.py`; a table that a token predicts, or scores from the block
     beneath, are others. `wants` names what it must find in `request.below`.
     """
 

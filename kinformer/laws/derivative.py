@@ -38,7 +38,7 @@ def judge(subject: Subject) -> Iterator[str]:
 
 def _unstopped_length(module: Any) -> int:
     """The longest row, up to LENGTH, in which every pair that is read gives a gradient."""
-    stops = [p for part in module.modules() if isinstance(p := getattr(part, "stops", None), Pattern)]
+    stops = [p for part in module.modules() if isinstance(p := getattr(part, "gradient_stops", None), Pattern)]
     return max((n for n in range(1, LENGTH + 1) if not any(p.matrix(n).tril().any() for p in stops)), default=1)
 
 

@@ -26,7 +26,7 @@ def judge(subject: Subject) -> Iterator[str]:
         stateless = subject.no_state(module) or ""
         if not stateless:
             yield from smallest(_check_cuts, LENGTH, subject, module)
-        stops = [p for part in module.modules() if isinstance(p := getattr(part, "stops", None), Pattern)]
+        stops = [p for part in module.modules() if isinstance(p := getattr(part, "gradient_stops", None), Pattern)]
         stopping = isinstance(module, Attention) and (module.memory is None or memory_read(module) is not None)
         if stops and stopping:
             yield from smallest(_check_stops, LENGTH, subject, module, stops[0])

@@ -50,7 +50,7 @@ class Agent(PolicyModel):
         policy that acted, so dropout and `unrepeatable` parts, such as `SAC`, are refused. Rows share the noise of
         `Sinkhorn`, which stays the same while the agent learns from a rollout.
     position: what is added to embedded steps; None where the body knows positions itself, or needs none.
-    discount, trace: of the advantages (`losses/clipped_policy.py`): gamma and lambda.
+    discount, trace: of the advantages (`nn/losses/clipped_policy.py`): gamma and lambda.
     ratio: how far from 1 the ratio of probabilities is rewarded.
     entropy, value: weights beside the policy's loss.
     epochs, pieces: how often what was done is learned from, and in how many batches each time.

@@ -538,7 +538,7 @@ class PicksByAll(Naive):
 class FlowsOn(Softmax):
     """It says that nothing flows out of a segment of three, and detaches nothing."""
 
-    stops = ~Segment(3, 0)
+    gradient_stops = ~Segment(3, 0)
 
 
 class ReadsUnsaid(Toy):
@@ -695,8 +695,8 @@ class Unlimited(Softmax):
 class CountsFromZero(SplitHeads):
     """Each of its parts numbers its heads from 0."""
 
-    def _asked(self, queries: Queries, n: int) -> Queries:
-        return super()._asked(queries, n)._replace(head=0)
+    def _queries_of(self, queries: Queries, n: int) -> Queries:
+        return super()._queries_of(queries, n)._replace(head=0)
 
 
 class TapsInputs(Stack):

@@ -97,8 +97,8 @@ FAULTS = [
     ),
     Fault(
         "nn.scores.residual",
-        "self.own * own + self.below * beneath)",
-        "beneath.mul_(self.below).add_(self.own * own))",
+        "self.own * own + self.below * previous)",
+        "previous.mul_(self.below).add_(self.own * own))",
         "mutation",
         "a forward writes to a tensor that others hold, 'scores' in the up of Explicit",
     ),

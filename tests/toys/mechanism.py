@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from kinformer.core.heads import HeadSizes, Keys, Queries, StateSpec
-from kinformer.core.layer import Context, Out, State
+from kinformer.core.layer import Context, Out
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.read import AttentionOutput
 
@@ -26,7 +26,7 @@ class Mean(Mechanism):
         total = torch.zeros(room.batch, sizes.value_heads, sizes.v_dim, dtype=room.dtype, device=room.device)
         return Sums(total, torch.zeros(room.batch, dtype=torch.long, device=room.device))
 
-    def forward(self, queries: Queries, keys: Keys | None, state: State | None, ctx: Context) -> Out:
+    def forward(self, queries: Queries, keys: Keys | None, state: Sums | None, ctx: Context) -> Out:
         if keys is None or not keys.own:
             raise ValueError("Mean reads the past of the row that asks, not another one; use Softmax across")
         if ctx.only is not None or ctx.also is not None or not ctx.run:

@@ -39,7 +39,7 @@ class TextData(Data):
     widths: for each split, the number of bytes that each token restores; None if each token is a byte.
     split: what was split how, in a line.
     packed: True lets several documents share a training row; else each document has its own rows. A training decides
-        this for its model (`train/decisions.py`).
+        this for its model (`lab/train/decisions.py`).
     """
 
     noun: ClassVar[str] = "a text"

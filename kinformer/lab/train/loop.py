@@ -279,7 +279,7 @@ def train(
     claimed: bool = False,
     decisions: Decisions | None = None,
 ) -> History:
-    """Train a model on data; a folder, where one is given, keeps the run (`train/run_folder.py` says how).
+    """Train a model on data; a folder, where one is given, keeps the run (`lab/train/run_folder.py` says how).
 
     The last weights are saved every ten seconds and at the end, and the best by the metric on valid in `best`. A model
     that asks for `lanes` is trained on them, its state carried and detached; another on random windows. Pairs with a

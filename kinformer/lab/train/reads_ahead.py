@@ -75,7 +75,7 @@ def leaks(model: Predictor, length: int, *, training: bool = True) -> bool:
 
     The test redraws all tokens after a cut and compares the outputs before it. A row of up to 45 tokens is cut
     everywhere, a row of 342 or more tokens at 6 places. A row between gets as many cuts as read 2,048 tokens in total.
-    A row of 24 tokens comes first. The model is a copy in float64 with noise on every weight (`train/probe.py`), so
+    A row of 24 tokens comes first. The model is a copy in float64 with noise on every weight (`lab/train/probe.py`), so
     that a start of zeros hides no leak. The test runs in eval mode, and in train mode too if that computes something
     else.
 

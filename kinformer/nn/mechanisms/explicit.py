@@ -31,7 +31,7 @@ class Explicit(KeyValueMechanism):
     after(softmax(before(score + bias))) v. A pair that the pattern does not allow has weight 0 whatever they do. Memory
     is T x S per head where scores go up or come from below; elsewhere long rows are read a block of queries at a time,
     and again in the backward, if `before` and `after` look at each query alone. RealFormer is
-    `Explicit(pattern, score=ResidualScores(), up=True)`; talking heads are in `mechanisms/talking_heads.py`.
+    `Explicit(pattern, score=ResidualScores(), up=True)`; talking heads are in `nn/mechanisms/talking_heads.py`.
 
     pattern: which keys each query may read.
     bias: a change of the scores.

@@ -1,7 +1,7 @@
 """Groups: sets of keys chosen by content. A query reads the keys that carry a number of its own.
 
 The numbers are tags of queries and keys: a bucket in each of several rounds of hashes, a cluster. `SameGroupScore` says
-what is read; `mechanisms/sorted_groups.py` reads it at the cost of the groups where that is less.
+what is read; `nn/mechanisms/sorted_groups.py` reads it at the cost of the groups where that is less.
 """
 
 from functools import reduce

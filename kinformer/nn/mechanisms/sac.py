@@ -99,7 +99,7 @@ class SAC(EdgeChooser, EdgeAttention):
     order, the LSTM is stepped `edges` times by the token it chose last and chooses key j with p(j) = softmax_j(h W (x_j
     + D)), D a learned vector of the distance. Training draws the key, separately for each row; eval mode takes the
     likeliest. Choices never depend on later tokens, so it decodes, with the LSTM in the state. No gradient flows
-    through a choice: aux "log_p" is the log-probability of the choices of each token, by which a `Reinforced` model
+    through a choice: aux "log_p" is the log-probability of the choices of each token, by which a `ReinforcedLM`
     trains the network. The paper's network also chooses queries, from the whole row: `PublishedSAC`.
 
     edges: keys that a token chooses beside itself; the paper's edges are alpha times the length.

@@ -62,7 +62,7 @@ class PublishedSAC(EdgeChooser, EdgePairAttention):
     on as in `SAC`, but its odd steps choose a query, p(i) = softmax_i(h W (x_i + D)) over all tokens, and its even ones
     a key for it, D being of the distance to the token chosen last: edges * length pairs. It sees the row as a whole, so
     it has no state; attention itself is made densely under the chosen pairs. aux "log_p" of a token is the log of all
-    choices of it as a query and of its keys, by which a `Reinforced` model trains the network.
+    choices of it as a query and of its keys, by which a `ReinforcedLM` trains the network.
 
     edges: pairs per token, the paper's alpha; of a pair that is chosen twice one counts.
     width, clip, by, scale, seed: as in `SAC`.

@@ -23,7 +23,7 @@ LIFE = """
 import sys, time, torch
 from kinformer.lab.train import loop
 from kinformer.lab.train.fit import fit
-from kinformer.lab.train.progress import Show
+from kinformer.lab.train.progress import ProgressDisplay
 from tests.lab.train import tiny
 out, steps, pause, loop.EVERY = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4])
 forward = tiny.Lane.forward

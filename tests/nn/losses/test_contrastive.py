@@ -58,7 +58,7 @@ def test_a_part_apart_is_read_as_if_it_were_the_whole_text(projections: str) -> 
         for n in range(int(row.max()) + 1):
             alone = tokens[r, row == n][None]
             own = context_of_tokens(alone)
-            recorded = body.seen(own.replace(labels={"segment": torch.zeros_like(alone)}))
+            recorded = body.node_context(own.replace(labels={"segment": torch.zeros_like(alone)}))
             torch.testing.assert_close(actual[r, n], body.whole(model.embed_tokens(alone, own), recorded).y[0, 0])
 
 

@@ -28,7 +28,7 @@ def read_by(mechanism: Any, monkeypatch: pytest.MonkeyPatch) -> list[Keys]:
         return keys_out
 
     for module in (key_value_mechanism, shortened):
-        monkeypatch.setattr(module, "written", noted)
+        monkeypatch.setattr(module, "update_cache", noted)
     queries, keys = draw_queries_and_keys(mechanism)
     state = mechanism.start(StateSpec(ROWS, TOKENS, torch.float32, torch.device("cpu")), SIZES)
     for at in (slice(0, TOKENS - 1), slice(TOKENS - 1, None)):
