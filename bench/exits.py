@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from interleave import middle, race, setup, shown
+from interleave import format_interval, middle, race, setup
 from jaxtyping import Bool, Int
 from torch import Tensor
 
@@ -127,7 +127,11 @@ def measure(batch: int, rounds: int) -> None:
         took = middle(value * 1e3 / STEPS for value in own)
         ideal = middle(a / b for a, b in zip(own, seconds["ideal"], strict=True))
         speed = middle(b / a for a, b in zip(own, seconds["all layers"], strict=True))
-        print(f"| {name} | {layers[name]:.2f} | " + " | ".join(shown(value) for value in (took, ideal, speed)) + " |")
+        print(
+            f"| {name} | {layers[name]:.2f} | "
+            + " | ".join(format_interval(value) for value in (took, ideal, speed))
+            + " |"
+        )
     over = middle(a / b for a, b in zip(seconds["exits"], seconds["ideal"], strict=True)).median
     print(
         f"\nwanted: at most {WANTED[batch]} of the ideal; {'met' if over <= WANTED[batch] else 'missed'}\n", flush=True

@@ -15,7 +15,7 @@ BUDGET = re.compile(r"(Steps|Minutes)\(count=(.*)\)")
 def as_typed(section: str, name: str, value: Any) -> str:
     """A value of a record as the words of a command: "--lr 0.003", "depth=2", "train gpt", "--data text=w.txt".
 
-    section: the part of the record that names the value, as in `lab/train/start_record.py`: settings, keywords, or none.
+    section: the part of the record that names the value, as in `lab/train/start_record.py`: settings, keywords or none.
     """
     if section not in SECTIONS:
         (text,) = as_texts({name: tuple(value) if isinstance(value, list) else value})

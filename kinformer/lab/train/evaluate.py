@@ -85,8 +85,8 @@ def evaluate(
         of 1 the last position of each whole window is scored and no other.
     hear: told now and then how many predictions have been scored.
     group: the processes that share the work, each some of the rows.
-    probe: warn of a model that reads ahead on rows of this length (`lab/train/reads_ahead.py`), because its score would be
-        too good. A training passes False for its own model, which it has already tested.
+    probe: warn of a model that reads ahead on rows of this length (`lab/train/reads_ahead.py`), because its score would
+        be too good. A training passes False for its own model, which it has already tested.
 
     Errors: ValueError where there are fewer than two bytes, or none is scored, and for windows or lanes that cannot be.
     """

@@ -23,8 +23,8 @@ class GuidedAttention(Regulariser):
     """sum over heads h and keys k of (A_hik - P_hik)^2 for each query i: guided heads learn what they should look at.
 
     P_hi is even over the keys of a pattern that query i may read. Choose it to start training faster and steadier, on
-    some of the heads; fade it out (`core.loss.FadingWeight`), as heads should end where the task wants them. A query that has
-    no such key is held to nothing; in the authors' code, and with over="mean", to zeros.
+    some of the heads; fade it out (`core.loss.FadingWeight`), as heads should end where the task wants them. A query
+    that has no such key is held to nothing; in the authors' code, and with over="mean", to zeros.
 
     guides: for each head the pattern whose keys it should look at, such as `Tokens(1)` for the first token; a whole
         number for the keys with this label "segment" (delimiters, full stops); None for a head that is free.

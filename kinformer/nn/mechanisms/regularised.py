@@ -51,7 +51,8 @@ class Regularised(Mechanism):
         return {regulariser.key: Penalty(tuple(regulariser.parameters()), reaches_x=True) for regulariser in self._all}
 
     def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
-        if sizes.cross and (own := [type(regulariser).__name__ for regulariser in self._all if not regulariser.allows_cross]):
+        own = [type(regulariser).__name__ for regulariser in self._all if not regulariser.allows_cross]
+        if sizes.cross and own:
             raise ValueError(f"{own[0]} looks at tokens that read themselves; across sequences give others")
         return self.mechanism.query_extras(sizes)
 
