@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "kinformer"
-CORE = (*sorted(PACKAGE.glob("core/*.py")), PACKAGE / "execute/reference.py", PACKAGE / "attention.py")
+CORE = (*sorted(PACKAGE.glob("core/*.py")), PACKAGE / "attend/executors/reference.py", PACKAGE / "nn/attention.py")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Documented = ast.Module | ast.ClassDef | Function
 LAYOUT = (tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
