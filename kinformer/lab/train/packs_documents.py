@@ -26,9 +26,9 @@ def packs_documents(model: Model, length: int) -> bool:
     every pair of positions; the second has four documents of different sizes.
 
     The model is a copy in float64 with noise on every weight (`lab/train/probe.py`), so that nothing is hidden by a
-    start of zeros and no difference is small. Train mode is tried, or eval mode if both compute the same or train mode
-    draws random numbers. It costs 4 forwards of a row of `length` tokens in float64 without gradients, and 3 more to find the
-    mode: less than one optimiser step on four rows.
+    start of zeros and no difference is small. Train mode is tried, or eval mode if both compute the same or train
+    mode draws random numbers. It costs 4 forwards of a row of `length` tokens in float64 without gradients, and 3
+    more to find the mode: less than one optimiser step on four rows.
     """
     if not isinstance(model, Documents) or length < 2:
         return False
