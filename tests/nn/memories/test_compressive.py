@@ -136,7 +136,7 @@ class Paper:
         if isinstance(f, DilatedConv):
             row = dilated(f, row)
         blocks = [row[n : n + rate] for n in range(0, len(row), rate)]
-        return [(max(0, first + rate * n), self.one(f, block)) for n, block in enumerate(blocks)]
+        return [(max(0, first + rate * n), self.compress_block(f, block)) for n, block in enumerate(blocks)]
 
     def compress_block(self, f: Compression, block: list[Tensor | None]) -> Tensor:
         present = [state for state in block if state is not None]
@@ -294,7 +294,7 @@ def test_attention_reconstruction_is_the_paper_s_for_each_token(loss: AttentionR
     assert not actual[:length].any()
     for segment in (1, 2):
         old = x[0, (segment - 1) * length : segment * length]
-        new = torch.stack([Paper(layer).one(layer.memory.compression, list(b)) for b in old.split(rate)])
+        new = torch.stack([Paper(layer).compress_block(layer.memory.compression, list(b)) for b in old.split(rate)])
         for t in range(segment * length, (segment + 1) * length):
             gap = content(layer, x[0, t], old) - content(layer, x[0, t], new)
             want = gap.square().mean() if loss.norm == "mse" else gap.norm()
@@ -310,7 +310,7 @@ def test_by_segment_there_is_one_norm_over_all_its_tokens() -> None:
     assert not actual[:4].any() and not actual[11:].any()
     for segment in (1, 2):
         old = rows[(segment - 1) * 4 : segment * 4]
-        new = torch.stack([Paper(layer).one(layer.memory.compression, list(b)) for b in old.split(2)])
+        new = torch.stack([Paper(layer).compress_block(layer.memory.compression, list(b)) for b in old.split(2)])
         mine = range(segment * 4, min(segment * 4 + 4, 11))
         gaps = torch.stack([content(layer, rows[t], old) - content(layer, rows[t], new) for t in mine])
         for t in mine:
@@ -330,7 +330,7 @@ def test_autoencoding_is_the_distance_to_what_is_rebuilt(norm: str) -> None:
     layer = attention(4, 4, 2, StridedConv(D, 2), loss).train()
     x = torch.randn(1, 8, D)
     actual = in_pieces(layer, x, torch.arange(8)[None], (5,)).aux["autoencoding"][0]
-    new = torch.stack([Paper(layer).one(layer.memory.compression, list(block)) for block in x[0, :4].split(2)])
+    new = torch.stack([Paper(layer).compress_block(layer.memory.compression, list(block)) for block in x[0, :4].split(2)])
     weight, bias = loss.decoder.weight, loss.decoder.bias
     back = torch.stack([bias + state @ weight[:, :, n] for state in new for n in range(2)])
     want = F.mse_loss(back, x[0, :4]) if norm == "mse" else (back - x[0, :4]).norm()
@@ -385,7 +385,7 @@ def test_with_a_short_memory_a_segment_learns_from_what_left_as_it_began(memory:
     for segment in (1, 2):
         left = [x[0, t] if t >= 0 else None for t in range((segment - 1) * 4 - memory, segment * 4 - memory)]
         blocks = [block for block in (left[:2], left[2:]) if any(state is not None for state in block)]
-        new = torch.stack([Paper(layer).one(layer.memory.compression, block) for block in blocks])
+        new = torch.stack([Paper(layer).compress_block(layer.memory.compression, block) for block in blocks])
         old = torch.stack([state for state in left if state is not None])
         for t in range(segment * 4, (segment + 1) * 4):
             gap = content(layer, x[0, t], old) - content(layer, x[0, t], new)
