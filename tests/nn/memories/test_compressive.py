@@ -330,7 +330,8 @@ def test_autoencoding_is_the_distance_to_what_is_rebuilt(norm: str) -> None:
     layer = attention(4, 4, 2, StridedConv(D, 2), loss).train()
     x = torch.randn(1, 8, D)
     actual = in_pieces(layer, x, torch.arange(8)[None], (5,)).aux["autoencoding"][0]
-    new = torch.stack([Paper(layer).compress_block(layer.memory.compression, list(block)) for block in x[0, :4].split(2)])
+    paper = Paper(layer)
+    new = torch.stack([paper.compress_block(layer.memory.compression, list(block)) for block in x[0, :4].split(2)])
     weight, bias = loss.decoder.weight, loss.decoder.bias
     back = torch.stack([bias + state @ weight[:, :, n] for state in new for n in range(2)])
     want = F.mse_loss(back, x[0, :4]) if norm == "mse" else (back - x[0, :4]).norm()
