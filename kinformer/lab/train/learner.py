@@ -50,7 +50,7 @@ class Learner:
         self.state: State | None = None
 
     def step(self, number: int, spent: float) -> StepResult:
-        """A step, at a point of the budget; NotLearned where its loss is not finite, or there is too little memory."""
+        """A step, at a point of the budget; StepError where its loss is not finite, or there is too little memory."""
         self.group.stir(self.settings.seed, number)
         tokens, losses, norm = self.gradients(number, spent)
         lr = self.schedule.begin(number, spent)

@@ -45,7 +45,7 @@ class ParallelEnvironments:
     `resume` begins these episodes anew and does again what was done. What an observation is in
     several parts, or one of several kinds, is flattened by Gymnasium.
 
-    Errors: ValueError for no rows and for actions that are neither kinds nor numbers, WorldError for an environment
+    Errors: ValueError for no rows and for actions that are neither kinds nor numbers, EnvironmentFailure for an environment
     that raises, or whose observation or reward is not finite.
     """
 

@@ -61,7 +61,7 @@ def roll_out(player: Player | None, settings: PlaySettings, hear: Hear = hear_no
     Which row plays which episode is fixed beforehand, so that short ones are no more frequent than long ones.
 
     Errors: ValueError for no episodes, for an environment of other observations or actions than the player knows, and
-    for returns that it cannot ask for; WorldError, in one line, for an environment that fails, for what is not finite
+    for returns that it cannot ask for; EnvironmentFailure, in one line, for an environment that fails, for what is not finite
     in what the player says, and for an episode longer than it can read. What has ended before is given before.
     """
     check_in_range("random", settings.random, 0, 1)

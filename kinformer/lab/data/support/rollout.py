@@ -13,7 +13,7 @@ from kinformer.core.state import reset, select
 
 
 class Rollout(NamedTuple):
-    """Steps of all rows, as in Experience; `state` is what was remembered before all of them."""
+    """Steps of all rows, as in RolloutBatch; `state` is what was remembered before all of them."""
 
     transitions: Observations
     state: State

@@ -59,7 +59,7 @@ class RolloutStream(ResumableStream):
     before it acts, and buffers that `after_step` changes stay fixed until the next rollout. So with unchanged weights
     each action has the same probability in learning as in the rollout.
 
-    Errors: NotLearned for an environment that fails, a policy that is not finite, and an episode longer than a table of
+    Errors: StepError for an environment that fails, a policy that is not finite, and an episode longer than a table of
     positions.
     """
 
@@ -276,7 +276,7 @@ def _begin_episodes(model: Agent, worlds: ParallelEnvironments, length: int) -> 
 
 
 def _agent_output(model: Agent, transitions: Observations, state: State, worlds: ParallelEnvironments) -> PolicyOutput:
-    """What is said of a step of all rows; NotLearned where it is not finite or lies behind a table of positions."""
+    """What is said of a step of all rows; StepError where it is not finite or lies behind a table of positions."""
     table, step = None if model.position is None else model.position.length, max(map(len, worlds.history))
     if table is not None and step >= table:
         why = f"an episode of {worlds.spec} is longer than the {table:,} positions of the agent's stack"
