@@ -113,7 +113,7 @@ class SetRegressor(Model):
             pooled = self.decoder(pooled.unflatten(-1, (self.pooling.vectors, self.d))).y.flatten(1)
         # in float32 or better: half a precision tells counts beyond 256 no longer apart
         head = linear_float32(self.head, F.dropout(pooled, self.dropout, self.training)).squeeze(-1)
-        return out._replace(y=self.answer.says(head))
+        return out._replace(y=self.answer.predict(head))
 
 
 def _context(real: Tensor) -> Context:

@@ -78,7 +78,7 @@ def test_loss_and_measures_are_those_of_each_set(float64: None) -> None:
 
 def test_a_count_of_rate_nothing_is_finite() -> None:
     answer, head = CountAnswer(), torch.tensor([-200.0, 0.0], requires_grad=True)
-    loss = answer.loss(answer.says(head), torch.tensor([2.0, 0.0])).sum()
+    loss = answer.loss(answer.predict(head), torch.tensor([2.0, 0.0])).sum()
     assert loss.isfinite() and torch.autograd.grad(loss, head)[0].isfinite().all()
     assert math.isclose(float(answer.loss(torch.tensor([3.0]), torch.tensor([0.0]))), 3.0)
 

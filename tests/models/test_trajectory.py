@@ -28,7 +28,7 @@ KINDS = ({}, {"discrete": False, "beside": 0.5})
 def built(**keywords: Any) -> Trajectory:
     torch.manual_seed(0)
     model: Any = decision_transformer(**{**TINY, "dropout": 0.0, **keywords})
-    model.measured.tell(scales(model))
+    model.measured.set_scales(scales(model))
     return model.double().eval()
 
 
@@ -222,7 +222,7 @@ def test_what_is_kept_of_the_data_is_not_rounded_with_the_weights() -> None:
     measured = ScaleBuffers(2, 0)
     scales = {"mean": torch.tensor([1002.5, 0.0]), "deviation": torch.ones(2), "returns": torch.tensor(1e5)}
     scales |= {"actions": torch.ones(0), "span": torch.tensor([0.0, 1e5]), "delayed": torch.tensor(False)}
-    measured.tell(EpisodeScales(**scales))  # type: ignore[arg-type]
+    measured.set_scales(EpisodeScales(**scales))  # type: ignore[arg-type]
     for dtype in (torch.bfloat16, torch.float16, torch.float64):
         measured.to(dtype)
         torch.testing.assert_close(measured.mean.double(), scales["mean"].double())

@@ -82,7 +82,7 @@ class WindowActor(Actor):
             before.actions[:, -1] = step.acted.to(before.actions)
         pairs = zip(before, new, strict=True)
         steps = EpisodeSteps._make(torch.cat([old[:, 1:], newest[:, None].to(old)], 1) for old, newest in pairs)
-        steps = steps._replace(times=steps.times.masked_fill(begins[:, None] & _earlier(steps.times), -1))
+        steps = steps._replace(times=steps.times.masked_fill(begins[:, None] & _is_before_last(steps.times), -1))
         with evaluating(self.model):
             actions = check_finite_outputs(self.model.says(_tight(steps)).actions[:, -1])
         model = self.model
@@ -91,7 +91,7 @@ class WindowActor(Actor):
         return action, RecentSteps(steps)
 
 
-def _earlier(times: Tensor) -> Tensor:
+def _is_before_last(times: Tensor) -> Tensor:
     """All columns but the last."""
     return torch.arange(times.shape[1], device=times.device) < times.shape[1] - 1
 
