@@ -64,7 +64,7 @@ def save(model: nn.Module, folder: str | Path, *, step: int | None = None) -> No
     small_files = {CONFIG: f"{json.dumps(config, indent=2)}\n".encode()}
     if tokenizer is not None:
         small_files = {TOKENIZER: tokenizer.text.encode(), **small_files}
-    new = {folder / name: data for name, data in small_files.items() if not _holds(folder / name, data)}
+    new = {folder / name: data for name, data in small_files.items() if not _has_contents(folder / name, data)}
     write_together({**new, folder / WEIGHTS: weights})
 
 
@@ -96,7 +96,7 @@ def _digest(header: Mapping[str, Any], numbers: memoryview) -> str:
     return sha256.hexdigest()
 
 
-def _holds(path: Path, data: bytes) -> bool:
+def _has_contents(path: Path, data: bytes) -> bool:
     """Is this what a file holds already?"""
     return path.is_file() and contents(path) == data
 

@@ -23,7 +23,7 @@ class LockedError(Exception):
 
 
 @contextmanager
-def locked(path: Path, *, wait: bool) -> Iterator[bool]:
+def file_lock(path: Path, *, wait: bool) -> Iterator[bool]:
     """Lock a file against other processes and threads; creates the file and removes it afterwards.
 
     A file that another user made is locked too, though it cannot be written. Yields False if the file system has no

@@ -115,7 +115,7 @@ class Tokenizer:
         return tuple(pieces)
 
     @cached_property
-    def widest(self) -> int | None:
+    def max_token_bytes(self) -> int | None:
         """The number of bytes of the longest token of a byte-level tokenizer; None for other tokenizers."""
         return None if self.token_bytes is None else max(map(len, self.token_bytes))
 
@@ -158,7 +158,7 @@ class Tokenizer:
         return tuple(text if pair is None else pair for text, pair in zip(alone, behind, strict=True))
 
     @cached_property
-    def joined(self) -> bytes:
+    def joined_pieces(self) -> bytes:
         """The pieces of all tokens, concatenated."""
         return b"".join(self.pieces)
 
@@ -166,7 +166,7 @@ class Tokenizer:
         """The bytes of all pieces followed by NO_BYTE, and the index where each token's piece starts."""
         if device not in self._tables:
             lengths = [0, *map(len, self.pieces), 1]
-            data = [*self.joined, NO_BYTE]
+            data = [*self.joined_pieces, NO_BYTE]
             bytes_and_starts = torch.tensor(data, device=device), torch.tensor(lengths, device=device).cumsum(0)
             self._tables[device] = bytes_and_starts
         return self._tables[device]

@@ -47,7 +47,7 @@ for command in (
 
 
 @app.callback()
-def about() -> None:
+def describe_program() -> None:
     """The Transformer family as parts that compose: list, show, train, generate, read,
     fill, forecast, calibrate, play, evaluate, datastore, knn-lm, compare, cost, advise, check, claim.
 
@@ -80,7 +80,7 @@ def run(words: list[str]) -> int:
     """Run a command, and return its exit code."""
     message, code = _outcome(words)
     if (error := _output_error()) is not None:
-        message, code = _unwritten(error), FAILED
+        message, code = _discard_output(error), FAILED
     return _end(message, code)
 
 
@@ -125,7 +125,7 @@ def _output_error(more: str = "") -> OSError | None:
     return None
 
 
-def _unwritten(error: OSError) -> str:
+def _discard_output(error: OSError) -> str:
     """Discard the unwritten rest of standard output and return the message for its error."""
     with open(os.devnull, "w") as nothing:  # else Python tries to write the rest when it ends, and prints a traceback
         os.dup2(nothing.fileno(), sys.stdout.fileno())

@@ -95,7 +95,7 @@ def compare(
     named, changed = matched_members(choices, job, match is not None)
     split = "valid" if lrs is None else "test"
     with claimed_folder(out, within=True):
-        comparison = Comparison(named, job, spent, tried, seeds, split, out, changed).begun(resume)
+        comparison = Comparison(named, job, spent, tried, seeds, split, out, changed).resume_if_begun(resume)
         comparison, costs, every = prepare_comparison(comparison, overwrite)
         results = train_and_measure(comparison, costs, every)
         write_report(results, out)

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from kinformer.cli.errors import ended_by, noted
+from kinformer.cli.errors import ended_by, print_warnings
 from kinformer.cli.options import Data, Device, Json, Own, Split, Trained, count, flag
 from kinformer.cli.support import option_checks
 from kinformer.lab.errors import FAILED, UserError, from_user
@@ -69,7 +69,11 @@ def build(
     about = {"data": f"{source.spec} ({split})", "home": str(folder.resolve())}
     dropped_index = append and read_index_record(out)
     try:
-        with from_user(ValueError), noted(), progress("reading", len(part.tokens) - len(part.firsts), "keys") as hear:
+        with (
+            from_user(ValueError),
+            print_warnings(),
+            progress("reading", len(part.tokens) - len(part.firsts), "keys") as hear,
+        ):
             store = Datastore.build(out, model, part, hear=hear, **about, **settings)  # type: ignore[arg-type]
     except OSError as error:
         go_on = "; go on with --resume" if (out / BUILDING).is_file() else ""

@@ -49,7 +49,7 @@ def refuse_existing(path: Path) -> None:
 
 
 @contextmanager
-def noted() -> Iterator[None]:
+def print_warnings() -> Iterator[None]:
     """What the library warns of goes to stderr, a line each, once."""
     printed: set[str] = set()
 

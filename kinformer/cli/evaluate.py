@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from kinformer.cli.errors import noted
+from kinformer.cli.errors import print_warnings
 from kinformer.cli.options import LENGTH, MOST, Data, Datastore, Device, Json, Knn, Own, Trained, Window, count, flag
 from kinformer.cli.support import option_checks
 from kinformer.lab.errors import FAILED, from_user
@@ -95,10 +95,10 @@ def evaluate(
     length = length or model.trained_length or LENGTH
     reading = {"length": length, "stride": stride, "lanes": lanes, "full": full}
     parts = [name for name in SPLITS if len(getattr(dataset, name, ()))] if split == "all" else [split]
-    with from_user(ValueError), noted():
+    with from_user(ValueError), print_warnings():
         warn_of_measuring(model, row_length(model, dataset, parts, length))
     scores = {}
-    with from_user(ValueError, LookupError), noted():
+    with from_user(ValueError, LookupError), print_warnings():
         for part in parts or SPLITS[-1:]:
             scores[part], heads = evaluate_split(model, dataset, part, limit, reading)
             if calibrated is not None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kinformer.cli.errors import noted
+from kinformer.cli.errors import print_warnings
 from kinformer.cli.options import Device, Json, Own
 from kinformer.cli.support import option_checks
 from kinformer.lab.errors import UserError, from_user
@@ -19,7 +19,7 @@ def fill(
     folder: Annotated[
         Path,
         typer.Argument(
-            callback=option_checks.masked, help="A folder that train wrote, of a member that fills in, like bert."
+            callback=option_checks.masked_model, help="A folder that train wrote, of a member that fills in, like bert."
         ),
     ],
     text: Annotated[str, typer.Option(help=r"The text; _ is a blank, \_ an underscore, \\ a backslash.")],
@@ -46,7 +46,7 @@ def fill(
     tokens = encode_blanks(os.fsencode(text), spelled.encode, model.mask).to(next(model.parameters()).device)
     if not bool((tokens == model.mask).any()):
         raise UserError(r"there is no blank in the text; mark what to fill in with _ (an underscore itself is \_)")
-    with from_user(ValueError, LookupError), noted():
+    with from_user(ValueError, LookupError), print_warnings():
         warn_of_loss(model, re.split(rb"\\?_", os.fsencode(text)))
         probabilities = blank_probabilities(model, tokens)
         whole = spelled.decode(fill_blanks(model, tokens).tolist()).decode(errors="replace")

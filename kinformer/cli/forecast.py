@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from kinformer.cli.errors import noted, refuse_existing, refuse_no_folder, refuse_useless
+from kinformer.cli.errors import print_warnings, refuse_existing, refuse_no_folder, refuse_useless
 from kinformer.cli.options import Data, Device, Own, count, trained_folder
 from kinformer.lab.errors import UserError, from_user
 
@@ -49,7 +49,7 @@ def forecast(
     model = load_model(folder, member, device)
     if not isinstance(model, Forecaster):
         raise UserError(f"this model reads {model.reads} and forecasts nothing; use one of a member like informer")
-    with from_user(ValueError, OSError, ImportError), noted():
+    with from_user(ValueError, OSError, ImportError), print_warnings():
         try:
             series = resolve(data).read()
         except ValueError as wrong:

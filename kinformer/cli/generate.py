@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kinformer.cli.errors import noted, refuse_useless
+from kinformer.cli.errors import print_warnings, refuse_useless
 from kinformer.cli.options import LAST_SEED, SEED, Datastore, Device, Json, Knn, Own, Temperature, Trained, count
 from kinformer.cli.support import option_checks
 from kinformer.core.missing_path import missing_path
@@ -113,11 +113,11 @@ def generate(
         temperature, top_k, top_p, beam, length_penalty, seed, None if stop is None else os.fsencode(stop)
     )
     starts = started or [b""] * len(read or [b""])
-    with noted():
+    with print_warnings():
         warn_of_loss(model, [*starts, *(read or [])])
     generation.check_room(model, starts, tokens, beam, read, reading)
     more: dict[str, Any] = {"sources": read, "reading": reading}
-    with from_user(ValueError, LookupError), noted():
+    with from_user(ValueError, LookupError), print_warnings():
         if not as_json and prompts is None and sources is None:
             alone = generation.stream_text if beam == 1 else generation.search_text
             written = alone(model, starts[0], tokens, settings, more)

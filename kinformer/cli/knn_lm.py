@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kinformer.cli.errors import ended_by, noted
+from kinformer.cli.errors import ended_by, print_warnings
 from kinformer.cli.options import LENGTH, MOST, Data, Device, Json, Own, Trained, Window
 from kinformer.cli.support import option_checks
 from kinformer.lab.errors import FAILED, UserError, from_user
@@ -64,7 +64,7 @@ def knn_lm(
     knn_lm_tuning.refuse_other_models(model)
     text = read_text(model, source_for(model, folder, data), "valid")
     print(f"{folder} beside {datastore}: some keys are looked up, to say how long all take ...", file=sys.stderr)
-    with _nothing_kept(folder), from_user(ValueError, OSError, ImportError), noted():
+    with _nothing_kept(folder), from_user(ValueError, OSError, ImportError), print_warnings():
         length = length or model.trained_length or LENGTH
         store, lookup = knn_lm_tuning.open_datastore(model, datastore, index, k)
         knn_lm_tuning.refuse_measured_text(store, text)

@@ -29,7 +29,7 @@ def flag(name: str, help: str) -> Any:
 
 def trained_folder(help: str) -> Any:
     """An argument that names the folder of a trained model of some kind."""
-    return typer.Argument(callback=option_checks.trained, help=f"A folder that train wrote, {help}")
+    return typer.Argument(callback=option_checks.trained_model, help=f"A folder that train wrote, {help}")
 
 
 Member = Annotated[
@@ -41,7 +41,9 @@ Member = Annotated[
 Keywords = Annotated[
     list[str] | None, typer.Argument(callback=option_checks.keywords, help="Its keywords, like depth=2.")
 ]
-Trained = Annotated[Path, typer.Argument(callback=option_checks.trained, help="A folder that train or compare wrote.")]
+Trained = Annotated[
+    Path, typer.Argument(callback=option_checks.trained_model, help="A folder that train or compare wrote.")
+]
 Data = Annotated[
     str,
     typer.Option(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kinformer.cli.errors import noted
+from kinformer.cli.errors import print_warnings
 from kinformer.cli.options import Device, Json, Own, Trained, flag
 from kinformer.lab.errors import FAILED, UserError, from_user
 
@@ -60,7 +60,7 @@ def read(
     length = _length(file, size, encode)
     refuse_no_room(model, 1, length)
     try:
-        with from_user(ValueError, NoState), noted(), progress("reading", length, "tokens") as tell:
+        with from_user(ValueError, NoState), print_warnings(), progress("reading", length, "tokens") as tell:
             reading = read_once(model, _chunks(model, file), length, tell)
         save_reading(reading, model, save)
     except OSError as error:

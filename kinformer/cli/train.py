@@ -50,7 +50,7 @@ def train(
     start: Annotated[
         Path | None,
         typer.Option(
-            "--from", callback=option_checks.trained, is_eager=True, help="Start from the weights in this folder."
+            "--from", callback=option_checks.trained_model, is_eager=True, help="Start from the weights in this folder."
         ),
     ] = None,
     tensorboard: Annotated[bool, options.flag("tensorboard", "Also write events for TensorBoard.")] = False,
@@ -152,17 +152,17 @@ def _in_one(choice: MemberChoice, job: "Job", out: Path, *, start: Path | None, 
         if not whole:
             load_start(start, choice.function, model, job.data)
             refuse_occupied(out, model, overwrite, resume)
-        job = job.settled(out, model) if whole else job.fixed([model])
+        job = job.resume_measurements(out, model) if whole else job.fix_measurements([model])
         tell_split(job)
-        _tell(choice.text, train_member(choice.text, model, job, out, resume=resume), job, out)
+        _print_result(choice.text, train_member(choice.text, model, job, out, resume=resume), job, out)
 
 
-def _tell(text: str, history: "History", job: "Job", out: Path) -> None:
+def _print_result(text: str, history: "History", job: "Job", out: Path) -> None:
     """The best and the last measurement, and where the models are."""
     best = history.best
     extras = "".join(f", {name} {value:.3f}" for name, value in best.extras.items())
     print(
-        f"{text}: {best.valid:.3f} {history.metric.name}{extras} on {job.measured} at step {best.step:,}, "
+        f"{text}: {best.valid:.3f} {history.metric.name}{extras} on {job.measurement} at step {best.step:,}, "
         f"in {out / 'best'}; {history.points[-1].valid:.3f} at the end, step {history.step:,}, in {out}; "
         f"{history.speed:,.0f} {job.data.counted}/s"
     )

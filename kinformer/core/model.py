@@ -130,7 +130,7 @@ class Predictor(Model):
         """The steps of a batch that are read one after the other, and what else the model is given by name."""
 
     @abstractmethod
-    def says(self, steps: Int[Tensor, "B T *n"], **inputs: Any) -> Float[Tensor, "B T K"]:
+    def predict(self, steps: Int[Tensor, "B T *n"], **inputs: Any) -> Float[Tensor, "B T K"]:
         """What it says at each step, of what it says next."""
 
 
@@ -167,7 +167,7 @@ class Writer(Predictor):
         """The tokens of a batch that `logits` reads one after the other, and what else it is given by name."""
         return batch, {}
 
-    def says(self, steps: Int[Tensor, "B T"], **inputs: Any) -> Float[Tensor, "B T V"]:
+    def predict(self, steps: Int[Tensor, "B T"], **inputs: Any) -> Float[Tensor, "B T V"]:
         """Scores of the token after each token."""
         return self.logits(steps, **inputs).y
 

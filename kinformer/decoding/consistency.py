@@ -30,7 +30,7 @@ class GeneratedTexts(NamedTuple):
         return sum(self.layers_by_place) / max(sum(self.counts), 1)
 
     @property
-    def places(self) -> list[float]:
+    def mean_layers_by_place(self) -> list[float]:
         """Of a token at each place, in the mean."""
         return [layers / max(count, 1) for layers, count in zip(self.layers_by_place, self.counts, strict=True)]
 

@@ -86,7 +86,7 @@ def _real_numbers(out: Out, batch: Any) -> dict[str, Tensor]:
     every = {"the results": out.y, **{f"aux {name!r}": value for name, value in out.aux.items()}}
     every |= {f"stats {name!r}": value for name, value in out.stats.items()}
     return {
-        name: value[batch.real] if batch.pos is not None and value.shape[:2] == batch.pos.shape else value
+        name: value[batch.is_real] if batch.pos is not None and value.shape[:2] == batch.pos.shape else value
         for name, value in every.items()
         if isinstance(value, Tensor) and value.is_floating_point()
     }

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from kinformer.core.state import select
 from kinformer.laws.support.compare import agree, agree_out, agree_states
-from kinformer.laws.support.findings import smallest
+from kinformer.laws.support.findings import find_smallest
 from kinformer.laws.support.subject import ROWS, Subject, TrainingSubject
 
 SAYS = "a row does not depend on the others of its batch"
@@ -24,12 +24,12 @@ def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
     """
     module = subject.build()
     if isinstance(subject, TrainingSubject):
-        yield from smallest(_check_totals, LENGTH, subject, module)
+        yield from find_smallest(_check_totals, LENGTH, subject, module)
         return
     for training in (False, True):
         module.train(training)
         for decodes in (False,) if subject.no_state(module) is not None else (False, True):
-            yield from smallest(_check_alone, LENGTH, subject, module, decodes)
+            yield from find_smallest(_check_alone, LENGTH, subject, module, decodes)
 
 
 def _check_alone(length: int, subject: Subject, module: Any, decodes: bool) -> None:

@@ -44,7 +44,7 @@ def _make_judged(part: Any) -> JudgedPart:
     if not isinstance(part, Example) and not inspect.isroutine(part) and not inspect.isclass(part):
         return JudgedPart(type(part).__name__, lambda: copy.deepcopy(part))  # a law that spoils its part spoils a copy
     example = Example.of(part)
-    return JudgedPart.of(getattr(part, "__name__", "it"), example)
+    return JudgedPart.from_example(getattr(part, "__name__", "it"), example)
 
 
 class TimeIsUp(BaseException):
@@ -74,18 +74,18 @@ def verdicts(
                 answer = Verdict(name, example.name, "slow", text)
             left = None if left is None else max(1.0, left - (monotonic() - begin))
             of_examples += [] if answer is None else [answer]
-            if answer is not None and answer.failed:
+            if answer is not None and answer.is_failure:
                 break
         if of_examples:
             any_verdict = True
-            yield (summed := _worst(of_examples, len(examples) > 1))
-            if name == "runs" and summed.failed:
+            yield (summed := _worst_verdict(of_examples, len(examples) > 1))
+            if name == "runs" and summed.is_failure:
                 return
     if not any_verdict and tuple(names) == tuple(known_laws):
         yield from (unjudged_kind(example) for example in examples)
 
 
-def _worst(of_examples: list[Verdict], several: bool) -> Verdict:
+def _worst_verdict(of_examples: list[Verdict], several: bool) -> Verdict:
     """The worst verdict of a law over several examples."""
     order = ("broken", "slow", "declared", "holds", "nothing")
     worst = min(of_examples, key=lambda entry: order.index(entry.end))

@@ -15,7 +15,7 @@ from kinformer.core.layer import Out, State
 from kinformer.core.mechanism import NoState
 from kinformer.laws.support.batch import InputBatch
 from kinformer.laws.support.compare import agree, agree_out, agree_states, entries, join_outs
-from kinformer.laws.support.findings import Broken, Unjudged, smallest
+from kinformer.laws.support.findings import Broken, Unjudged, find_smallest
 from kinformer.laws.support.lse_record import agree_lse, record_lse
 from kinformer.laws.support.subject import EFFORT, ROWS, Subject, TrainingSubject
 
@@ -38,16 +38,16 @@ def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
             module.start(1, LENGTH)
         except NoState as error:
             raise Unjudged(f"no state to judge: {error}") from error
-        yield from smallest(_check_losses, LENGTH, subject, module)
+        yield from find_smallest(_check_losses, LENGTH, subject, module)
         return
     stateless = ""
     for _ in subject.modes(module):
         text = subject.no_state(module)
         if text is None:
             for seed in range(2 * EFFORT):
-                yield from smallest(_check_cuts, LENGTH + 5 * (seed // 2), subject, module, seed)
+                yield from find_smallest(_check_cuts, LENGTH + 5 * (seed // 2), subject, module, seed)
             if not subject.vocab:
-                yield from smallest(_check_remembering, LENGTH, subject, module)
+                yield from find_smallest(_check_remembering, LENGTH, subject, module)
         elif "use " not in text:
             yield f"start() says that there is no state but not what to do instead: {text!r}"
         else:

@@ -61,15 +61,16 @@ def _check_along(subject: Subject, module: Any, length: int, where: str) -> None
         slopes = gradients(total, module, **({"x": batch.x} if by_x else {}))
     variables |= {"x": batch.x} if by_x else {}
 
-    def fixed() -> float:
+    def replay_value() -> float:
         # with gradients, without which a part may read another way and draw other chances
         with choices.reading(), torch.enable_grad():
             return float(value().detach())
 
-    if (wrong := _find_mismatch(variables, slopes, fixed)) is None:
+    if (wrong := _find_mismatch(variables, slopes, replay_value)) is None:
         return
     broken = next(
-        (key for key, x in variables.items() if _find_mismatch({key: x}, slopes, fixed) is not None), "x and parameters"
+        (key for key, x in variables.items() if _find_mismatch({key: x}, slopes, replay_value) is not None),
+        "x and parameters",
     )
     raise Broken(f"{where}, the gradient along {broken} says {wrong[0]:.6g} where values change by {wrong[1]:.6g}")
 

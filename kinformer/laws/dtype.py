@@ -20,7 +20,7 @@ from kinformer.core.state import leaves
 from kinformer.laws.chunk import call_in_chunks
 from kinformer.laws.support.batch import InputBatch
 from kinformer.laws.support.findings import Broken, findings
-from kinformer.laws.support.subject import EFFORT, ROWS, Subject, TrainingSubject, twin
+from kinformer.laws.support.subject import EFFORT, ROWS, Subject, TrainingSubject, make_rounded_pair
 
 SAYS = "bfloat16 and float16 stay finite and close"
 OVER = ("layer", "model")
@@ -41,7 +41,7 @@ def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
     module = subject.build()
     for training in subject.modes(module) if isinstance(subject, Subject) else (False,):
         for dtype, most in MOST.items():
-            low, exact = twin(module, dtype)
+            low, exact = make_rounded_pair(module, dtype)
             # what is new in the other two is the same in float16
             cases = WAYS if dtype == torch.bfloat16 else WAYS[::2]
             for case in (
@@ -50,7 +50,7 @@ def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
                 yield from findings(_check_near, subject, low.train(training), exact.train(training), dtype, most, case)
     if isinstance(subject, Subject) and (EFFORT > 1 or not isinstance(subject.part, KEEPS_NO_SUMS)):
         if not (subject.tried or subject.secondary):
-            yield from findings(_check_long, subject, *twin(module, torch.bfloat16))
+            yield from findings(_check_long, subject, *make_rounded_pair(module, torch.bfloat16))
 
 
 def _check_near(subject: Any, low: Any, exact: Any, dtype: torch.dtype, most: float, case: str) -> None:
@@ -64,7 +64,7 @@ def _check_near(subject: Any, low: Any, exact: Any, dtype: torch.dtype, most: fl
     actual, expected = _call_twice(lambda module, of: _result(subject, module, of, case).y, low, exact, batch, dtype)
     if actual.dtype != dtype and isinstance(subject, Subject):
         raise Broken(f"numbers in {name} go in and {actual.dtype} comes out ({case})")
-    _check_close(actual[batch.real], expected[batch.real], dtype, most, case)
+    _check_close(actual[batch.is_real], expected[batch.is_real], dtype, most, case)
 
 
 def _call_twice(call: Any, low: Any, exact: Any, batch: Any, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

@@ -8,7 +8,7 @@ import torch
 from kinformer.core.pattern import Pattern
 from kinformer.laws.chunk import call_in_chunks
 from kinformer.laws.support.compare import agree_gradients
-from kinformer.laws.support.findings import Broken, Unjudged, smallest
+from kinformer.laws.support.findings import Broken, Unjudged, find_smallest
 from kinformer.laws.support.reading import beyond_rounding, dependences, gradients, loss, memory_read
 from kinformer.laws.support.subject import ROWS, Subject
 from kinformer.nn.attention import Attention
@@ -25,11 +25,11 @@ def judge(subject: Subject) -> Iterator[str]:
     for _ in subject.modes(module):
         stateless = subject.no_state(module) or ""
         if not stateless:
-            yield from smallest(_check_cuts, LENGTH, subject, module)
+            yield from find_smallest(_check_cuts, LENGTH, subject, module)
         stops = [p for part in module.modules() if isinstance(p := getattr(part, "gradient_stops", None), Pattern)]
         stopping = isinstance(module, Attention) and (module.memory is None or memory_read(module) is not None)
         if stops and stopping:
-            yield from smallest(_check_stops, LENGTH, subject, module, stops[0])
+            yield from find_smallest(_check_stops, LENGTH, subject, module, stops[0])
         judged = judged or not stateless or bool(stops and stopping)
     if not judged:
         raise Unjudged(f"no state to cut at: {stateless}")
@@ -50,8 +50,8 @@ def _check_cuts(length: int, subject: Subject, module: Any) -> None:
 def _check_stops(length: int, subject: Subject, module: Any, stops: Pattern) -> None:
     batch = subject.ragged(length)
     at = batch.pos.clamp_min(0)
-    where = stops(torch.arange(ROWS)[:, None, None], 0, at[:, :, None], at[:, None, :]) & batch.real[:, :, None]
-    wrong = where & batch.real[:, None, :] & beyond_rounding(dependences(subject, module, batch))
+    where = stops(torch.arange(ROWS)[:, None, None], 0, at[:, :, None], at[:, None, :]) & batch.is_real[:, :, None]
+    wrong = where & batch.is_real[:, None, :] & beyond_rounding(dependences(subject, module, batch))
     if wrong.any():
         r, t, s = wrong.nonzero()[0].tolist()
         query, key = int(batch.pos[r, t]), int(batch.pos[r, s])

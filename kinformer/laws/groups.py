@@ -56,11 +56,11 @@ def judge(part: Mechanism | Score | Bias) -> Iterator[str]:
 
 
 def _copy_heads(keys: Keys, times: int) -> Keys:
-    def each(x: Tensor) -> Tensor:
+    def repeat_heads(x: Tensor) -> Tensor:
         return x.repeat_interleave(times, 1)
 
-    extras = {name: each(side) for name, side in keys.extras.items()}
-    return keys._replace(k=each(keys.k), v=each(keys.v), extras=extras)
+    extras = {name: repeat_heads(side) for name, side in keys.extras.items()}
+    return keys._replace(k=repeat_heads(keys.k), v=repeat_heads(keys.v), extras=extras)
 
 
 def _check_same(actual: AttentionOutput, expected: AttentionOutput, sentence: str) -> None:

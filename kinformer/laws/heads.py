@@ -29,11 +29,11 @@ def judge(part: Mechanism | Score | Bias) -> Iterator[str]:
         part = Softmax(Full(), score=part)
     mechanism = (Softmax(Full(), part) if isinstance(part, Bias) else part).double().eval()
     heads, queries, keys = _find_heads(mechanism)
-    answers = {(n, n): _answer(mechanism, _with_heads(queries, n), _with_heads(keys, n)) for n in MORE}
+    answers = {(n, n): _refusal(mechanism, _with_heads(queries, n), _with_heads(keys, n)) for n in MORE}
     is_specific = all(answer is not None for answer in answers.values())
     fewer = [(1, heads), *((n, n) for n in FEWER if n < heads)] if is_specific else []
     answers |= {
-        (n, key_heads): _answer(mechanism, _with_heads(queries, n), _with_heads(keys, key_heads))
+        (n, key_heads): _refusal(mechanism, _with_heads(queries, n), _with_heads(keys, key_heads))
         for n, key_heads in fewer
     }
     for (asking, key_heads), answer in answers.items():
@@ -54,13 +54,13 @@ def _find_heads(mechanism: Mechanism) -> tuple[int, Queries, Keys]:
         except (ValueError, NoState) as error:
             refusal = error
             continue
-        refusal = _answer(mechanism, queries, keys)
+        refusal = _refusal(mechanism, queries, keys)
         if refusal is None:
             return heads, queries, keys
     raise Unjudged(f"it takes none of {HEADS} heads: {refusal}")
 
 
-def _answer(mechanism: Mechanism, queries: Queries, keys: Keys) -> Exception | None:
+def _refusal(mechanism: Mechanism, queries: Queries, keys: Keys) -> Exception | None:
     """What it says; None where it reads."""
     try:
         mechanism(queries, keys, None, Context(queries.pos[:, 0], run=True, full=True, labels=queries.labels))
@@ -72,15 +72,15 @@ def _answer(mechanism: Mechanism, queries: Queries, keys: Keys) -> Exception | N
 def _with_heads(part: Part, heads: int) -> Part:
     """So many heads of queries or keys: the first ones, or all of them over again."""
 
-    def of(x: Tensor) -> Tensor:
+    def take_heads(x: Tensor) -> Tensor:
         return x[:, torch.arange(heads) % x.shape[1]]
 
-    def each(extras: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return {name: of(side) for name, side in extras.items()}
+    def take_heads_of_extras(extras: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {name: take_heads(side) for name, side in extras.items()}
 
     if isinstance(part, Queries):
-        return part._replace(q=of(part.q), extras=each(part.extras))
-    return part._replace(k=of(part.k), v=of(part.v), extras=each(part.extras))
+        return part._replace(q=take_heads(part.q), extras=take_heads_of_extras(part.extras))
+    return part._replace(k=take_heads(part.k), v=take_heads(part.v), extras=take_heads_of_extras(part.extras))
 
 
 def _in_one_line(error: Exception) -> bool:

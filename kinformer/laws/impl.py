@@ -15,7 +15,7 @@ from kinformer.core.bias import Bias
 from kinformer.core.pattern import Pattern
 from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Refusal, Request
-from kinformer.laws.support.findings import Broken, Unjudged, smallest
+from kinformer.laws.support.findings import Broken, Unjudged, find_smallest
 from kinformer.laws.support.requests import draw_request, requests_of_each_feature
 from kinformer.laws.support.subject import EFFORT
 
@@ -41,7 +41,7 @@ def judge(subject: ModuleType | Pattern | Bias) -> Iterator[str]:
     makers += requests_of_each_feature() if component is None else ()
     for executor in executors:
         for request in makers:
-            yield from smallest(_check_executor, LENGTH, executor, request, refused)
+            yield from find_smallest(_check_executor, LENGTH, executor, request, refused)
     if refused.total() and refused.total() >= len(makers) * len(list(executors)):
         raise Unjudged(f"refused, {', '.join(f'{n} times: {reason}' for reason, n in refused.most_common())}")
 

@@ -15,7 +15,7 @@ from kinformer.core.patterns.document import Document
 from kinformer.core.patterns.on_heads import OnHeads
 from kinformer.laws.support.batch import InputBatch
 from kinformer.laws.support.compare import agree
-from kinformer.laws.support.findings import Broken, Unjudged, findings, smallest
+from kinformer.laws.support.findings import Broken, Unjudged, find_smallest, findings
 from kinformer.laws.support.heads import draw_queries_and_keys
 from kinformer.laws.support.reading import beyond_rounding, dependences
 from kinformer.laws.support.subject import GARBAGE, Subject
@@ -43,7 +43,7 @@ def judge(subject: Subject | Mechanism) -> Iterator[str]:
             return
         module = subject.build()
         for _ in subject.modes(module):
-            yield from smallest(_check_documents, LENGTH, subject, module)
+            yield from find_smallest(_check_documents, LENGTH, subject, module)
     except LimitsRefused as why:
         raise Unjudged(f"refused: {why}") from why
 
@@ -60,7 +60,10 @@ def _check_documents(length: int, subject: Subject, module: Any) -> None:
         raise LimitsRefused(str(error)) from error
     own = ids.gather(1, batch.pos.clamp_min(0))
     wrong = (
-        beyond_rounding(read) & batch.real[:, :, None] & batch.real[:, None, :] & (own[:, :, None] != own[:, None, :])
+        beyond_rounding(read)
+        & batch.is_real[:, :, None]
+        & batch.is_real[:, None, :]
+        & (own[:, :, None] != own[:, None, :])
     )
     if wrong.any():
         r, t, s = wrong.nonzero()[0].tolist()
@@ -76,7 +79,7 @@ def _redraw(length: int, subject: Subject, module: Any, batch: InputBatch, docum
         other_pos = torch.where(document == changed, -1, batch.pos)
         for seed, size in ((1000, 1.0), (2000, GARBAGE)):
             redrawn = subject.content(*batch.size, seed) * (1 if subject.vocab else size)
-            mark = batch.real & (document == changed)
+            mark = batch.is_real & (document == changed)
             x = torch.where(mark if batch.x.dim() == 2 else mark[..., None], redrawn, batch.x)
             after = subject.call(module, dataclasses.replace(batch, x=x))
             sentence = f"other tokens of one of two documents in a row of {length} change the other document"

@@ -17,7 +17,7 @@ from kinformer.core.score import Score
 from kinformer.laws.support.compare import agree
 from kinformer.laws.support.findings import Broken, Unjudged, findings
 from kinformer.laws.support.heads import WIDTH, draw_queries_and_keys
-from kinformer.laws.support.subject import twin
+from kinformer.laws.support.subject import make_rounded_pair
 from kinformer.nn.mechanisms.softmax import Softmax
 
 SAYS = "the attention that it says each key got is what the key's value was read with"
@@ -83,7 +83,7 @@ def _check_sums(mechanism: Mechanism, queries: Queries, keys: Keys, read: Attent
 @torch.no_grad()
 def _check_rounded(mechanism: Mechanism, queries: Queries, keys: Keys, pos: Tensor, dtype: torch.dtype) -> None:
     """Compare a lower precision with float64 on the same rounded numbers."""
-    (low, exact), choices, received = twin(mechanism, dtype), Choices(), []
+    (low, exact), choices, received = make_rounded_pair(mechanism, dtype), Choices(), []
     for mechanism_copy, wide, choosing in ((low, dtype, choices.writing), (exact, torch.float64, choices.reading)):
         q, k = _rounded_to(dtype, wide, queries), _rounded_to(dtype, wide, keys)
         with choosing():

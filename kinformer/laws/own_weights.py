@@ -83,7 +83,7 @@ def _calls(module: Any) -> Iterator[set[str]]:
     repeated: set[str] = set()
     open_calls: list[tuple[int, Counter]] = []  # of each running layer: its rows, and (layer, position) read inside
 
-    def before(part: nn.Module, inputs: tuple, name: str) -> None:
+    def open_call(part: nn.Module, inputs: tuple, name: str) -> None:
         ctx = next(argument for argument in inputs if isinstance(argument, Context))
         if open_calls and not ctx.remember:
             rows, reads = open_calls[-1]
@@ -92,14 +92,14 @@ def _calls(module: Any) -> Iterator[set[str]]:
                 repeated.add(name)
         open_calls.append((len(ctx.pos), Counter()))
 
-    def after(part: nn.Module, inputs: tuple, out: Any) -> None:
+    def close_call(part: nn.Module, inputs: tuple, out: Any) -> None:
         open_calls.pop()
 
     hooks = []
     for name, part in module.named_modules():
         if isinstance(part, Layer) and any(True for _ in part.parameters()):
-            hooks.append(part.register_forward_pre_hook(lambda part, inputs, name=name: before(part, inputs, name)))
-            hooks.append(part.register_forward_hook(after))
+            hooks.append(part.register_forward_pre_hook(lambda part, inputs, name=name: open_call(part, inputs, name)))
+            hooks.append(part.register_forward_hook(close_call))
     try:
         yield repeated
     finally:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from kinformer.laws.support.batch import InputBatch, place_content, positions
 from kinformer.laws.support.compare import agree, agree_names, agree_states
-from kinformer.laws.support.findings import Broken, Unjudged, smallest
+from kinformer.laws.support.findings import Broken, Unjudged, find_smallest
 from kinformer.laws.support.reading import ROUNDING, gradients, loss, real_values
 from kinformer.laws.support.subject import EFFORT, ROWS, SOURCE, Subject, TrainingSubject
 
@@ -29,15 +29,15 @@ def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
     module = subject.build()
     if isinstance(subject, TrainingSubject):
         if hasattr(module, "logits") or _labels_rows(subject.ragged(2).x):
-            yield from smallest(_check_tokens, LENGTH, subject, module)
+            yield from find_smallest(_check_tokens, LENGTH, subject, module)
         elif _marks(subject.ragged(2).x) is not None:
-            yield from smallest(_check_marks, LENGTH, subject, module)
+            yield from find_smallest(_check_marks, LENGTH, subject, module)
         else:
             raise Unjudged("its batches have neither tokens nor marks, so the law cannot mark padding")
         return
     for _ in subject.modes(module):
         for seed in range(EFFORT):
-            yield from smallest(_check_moves, LENGTH + 5 * seed, subject, module, seed)
+            yield from find_smallest(_check_moves, LENGTH + 5 * seed, subject, module, seed)
 
 
 def _check_moves(length: int, subject: Subject, module: Any, seed: int) -> None:
@@ -54,7 +54,7 @@ def _check_moves(length: int, subject: Subject, module: Any, seed: int) -> None:
     for where, batch in padded.items():
         sentence = f"rows of {lengths} tokens give another result with more padding {where}"
         _compare(sentence, want, _values(subject, module, batch))
-    spoiled, resourced = _spoil(tight), _move_source(subject, tight, seed)
+    spoiled, resourced = _spoil_padding(tight), _move_source(subject, tight, seed)
     _compare("NaN or infinite numbers at padding matter", want, _values(subject, module, spoiled))
     if resourced is not tight:
         _compare("what stands at padding of the source matters", want, _values(subject, module, resourced))
@@ -86,11 +86,11 @@ def _check_tokens(length: int, subject: TrainingSubject, model: Any) -> None:
     lefts = {"right": [0] * ROWS, "left": [columns - n for n in lengths]}
     sampled = subject.ragged(length)
     tight = positions(lengths, [0] * ROWS, length)
-    expected = _says(model, sampled.map_tensors(lambda t: place_content(t, tight, -1) if t.dim() > 1 else t).x)
+    expected = _evaluate(model, sampled.map_tensors(lambda t: place_content(t, tight, -1) if t.dim() > 1 else t).x)
     for where, left in lefts.items():
         pos = positions(lengths, left, columns)
         padded = sampled.map_tensors(lambda t, pos=pos: place_content(t, pos, -1) if t.dim() > 1 else t)  # type: ignore[misc]
-        actual = _says(model, padded.x)
+        actual = _evaluate(model, padded.x)
         for name, value in expected.items():
             agree(actual[name], value, f"rows of {lengths} tokens give another {name} with more padding {where}")
 
@@ -122,32 +122,32 @@ def _check_marks(length: int, subject: TrainingSubject, model: Any) -> None:
     values = []
     for wild in (False, True):
 
-        def spoil(t: Tensor, wild: bool = wild) -> Tensor:
+        def spoil_padding(t: Tensor, wild: bool = wild) -> Tensor:
             if t is marks or t.shape[:2] != padding.shape:
                 return t.masked_fill(padding, -1) if t is marks else t
             mark = padding.view(*padding.shape, *[1] * (t.dim() - 2))
             return torch.where(mark, _wild_numbers(t) if wild else 0.0, t) if t.is_floating_point() else t
 
-        loss = model(sampled.map_tensors(spoil).x)
+        loss = model(sampled.map_tensors(spoil_padding).x)
         by_name = gradients(loss.total, model)
         values.append({"loss": loss.total, **{f"the gradient of {name}": g for name, g in by_name.items()}})
     _compare("NaN or infinite numbers at padding matter", *values)
 
 
-def _says(model: Any, x: Any) -> dict[str, Tensor]:
+def _evaluate(model: Any, x: Any) -> dict[str, Tensor]:
     loss, judged = model(x), model.judge(x)
     totals = {f"{name!r}, {n}": number for name, pair in judged.totals.items() for n, number in enumerate(pair)}
     return {"loss": loss.total, "count of targets": torch.as_tensor(loss.count), **totals}
 
 
-def _spoil(batch: InputBatch) -> InputBatch:
+def _spoil_padding(batch: InputBatch) -> InputBatch:
     """Write NaN, infinite and huge numbers at padding of x and of the source; batches of tokens stay unchanged."""
     if not batch.x.is_floating_point():
         return batch
     x, source = batch.x, batch.source
     if source is not None and batch.source_pos is not None:
         source = torch.where((batch.source_pos >= 0)[..., None], source, _wild_numbers(source))
-    x = torch.where(batch.real[..., None], x, _wild_numbers(x))
+    x = torch.where(batch.is_real[..., None], x, _wild_numbers(x))
     return dataclasses.replace(batch, x=x, source=source, is_clean=False)
 
 
@@ -161,7 +161,7 @@ def _move_source(subject: Subject, batch: InputBatch, seed: int) -> InputBatch:
     if batch.source is None:
         return batch
     if subject.source == "equal":
-        lengths = batch.real.sum(1).tolist()
+        lengths = batch.is_real.sum(1).tolist()
         pos = positions(lengths, [batch.size[1] - n for n in lengths], batch.size[1])
     else:
         pos = positions([SOURCE - n % 3 for n in range(3)], [2 - n % 2 for n in range(3)], SOURCE + 2)
@@ -177,7 +177,7 @@ def _values(subject: Subject, module: Any, batch: InputBatch) -> dict[str, list[
     x = by_name.pop("x")
     if x is not None:
         numbers["the gradient of x"] = real_values(x, batch)
-        if not subject.vocab and not bool((x[~batch.real].abs() <= ROUNDING * x[batch.real].abs().max()).all()):
+        if not subject.vocab and not bool((x[~batch.is_real].abs() <= ROUNDING * x[batch.is_real].abs().max()).all()):
             raise Broken("a loss on real positions has a gradient at padding of x, so what stands there mattered")
     return numbers | {f"the gradient of {name}": g for name, g in by_name.items()}
 

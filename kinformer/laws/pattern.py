@@ -13,7 +13,7 @@ from torch import Tensor
 
 from kinformer.attend.parts import parts
 from kinformer.core.pattern import And, Heads, Not, Or, Pattern
-from kinformer.laws.support.findings import Broken, smallest
+from kinformer.laws.support.findings import Broken, find_smallest
 from kinformer.laws.support.subject import EFFORT
 
 SAYS = "what it says of its heads, spelling, reach, period, live positions, cache, cover and parts is true"
@@ -29,7 +29,7 @@ def judge(pattern: Pattern) -> Iterator[str]:
     """Compare everything that a pattern says of itself with what its predicate does over the first positions."""
     for length in LENGTHS:
         if length <= LONGEST or not pattern.tensors():
-            yield from smallest(check, length, pattern)
+            yield from find_smallest(check, length, pattern)
 
 
 def check(length: int, pattern: Pattern) -> None:
@@ -75,7 +75,7 @@ def _kinds(pattern: Pattern, length: int) -> None:
         raise Broken(f"{pattern}: capacity({length}) is {pattern.capacity(length)!r}; give a whole number of slots")
 
 
-def _first(wrong: Tensor) -> list[int]:
+def _first_index(wrong: Tensor) -> list[int]:
     return wrong.nonzero()[0].tolist()
 
 
@@ -83,7 +83,7 @@ def _of_head(pattern: Pattern, m: Tensor, length: int) -> None:
     for h in range(HEADS):
         wrong = matrix(pattern.of_head(h), length) != m[:, h : h + 1]
         if wrong.any():
-            _, other, q, k = _first(wrong)
+            _, other, q, k = _first_index(wrong)
             raise Broken(f"{pattern}: of_head({h}) differs from head {h} in pair ({q}, {k}), asked as head {other}")
 
 
@@ -93,7 +93,7 @@ def _expression(pattern: Pattern, m: Tensor, length: int) -> None:
         return
     wrong = matrix(spelled, length) != m
     if wrong.any():
-        _, h, q, k = _first(wrong)
+        _, h, q, k = _first_index(wrong)
         raise Broken(f"{pattern}: pair ({q}, {k}) of head {h} is not as in its expression {spelled}")
 
 
@@ -103,7 +103,7 @@ def _reach(pattern: Pattern, m: Tensor, length: int) -> None:
     distance = at[:, None] - at
     wrong = m & ((distance > back) | (-distance > ahead))
     if wrong.any():
-        _, h, q, k = _first(wrong)
+        _, h, q, k = _first_index(wrong)
         raise Broken(
             f"{pattern}: reads position {k} at position {q} of head {h}, but its reach() says at most "
             f"{f'{ahead} ahead' if k > q else f'{back} back'}"
@@ -114,7 +114,7 @@ def _period(pattern: Pattern, m: Tensor, length: int) -> None:
     if n := pattern.period():
         wrong = m != matrix(pattern, length + n)[..., n:, n:]
         if wrong.any():
-            _, h, q, k = _first(wrong)
+            _, h, q, k = _first_index(wrong)
             raise Broken(
                 f"{pattern}: pair ({q}, {k}) of head {h} differs from ({q + n}, {k + n}), but its period() is {n}"
             )
@@ -127,8 +127,8 @@ def _live(pattern: Pattern, m: Tensor, length: int) -> None:
         wrong = needed & ~pattern.live(keys, torch.full((BATCH, 1), now))
         if wrong.any():
             raise Broken(
-                f"{pattern}: position {_first(wrong)[1]} is read at position {now} or later, but its live() says at "
-                f"{now} that nobody will"
+                f"{pattern}: position {_first_index(wrong)[1]} is read at position {now} or later, but its live() says "
+                f"at {now} that nobody will"
             )
 
 
@@ -163,7 +163,7 @@ def _parts(pattern: Pattern, m: Tensor, length: int) -> None:
     pieces = [matrix(part.where, length) for part in disjoint]
     count = reduce(torch.add, [piece.long() for piece in pieces])
     if (count != m.long()).any():
-        _, h, q, k = _first(count != m.long())
+        _, h, q, k = _first_index(count != m.long())
         raise Broken(
             f"{pattern}: pair ({q}, {k}) of head {h} is in {int(count[0, h, q, k])} parts, not {int(m[0, h, q, k])}"
         )
@@ -171,7 +171,7 @@ def _parts(pattern: Pattern, m: Tensor, length: int) -> None:
     for part, piece in zip(disjoint, pieces, strict=True):
         outside = piece & ~part.layout.reads(at[:, None], at).expand_as(piece)
         if outside.any():
-            _, _, q, k = _first(outside)
+            _, _, q, k = _first_index(outside)
             raise Broken(
                 f"{pattern}: part {part.where} allows ({q}, {k}), which its layout {part.layout} does not read"
             )

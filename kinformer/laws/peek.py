@@ -17,7 +17,7 @@ from kinformer.core.pattern import Pattern, narrow_pattern, pair_mask
 from kinformer.core.state import leaves
 from kinformer.laws.support.batch import InputBatch
 from kinformer.laws.support.compare import agree, agree_names
-from kinformer.laws.support.findings import Broken, Unjudged, findings, smallest
+from kinformer.laws.support.findings import Broken, Unjudged, find_smallest, findings
 from kinformer.laws.support.reading import beyond_rounding, dependences, memory_read
 from kinformer.laws.support.subject import EFFORT, GARBAGE, ROWS, Subject, TrainingSubject
 from kinformer.nn.attention import Attention
@@ -49,11 +49,11 @@ def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
         module.train(training)
         decodes, because = subject.no_state(module) is None, _promise(subject, module)
         for seed in range(EFFORT) if because else ():
-            yield from smallest(_redraw, LENGTH + 4 * seed, subject, module, seed, because)
+            yield from find_smallest(_redraw, LENGTH + 4 * seed, subject, module, seed, because)
         if training not in modes:
             continue
         if because or subject.pattern is not None:
-            yield from smallest(_differentiate, LENGTH, subject, module, decodes, because)
+            yield from find_smallest(_differentiate, LENGTH, subject, module, decodes, because)
             judged = True
         memory = memory_read(module) if isinstance(module, Attention) else None
         if memory is not None:
@@ -157,8 +157,8 @@ def _changes(subject: Subject, batch: InputBatch, later: Tensor, seed: int) -> I
     redrawn = subject.content(rows, columns, seed + 1000)
     large = subject.content(rows, columns, seed + 2000) * (1 if subject.vocab else int(HUGE))
     for change, x in (("redrawing", redrawn), ("a large change of", large)):
-        yield change, dataclasses.replace(batch, x=torch.where(_column(later & batch.real, x), x, batch.x))
-    removed = torch.where(_column(later & batch.real, batch.x), torch.full_like(batch.x, -1), batch.x)
+        yield change, dataclasses.replace(batch, x=torch.where(_column(later & batch.is_real, x), x, batch.x))
+    removed = torch.where(_column(later & batch.is_real, batch.x), torch.full_like(batch.x, -1), batch.x)
     yield "removing", dataclasses.replace(batch, x=removed, pos=torch.where(later, -1, batch.pos))
 
 
@@ -176,7 +176,7 @@ def _differentiate(length: int, subject: Subject, module: Any, decodes: bool, be
         raise Broken(f"reads position {key} at position {query} of {length}: {because}, so it may not read ahead")
     if subject.pattern is not None:
         _check_pattern(subject.pattern, module.projection.heads, batch, read)
-    elif not subject.source and (read[batch.real].sum(-1) == 0).all():
+    elif not subject.source and (read[batch.is_real].sum(-1) == 0).all():
         raise Broken(f"its output depends on none of {length} tokens; finding no peeking there says nothing")
     elif decodes and length > 2 and not subject.source and _has_content(subject, module):
         if not (read.tril(-1) > 0).any():
@@ -218,7 +218,7 @@ def _has_content(subject: Subject, module: Any) -> bool:
 def _check_pattern(pattern: Pattern, heads: int, batch: InputBatch, read: Tensor) -> None:
     pos = batch.pos[:, None]
     may = pair_mask(narrow_pattern(pattern, batch.only, batch.also), pos, pos, range(heads)).any(1).expand_as(read)
-    other = batch.real[:, :, None] & batch.real[:, None, :] & ~torch.eye(read.shape[1], dtype=torch.bool)
+    other = batch.is_real[:, :, None] & batch.is_real[:, None, :] & ~torch.eye(read.shape[1], dtype=torch.bool)
     wrong = other & torch.where(may, read == 0, beyond_rounding(read))
     if wrong.any():
         r, t, s = wrong.nonzero()[0].tolist()

@@ -27,12 +27,12 @@ def judge(rotation: Rotation) -> Iterator[str]:
 def _lengths(rotation: Rotation) -> None:
     x, first = _numbers(0), torch.zeros(2, LENGTH, dtype=torch.long)
     agree(rotation(x, first), x, "at position 0 it gives something else than it gets")
-    agree(rotation(x, _places()).norm(dim=-1), x.norm(dim=-1), "what it turns has another length")
+    agree(rotation(x, _positions()).norm(dim=-1), x.norm(dim=-1), "what it turns has another length")
 
 
 @torch.no_grad()
 def _distances(rotation: Rotation) -> None:
-    q, k, pos = _numbers(1), _numbers(2), _places()
+    q, k, pos = _numbers(1), _numbers(2), _positions()
     products = _products(rotation, q, k, pos)
     for more in LATER:
         sentence = f"{more} positions later queries and keys at the same distances have other products"
@@ -44,7 +44,7 @@ def _products(rotation: Rotation, q: Tensor, k: Tensor, pos: Tensor) -> Tensor:
     return rotation(q, pos) @ rotation(k, pos).mT
 
 
-def _places() -> Tensor:
+def _positions() -> Tensor:
     """Positions of two rows, of which the second one stands backwards."""
     at = torch.arange(LENGTH)
     return torch.stack([at, at.flip(0)])

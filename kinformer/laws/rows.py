@@ -11,7 +11,7 @@ from kinformer.core.layer import State
 from kinformer.core.state import fork, leaves, reset, select
 from kinformer.laws.support.batch import InputBatch
 from kinformer.laws.support.compare import agree_out, agree_states, join_outs
-from kinformer.laws.support.findings import Broken, Unjudged, findings, smallest
+from kinformer.laws.support.findings import Broken, Unjudged, find_smallest, findings
 from kinformer.laws.support.subject import Subject
 
 SAYS = "rows of its state can be reset, picked, copied and given more slots"
@@ -32,7 +32,7 @@ def judge(subject: Subject) -> Iterator[str]:
         text = subject.no_state(module)
         if text is None:
             yield from findings(_batch_first, subject, module)
-            yield from smallest(_check, LENGTH, subject, module)
+            yield from find_smallest(_check, LENGTH, subject, module)
         stateless = text or stateless
     if stateless:
         raise Unjudged(f"no state to judge: {stateless}")
@@ -49,7 +49,7 @@ def _check(length: int, subject: Subject, module: Any) -> None:
     batch, other_batch = (
         subject.batch([2 * length, 2 * length, 2 * length - 1], [0, 0, 1], 2 * length, seed=seed) for seed in (1, 3)
     )
-    state = _after(subject, module, batch.columns(0, length), 2 * length)
+    state = _state_after(subject, module, batch.columns(0, length), 2 * length)
     rest = batch.columns(length, 2 * length)
     _select(subject, module, fork(state), rest)
     _fork(subject, module, fork(state), rest, other_batch.columns(length, 2 * length))
@@ -65,7 +65,7 @@ def _widen(subject: Subject, module: Any, state: State, rest: InputBatch) -> Non
     agree_states(actual.state, expected.state, "a state with more slots goes on otherwise")
 
 
-def _after(subject: Subject, module: Any, batch: InputBatch, length: int) -> State:
+def _state_after(subject: Subject, module: Any, batch: InputBatch, length: int) -> State:
     return subject.call(module, batch, subject.start(module, len(batch.x), length)).state
 
 

@@ -15,7 +15,7 @@ from kinformer.core.position import Position
 from kinformer.core.read import AttentionOutput
 from kinformer.laws.support.batch import InputBatch
 from kinformer.laws.support.compare import agree, agree_out
-from kinformer.laws.support.findings import Broken, smallest
+from kinformer.laws.support.findings import Broken, find_smallest
 from kinformer.laws.support.subject import Subject, TrainingSubject
 
 SAYS = "a plain call gives finite numbers of the right shape"
@@ -30,9 +30,9 @@ def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
     """
     module = subject.build()
     if isinstance(subject, TrainingSubject):
-        yield from smallest(_model, LENGTH, module, subject)
+        yield from find_smallest(_model, LENGTH, module, subject)
     else:
-        yield from smallest(_call, LENGTH, subject, module)
+        yield from find_smallest(_call, LENGTH, subject, module)
 
 
 def _call(length: int, subject: Subject, module: Any) -> None:
@@ -46,11 +46,11 @@ def _call(length: int, subject: Subject, module: Any) -> None:
         agree_out(
             without_hidden, out, f"what comes from below is read though `wants` does not name it ({readers})", batch.pos
         )
-    _out(out, type(module).__name__)
+    _check_out(out, type(module).__name__)
     if tuple(out.y.shape[:2]) != batch.size:
         raise Broken(f"{list(batch.size)} tokens in, an output of shape {list(out.y.shape)} out")
     _check_other_calls(subject, module, batch, out)
-    numbers = out.y[batch.real]
+    numbers = out.y[batch.is_real]
     if not numbers.isfinite().all():
         wrong = int((~numbers.isfinite()).sum())
         raise Broken(f"{wrong} of {numbers.numel()} numbers of its output are NaN or infinite, in rows of {length}")
@@ -118,7 +118,7 @@ def _hide_unwanted(module: nn.Module) -> Iterator[dict[str, list[str]]]:
     hidden: dict[str, list[str]] = {}
 
     def hide(part: nn.Module, inputs: tuple) -> tuple:
-        return tuple(_without(x, part, hidden) if isinstance(x, Context) else x for x in inputs)
+        return tuple(_without_unwanted_names(x, part, hidden) if isinstance(x, Context) else x for x in inputs)
 
     inner = (part for part in module.modules() if isinstance(part, Mechanism) or _is_innermost(part))
     hooks = [part.register_forward_pre_hook(hide) for part in inner]
@@ -135,7 +135,7 @@ def _is_innermost(part: nn.Module) -> bool:
     )
 
 
-def _without(ctx: Context, part: Any, hidden: dict[str, list[str]]) -> Context:
+def _without_unwanted_names(ctx: Context, part: Any, hidden: dict[str, list[str]]) -> Context:
     wanted_names = [want.name for want in part.wants]
     unwanted = sorted(name for name in ctx.below if not is_sent(name, wanted_names) and name not in wanted_names)
     if unwanted:
@@ -148,7 +148,7 @@ def _look(part: nn.Module, inputs: tuple, out: Any) -> None:
     if any(isinstance(x, Context) and x.remember for x in inputs):
         return  # only its state was wanted
     if isinstance(part, Layer):
-        _out(out, name)
+        _check_out(out, name)
         _shape(out.y, inputs[0].shape, name, "y, as x has")
     elif isinstance(part, Mechanism):
         _mechanism(out, inputs[0].q, inputs[1], name)
@@ -161,7 +161,7 @@ def _look(part: nn.Module, inputs: tuple, out: Any) -> None:
 
 
 def _mechanism(out: Any, q: Tensor, keys: Any, name: str) -> None:
-    _out(out, name)
+    _check_out(out, name)
     if not isinstance(out.y, AttentionOutput):
         raise Broken(
             f"{name}.forward returns an Out of a {type(out.y).__name__}; return Out(AttentionOutput(y, lse), state)"
@@ -174,7 +174,7 @@ def _mechanism(out: Any, q: Tensor, keys: Any, name: str) -> None:
         _shape(out.y.lse, out.y.y.shape[:3], name, "lse")
 
 
-def _out(out: Any, name: str) -> None:
+def _check_out(out: Any, name: str) -> None:
     if not isinstance(out, Out):
         raise Broken(f"{name}.forward returns a {type(out).__name__}; return Out(y, state)")
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from kinformer.core.loss import Loss
 from kinformer.laws.support.compare import agree, agree_gradients
-from kinformer.laws.support.findings import smallest
+from kinformer.laws.support.findings import find_smallest
 from kinformer.laws.support.reading import trainable
 from kinformer.laws.support.subject import ROWS, SampledBatch, TrainingSubject
 
@@ -23,7 +23,7 @@ def judge(subject: TrainingSubject) -> Iterator[str]:
 
     The rows are of several lengths where they are rows of tokens. Each loss is a mean over its `count`.
     """
-    yield from smallest(_check_shares, LENGTH, subject, subject.build().train())
+    yield from find_smallest(_check_shares, LENGTH, subject, subject.build().train())
 
 
 def _check_shares(length: int, subject: TrainingSubject, model: Any) -> None:

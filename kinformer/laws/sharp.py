@@ -67,7 +67,7 @@ def _period(pattern: Pattern) -> None:
             raise Broken(f"{pattern}: it is the same {less} positions later, but its period() is {n}")
 
 
-def _needed(pattern: Pattern, length: int) -> Tensor:
+def _needed_keys(pattern: Pattern, length: int) -> Tensor:
     """Which keys before `length` a query at each position up to `length`, or a later one, reads."""
     is_read = read(pattern, length + AHEAD)[0]
     return is_read.flip(0).cummax(0).values.flip(0)[: length + 1, :length]
@@ -76,7 +76,7 @@ def _needed(pattern: Pattern, length: int) -> Tensor:
 def _live(pattern: Pattern) -> None:
     length = LENGTH
     now, keys = torch.arange(length + 1)[:, None], torch.arange(length).expand(length + 1, -1)
-    wrong = pattern.live(keys, now) & ~_needed(pattern, length)
+    wrong = pattern.live(keys, now) & ~_needed_keys(pattern, length)
     if wrong.any():
         at, k = wrong.nonzero()[0].tolist()
         raise Broken(f"{pattern}: nobody reads position {k} at {at} or later, but its live() says so")
@@ -84,7 +84,7 @@ def _live(pattern: Pattern) -> None:
 
 def _capacity(pattern: Pattern) -> None:
     # a key counts once it stands before a query; of a longer row there are more queries to hold
-    needed_slots = _needed(pattern, CACHED).tril(-1).sum(1).cummax(0).values.tolist()
+    needed_slots = _needed_keys(pattern, CACHED).tril(-1).sum(1).cummax(0).values.tolist()
     for length, slots in enumerate(needed_slots):
         if pattern.capacity(length) > slots:
             raise Broken(

@@ -54,7 +54,7 @@ def _read(subject: Subject | TrainingSubject, module: Any) -> tuple[Tensor, dict
         return loss.parts["nll"], dict(loss.parts), None
     batch = subject.ragged(LENGTH)
     out, leaf = subject.call_traced(module, batch)
-    return out.y, sum_over_layers(out.aux, batch.real), leaf
+    return out.y, sum_over_layers(out.aux, batch.is_real), leaf
 
 
 def _check_trained(

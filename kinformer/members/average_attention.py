@@ -63,11 +63,11 @@ def average_attention(
     def mlp() -> MLP:
         return MLP(d, hidden, activation="relu")
 
-    def past() -> Layer:
+    def make_average() -> Layer:
         return AverageAttention(d, mlp() if feedforward else None, gate=gate)
 
     if form == "decoder":
-        body = wiring.stack(wiring.block(past(), mlp()) for _ in range(depth))
+        body = wiring.stack(wiring.block(make_average(), mlp()) for _ in range(depth))
         return LM(
             vocab, d, body, position=wiring.added_position(), scale=wiring.scale, std=wiring.start, dropout=dropout
         )
@@ -76,7 +76,7 @@ def average_attention(
         return wiring.attention(Full(), cross=cross, dropout=dropout)
 
     encoder = wiring.stack(wiring.block(attention(False), mlp()) for _ in range(depth))
-    decoder = wiring.stack(wiring.block(past(), attention(True), mlp()) for _ in range(depth))
+    decoder = wiring.stack(wiring.block(make_average(), attention(True), mlp()) for _ in range(depth))
     return Seq2Seq(
         vocab,
         d,

@@ -50,14 +50,14 @@ def axial_transformer(
     def stack(*patterns: Pattern) -> Layer:
         return wiring.stack(wiring.block(wiring.attention(pattern), MLP(d, hidden)) for pattern in patterns)
 
-    def places() -> Coordinates:
+    def make_coordinates() -> Coordinates:
         return Coordinates(d, channels * rows, columns)
 
     options: dict[str, Any] = {}
     if channels > 1:
         options = {"planes": rows, "encoder": stack(*[row, column] * channel)}
     above, own = stack(*[row, Causal() & column] * outer), stack(*[Causal() & row] * inner)
-    body = AxialDecoder(above, own, columns, position=places(), inner_position=places(), **options)
+    body = AxialDecoder(above, own, columns, position=make_coordinates(), inner_position=make_coordinates(), **options)
     return Image(shape, CategoricalIntensities(d), body, planes=channels > 1, dropout=dropout)
 
 

@@ -78,16 +78,16 @@ def image_transformer(
     def layer(reads: Pattern, *more: Layer) -> Layer:
         return wiring.block(wiring.attention(reads), *more, MLP(d, hidden, activation="relu"))
 
-    def places(down: int, across: int, tiles: tuple[int, int] = (1, 1)) -> Halves:
+    def make_position(down: int, across: int, tiles: tuple[int, int] = (1, 1)) -> Halves:
         return Halves(d, down, across, each, block=tiles, kind=position)
 
     options: dict[str, Any] = {"block": tiles, "classes": classes, "dropout": dropout}
-    options["position"] = places(rows, columns, tiles)
+    options["position"] = make_position(rows, columns, tiles)
     if upscale is None:
         return Image(shape, values, wiring.stack(layer(pattern) for _ in range(depth)), **options)
     body = wiring.stack(layer(pattern, wiring.attention(Full(), cross=True)) for _ in range(depth))
     encoder = wiring.stack(layer(Full()) for _ in range(depth))
-    source_position = places(max(1, rows // check_at_least("upscale", upscale, 2)), max(1, columns // upscale))
+    source_position = make_position(max(1, rows // check_at_least("upscale", upscale, 2)), max(1, columns // upscale))
     return Image(shape, values, body, encoder=encoder, factor=upscale, source_position=source_position, **options)
 
 

@@ -107,18 +107,18 @@ def informer(
             seed=seed,
         )
 
-    def reading(causal: bool, seed: int) -> Attention:
+    def make_attention(causal: bool, seed: int) -> Attention:
         return Attention(QKV(d, heads, head_dim=head_dim), mechanism(causal, seed))
 
     def forward() -> Layer:
         return MLP(d, hidden)
 
     def encoder(rows: int) -> Distilled:
-        blocks = [wiring.block(reading(False, 100 * rows + n), forward()) for n in range(rows)]
+        blocks = [wiring.block(make_attention(False, 100 * rows + n), forward()) for n in range(rows)]
         return Distilled(blocks, wiring.stack(blocks).norm, distil=distil)
 
     decoder = [
-        wiring.block(reading(True, n), wiring.attention(Full(), cross=True, dropout=dropout), forward())
+        wiring.block(make_attention(True, n), wiring.attention(Full(), cross=True, dropout=dropout), forward())
         for n in range(decoder_depth)
     ]
     return Forecast(

@@ -5,7 +5,7 @@ from functools import partial
 from kinformer.core.checks import check_at_least
 from kinformer.core.discover import member
 from kinformer.core.recipe import Recipe
-from kinformer.members.support.windows import growing, numbers_per_layer, window_pattern
+from kinformer.members.support.windows import growing_windows, numbers_per_layer, window_pattern
 from kinformer.models.mlm import MLM
 from kinformer.nn.attention import Attention
 from kinformer.nn.blocks.post_norm import PostNorm
@@ -61,7 +61,7 @@ def longformer(
     dropout: the share of numbers dropped in training.
     """
     check_at_least("marked", marked, 0)
-    sizes, gaps = growing(window, top, depth, 0), numbers_per_layer("dilation", dilation, depth, 1)
+    sizes, gaps = growing_windows(window, top, depth, 0), numbers_per_layer("dilation", dilation, depth, 1)
 
     def block(size: int, gap: int) -> PostNorm:
         pattern = window_pattern(size, gap, heads, dilated) | Tokens(marked)

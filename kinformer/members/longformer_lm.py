@@ -4,7 +4,7 @@ from kinformer.core.checks import resolve_head_dim
 from kinformer.core.discover import member
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.causal import Causal
-from kinformer.members.support.windows import growing, numbers_per_layer, window_pattern
+from kinformer.members.support.windows import growing_windows, numbers_per_layer, window_pattern
 from kinformer.members.support.wiring import tied_start
 from kinformer.models.lm import LM
 from kinformer.nn.attention import Attention
@@ -53,7 +53,7 @@ def longformer_lm(
     dropout: the share of numbers dropped in training.
     """
     width = resolve_head_dim(d, heads, head_dim)
-    sizes, gaps = growing(window, top, depth, 1), numbers_per_layer("dilation", dilation, depth, 1)
+    sizes, gaps = growing_windows(window, top, depth, 1), numbers_per_layer("dilation", dilation, depth, 1)
 
     def block(size: int, gap: int) -> PreNorm:
         pattern: Pattern = Causal() & window_pattern(size - 1, gap, heads, dilated)

@@ -86,7 +86,7 @@ def routing_by_agreement(
         (check_at_least("depth", depth, 1) + 1) // 2 if lower is None else check_whole_between("lower", lower, 0, depth)
     )
 
-    def joined() -> Aggregation:
+    def make_aggregation() -> Aggregation:
         kind = EMRouting if routing == "em" else DynamicRouting
         return kind(heads, width, d, capsules=capsules, iterations=iterations)
 
@@ -95,7 +95,7 @@ def routing_by_agreement(
         def block(n: int) -> PreNorm:
             mechanism = Softmax(parse(pattern), dropout=dropout, lse=False)
             projection = QKV(d, heads, head_dim=width)
-            attention = Attention(projection, mechanism, aggregation=joined() if n < routed else None)
+            attention = Attention(projection, mechanism, aggregation=make_aggregation() if n < routed else None)
             return PreNorm(attention, MLP(d, activation="gelu_tanh"), dropout=dropout)
 
         body = Stack([block(n) for n in range(depth)], LayerNorm(d))
@@ -104,10 +104,10 @@ def routing_by_agreement(
 
     def attention(n: int, place: Place) -> Attention:
         reads = Causal() if place == "decoder" else Full()
-        kind = joined() if n < routed and place in places else None
+        kind = make_aggregation() if n < routed and place in places else None
         return wiring.attention(reads, cross=place == "cross", dropout=dropout, aggregation=kind)
 
-    def side(*at: Place) -> Stack:
+    def make_stack(*at: Place) -> Stack:
         return wiring.stack(
             wiring.block(*(attention(n, place) for place in at), MLP(d, activation="relu")) for n in range(depth)
         )
@@ -115,8 +115,8 @@ def routing_by_agreement(
     return Seq2Seq(
         vocab,
         d,
-        side("encoder"),
-        side("decoder", "cross"),
+        make_stack("encoder"),
+        make_stack("decoder", "cross"),
         position=wiring.added_position(),
         scale=wiring.scale,
         std=embedding_std(wiring),

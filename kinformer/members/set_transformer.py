@@ -87,7 +87,7 @@ def set_transformer(
             return block(False)
         return ISAB(block(True), block(True), check_at_least("inducing", inducing, 1))
 
-    def pooled() -> Pooler:
+    def make_pooler() -> Pooler:
         if pooling != "attention":
             return POOLINGS[pooling]()
         return PMA(block(True), seeds, feedforward=None if form == "published" else MLP(d, activation="relu"))
@@ -97,7 +97,7 @@ def set_transformer(
         d,
         Stack([encoding() for _ in range(check_at_least("depth", depth, 1))]),
         answer=ANSWERS[answer](),
-        pooling=pooled(),
+        pooling=make_pooler(),
         dropout=dropout,
         decoder=Stack([block(False) for _ in range(decoder)]) if check_at_least("decoder", decoder, 0) else None,
     )

@@ -79,17 +79,17 @@ def sparse_transformer(
     added: dict[str, Any] = {"dropout": dropout}
     if check_option("form", form, ("text", "images")) == "images":
         channels, rows, columns = check_shape(shape)
-        position = places(d, rows, columns, channels, gain)
+        position = make_coordinates(d, rows, columns, channels, gain)
         return Image(
             shape, CategoricalIntensities(d, std=gain / math.sqrt(d), zero=True), body, position=position, **added
         )
-    position = places(d, -(-check_at_least("length", length, 1) // stride), stride, 1, gain)
+    position = make_coordinates(d, -(-check_at_least("length", length, 1) // stride), stride, 1, gain)
     model = LM(vocab, d, body, position=position, tie=False, std=gain / math.sqrt(d), **added)
     nn.init.zeros_(model.head.weight)
     return model
 
 
-def places(d: int, rows: int, columns: int, channels: int, gain: float) -> Position:
+def make_coordinates(d: int, rows: int, columns: int, channels: int, gain: float) -> Position:
     """A table for each coordinate; together they start as large as the embedding."""
     return Coordinates(d, rows, columns, channels, std=gain / math.sqrt(d * (2 if channels == 1 else 3)))
 

@@ -122,7 +122,7 @@ class Agent(PolicyModel):
         now = torch.zeros(batch, dtype=torch.long, device=new.device)
         return share_positions(NumberedState(now, self.body.start(batch, length, dtype=new.dtype, device=new.device)))
 
-    def says(self, steps: Observations, state: State | None = None) -> PolicyOutput:
+    def predict(self, steps: Observations, state: State | None = None) -> PolicyOutput:
         """The policy and the value at each step. A state that was handed over is spent."""
         ctx = context_of_tokens(steps.marks, state)
         observed, acted, earned = (_zero_padding(x, steps.marks, ctx.full) for x in steps[1:])
@@ -144,8 +144,8 @@ class Agent(PolicyModel):
         if batch.burn_in.marks.shape[1]:
             with torch.no_grad():
                 rows, columns = batch.burn_in.marks.shape
-                state = self.says(batch.burn_in, self.start(rows, columns) if state is None else state).state
-        return self.says(batch.observations, state)
+                state = self.predict(batch.burn_in, self.start(rows, columns) if state is None else state).state
+        return self.predict(batch.observations, state)
 
     def forward(self, batch: RolloutBatch, state: State | None = None, progress: float = 0.0) -> Loss:
         """PPO's loss of the steps, with how far the policy is from the one that acted as `kl`."""

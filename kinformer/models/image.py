@@ -150,7 +150,7 @@ class Image(Predictor):
         conditions: dict[str, Any] = {} if small is None else {"source": small}
         return self.rows(batch[0]), conditions if self.classes is None else {**conditions, "label": batch[1]}
 
-    def says(self, steps: Int[Tensor, "B T n"], **conditions: Any) -> Float[Tensor, "B T D"]:
+    def predict(self, steps: Int[Tensor, "B T n"], **conditions: Any) -> Float[Tensor, "B T D"]:
         """What the body says of each step, given those before it: of that `values` makes distributions."""
         return self._run(steps, **conditions).y
 
@@ -183,7 +183,7 @@ class Image(Predictor):
     def judge(self, batch: ImageBatch, state: State | None = None) -> EvaluationSums:
         """The bits that each channel of each pixel costs."""
         values, conditions = self.inputs(batch)
-        bits = self.values.nll(self.says(values, **conditions), values).double().sum() / math.log(2)
+        bits = self.values.nll(self.predict(values, **conditions), values).double().sum() / math.log(2)
         return EvaluationSums({self.metric.name: (bits, torch.tensor(values.numel(), device=bits.device))})
 
     def sample(self, rows: int, length: int, seed: int) -> ImageBatch:

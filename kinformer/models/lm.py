@@ -139,14 +139,14 @@ class LM(TextModel):
         read, targets = batch.tokens[:, :-1], next_tokens(batch)
         ctx = batch.limit_context(context_of_tokens(read, state), -1, state)
         out, data, parts = self.training_loss(
-            lambda taps: self.reading(batch, state, ctx.replace(taps=taps)), targets, ctx, progress
+            lambda taps: self.training_output(batch, state, ctx.replace(taps=taps)), targets, ctx, progress
         )
         # of tokens that have one after them, scored or not: the last of a row is not read
         sums = sum_over_layers(out.aux, next_tokens(batch._replace(scored=None)) >= 0)
         count = (targets >= 0).sum()
         return Loss(weighted_loss(data, sums, self.penalties, progress), {**parts, **sums}, out.state, out.stats, count)
 
-    def reading(self, batch: TokenBatch, state: NumberedState | None, ctx: Context) -> Out:
+    def training_output(self, batch: TokenBatch, state: NumberedState | None, ctx: Context) -> Out:
         """The logits that a batch is learned by."""
         return self.logits(batch.tokens[:, :-1], state, ctx)
 

@@ -145,12 +145,12 @@ def _shares(tokens: Int[Tensor, "B T"], seed: int) -> tuple[Float[Tensor, "B T"]
     """Three numbers from 0 to 1 for each token, by a seed, the row's tokens and its place in the row."""
     real = tokens >= 0
     rank = real.cumsum(1)
-    row = torch.where(real, _stir(tokens * 1_000_003 + rank), 0).sum(1, keepdim=True)
-    row = _stir(row + seed) if seed else row
-    return tuple((_stir(row + 3 * rank + n) & 0xFFFFFF) / 2**24 for n in range(3))
+    row = torch.where(real, _splitmix64(tokens * 1_000_003 + rank), 0).sum(1, keepdim=True)
+    row = _splitmix64(row + seed) if seed else row
+    return tuple((_splitmix64(row + 3 * rank + n) & 0xFFFFFF) / 2**24 for n in range(3))
 
 
-def _stir(x: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
+def _splitmix64(x: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
     """Bits of whole numbers stirred, as SplitMix64 does it (Steele et al., 2014)."""
     x = (x ^ (x >> 30)) * -4658895280553007687
     x = (x ^ (x >> 27)) * -7723592293110705685

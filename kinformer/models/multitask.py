@@ -52,13 +52,13 @@ class MultiTask(RowClassifier):
 
     def scores(self, tokens: Int[Tensor, "B T"], task: Int[Tensor, " B"]) -> Float[Tensor, "B classes"]:
         """The score of each class for each row, -inf for those of other tasks."""
-        return self._own(self.read(tokens, {"task": task}).y, task)
+        return self._mask_other_tasks(self.read(tokens, {"task": task}).y, task)
 
     def forward(self, batch: MultiTaskBatch, state: State | None = None, progress: float = 0.0) -> Loss:
         """The loss of saying the classes of rows, in nats a row."""
         tokens, task, targets = batch
         out = self.read(tokens, {"task": task})
-        return self.class_loss(out._replace(y=self._own(out.y, task)), tokens, targets, progress)
+        return self.class_loss(out._replace(y=self._mask_other_tasks(out.y, task)), tokens, targets, progress)
 
     def judge(self, batch: MultiTaskBatch, state: State | None = None) -> EvaluationSums:
         """How many rows are said right, of all and of each task."""
@@ -73,7 +73,7 @@ class MultiTask(RowClassifier):
         targets = tokens[:, 0] % len(self.of_class)
         return tokens, self.of_class.cpu()[targets], targets
 
-    def _own(self, y: Float[Tensor, "B classes"], task: Int[Tensor, " B"]) -> Float[Tensor, "B classes"]:
+    def _mask_other_tasks(self, y: Float[Tensor, "B classes"], task: Int[Tensor, " B"]) -> Float[Tensor, "B classes"]:
         check_below(task, len(self.classes), "task", "give MultiTask classes of more")
         return y.masked_fill(self.of_class != task[:, None], -torch.inf)
 

@@ -14,7 +14,7 @@ from kinformer.core.neighbours import Entries, Neighbours, Store
 from kinformer.models.lm import EXAMPLES as MODELS
 from kinformer.models.lm import LM
 from kinformer.models.support.by_token import log_p_by_token, log_probabilities, mix_log_p
-from kinformer.models.support.uncompiled import uncompiled
+from kinformer.models.support.run_uncompiled import run_uncompiled
 from kinformer.models.support.wrapped_lm import WrappedLM, number_tokens
 from kinformer.nn.depth.early_exit import EarlyExit
 
@@ -78,7 +78,7 @@ class NearestNeighbourLM(WrappedLM):
         at = slice(states.shape[1] - out.y.shape[1], None)
         return out, self.find_neighbours(states[:, at], ctx.pos[:, at] >= 0)
 
-    @uncompiled
+    @run_uncompiled
     @torch.no_grad()
     def find_neighbours(self, states: Float[Tensor, "B T d"], real: Bool[Tensor, "B T"]) -> Neighbours:
         """The entries that are nearest to the state of each token that is real."""

@@ -185,9 +185,9 @@ class Seq2Seq(Writer):
         scored = _scored_mask(target)
         answers = {} if target.scored is None else accuracy(out.y, targets.where(scored, -1))
         targets = targets.where(scored | (targets == self.end), -1)
-        return EvaluationSums({**answers, **self.measured(out, targets)}, out.state)
+        return EvaluationSums({**answers, **self.metric_sums(out, targets)}, out.state)
 
-    def measured(self, out: Out, targets: Int[Tensor, "B T"]) -> dict[str, tuple[Tensor, Tensor]]:
+    def metric_sums(self, out: Out, targets: Int[Tensor, "B T"]) -> dict[str, tuple[Tensor, Tensor]]:
         """The measures of a reading, over all targets; where its body halts, also the steps that a token takes."""
         bits = sum_and_count(token_nll(out.y, targets) / math.log(2), targets >= 0)
         return {type(self).metric.name: bits, **halting_steps(out, targets >= 0)}

@@ -25,7 +25,7 @@ class SetRegressor(Model):
     """Vectors in any order in, a number of the whole out: a body that reads no positions, a pooling, one matrix.
 
     Choose it for what is asked of sets: `sets=maximum`, `sets=unique`, `sets=FILE.npz`. A batch is elements, a mark of
-    each (-1 where there is none, at any place), and the right answers; the loss is a mean over sets. `says(elements,
+    each (-1 where there is none, at any place), and the right answers; the loss is a mean over sets. `predict(elements,
     marks)` asks a trained one. Elements are told apart by what they are alone: permuted, they get the same answer.
 
     inputs: how many numbers an element is.
@@ -78,7 +78,7 @@ class SetRegressor(Model):
         self.metric = self.answer.metric
         self.refuse_unmet(body)
 
-    def says(self, elements: Float[Tensor, "B T C"], marks: Int[Tensor, "B T"]) -> Float[Tensor, " B"]:
+    def predict(self, elements: Float[Tensor, "B T C"], marks: Int[Tensor, "B T"]) -> Float[Tensor, " B"]:
         """The answer to each set; marks are -1 where there is no element."""
         return self._read(elements, marks).y
 
@@ -92,7 +92,7 @@ class SetRegressor(Model):
     def judge(self, batch: SetBatch, state: State | None = None) -> EvaluationSums:
         """By what its answers are judged."""
         elements, marks, right = batch
-        by_metric = self.answer.evaluate(self.says(elements, marks), right)
+        by_metric = self.answer.evaluate(self.predict(elements, marks), right)
         return EvaluationSums({name: sum_and_count(values, right == right) for name, values in by_metric.items()})
 
     def sample(self, rows: int, length: int, seed: int) -> SetBatch:
@@ -113,7 +113,7 @@ class SetRegressor(Model):
             pooled = self.decoder(pooled.unflatten(-1, (self.pooling.vectors, self.d))).y.flatten(1)
         # in float32 or better: half a precision tells counts beyond 256 no longer apart
         head = linear_float32(self.head, F.dropout(pooled, self.dropout, self.training)).squeeze(-1)
-        return out._replace(y=self.answer.says(head))
+        return out._replace(y=self.answer.predict(head))
 
 
 def _context(real: Tensor) -> Context:

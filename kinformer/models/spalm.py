@@ -20,7 +20,7 @@ from kinformer.core.neighbours import Entries, Neighbours, Store
 from kinformer.core.numbering import NumberedState, context_of_tokens
 from kinformer.core.state import share_positions
 from kinformer.models.lm import LM
-from kinformer.models.support.uncompiled import uncompiled
+from kinformer.models.support.run_uncompiled import run_uncompiled
 
 BEYOND = torch.iinfo(torch.long).max  # all entries
 LEAST = 8  # tokens: a shorter piece, such as a common word, stands in many places, and is no sign of where it is from
@@ -144,7 +144,7 @@ class SPALM(LM):
         z, gate = self.mix_by_gate(out.y, neighbours)
         return out._replace(y=z, aux={**out.aux, "gate": gate})
 
-    @uncompiled
+    @run_uncompiled
     def find_neighbours(
         self, keys: Float[Tensor, "B T d"], real: Bool[Tensor, "B T"], own: Int[Tensor, "B T R 2"] | None
     ) -> Neighbours:
@@ -178,7 +178,7 @@ class SPALM(LM):
         gate = torch.where(is_found.any(-1, keepdim=True), opened, 1.0)
         return ((1 - gate) * m + gate * own).to(h.dtype), gate[..., 0]
 
-    def reading(self, batch: TokenBatch, state: NumberedState | None, ctx: Context) -> Out:
+    def training_output(self, batch: TokenBatch, state: NumberedState | None, ctx: Context) -> Out:
         own = None
         if self.training:
             self.train()  # for one who never said so
@@ -215,14 +215,14 @@ class PieceIndex:
     def runs(self, piece: Int[Tensor, " n"]) -> Int[Tensor, "R 2"]:
         """Where a piece stands: the first and the end of runs, in order, that share nothing; none of a short piece."""
         tokens = piece.cpu().to(torch.int32).numpy()
-        firsts = self._firsts(tokens) if len(tokens) >= LEAST else numpy.empty(0, numpy.int64)
+        firsts = self._find_starts(tokens) if len(tokens) >= LEAST else numpy.empty(0, numpy.int64)
         far = numpy.diff(firsts) > len(tokens)  # the piece that begins there lies behind the one before
         begins, ends = numpy.append(True, far), numpy.append(far, True)
         return torch.from_numpy(
             numpy.stack([firsts[begins[: len(firsts)]], firsts[ends[: len(firsts)]] + len(tokens)], 1)
         )
 
-    def _firsts(self, piece: numpy.ndarray) -> numpy.ndarray:
+    def _find_starts(self, piece: numpy.ndarray) -> numpy.ndarray:
         number = _window_hashes(piece[:LEAST])[0]
         at = slice(*(numpy.searchsorted(self.numbers, number, side) for side in ("left", "right")))
         places = self.order[at]
@@ -265,7 +265,7 @@ def own_runs(pieces: PieceIndex, batch: TokenBatch) -> Int[Tensor, "B T R 2"]:
     return own
 
 
-def _of(distance: bool) -> SPALM:
+def _make_example(distance: bool) -> SPALM:
 
     def body() -> kf.Stack:
         return kf.Stack([kf.PreNorm(kf.Attention(kf.QKV(16, 2), kf.Softmax(kf.Causal())), kf.MLP(16))])
@@ -278,4 +278,4 @@ def _of(distance: bool) -> SPALM:
 
 
 DISK = {"compiles": "a search reads what lies on a disk, which no graph holds"}
-EXAMPLES = tuple(Example(partial(_of, distance), breaks=DISK) for distance in (False, True))
+EXAMPLES = tuple(Example(partial(_make_example, distance), breaks=DISK) for distance in (False, True))

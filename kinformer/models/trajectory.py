@@ -132,7 +132,7 @@ class Trajectory(TrajectoryModel):
             )
         return WindowActor(self, target_return, float(self.measured.span[1]))
 
-    def says(self, batch: EpisodeSteps) -> TrajectoryPrediction:
+    def predict(self, batch: EpisodeSteps) -> TrajectoryPrediction:
         """What is said at each step, of real ones; nothing of what comes after them is read."""
         return self._read(batch)[0]
 
@@ -149,7 +149,7 @@ class Trajectory(TrajectoryModel):
 
         Numbers are divided by their largest in the training data first.
         """
-        predicted, real = self.says(batch), batch.times >= 0
+        predicted, real = self.predict(batch), batch.times >= 0
         apart = self._action_errors(predicted, batch)
         if not self.discrete:
             return EvaluationSums({self.metric.name: sum_and_count(apart, real)})

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from kinformer.pages.saved import saved
+from kinformer.pages.save_figure import save_figure
 
 WIDE, TALL = 32, 40  # cells of a line, and lines of a picture
 CELL, LINE = 0.3, 0.42  # inches, so that letters can be read on a page
@@ -38,7 +38,7 @@ def save_exit_layers(spelling: Any, texts: Sequence[Layered], most: int, path: P
     figure.colorbar(image, ax=axes, ticks=range(1, most + 1), label="layers", boundaries=borders)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # a font has not every script: a box stands there
-        saved(figure, path)
+        save_figure(figure, path)
     pyplot.close(figure)
 
 

@@ -17,7 +17,7 @@ def interval(values: Sequence[float]) -> Interval | None:
     return fmean(values) - half, fmean(values) + half
 
 
-def unresolved(intervals: Mapping[str, Interval | None]) -> list[tuple[str, str]]:
+def unresolved_pairs(intervals: Mapping[str, Interval | None]) -> list[tuple[str, str]]:
     """The pairs of names whose intervals overlap; what has none, of one seed, is told from nothing."""
     return [
         (name, other)
@@ -29,15 +29,15 @@ def unresolved(intervals: Mapping[str, Interval | None]) -> list[tuple[str, str]
 def quantile(share: float, freedom: int) -> float:
     """How far from 0 the given share of Student's t lies on both sides, with so many degrees of freedom, from 1 on."""
     low, high = 0.0, 1.0
-    while within(high, freedom) < share:
+    while central_probability(high, freedom) < share:
         low, high = high, 2 * high
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if within(middle, freedom) < share else (low, middle)
+        low, high = (middle, high) if central_probability(middle, freedom) < share else (low, middle)
     return high
 
 
-def within(t: float, freedom: int) -> float:
+def central_probability(t: float, freedom: int) -> float:
     """The share of Student's t between -t and t. Abramowitz and Stegun, 1964, 26.7.3 and 26.7.4."""
     angle = math.atan(t / math.sqrt(freedom))
     odd = freedom % 2

@@ -16,7 +16,7 @@ from matplotlib import pyplot  # noqa: E402  (the backend is chosen first)
 from matplotlib.ticker import EngFormatter, NullFormatter  # noqa: E402
 
 from kinformer.lab.plot import Plot  # noqa: E402
-from kinformer.pages.saved import saved  # noqa: E402
+from kinformer.pages.save_figure import save_figure  # noqa: E402
 
 WIDTH = 0.8  # of all bars of a category
 COLOURS = ("#3d86d1", "#e0762f", "#2fa36b", "#c8508a", "#8f6bd6", "#b08a1e", "#3aa6b0", "#8a8f98")  # on light and dark
@@ -62,7 +62,7 @@ def save_plots(
         figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)), fontsize=9)
     if title:
         figure.suptitle(fill(title, int(11.5 * size[0] * columns)), fontsize=10)
-    saved(figure, path)
+    save_figure(figure, path)
     pyplot.close(figure)
 
 

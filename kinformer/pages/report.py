@@ -44,7 +44,7 @@ def report(results: Results, folder: Path) -> None:
     """Write report.html: the table, what it does not resolve, the drawings, and what each member wrote."""
     names = ", ".join(row.name for row in results.members)
     title = f"{names}: {results.settings['budget']} of training each"
-    body = "".join((*_table(results), *_drawings(results), *_samples(results), *_about(results)))
+    body = "".join((*_table(results), *_drawings(results), *_samples(results), *_settings(results)))
     page = (
         '<!doctype html>\n<html lang="en">\n<head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -63,7 +63,7 @@ def _table(results: Results) -> Iterator[str]:
     for name, value in results.levels.items():
         yield f"<tr><td>{escape(name)}</td><td></td><td>{value:.3f}</td>{'<td></td>' * (len(heads) - 3)}</tr>\n"
     yield "</tbody></table></div>\n"
-    yield from (f"<p>{_whole(escape(note))}</p>\n" for note in results.notes() if note)
+    yield from (f"<p>{_keep_options_whole(escape(note))}</p>\n" for note in results.notes() if note)
 
 
 def _breakable(name: str) -> str:
@@ -71,7 +71,7 @@ def _breakable(name: str) -> str:
     return re.sub(r"([_,(])", r"\1<wbr>", escape(name))
 
 
-def _whole(words: str) -> str:
+def _keep_options_whole(words: str) -> str:
     """Words whose options stay in one line, which a hyphen would break."""
     return re.sub(r"--\w+", r'<span class="word">\g<0></span>', words)
 
@@ -103,10 +103,10 @@ def _text(row: MemberResult) -> str:
     prompt = f'<span class="soft">{escape(row.prompt)}</span>'
     if row.answer is not None:
         return prompt
-    return f"{prompt}{'' if row.joined else chr(10)}{escape(row.sample)}"
+    return f"{prompt}{'' if row.is_continuation else chr(10)}{escape(row.sample)}"
 
 
-def _about(results: Results) -> Iterator[str]:
+def _settings(results: Results) -> Iterator[str]:
     settings = {**results.settings, **results.settings["versions"], "versions": None}
     words = ", ".join(f"{name} {value}" for name, value in settings.items() if value not in (None, []))
     yield f'<h2>Settings</h2>\n<p class="soft">{escape(words)}</p>\n'

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from kinformer.checkpoint.files import write as write_file
 from kinformer.lab.units import size
-from kinformer.pages.interval import SURE, Interval, unresolved
+from kinformer.pages.interval import SURE, Interval, unresolved_pairs
 from kinformer.pages.printable import printable
 
 MEMORY = (
@@ -59,7 +59,7 @@ class MemberResult:
         return next(iter(self.measures.values()))
 
     @property
-    def joined(self) -> bool:
+    def is_continuation(self) -> bool:
         """Whether the sample goes on from the prompt."""
         return self.shown.startswith("goes on")
 
@@ -86,15 +86,15 @@ class Results:
     members: list[MemberResult]
 
     @property
-    def unresolved(self) -> list[tuple[str, str]]:
+    def unresolved_pairs(self) -> list[tuple[str, str]]:
         """The members whose intervals overlap, two by two."""
-        return unresolved({row.name: row.interval for row in self.members})
+        return unresolved_pairs({row.name: row.interval for row in self.members})
 
     def save(self, path: Path) -> None:
         """Write everything as JSON."""
         named = "compressors" if "train_bytes" in self.settings and "unigram entropy" not in self.levels else "levels"
         rows = [row.as_json() for row in self.members]
-        record = {"settings": self.settings, named: self.levels, "members": rows, "not_resolved": self.unresolved}
+        record = {"settings": self.settings, named: self.levels, "members": rows, "not_resolved": self.unresolved_pairs}
         write_file(path, (json.dumps(record, indent=2) + "\n").encode())
 
     def show(self, console: Console, folder: Path) -> None:
@@ -103,7 +103,7 @@ class Results:
             if not row.shown:
                 continue
             console.print(f"\n{row.name} {row.shown}:", style="bold" if row.answer is None else "", markup=False)
-            console.print(printable(row.prompt), style="dim", end="" if row.joined else "\n", markup=False)
+            console.print(printable(row.prompt), style="dim", end="" if row.is_continuation else "\n", markup=False)
             if row.answer is None:
                 console.print(printable(row.sample), markup=False)
         console.print(self.table())
@@ -130,7 +130,7 @@ class Results:
             return ""
         if self.members[0].interval is None:
             return "One seed each: nothing tells chance from merit, and no order is resolved; --seeds 3 may."
-        pairs = ", ".join(f"{name} and {other}" for name, other in self.unresolved)
+        pairs = ", ".join(f"{name} and {other}" for name, other in self.unresolved_pairs)
         count = len(self.members[0].runs)
         return f"Means of {count} seeds, with the {SURE:.0%} interval of each mean (Student's t). " + (
             f"Not resolved, since their intervals overlap: {pairs}." if pairs else "All members are told apart."

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from kinformer.checkpoint.lock import LockedError, check_unlocked, locked
+from kinformer.checkpoint.lock import LockedError, check_unlocked, file_lock
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from kinformer.checkpoint.lock import locked
-with locked(Path(sys.argv[1]), wait=False):
+from kinformer.checkpoint.lock import file_lock
+with file_lock(Path(sys.argv[1]), wait=False):
     print("held", flush=True)
     time.sleep(600)
 """
@@ -41,7 +41,7 @@ def holder(path: Path) -> Iterator[subprocess.Popen[str]]:
 def test_kill_9_releases_a_lock_and_leaves_nothing_to_mend(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     with holder(path) as process:
-        for look in (lambda: locked(path, wait=False).__enter__(), lambda: check_unlocked(path)):
+        for look in (lambda: file_lock(path, wait=False).__enter__(), lambda: check_unlocked(path)):
             with pytest.raises(LockedError) as refused:
                 look()
             assert refused.value.holder == f"process {process.pid}"
@@ -49,7 +49,7 @@ def test_kill_9_releases_a_lock_and_leaves_nothing_to_mend(tmp_path: Path) -> No
         process.wait()
         assert path.exists()
         check_unlocked(path)
-        with locked(path, wait=False) as has_locks:
+        with file_lock(path, wait=False) as has_locks:
             assert has_locks
     assert not path.exists()
 
@@ -60,7 +60,7 @@ def test_those_who_wait_hold_it_one_after_the_other(tmp_path: Path) -> None:
 
     def work() -> None:
         for _ in range(20):
-            with locked(tmp_path / "lock", wait=True):
+            with file_lock(tmp_path / "lock", wait=True):
                 inside[0] += 1
                 most[0] = max(most[0], inside[0])
                 time.sleep(1e-4)
@@ -84,7 +84,7 @@ def test_a_file_system_without_locks_holds_nothing(
         raise OSError(number, "no locks")
 
     monkeypatch.setattr("kinformer.checkpoint.lock.fcntl.flock", refused)
-    with locked(tmp_path / "lock", wait=wait) as first, locked(tmp_path / "lock", wait=wait) as second:
+    with file_lock(tmp_path / "lock", wait=wait) as first, file_lock(tmp_path / "lock", wait=wait) as second:
         check_unlocked(tmp_path / "lock")
     assert not first and not second and not list(tmp_path.iterdir())
 
@@ -100,13 +100,13 @@ def test_the_file_of_another_user_is_locked_too(tmp_path: Path, monkeypatch: pyt
         return opened(place, flags, *more)
 
     monkeypatch.setattr("kinformer.checkpoint.lock.os.open", unwritable)
-    with locked(path, wait=False) as has_locks:
+    with file_lock(path, wait=False) as has_locks:
         assert has_locks
         with pytest.raises(LockedError, match="process 7 on elsewhere"):
             check_unlocked(path)
-        with pytest.raises(LockedError), locked(path, wait=False):
+        with pytest.raises(LockedError), file_lock(path, wait=False):
             pass
-    with pytest.raises(PermissionError), locked(tmp_path / "none", wait=False):
+    with pytest.raises(PermissionError), file_lock(tmp_path / "none", wait=False):
         pass
 
 
@@ -121,5 +121,5 @@ def test_a_look_at_a_lock_keeps_nobody_out(tmp_path: Path, monkeypatch: pytest.M
         flock(file, form)
 
     monkeypatch.setattr("kinformer.checkpoint.lock.fcntl.flock", busy_at_first)
-    with locked(tmp_path / "lock", wait=False) as has_locks:
+    with file_lock(tmp_path / "lock", wait=False) as has_locks:
         assert has_locks and len(tried) == 2

@@ -322,7 +322,7 @@ def test_the_plain_use_may_not_be_refused() -> None:
 
 
 def judged(example: Example) -> JudgedPart:
-    return JudgedPart.of("toy", example)
+    return JudgedPart.from_example("toy", example)
 
 
 def test_a_break_is_declared_for_one_example_and_one_law() -> None:

@@ -53,7 +53,7 @@ def test_observations_of_any_shape_are_read(shape: tuple[int, ...]) -> None:
 def test_at_the_start_all_actions_are_about_as_likely() -> None:
     torch.manual_seed(0)
     model = agent(stack=TINY, actions=5)
-    likely = model.policy.distribution(model.says(model.sample(3, 6, 0).observations).policy).probs
+    likely = model.policy.distribution(model.predict(model.sample(3, 6, 0).observations).policy).probs
     torch.testing.assert_close(likely, torch.full_like(likely, 0.2), atol=0.03, rtol=0)
 
 
@@ -69,7 +69,7 @@ def test_an_actor_forgets_where_an_episode_begins(discrete: bool) -> None:
             begins = torch.full((2,), n in (first, 2))
             action, state = actor.act(TimeStep(observations[n], reward * ~begins, begins), state)
             state = state._replace(acted=torch.ones_like(state.acted))
-        return model.says(single_step(observations[0], state.acted, reward), state.state).policy
+        return model.predict(single_step(observations[0], state.acted, reward), state.state).policy
 
     torch.testing.assert_close(remembered(0), remembered(2), atol=1e-12, rtol=0)
     assert (remembered(2) - remembered(3)).abs().max() > 1e-9
@@ -121,7 +121,7 @@ def test_an_actor_is_told_what_was_done_in_place_of_its_own_action() -> None:
 
     def read(acted: torch.Tensor | None) -> torch.Tensor:
         _, state = actor.act(TimeStep(torch.ones(2, 3), reward, ~begins, acted), begun)
-        return model.says(single_step(torch.ones(2, 3), own, reward), state.state).value
+        return model.predict(single_step(torch.ones(2, 3), own, reward), state.state).value
 
     with torch.no_grad():
         assert torch.equal(read(None), read(own)) and (read(own) != read(1 - own)).all()

@@ -22,7 +22,7 @@ def field(model: kf.Image) -> torch.Tensor:
     embedded: list[torch.Tensor] = []
     model.values.embedding.register_forward_hook(lambda _layer, _values, out: embedded.append(out))
     values, _ = model.eval().inputs(model.sample(1, 0, 0))
-    y = model.says(values)[0]
+    y = model.predict(values)[0]
     gradients = [torch.autograd.grad(row.sin().sum(), embedded[0], retain_graph=True)[0] for row in y]
     by_value = torch.stack([gradient.view(-1, 16).abs().amax(-1) for gradient in gradients])
     return by_value > 1e-12

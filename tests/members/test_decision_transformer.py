@@ -24,7 +24,7 @@ def fields(model: kf.Trajectory) -> dict[str, torch.Tensor]:
         if (layer := getattr(model, name)) is not None:
             layer.register_forward_hook(lambda _layer, _inputs, out, name=name: embedded.update({name: out}))
     batch = EpisodeSteps(*(x.double() if x.is_floating_point() else x for x in model.sample(1, LENGTH, 0)))
-    actions = model.eval().says(batch).actions[0]
+    actions = model.eval().predict(batch).actions[0]
     by_kind = {}
     for name, x in embedded.items():
         rows = [torch.autograd.grad(action.sum(), x, retain_graph=True)[0][0].abs().amax(-1) for action in actions]
@@ -58,7 +58,7 @@ def test_tokens_stand_as_return_state_action_with_one_vector_for_the_step() -> N
     model, tokens = kf.decision_transformer(**TINY).eval(), []
     model.body.register_forward_pre_hook(lambda _body, arguments: tokens.append(arguments[0]))
     batch = EpisodeSteps(*(x.double() if x.is_floating_point() else x for x in model.sample(1, LENGTH, 0)))
-    model.says(batch)
+    model.predict(batch)
     for t in range(LENGTH):
         when = model.of_times.weight[t]
         parts = model.of_returns(batch.returns[0, t, None]), model.of_states(batch.states[0, t])

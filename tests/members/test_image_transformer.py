@@ -94,8 +94,8 @@ def test_super_resolution_reads_a_smaller_copy_and_nothing_else_of_what_comes() 
     values, condition = model.inputs((pixels, labels))
     small = condition["source"]
     assert torch.equal(small[0, 1, 0, 1], pixels[0, 1, :2, 2:].double().mean().round().to(torch.uint8))
-    before = model.says(values, **condition)
-    assert not torch.allclose(model.says(values, source=255 - small)[:, 0], before[:, 0])
+    before = model.predict(values, **condition)
+    assert not torch.allclose(model.predict(values, source=255 - small)[:, 0], before[:, 0])
     with pytest.raises(ValueError, match="rows of a picture=4 does not split into factor=3"):
         image_transformer(**TINY, upscale=3)
 

@@ -27,7 +27,7 @@ def check(model: kf.SetRegressor) -> None:
     """head(SAB(PMA_2(ISAB_3(X)))): ISAB(X) = MAB(X, MAB(I, X)), PMA(Z) = MAB(S, rFF(Z)), SAB(X) = MAB(X, X)."""
     add_parameter_noise(model)
     elements, _, _ = model.eval().sample(1, 6, 0)
-    answer = model.says(elements.double(), torch.zeros(1, 6, dtype=torch.long))
+    answer = model.predict(elements.double(), torch.zeros(1, 6, dtype=torch.long))
     x = model.embedding(elements[0].double())
     isab, pma, (sab,) = model.body.layers[0], model.pooling, model.decoder.layers
     z = mab(isab.spreads, x, mab(isab.gathers, isab.point, x))
@@ -64,7 +64,7 @@ def test_the_order_of_elements_does_not_matter_and_each_of_them_does(keywords: d
     add_parameter_noise(model)
     elements, marks = torch.randn(1, 7, 2), torch.zeros(1, 7, dtype=torch.long)
     order = torch.tensor([6, 2, 0, 4, 1, 5, 3])
-    torch.testing.assert_close(model.says(elements[:, order], marks), model.says(elements, marks))
+    torch.testing.assert_close(model.predict(elements[:, order], marks), model.predict(elements, marks))
     encoded = model.encode(elements, marks).y[0]
     torch.testing.assert_close(model.encode(elements[:, order], marks).y[0], encoded[order])
     for n in range(7):

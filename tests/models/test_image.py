@@ -45,7 +45,7 @@ def test_bits_are_those_of_each_step_given_the_steps_before_it(n: int, block: tu
     values = torch.tensor([[[int(row[place]) for place in step] for step in places] for row in pixels])
     bits = 0.0
     for t in range(values.shape[1]):
-        y = model.says(values[:, : t + 1], **source)[:, t:]
+        y = model.predict(values[:, : t + 1], **source)[:, t:]
         bits += float(model.values.nll(y, values[:, t : t + 1]).sum()) / math.log(2)
     total, count = model.judge((pixels, labels)).totals["bits per dimension"]
     assert int(count) == pixels.numel() and math.isclose(float(total), bits, rel_tol=1e-12)
@@ -60,7 +60,7 @@ def test_the_boldest_picture_is_the_likeliest_of_each_step(n: int) -> None:
     source = model.downsample(model.sample(2, 0, 1)[0])
     pixels = model.draw(2, temperature=0.0, source=source)
     values = model.rows(pixels)
-    y = model.says(values, **({} if source is None else {"source": source}))
+    y = model.predict(values, **({} if source is None else {"source": source}))
     predicted = [model.values.draw(y[:, t], torch.full((2, model.values.draws), 0.5), 0.0) for t in range(model.steps)]
     assert torch.equal(torch.stack(predicted, 1), values) and torch.equal(model.pictures(values), pixels)
 
@@ -180,11 +180,11 @@ def test_a_label_adds_its_vector_to_every_step() -> None:
     values, condition = model.inputs((pixels, label))
     read: list[torch.Tensor] = []
     handle = model.body.register_forward_pre_hook(lambda body, inputs: read.append(inputs[0]))
-    model.says(values, **condition), plain.says(values)
+    model.predict(values, **condition), plain.predict(values)
     handle.remove()
     torch.testing.assert_close(read[0], read[1] + model.classes.weight[label][:, None])
     pictures = model.draw(2, temperature=0.0, label=label)
-    y = model.says(model.rows(pictures), label=label)
+    y = model.predict(model.rows(pictures), label=label)
     predicted = [model.values.draw(y[:, t], torch.full((2, 1), 0.5), 0.0) for t in range(model.steps)]
     assert torch.equal(model.pictures(torch.stack(predicted, 1)), pictures)
     with pytest.raises(ValueError, match="a label is 3, and classes=3 are 0 to 2; make classes more"):

@@ -32,13 +32,13 @@ def make_sets(*sizes: int) -> tuple[Tensor, Tensor]:
 def test_order_padding_and_batch_mates_say_nothing(options: dict[str, Any], float64: None) -> None:
     model = set_transformer(**TINY, **options).eval()
     elements, marks = make_sets(7, 4, 1)
-    want = model.says(elements, marks)
+    want = model.predict(elements, marks)
     for row, (elements_of_set, mark) in enumerate(zip(elements, marks, strict=True)):
-        torch.testing.assert_close(model.says(elements_of_set[mark >= 0][None], mark[mark >= 0][None])[0], want[row])
+        torch.testing.assert_close(model.predict(elements_of_set[mark >= 0][None], mark[mark >= 0][None])[0], want[row])
     order = torch.rand(3, 7).argsort(1)  # padding comes to stand anywhere
-    permuted = model.says(elements.take_along_dim(order[..., None], 1), marks.take_along_dim(order, 1))
+    permuted = model.predict(elements.take_along_dim(order[..., None], 1), marks.take_along_dim(order, 1))
     assert (permuted - want).abs().max() <= 1e-12 * want.abs().max()
-    assert not torch.allclose(model.says(elements.nan_to_num() + 1, marks), want)
+    assert not torch.allclose(model.predict(elements.nan_to_num() + 1, marks), want)
 
 
 def test_in_float32_another_order_moves_an_answer_by_rounding_alone() -> None:
@@ -47,8 +47,8 @@ def test_in_float32_another_order_moves_an_answer_by_rounding_alone() -> None:
     torch.nn.init.ones_(model.head.bias)  # answers of about 1: rounding is of what is summed
     elements, marks = make_sets(40, 40)
     order = torch.randperm(40)
-    want, elsewhere = model.says(elements, marks), elements[:, order]
-    assert (model.says(elsewhere, marks) - want).abs().max() <= 1e-6 * want.abs().max()
+    want, elsewhere = model.predict(elements, marks), elements[:, order]
+    assert (model.predict(elsewhere, marks) - want).abs().max() <= 1e-6 * want.abs().max()
     reordered = model.encode(elements, marks).y[:, order]
     assert (model.encode(elsewhere, marks).y - reordered).abs().max() <= 1e-6 * reordered.abs().max()
 
@@ -56,7 +56,7 @@ def test_in_float32_another_order_moves_an_answer_by_rounding_alone() -> None:
 def test_loss_and_measures_are_those_of_each_set(float64: None) -> None:
     (elements, marks), right = make_sets(3, 2, 5), torch.tensor([1.0, 2.0, 4.0])
     number = set_transformer(**TINY).eval()
-    off = (number.says(elements, marks) - right).abs()
+    off = (number.predict(elements, marks) - right).abs()
     loss = number((elements, marks, right))
     torch.testing.assert_close(loss.total, off.mean())
     assert loss.count == 3 and number.metric == NumberAnswer.metric
@@ -64,7 +64,7 @@ def test_loss_and_measures_are_those_of_each_set(float64: None) -> None:
     torch.testing.assert_close(total, off.detach().sum())
     assert count == 3
     model = set_transformer(**TINY, answer="count").eval()
-    rate = model.says(elements, marks)
+    rate = model.predict(elements, marks)
     nats = torch.stack([-torch.distributions.Poisson(r).log_prob(n) for r, n in zip(rate, right, strict=True)])
     torch.testing.assert_close(model((elements, marks, right)).total, nats.mean())
     judged = model.judge((elements, marks, right)).totals
@@ -78,7 +78,7 @@ def test_loss_and_measures_are_those_of_each_set(float64: None) -> None:
 
 def test_a_count_of_rate_nothing_is_finite() -> None:
     answer, head = CountAnswer(), torch.tensor([-200.0, 0.0], requires_grad=True)
-    loss = answer.loss(answer.says(head), torch.tensor([2.0, 0.0])).sum()
+    loss = answer.loss(answer.predict(head), torch.tensor([2.0, 0.0])).sum()
     assert loss.isfinite() and torch.autograd.grad(loss, head)[0].isfinite().all()
     assert math.isclose(float(answer.loss(torch.tensor([3.0]), torch.tensor([0.0]))), 3.0)
 
@@ -86,14 +86,14 @@ def test_a_count_of_rate_nothing_is_finite() -> None:
 def test_answers_are_of_float32_in_half_precision() -> None:
     model = set_transformer(**TINY, answer="count").to(torch.bfloat16)
     elements, marks = make_sets(3, 2)
-    assert model.says(elements.bfloat16(), marks).dtype == torch.float32
+    assert model.predict(elements.bfloat16(), marks).dtype == torch.float32
 
 
 def test_a_set_without_elements_is_refused() -> None:
     model = set_transformer(**TINY)
     elements, marks = make_sets(3, 2)
     with pytest.raises(ValueError, match=r"^a set has no elements, and nothing can be said of it; leave it out$"):
-        model.says(elements, marks.where(torch.tensor([[True], [False]]), -1))
+        model.predict(elements, marks.where(torch.tensor([[True], [False]]), -1))
     with pytest.raises(NoState, match="reads a whole row at once"):
         model.start(1, 4)
 

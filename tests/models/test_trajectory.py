@@ -28,7 +28,7 @@ KINDS = ({}, {"discrete": False, "beside": 0.5})
 def built(**keywords: Any) -> Trajectory:
     torch.manual_seed(0)
     model: Any = decision_transformer(**{**TINY, "dropout": 0.0, **keywords})
-    model.measured.tell(scales(model))
+    model.measured.set_scales(scales(model))
     return model.double().eval()
 
 
@@ -125,17 +125,17 @@ def test_padding_on_either_side_changes_nothing(keywords: dict[str, Any]) -> Non
 def test_an_action_is_said_by_what_came_before_it_alone() -> None:
     model = built()
     steps = batch(model)
-    want = model.says(steps).actions
+    want = model.predict(steps).actions
     for part in (0, 1, 2):  # returns, states, actions of step 2
         other = steps[part].clone()
         other[:, 2] = 1 - other[:, 2]
-        actions = model.says(
+        actions = model.predict(
             EpisodeSteps(*(other if n == part else step_part for n, step_part in enumerate(steps)))
         ).actions
         same = 3 if part == 2 else 2  # an action is read by the steps after it
         assert torch.equal(actions[:, :same], want[:, :same]) and not torch.allclose(actions[:, same:], want[:, same:])
     cloner: Any = behaviour_cloning(**TINY, dropout=0.0).double().eval()
-    assert torch.equal(cloner.says(steps).actions, cloner.says(steps._replace(returns=-steps.returns)).actions)
+    assert torch.equal(cloner.predict(steps).actions, cloner.predict(steps._replace(returns=-steps.returns)).actions)
 
 
 @pytest.mark.parametrize("delayed", [False, True])
@@ -160,9 +160,9 @@ def test_it_acts_by_the_last_steps_and_what_is_left_of_the_return(delayed: bool)
             left = torch.tensor([[float(returns[row]) - reward_sum for reward_sum in earned]]).double()
             acted = torch.stack([*(done[n][row] for n in range(lo, t)), torch.zeros(model.actions)])[None]
             times = torch.arange(lo - first, t - first + 1)[None]
-            predicted = model.says(EpisodeSteps(left, observed[lo : t + 1, row][None].double(), acted, times)).actions[
-                0, -1
-            ]
+            predicted = model.predict(
+                EpisodeSteps(left, observed[lo : t + 1, row][None].double(), acted, times)
+            ).actions[0, -1]
             torch.testing.assert_close(
                 done[t][row].double(), 3 * predicted, atol=1e-6, rtol=0
             )  # what is kept is in float32
@@ -176,7 +176,7 @@ def test_numbers_of_actions_are_in_the_environment_s_units_and_the_highest_retur
     assert action.shape == (2, 1) and float(action.abs().max()) <= 3
     assert torch.equal(state.steps.returns[:, -1], torch.full((2,), 9.0).double())
     steps = EpisodeSteps(*(part[:, -1:] for part in state.steps))
-    torch.testing.assert_close(action, 3 * model.says(steps).actions[:, 0])
+    torch.testing.assert_close(action, 3 * model.predict(steps).actions[:, 0])
 
 
 def test_what_cannot_be_is_one_line() -> None:
@@ -222,7 +222,7 @@ def test_what_is_kept_of_the_data_is_not_rounded_with_the_weights() -> None:
     measured = ScaleBuffers(2, 0)
     scales = {"mean": torch.tensor([1002.5, 0.0]), "deviation": torch.ones(2), "returns": torch.tensor(1e5)}
     scales |= {"actions": torch.ones(0), "span": torch.tensor([0.0, 1e5]), "delayed": torch.tensor(False)}
-    measured.tell(EpisodeScales(**scales))  # type: ignore[arg-type]
+    measured.set_scales(EpisodeScales(**scales))  # type: ignore[arg-type]
     for dtype in (torch.bfloat16, torch.float16, torch.float64):
         measured.to(dtype)
         torch.testing.assert_close(measured.mean.double(), scales["mean"].double())

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from kinformer.pages.interval import interval, quantile, unresolved, within
+from kinformer.pages.interval import central_probability, interval, quantile, unresolved_pairs
 
 
 def test_student_s_t_is_the_tables() -> None:
@@ -14,9 +14,9 @@ def test_student_s_t_is_the_tables() -> None:
         t = torch.linspace(-2.5, 2.5, 100_001, dtype=torch.float64)
         density = (1 + t.square() / freedom).pow(-(freedom + 1) / 2)
         norm = math.gamma((freedom + 1) / 2) / math.gamma(freedom / 2) / math.sqrt(freedom * math.pi)
-        assert within(2.5, freedom) == pytest.approx(float(torch.trapezoid(density, t)) * norm, rel=1e-9)
-        assert within(quantile(0.95, freedom), freedom) == pytest.approx(0.95)
-    assert within(1.3, 4000) == pytest.approx(math.erf(1.3 / math.sqrt(2)), rel=1e-3)
+        assert central_probability(2.5, freedom) == pytest.approx(float(torch.trapezoid(density, t)) * norm, rel=1e-9)
+        assert central_probability(quantile(0.95, freedom), freedom) == pytest.approx(0.95)
+    assert central_probability(1.3, 4000) == pytest.approx(math.erf(1.3 / math.sqrt(2)), rel=1e-3)
 
 
 def test_intervals_hold_their_mean_as_often_as_they_say() -> None:
@@ -27,5 +27,5 @@ def test_intervals_hold_their_mean_as_often_as_they_say() -> None:
 
 
 def test_overlapping_intervals_are_not_resolved() -> None:
-    result = unresolved({"a": (0.0, 1.0), "b": (0.9, 2.0), "c": (2.1, 3.0), "d": None})
+    result = unresolved_pairs({"a": (0.0, 1.0), "b": (0.9, 2.0), "c": (2.1, 3.0), "d": None})
     assert result == [("a", "b"), ("a", "d"), ("b", "d"), ("c", "d")]

@@ -75,7 +75,7 @@ def test_a_drawing_for_a_page_has_its_colour_and_its_width() -> None:
 
 def test_rows_of_plots_share_an_axis_and_a_legend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     figures: list[Figure] = []
-    monkeypatch.setattr("kinformer.pages.plots.saved", lambda figure, path: figures.append(figure))
+    monkeypatch.setattr("kinformer.pages.plots.save_figure", lambda figure, path: figures.append(figure))
     plots = [Plot("", lines=[PlotLine((0, 1), (0, n), "a")]) for n in (1, 2, 3, 4)]
     save_plots(plots, "title", tmp_path / "a.png", columns=2, share_y=True, one_legend=True)
     (figure,) = figures

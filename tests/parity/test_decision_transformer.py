@@ -85,7 +85,7 @@ def test_golden(golden: Golden) -> None:
     tensors = golden.tensors
     model, real = ours_of(golden.hyperparameters, tensors), tensors["mask"].bool()
     times = tensors["timesteps"].masked_fill(~real, -1)
-    predicted = model.says(
+    predicted = model.predict(
         EpisodeSteps(tensors["returns_to_go"].squeeze(-1), tensors["states"], tensors["actions"], times)
     )
     left = None if predicted.returns is None else predicted.returns[..., None]
@@ -129,7 +129,7 @@ def test_hugging_face_on_equal_weights(activation: str) -> None:
             attention_mask=real.long(),
             rewards=None,
         )
-    predicted = ours_of({**sizes, "act_fn": activation}, named(theirs, batch)).says(batch)
+    predicted = ours_of({**sizes, "act_fn": activation}, named(theirs, batch)).predict(batch)
     assert predicted.states is not None and predicted.returns is not None
     agree(predicted.actions[real], want.action_preds[real], 1e-6)
     agree(predicted.states[real], want.state_preds[real], 1e-6)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kinformer.cli.errors import noted
+from kinformer.cli.errors import print_warnings
 from kinformer.decoding.calibrated import apply_calibration
 from kinformer.decoding.layers_used import exits_of
 from kinformer.lab.errors import from_user
@@ -17,7 +17,7 @@ def leave_as_calibrated_here(folder: Path, model: Any) -> dict[str, Any] | None:
     """Let tokens leave as calibration found, and say so; what its file says, None where there is none."""
     body = exits_of(model)
     rule = None if body is None else body.rule  # which may give way to one that nobody leaves by
-    with from_user(ValueError, OSError), noted():
+    with from_user(ValueError, OSError), print_warnings():
         record = apply_calibration(folder, model)
     if record is not None:
         threshold = record["threshold"]

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args, get_type_hints
 
-from kinformer.cli.errors import noted
+from kinformer.cli.errors import print_warnings
 from kinformer.cli.support.calibrated_exits import threshold_text
 from kinformer.cli.support.progress_bar import progress
 from kinformer.core.discover import members
@@ -57,7 +57,7 @@ def refuse_replacing_proof(folder: Path, model: Any) -> None:
 def calibrate_by_test(model: Any, data: Any, settings: CalibrationSettings) -> Calibrated:
     """By Learn then Test."""
     grid, delta, epsilon = model.exits.rule.grid(settings.thresholds), settings.delta, settings.epsilon
-    with from_user(ValueError, LookupError), noted():
+    with from_user(ValueError, LookupError), print_warnings():
         prompts = _prompts(model, data, settings.split, settings.samples or 1, settings.length, settings.tokens)
         result, layers = _test_thresholds(model, prompts, settings.consistency, grid, delta, epsilon)
     of = {"by": PROVEN, "data": data.name, "split": settings.split, "samples": len(prompts.prompts)}
@@ -69,7 +69,7 @@ def calibrate_by_test(model: Any, data: Any, settings: CalibrationSettings) -> C
 def calibrate_by_search(model: Any, data: Any, settings: CalibrationSettings, folder: Path) -> Calibrated:
     """By a search of thresholds by layer, which also draws a picture."""
     depth, rows, by = len(model.exits.layers), settings.samples or LEAST, settings.search or 1
-    with from_user(ValueError, LookupError), noted():
+    with from_user(ValueError, LookupError), print_warnings():
         batches = rows_of(model, data, settings.split, rows, settings.length)
         with progress("searching", SEGMENTS, "thresholds, at most") as tell:
             result = search_thresholds(model, batches, by, settings.within, tell, thresholds=settings.thresholds)

@@ -67,7 +67,7 @@ def judge_file(file: str, law: list[str] | None, seconds: float, out: Path | Non
         for verdict in verdicts(own.examples, tuple(law or laws()), seconds, status.update):
             judged.append(verdict)
             report.verdict(verdict)
-        if not law and not any(each.law == "runs" and each.failed for each in judged):
+        if not law and not any(each.law == "runs" and each.is_failure for each in judged):
             status.update("time and memory")
             growth = _measure_growth(own.examples[0], seconds)
     for line in _unjudged_lines(judged):
@@ -83,7 +83,7 @@ def judge_file(file: str, law: list[str] | None, seconds: float, out: Path | Non
         _save_report(out, report, drawings, growth)
     if not law and all(each.end == "nothing" for each in judged):
         raise UserError(f"no law judges anything of {file}; let EXAMPLES hold a part that it works in")
-    return FAILED if any(each.failed for each in judged) else 0
+    return FAILED if any(each.is_failure for each in judged) else 0
 
 
 class CheckReport:

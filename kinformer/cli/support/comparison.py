@@ -64,7 +64,7 @@ class Comparison:
         """All that it follows from."""
         return comparison_plan(self.members.items(), self.job, self.spent, rates=self.rates, seeds=self.seeds)
 
-    def begun(self, resume: bool) -> "Comparison":
+    def resume_if_begun(self, resume: bool) -> "Comparison":
         """It, going on if an earlier command began it; `prepare_comparison` checks that this was the same."""
         return replace(self, going_on=resume and (self.out / PLAN).is_file())
 
@@ -110,10 +110,12 @@ def prepare_comparison(
     costs = {}
     for title, choice in comparison.members.items():
         print(f"{title}: measuring what a step takes ...", file=sys.stderr)
-        costs[title] = MemberCost.of(choice, models[title], comparison.job)
-    budgets = [comparison.spent.of(choice, costs[title].step_flops) for title, choice in comparison.members.items()]
+        costs[title] = MemberCost.measure(choice, models[title], comparison.job)
+    budgets = [
+        comparison.spent.member_budget(choice, costs[title].step_flops) for title, choice in comparison.members.items()
+    ]
     if not comparison.going_on:
-        comparison = replace(comparison, job=comparison.job.fixed(list(models.values()), budgets))
+        comparison = replace(comparison, job=comparison.job.fix_measurements(list(models.values()), budgets))
     members = [(*pair, budget) for pair, budget in zip(comparison.members.items(), budgets, strict=True)]
     every = list_trials(members, comparison.job, comparison.rates, comparison.seeds, comparison.out, decisions)
     if comparison.going_on:

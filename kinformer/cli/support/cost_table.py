@@ -67,7 +67,7 @@ def _score_pairs(memories: Mapping[str, MemoryCost]) -> list[str]:
         kinds = {"": part.length, " of memory": part.memory, " compressed": part.compressed, " searched": part.searched}
         keys = " + ".join(f"{count:,}{kind}" for kind, count in kinds.items() if count)
         texts[layer] = f"{part.length:,} x ({keys}) = {part.pairs:,} pairs of a segment and head"
-    return _alike(texts)
+    return _count_equal_texts(texts)
 
 
 def _readers_by_layer(measured: Cost) -> list[str]:
@@ -75,10 +75,10 @@ def _readers_by_layer(measured: Cost) -> list[str]:
     texts = {}
     for layer, readers in measured.readers.items():
         texts[layer] = ", ".join(name if times == 1 else f"{name} {times} times" for name, times in readers.items())
-    return _alike(texts)
+    return _count_equal_texts(texts)
 
 
-def _alike(texts: dict[str, str]) -> list[str]:
+def _count_equal_texts(texts: dict[str, str]) -> list[str]:
     """What is said of layers, with the number of layers of which the same is said."""
     counts = Counter(texts.values())
     return [f"{text} ({count} layer{'s' if count > 1 else ''})" for text, count in counts.items()]

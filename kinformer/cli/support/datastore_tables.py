@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from kinformer.cli.errors import noted
+from kinformer.cli.errors import print_warnings
 from kinformer.cli.support.load_model import load_model
 from kinformer.core.evaluating import evaluating
 from kinformer.core.search import search_named
@@ -48,7 +48,7 @@ def find_neighbours(
     tokens = spelled.encode(text)[-opened.manifest.parts[0].length :]
     if not tokens:
         raise UserError("--prompt is empty; give a text")
-    with noted():
+    with print_warnings():
         warn_of_loss(reader, [text])
     with from_user(ValueError, LookupError), evaluating(reader):
         states = Tap(reader, opened.tap)(torch.tensor([tokens], device=device_of(reader))).states

@@ -73,10 +73,13 @@ def arguments(subject: Any, docstring: Doc) -> Iterator[tuple[str, str]]:
             continue
         names = [other for other in groups.get(name, (name,)) if other in declared]
         listed.update(names)
-        yield ", ".join(_typed(declared[other]) for other in names), docstring.arguments.get(groups.get(name, ()), "")
+        yield (
+            ", ".join(_format_argument(declared[other]) for other in names),
+            docstring.arguments.get(groups.get(name, ()), ""),
+        )
 
 
-def _typed(parameter: inspect.Parameter) -> str:
+def _format_argument(parameter: inspect.Parameter) -> str:
     """An argument with its type and default."""
     kind = annotation(parameter.annotation)
     default = "" if parameter.default is parameter.empty else f" = {_value(parameter.default)}"

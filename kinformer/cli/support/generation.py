@@ -124,12 +124,12 @@ def write_batch(
     with progress("writing", tokens, f"tokens of each of {len(starts):,}") as tell:
         steps = 0
 
-        def hear(new: list[int]) -> None:
+        def count_step(new: list[int]) -> None:
             nonlocal steps
             steps += 1
             tell(steps)
 
-        return write_all(model, starts, tokens, settings, hear=hear, look=tell, **more)
+        return write_all(model, starts, tokens, settings, hear=count_step, look=tell, **more)
 
 
 def print_texts(starts: list[bytes], written: list[Continuation], milliseconds: float) -> None:

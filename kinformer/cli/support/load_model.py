@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from kinformer.checkpoint.checkpoint import MemberNeeded, keywords_of, load
-from kinformer.cli.errors import noted
+from kinformer.cli.errors import print_warnings
 from kinformer.cli.support.training import parse_device
 from kinformer.core.discover import parse_keywords
 from kinformer.core.keywords import as_texts
@@ -30,7 +30,7 @@ def load_model(
     a member lies now that was trained beside one, like spalm.
     """
     device = parse_device(on)
-    with from_user(ValueError, OSError), noted():
+    with from_user(ValueError, OSError), print_warnings():
         function = find_member_function(member) if member else None
         own = datastore is not None and keywords_of(folder).get("datastore") is not None
         try:

@@ -44,7 +44,7 @@ class MemberCost:
     process: int
 
     @classmethod
-    def of(cls, choice: MemberChoice, model: Model, job: Job) -> "MemberCost":
+    def measure(cls, choice: MemberChoice, model: Model, job: Job) -> "MemberCost":
         """What a fresh process says of the batches of a job; where the system tells no memory, what tensors take."""
         ends = predicts_last(model) and not isinstance(
             job.data, TextData

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from kinformer.cli.errors import noted
+from kinformer.cli.errors import print_warnings
 from kinformer.lab.data.kind import Data, refuse_few, refuse_other_tokens, refuse_unread
 from kinformer.lab.data.resolve import DataSource, resolve
 from kinformer.lab.data.text import TextData
@@ -19,13 +19,13 @@ def source_for(model: Any, folder: Path, data: str) -> DataSource:
 def read_for_model(model: Any, data: str, folder: Path) -> Data:
     """The data of a spec, in the tokens of the model in a folder unless the spec names a tokenizer."""
     source = source_for(model, folder, data)
-    with from_user(ValueError, LookupError, OSError, ImportError), noted():
+    with from_user(ValueError, LookupError, OSError, ImportError), print_warnings():
         return source.read()
 
 
 def read_text(model: Any, source: DataSource, split: str) -> TextData:
     """The text, in the model's tokens; UserError for what the model does not read, and where the split is empty."""
-    with from_user(ValueError, LookupError, OSError, ImportError), noted():
+    with from_user(ValueError, LookupError, OSError, ImportError), print_warnings():
         dataset = source.read()
         refuse_unread(model, dataset)
         refuse_other_tokens(model, dataset)

@@ -70,7 +70,7 @@ def find_pages(name: str, keywords: tuple[str, ...] = ()) -> list[Page] | Topic:
     pages = list(_exact_pages(name, keywords, str.lower))
     if pages:
         return pages
-    talked = _mentions(name)
+    talked = _find_mentions(name)
     if talked:
         return Topic(name, "Nothing has this name; these speak of it.", talked)
     raise _unknown(name, _offered_titles())
@@ -157,7 +157,7 @@ def _page_of_module(
     elif keywords:
         return None  # only members, tasks and environments have any
     elif fold(file) != name:
-        examples = tuple(make for make in examples if _holds(make(), chosen[0][1]))
+        examples = tuple(make for make in examples if _has_instance(make(), chosen[0][1]))
     return Page(place, tuple(chosen), tuple(helpers), examples)
 
 
@@ -238,7 +238,7 @@ def _has_keywords(subject: Any) -> bool:
     return _is_member(subject) or kind in ("task", "environment")
 
 
-def _holds(example: Any, cls: Any) -> bool:
+def _has_instance(example: Any, cls: Any) -> bool:
     """Is an example of a class, or is something in it?"""
     if not inspect.isclass(cls):
         return False
@@ -252,11 +252,11 @@ def _holds(example: Any, cls: Any) -> bool:
 def _expression(text: str) -> Page:
     """A pattern, written with those of the library and, as FILE.py:Name, with one's own."""
     from kinformer.core.expression import parse
-    from kinformer.pages.pictures.support.spelled import spelled
+    from kinformer.pages.pictures.support.short_repr import short_repr
 
     own: dict[str, Any] = {}
 
-    def plain(match: re.Match[str]) -> str:
+    def load_name(match: re.Match[str]) -> str:
         with from_user(LookupError, ImportError):
             module = load_user_module(match["file"])
         if not callable(getattr(module, match["name"], None)):
@@ -267,8 +267,8 @@ def _expression(text: str) -> Page:
         return match["name"]
 
     with from_user(ValueError):
-        pattern = parse(OWN.sub(plain, text), own)
-    return Page(spelled(pattern), examples=(lambda: pattern,))
+        pattern = parse(OWN.sub(load_name, text), own)
+    return Page(short_repr(pattern), examples=(lambda: pattern,))
 
 
 def _own_pages(file: str, name: str, keywords: tuple[str, ...]) -> Iterator[Page]:
@@ -286,7 +286,7 @@ def _own_pages(file: str, name: str, keywords: tuple[str, ...]) -> Iterator[Page
         if _has_keywords(subject):
             yield Page(f"{file}:{title}", ((title, subject),), examples=(_builder(subject, keywords),))
         else:
-            examples_of_it = tuple(make for make in examples if _holds(make(), subject))
+            examples_of_it = tuple(make for make in examples if _has_instance(make(), subject))
             yield Page(f"{file}:{title}", ((title, subject),), examples=examples_of_it or _own_example(subject))
 
 
@@ -307,7 +307,7 @@ def _topic_with_more(word: str, says: str, places: Iterable[str]) -> Topic:
     """The places of a topic, in its order, and after them whatever else speaks of the word."""
     files = {f"{kind}/{file}": module for kind, file, module in _files()}
     chosen = [TopicEntry(place, first_sentence(files[place])) for place in places if place in files]
-    more = [entry for entry in _mentions(word) if entry.place not in places]
+    more = [entry for entry in _find_mentions(word) if entry.place not in places]
     return Topic(word, says, (*chosen, *more[: max(0, TALKED - len(chosen))]))
 
 
@@ -316,7 +316,7 @@ def page_of(place: str) -> Page:
     return next(_exact_pages(place, ()))
 
 
-def _mentions(words: str) -> tuple[TopicEntry, ...]:
+def _find_mentions(words: str) -> tuple[TopicEntry, ...]:
     """Where every one of some words stands, the most often first."""
     expressions = [re.compile(rf"\b{re.escape(word)}", re.IGNORECASE) for word in re.split(r"[\s_/-]+", words) if word]
     counted: list[tuple[int, str, str]] = []

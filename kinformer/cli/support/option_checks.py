@@ -127,7 +127,7 @@ def _check_path(where: str, advice: str, name: str) -> None:
         raise UserError(f"{name} holds no byte; give a file that does")
 
 
-def trained(folder: Path | None) -> Path | None:
+def trained_model(folder: Path | None) -> Path | None:
     """A folder holds a model, if one is named."""
     if folder is not None:
         with from_user(OSError):
@@ -135,9 +135,9 @@ def trained(folder: Path | None) -> Path | None:
     return folder
 
 
-def masked(folder: Path) -> Path:
+def masked_model(folder: Path) -> Path:
     """A folder holds a model that fills in, as far as what it is judged by tells."""
-    trained(folder)
+    trained_model(folder)
     if (metric := _config(folder).get("metric")) in WRITES:
         raise no_blanks(f"generate with it: {metric} are of what comes next")
     return folder

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import correlation, mean, stdev
 
 from kinformer.checkpoint.files import write
-from kinformer.cli.errors import ended_by, noted
+from kinformer.cli.errors import ended_by, print_warnings
 from kinformer.cli.support.progress_bar import progress
 from kinformer.core.acting import Player
 from kinformer.lab.data.support.episodes import write_episodes
@@ -33,7 +33,7 @@ class PlaySession:
     episodes: dict[float | None, list[PlayedEpisode]] = field(default_factory=dict)
 
     @property
-    def every(self) -> list[PlayedEpisode]:
+    def ended_episodes(self) -> list[PlayedEpisode]:
         """The episodes that have ended."""
         return [episode for episodes in self.episodes.values() for episode in episodes]
 
@@ -61,7 +61,7 @@ class PlaySession:
             if target is not None and episodes
         }
 
-    def tell(self) -> None:
+    def print_summary(self) -> None:
         """Print it."""
         for target, episodes in self.episodes.items():
             if episodes:
@@ -72,9 +72,9 @@ class PlaySession:
 
     def keep(self, out: Path | None, save: Path | None, pictures: bool = True) -> None:
         """Write what is wanted of it."""
-        if save is not None and self.every:
-            write_episodes(save, [episode.episode for episode in self.every])
-        if out is None or not self.every:
+        if save is not None and self.ended_episodes:
+            write_episodes(save, [episode.episode for episode in self.ended_episodes])
+        if out is None or not self.ended_episodes:
             return
         out.mkdir(parents=True)
         by_number = attrgetter("number")
@@ -87,7 +87,7 @@ class PlaySession:
             return
         if len(self.means) > 1:
             save_plots((_plot(self),), "", out / PNG, size=(6, 5))
-        frames = next((episode.frames for episode in self.every if episode.frames), ())
+        frames = next((episode.frames for episode in self.ended_episodes if episode.frames), ())
         if frames:
             print(f"drawing {out / GIF}", file=sys.stderr, flush=True)
             save_animation(frames, out / GIF)
@@ -103,30 +103,32 @@ def play_episodes(
     session, total = PlaySession(settings.spec), settings.episodes * len(targets)
     failed: BaseException | None = None
     total_steps = 0
-    with noted(), progress("playing", total, "episodes") as hear:
+    with print_warnings(), progress("playing", total, "episodes") as hear:
 
-        def stepped(steps: int) -> None:
+        def count_steps(steps: int) -> None:
             nonlocal total_steps
             total_steps += steps
-            hear(len(session.every), f"{total_steps:,} steps")
+            hear(len(session.ended_episodes), f"{total_steps:,} steps")
 
         try:
             for target in targets:
                 episodes = session.episodes.setdefault(target, [])
                 with_frames = out is not None and target == targets[0] and draws_pictures(settings.spec)
-                for episode in roll_out(model, settings._replace(target_return=target, render=with_frames), stepped):
+                for episode in roll_out(
+                    model, settings._replace(target_return=target, render=with_frames), count_steps
+                ):
                     episodes.append(episode)
         except (EnvironmentFailure, KeyboardInterrupt) as stop:
             failed = stop
         except (ValueError, ImportError) as error:
             raise UserError(str(error)) from error
     with from_user(OSError, code=FAILED):
-        session.tell()
+        session.print_summary()
         session.keep(out, save, pictures=not isinstance(failed, KeyboardInterrupt))  # which take their time
     if failed is not None:
         code, why = (ended_by(failed), "stopped") if isinstance(failed, KeyboardInterrupt) else (FAILED, str(failed))
         raise UserError(
-            f"{why}; {len(session.every):,} of {total:,} episodes had ended, and are told", code
+            f"{why}; {len(session.ended_episodes):,} of {total:,} episodes had ended, and are told", code
         ) from failed
 
 

@@ -45,7 +45,7 @@ def progress(name: str, total: int, unit: str) -> Iterator[ProgressListener]:
         return
     last_printed = began
 
-    def tell(text: str) -> None:
+    def print_line(text: str) -> None:
         print(f"{name}: {text}", file=sys.stderr, flush=True)
 
     def now_and_then(done: int, more: str = "") -> None:
@@ -53,9 +53,9 @@ def progress(name: str, total: int, unit: str) -> Iterator[ProgressListener]:
         text = line(done, more)
         if monotonic() - last_printed >= EVERY:
             last_printed = monotonic()
-            tell(text)
+            print_line(text)
 
-    first = Timer(SILENT, tell, [f"{total:,} {unit} ..."])
+    first = Timer(SILENT, print_line, [f"{total:,} {unit} ..."])
     first.daemon = True
     first.start()
     try:

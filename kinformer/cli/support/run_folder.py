@@ -9,7 +9,7 @@ from typing import Any
 from kinformer.checkpoint.checkpoint import CheckpointError, built_by, find_conflict, load
 from kinformer.checkpoint.files import crc32
 from kinformer.checkpoint.model_files import BEST, WEIGHTS
-from kinformer.cli.errors import noted
+from kinformer.cli.errors import print_warnings
 from kinformer.cli.support.option_checks import refuse_file
 from kinformer.core.keywords import name_of
 from kinformer.core.needs import as_word
@@ -75,7 +75,7 @@ def _checksum(folder: Path) -> int | None:
 def claimed_folder(out: Path, group: SingleProcess = SINGLE_PROCESS, *, within: bool = False) -> Iterator[None]:
     """Claim a folder, with `within` also its subfolders, for a command; UserError if another process trains there."""
     with ExitStack() as stack:
-        with from_user(FolderInUse), noted():
+        with from_user(FolderInUse), print_warnings():
             stack.enter_context(lock_folder(out, group, within=within))
         yield
 
@@ -108,7 +108,7 @@ def load_start(folder: Path | None, function: Callable[..., Any], model: Any, da
     if folder is None:
         refuse_frozen(name_of(function), model, " give --from a folder of trained weights, or leave it out")
     else:
-        with from_user(ValueError, OSError), noted():
+        with from_user(ValueError, OSError), print_warnings():
             trained = load(folder, member=function if built_by(folder) == name_of(function) else None)
             refuse_other_tokens(trained, data)
             carry_weights(trained, model, str(folder))

@@ -26,7 +26,7 @@ from kinformer.laws.support.subject import Subject
 from kinformer.pages.pictures.support import every
 from kinformer.pages.pictures.support.panel import CELLS, Picture, span
 from kinformer.pages.pictures.support.plate import save
-from kinformer.pages.pictures.support.spelled import longest
+from kinformer.pages.pictures.support.short_repr import largest_number
 from kinformer.pages.pictures.support.terminal import lines
 from kinformer.pages.pictures.who_reads import side_by_side
 
@@ -57,7 +57,7 @@ def print_pages(pages: list[Page] | Topic, length: int | None, cost: bool) -> li
         for row, line in enumerate(sentences(page, length)):
             console.print(f"\n  {line}" if row == 0 else f"  {line}")
         images += _printed(pictures(page, length), console)
-        for line in measured(page) if cost else ():
+        for line in cost_lines(page) if cost else ():
             console.print(line)
         write_helpers(page, console)
     return images
@@ -125,7 +125,7 @@ def write_topic(topic: Topic, console: Console) -> None:
 
 def pictures(page: Page, length: int | None) -> list[Picture]:
     """What can be drawn of a page's examples, each caption once; of a pattern's file its examples side by side."""
-    examples = [_seeded(make) for make in page.examples[:MOST]]
+    examples = [_make_seeded(make) for make in page.examples[:MOST]]
     patterns = [example() if inspect.isclass(example) else example for example in examples]
     if len(patterns) > 1 and all(isinstance(example, Pattern) for example in patterns):
         together = side_by_side([example for example in patterns if isinstance(example, Pattern)], length)
@@ -151,7 +151,7 @@ def topic_pictures(topic: Topic, length: int | None) -> list[Picture]:
     ]
 
 
-def _seeded(make: Callable[[], Any]) -> Any:
+def _make_seeded(make: Callable[[], Any]) -> Any:
     """An example whose weights are the same each time."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -168,10 +168,10 @@ def sentences(page: Page, length: int | None) -> Iterator[str]:
     if getattr(example, "kind", None) == "environment":
         yield from environment_lines(example)
     if isinstance(example, Pattern) and not example.tensors():
-        yield from pattern_lines(example, span(longest(example), length, CELLS)[0])
+        yield from pattern_lines(example, span(largest_number(example), length, CELLS)[0])
 
 
-def measured(page: Page) -> Iterator[str]:
+def cost_lines(page: Page) -> Iterator[str]:
     """Time and memory of the first example against length, as they are on this machine."""
     for make in page.examples[:1]:
         example = make()
@@ -312,17 +312,17 @@ def environment_lines(env: Any) -> Iterator[str]:
     env.action_space.seed(0)
     env.reset(seed=0)
     yield ""
-    yield from _drawn(env, "")
+    yield from _render_lines(env, "")
     for _ in range(SHOWN):
         action = env.action_space.sample()
         _, reward, over, cut, _ = env.step(action)
         yield ""
-        yield from _drawn(env, f"   action {action}, reward {reward:g}")
+        yield from _render_lines(env, f"   action {action}, reward {reward:g}")
         if over or cut:
             return
 
 
-def _drawn(env: Any, behind: str) -> Iterator[str]:
+def _render_lines(env: Any, behind: str) -> Iterator[str]:
     """What it draws, the first line with what is told of it."""
     for n, line in enumerate(str(env.render()).splitlines()):
         yield f"  {line}{behind if n == 0 else ''}"

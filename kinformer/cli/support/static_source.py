@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-from kinformer.cli.errors import noted
+from kinformer.cli.errors import print_warnings
 from kinformer.cli.support import module_docs
 from kinformer.cli.support.module_docs import sentence
 from kinformer.core.discover import load_plugins, part_files
@@ -31,7 +31,7 @@ def first_sentence(file: Path) -> str:
 def first_sentences(kind: str, function: str = "") -> dict[str, str]:
     """The first sentence of every file of a kind, or of those that define a function; only plugins are run for it."""
     files = {name: file for name, file in part_files(kind).items() if not function or defines(file, function)}
-    with noted():
+    with print_warnings():
         plugins = {
             name: part for name, part in load_plugins(kind, files).items() if not function or hasattr(part, function)
         }
@@ -147,9 +147,9 @@ def _stub(function: ast.FunctionDef, names: _Names) -> Callable[..., Any]:
             inspect.Parameter(argument.arg, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=kind)
         )
 
-    def like(**keywords: Any) -> None:
+    def stand_in(**keywords: Any) -> None:
         """Nothing."""
 
-    like.__name__ = function.name
-    like.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    return like
+    stand_in.__name__ = function.name
+    stand_in.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return stand_in

@@ -11,7 +11,7 @@ import torch
 from rich.console import Console
 
 from kinformer.checkpoint.checkpoint import columns_of, keywords_of
-from kinformer.cli.errors import ended_by, noted, refuse_useless
+from kinformer.cli.errors import ended_by, print_warnings, refuse_useless
 from kinformer.cli.support.run_folder import (
     advice_instead_of_resuming,
     make_folder,
@@ -74,7 +74,7 @@ class Job:
         return self.data
 
     @property
-    def measured(self) -> str:
+    def measurement(self) -> str:
         """What of valid is measured, in words."""
         return self.data.measured("valid", self.settings.length, self.settings.sample_bytes)
 
@@ -83,7 +83,7 @@ class Job:
         """How many bytes of valid are measured, the same for every member."""
         return min(self.settings.sample_bytes, self.text.part("valid").bytes)
 
-    def fixed(self, models: Sequence[Model], budgets: Sequence[Budget] = ()) -> "Job":
+    def fix_measurements(self, models: Sequence[Model], budgets: Sequence[Budget] = ()) -> "Job":
         """The same with its measurements fixed before the first step, the same for all of these models.
 
         Where each has a budget of its own, in steps, it is the smallest that says how much is measured.
@@ -95,7 +95,7 @@ class Job:
             placed = [model.to(self.device) for model in models]
             return replace(self, settings=settle_measuring(placed, self.data, least, self.settings, self.group))
 
-    def settled(self, folder: Path, model: Model) -> "Job":
+    def resume_measurements(self, folder: Path, model: Model) -> "Job":
         """The same with the measurements of the run that it goes on with; UserError where that was begun otherwise."""
         with with_advice(advice_instead_of_resuming(folder)), from_user(ValueError, LookupError):
             state = RunFolder(folder).state()
@@ -123,7 +123,7 @@ def prepare(
         budget: Budget = StepBudget(steps) if steps is not None else MinuteBudget(minutes or 0.0)
         parsed = Settings(**settings)
     check_out()
-    with from_user(ValueError, OSError, ImportError), noted():
+    with from_user(ValueError, OSError, ImportError), print_warnings():
         dataset = source.read(**({} if valid is None else {"valid": valid}))
     return Job(dataset, budget, parsed, where, tensorboard and not group.rank, group)
 
@@ -216,7 +216,7 @@ def train_member(
         except (ValueError, LookupError, OSError) as error:
             raise UserError(f"{error}; {advice_instead_of_resuming(folder)}") from error
         print(f"{name}: {_resume_text(done, job.budget)}", file=sys.stderr)
-    with noted(), warn_of_outdated_files(folder), with_advice(advice_instead_of_resuming(folder)):
+    with print_warnings(), warn_of_outdated_files(folder), with_advice(advice_instead_of_resuming(folder)):
         return train_until(name, model, job, folder, resume=resume, decisions=decisions)
 
 

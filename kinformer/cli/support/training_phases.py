@@ -96,11 +96,11 @@ def _train(
             whole = going_on and RunFolder(phase.folder).step is not None
             if n and not whole:
                 load_start(phases[n - 1].folder / BEST, first.function, model, phase.job.data)
-            fixed = phase.job.settled(phase.folder, model) if whole else phase.job.fixed([model])
+            fixed = phase.job.resume_measurements(phase.folder, model) if whole else phase.job.fix_measurements([model])
             phase.folder.mkdir(parents=True, exist_ok=True)
             write(out / PLAN, f"{json.dumps(plan, indent=2)}\n".encode())
             history = train_member(title, model, fixed, phase.folder, resume=whole, decisions=decisions[n])
-            _tell(title, history, fixed, phase.folder / BEST)
+            _print_result(title, history, fixed, phase.folder / BEST)
     print(f"{len(phases)} phases are trained; the model of the last is in {out}")
 
 
@@ -112,9 +112,9 @@ def _first_model(phase: Phase, start: Path | None, going_on: bool) -> Model:
     return model
 
 
-def _tell(title: str, history: History, job: Job, folder: Path) -> None:
+def _print_result(title: str, history: History, job: Job, folder: Path) -> None:
     best = history.best
-    print(f"{title}: {best.valid:.3f} {history.metric.name} on {job.measured} at step {best.step:,}; in {folder}")
+    print(f"{title}: {best.valid:.3f} {history.metric.name} on {job.measurement} at step {best.step:,}; in {folder}")
 
 
 def plan_phases(first: MemberChoice, job: Job, then: Sequence[str], out: Path) -> list[Phase]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from kinformer.checkpoint.files import contents as read_file
 from kinformer.checkpoint.files import remove, write
-from kinformer.cli.errors import noted
+from kinformer.cli.errors import print_warnings
 from kinformer.cli.support.option_checks import PLAN, RESULTS
 from kinformer.cli.support.run_folder import ANEW, with_advice
 from kinformer.cli.support.training import Job, train_until
@@ -80,7 +80,7 @@ class TrialBudget:
         """The one that is given, under its name."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
-    def of(self, choice: MemberChoice, step_flops: int) -> Budget:
+    def member_budget(self, choice: MemberChoice, step_flops: int) -> Budget:
         """The budget of a member; UserError where it does not pay for a single step."""
         if self.flops is None:
             with from_user(ValueError):
@@ -149,11 +149,11 @@ def train_in_turns(trials: Sequence[Trial]) -> tuple[dict[str, History], dict[st
                 done[trial.name] = History.read(trial.folder)
             print(f"{titles[trial.name]}: goes on from step {step:,}", file=sys.stderr)
     turns = max(trial.job.budget.turns for trial in trials)
-    with noted():
+    with print_warnings():
         for turn in range(turns):
             for trial in (*trials[turn % len(trials) :], *trials[: turn % len(trials)]):
                 history, until = done.get(trial.name), (turn + 1) / turns
-                if trial.name in failed or (history and _spent(trial, history) >= until):
+                if trial.name in failed or (history and _spent_share(trial, history) >= until):
                     continue
                 try:
                     model = trial.choice.build(trial.seed)
@@ -170,7 +170,7 @@ def train_in_turns(trials: Sequence[Trial]) -> tuple[dict[str, History], dict[st
     return done, failed
 
 
-def _spent(trial: Trial, history: History) -> float:
+def _spent_share(trial: Trial, history: History) -> float:
     return trial.job.budget.spent(history.step, history.seconds)
 
 

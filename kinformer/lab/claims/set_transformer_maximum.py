@@ -47,7 +47,7 @@ def trained(of: dict[str, Any], data: Data, seed: int, rate: float, steps: int) 
         optimiser.step()
     elements, marks, right = data.valid.first(1024)
     with torch.no_grad():
-        off = (model.eval().says(elements, marks) - right).abs()
+        off = (model.eval().predict(elements, marks) - right).abs()
     sizes = (marks >= 0).sum(1)
     return TrainedSets(model, float(off.mean()), {int(n): float(off[sizes == n].mean()) for n in sizes.unique()})
 
@@ -64,7 +64,7 @@ def permutation_error(model: SetRegressor, data: Data, seed: int) -> tuple[float
     elements, marks, _ = data.valid.first(64)
     order = torch.rand(marks.shape, generator=torch.Generator().manual_seed(seed)).argsort(1)
     other, their = elements.take_along_dim(order[..., None], 1), marks.take_along_dim(order, 1)
-    answers, permuted = model.says(elements, marks), model.says(other, their)
+    answers, permuted = model.predict(elements, marks), model.predict(other, their)
     encoded = model.encode(elements, marks).y.take_along_dim(order[..., None], 1)
     real = (their >= 0)[..., None]
     return _apart(permuted, answers), _apart(model.encode(other, their).y * real, encoded * real)

@@ -112,7 +112,7 @@ class EpisodeData(Data):
     def tell(self, model: Model) -> None:
         """Means, deviations and the largest numbers of train, by which the model takes all that it reads."""
         if isinstance(model, Trajectory):
-            model.measured.tell(self.scales)
+            model.measured.set_scales(self.scales)
 
     @property
     def scales(self) -> EpisodeScales:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from kinformer.checkpoint.lock import LockedError, check_unlocked, locked
+from kinformer.checkpoint.lock import LockedError, check_unlocked, file_lock
 from kinformer.lab.train.process_group import SINGLE_PROCESS, SingleProcess
 
 LOCK, LOCK_WITHIN = ".kinformer.lock", ".kinformer.within.lock"
@@ -78,7 +78,7 @@ def _enter(stack: ExitStack, folder: Path, name: str) -> bool:
     """Lock a folder until the stack closes; return False on a file system without locks."""
     for _ in range(TRIES):
         try:
-            return stack.enter_context(locked(folder / name, wait=False))
+            return stack.enter_context(file_lock(folder / name, wait=False))
         except LockedError as error:
             raise FolderInUse(folder, error.holder) from None
         except FileNotFoundError:  # another process made the folder, was refused and removed it

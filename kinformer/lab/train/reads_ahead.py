@@ -165,7 +165,7 @@ class _Row:
         """The outputs of the model for this row, or for other rows, always with the same random numbers."""
         rows = self.steps if rows is None else rows
         torch.manual_seed(0)
-        return self.model.says(rows, **{name: _repeated(value, len(rows)) for name, value in self.inputs.items()})
+        return self.model.predict(rows, **{name: _repeated(value, len(rows)) for name, value in self.inputs.items()})
 
     def hears(self, y: Tensor) -> bool:
         """True if the outputs before a cut differ from y when the steps after the cut change."""

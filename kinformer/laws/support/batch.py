@@ -32,7 +32,7 @@ class InputBatch:
     is_clean: bool = True
 
     @property
-    def real(self) -> Tensor:
+    def is_real(self) -> Tensor:
         """Which columns hold a token."""
         return self.pos >= 0
 
@@ -43,7 +43,7 @@ class InputBatch:
 
     def context(self) -> Context:
         """What a layer is told of this batch. Its promises are made wherever they are true."""
-        full = bool(self.real.all()) and (self.source_pos is None or bool((self.source_pos >= 0).all()))
+        full = bool(self.is_real.all()) and (self.source_pos is None or bool((self.source_pos >= 0).all()))
         labels = {"segment": self.pos.clamp_min(0) // LABEL % 2}
         more: dict[str, Any] = {"labels": labels, "is_clean": self.is_clean}
         return Context(self.pos, True, full, self.only, self.also, self.source, self.source_pos, **more)

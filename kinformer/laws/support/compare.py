@@ -83,7 +83,8 @@ def agree_states(actual: State, expected: State, sentence: str) -> None:
             if axis is not None and pos is not None and other_pos is not None:
                 common = sorted(set(pos[n].tolist()) & set(other_pos[n].tolist()) - {-1})
                 actual_row, expected_row = (
-                    _at(x, p[n], common, axis - 1) for x, p in ((actual_row, other_pos), (expected_row, pos))
+                    _select_positions(x, p[n], common, axis - 1)
+                    for x, p in ((actual_row, other_pos), (expected_row, pos))
                 )
             agree(actual_row, expected_row, f"{sentence}, state {name}[row {n}]")
 
@@ -113,6 +114,6 @@ def _slots(leaf: Tensor, pos: Tensor) -> int | None:
     return next((axis for axis in order if axis < leaf.dim() and leaf.shape[axis] == pos.shape[1]), None)
 
 
-def _at(row: Tensor, pos: Tensor, positions: list[int], axis: int) -> Tensor:
+def _select_positions(row: Tensor, pos: Tensor, positions: list[int], axis: int) -> Tensor:
     where = {int(p): n for n, p in enumerate(pos)}
     return row.index_select(axis, torch.tensor([where[p] for p in positions], dtype=torch.long))

@@ -20,7 +20,7 @@ def findings(attempt: Callable[..., None], *args: Any) -> Iterator[str]:
         yield str(broken)
 
 
-def smallest(attempt: Callable[..., None], length: int, *rest: Any) -> Iterator[str]:
+def find_smallest(attempt: Callable[..., None], length: int, *rest: Any) -> Iterator[str]:
     """What an attempt finds at a length; where it finds something, what it says at the shortest length that does."""
     for sentence in findings(attempt, length, *rest):
         shorter = (findings(attempt, less, *rest) for less in range(2, length))

@@ -99,7 +99,7 @@ def _layer_of(mechanism: Make, *, projection: Make | None = None, **parts: Any) 
     return make
 
 
-def _above(lower: Make, upper: Make) -> Make:
+def _stack_layers(lower: Make, upper: Make) -> Make:
     """Two layers, one upon the other, which finds what the lower one sends up."""
     return lambda: Stack([_layer_of(mechanism)() for mechanism in (lower, upper)])
 
@@ -120,21 +120,21 @@ def _pattern(p: Pattern, make: Make) -> Forms:
 
 
 def _bias(bias: Bias, make: Make) -> Forms:
-    return _scored(bias, lambda p: Softmax(p, make()))
+    return _score_forms(bias, lambda p: Softmax(p, make()))
 
 
 def _score(score: Score, make: Make) -> Forms:
-    return _scored(score, lambda p: Softmax(p, score=make()))
+    return _score_forms(score, lambda p: Softmax(p, score=make()))
 
 
-def _scored(part: Bias | Score, softmax: Callable[[Pattern], Softmax]) -> Forms:
+def _score_forms(part: Bias | Score, softmax: Callable[[Pattern], Softmax]) -> Forms:
     """On two heads, under patterns with and without a state, and across with one head of keys."""
     for p in (Causal(), Full()):
         yield Subject(part, _layer_of(partial(softmax, p)), f"on 2 heads under {p}", secondary=p == Full())
     across = _layer_of(partial(softmax, Full()), projection=partial(QKV, 16, 2, key_heads=1), cross=True)
     yield Subject(part, across, "across, one key head", source="other", tried=True)
     if isinstance(part, Score) and SCORES in part.wants:
-        above = _above(partial(Explicit, Causal(), up=True), partial(softmax, Causal()))
+        above = _stack_layers(partial(Explicit, Causal(), up=True), partial(softmax, Causal()))
         yield Subject(part, above, f"above a layer that sends {SCORES.name!r}", secondary=True)
 
 
@@ -151,7 +151,7 @@ def _mechanism(mechanism: Mechanism, make: Make) -> Forms:
     equal = _layer_of(make, projection=one_key_head, cross=True)
     yield Subject(mechanism, equal, "across, one key head, a source as long", source="equal", tried=True)
     if SCORES in mechanism.wants and SCORES.name in mechanism.sends:
-        yield Subject(mechanism, _above(make, make), f"above a layer that sends {SCORES.name!r}", secondary=True)
+        yield Subject(mechanism, _stack_layers(make, make), f"above a layer that sends {SCORES.name!r}", secondary=True)
 
 
 def _projection(projection: Projection, make: Make) -> Forms:

@@ -25,13 +25,15 @@ def draw_queries_and_keys(
     def numbers(*shape: int) -> Tensor:
         return torch.randn(ROWS, *shape, generator=g, dtype=torch.float64, requires_grad=True)
 
-    def sided(extras: Mapping[str, ExtraProjection], heads: int, count: int) -> dict[str, Tensor]:
+    def draw_extras(extras: Mapping[str, ExtraProjection], heads: int, count: int) -> dict[str, Tensor]:
         return {name: numbers(heads, count, side.width) for name, side in extras.items()}
 
     sizes = HeadSizes(heads, groups, groups, WIDTH, WIDTH, cross)
     pos, k_pos = (torch.arange(n).expand(ROWS, 1, n) for n in (tokens, keys))
     labels, k_labels = ({"segment": p[:, 0] // LABEL % 2} for p in (pos, k_pos))
-    queries = Queries(numbers(heads, tokens, WIDTH), pos, sided(mechanism.query_extras(sizes), heads, tokens), labels)
+    queries = Queries(
+        numbers(heads, tokens, WIDTH), pos, draw_extras(mechanism.query_extras(sizes), heads, tokens), labels
+    )
     k, v = equal_keys(numbers(groups, keys, WIDTH), seed), numbers(groups, keys, WIDTH)
-    extras = sided(mechanism.key_extras(sizes), groups, keys)
+    extras = draw_extras(mechanism.key_extras(sizes), groups, keys)
     return queries, Keys(k, v, pos if not cross else k_pos, extras, {} if cross else k_labels, own=not cross)

@@ -31,7 +31,7 @@ class Verdict:
     unjudged: tuple[tuple[str, str], ...] = ()
 
     @property
-    def failed(self) -> bool:
+    def is_failure(self) -> bool:
         """Does it end a check with exit code 1?"""
         return self.end in ("broken", "slow")
 
@@ -47,7 +47,7 @@ class JudgedPart:
     file: Path | None = None
 
     @classmethod
-    def of(cls, name: str, example: Example, file: Path | None = None) -> "JudgedPart":
+    def from_example(cls, name: str, example: Example, file: Path | None = None) -> "JudgedPart":
         """The subject of an example with this name."""
         return cls(name, example.make, example.breaks, example.shares, file)
 
@@ -87,17 +87,17 @@ def kinds_judged(law: ModuleType) -> set[str]:
 
 def kinds_of(example: JudgedPart) -> set[str]:
     """By which words laws speak of an example: what it is, and what it is put to work as."""
-    return {example.kind} | {_word(form) for form in example.at_work}
+    return {example.kind} | {_kind_of_form(form) for form in example.at_work}
 
 
 def subjects(law: ModuleType, example: JudgedPart) -> list[Any]:
     """What a law looks at in an example: the layers and models that it is put to work in, or the part itself."""
     kinds = kinds_judged(law)
-    at_work: list[Any] = [form for form in example.at_work if _word(form) in kinds]
+    at_work: list[Any] = [form for form in example.at_work if _kind_of_form(form) in kinds]
     return [*at_work, example.part] if example.kind in kinds - {"layer", "model"} else at_work
 
 
-def _word(form: Subject | TrainingSubject) -> str:
+def _kind_of_form(form: Subject | TrainingSubject) -> str:
     return "layer" if isinstance(form, Subject) else "model"
 
 

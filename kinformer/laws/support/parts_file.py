@@ -107,11 +107,11 @@ def _example(path: Path, label: str, entry: Any) -> JudgedPart:
     if not (inspect.isclass(example.make) and issubclass(example.make, Pattern)):
         part = _build(path, label, example.make)
         if not isinstance(part, CLASSES):
-            words = ", ".join(dict.fromkeys(filter(None, (_word(kind_of_part) for kind_of_part in CLASSES))))
+            words = ", ".join(dict.fromkeys(filter(None, (_class_words(kind_of_part) for kind_of_part in CLASSES))))
             raise Unreadable(
                 f"{label} of {path} makes {with_article(type(part).__name__)}, which is none of {words} or member"
             )
-    return JudgedPart.of(label, example, path)
+    return JudgedPart.from_example(label, example, path)
 
 
 def _build(path: Path, label: str, make: Callable[[], Any]) -> Any:
@@ -135,7 +135,7 @@ def _check_breaks(path: Path, label: str, example: Example) -> None:
             raise Unreadable(f"breaks of {label} of {path} names {law!r}, which is no law{nearest(law, laws())}")
 
 
-def _word(kind: type) -> str:
+def _class_words(kind: type) -> str:
     return "".join(f" {c.lower()}" if c.isupper() else c for c in kind.__name__).strip().replace("module", "norm")
 
 

@@ -26,7 +26,7 @@ def loss(out: Out, batch: InputBatch) -> Tensor:
 
 def real_values(value: Tensor, batch: InputBatch) -> list[Tensor]:
     """What stands at real positions, row by row."""
-    return [row[mark] for row, mark in zip(value, batch.real, strict=True)]
+    return [row[mark] for row, mark in zip(value, batch.is_real, strict=True)]
 
 
 def trainable(module: nn.Module) -> dict[str, nn.Parameter]:
@@ -52,7 +52,7 @@ def dependences(subject: Subject, module: Any, batch: InputBatch) -> Tensor:
     for t in range(batch.size[1]):
         (gradient,) = torch.autograd.grad(total[:, t].sum(), leaf, retain_graph=True, allow_unused=True)
         rows.append(leaf.new_zeros(batch.size) if gradient is None else gradient.abs().sum(-1))
-    return torch.stack(rows, 1) * batch.real[:, :, None]
+    return torch.stack(rows, 1) * batch.is_real[:, :, None]
 
 
 def beyond_rounding(read: Tensor) -> Tensor:

@@ -179,7 +179,7 @@ class SampledBatch:
 
     x: Any
     pos: None = None
-    real: Any = ...
+    is_real: Any = ...
 
     def to(self, dtype: torch.dtype) -> "SampledBatch":
         """The same, its numbers in another precision."""
@@ -225,7 +225,7 @@ def build_module(make: Callable[[], Any], seed: int = 0) -> Any:
     return module
 
 
-def twin(module: Any, dtype: torch.dtype) -> tuple[Any, Any]:
+def make_rounded_pair(module: Any, dtype: torch.dtype) -> tuple[Any, Any]:
     """The module with its numbers rounded to a precision, once in that precision and once in float64."""
     low = copy.deepcopy(module).to(dtype)
     return low, copy.deepcopy(low).double()

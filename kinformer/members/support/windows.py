@@ -27,7 +27,7 @@ def numbers_per_layer(name: str, value: int | tuple[int, ...], depth: int, least
     return values
 
 
-def growing(window: int | tuple[int, ...], top: int | None, depth: int, least: int) -> tuple[int, ...]:
+def growing_windows(window: int | tuple[int, ...], top: int | None, depth: int, least: int) -> tuple[int, ...]:
     """The window of each layer, geometrically from `window` at the bottom to `top` in the highest layer, if given."""
     if top is None or depth == 1:
         return numbers_per_layer("window", window, depth, least)

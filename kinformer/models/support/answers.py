@@ -19,7 +19,7 @@ class Answer(nn.Module, ABC):
     metric: ClassVar[Metric]
 
     @abstractmethod
-    def says(self, head: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
+    def predict(self, head: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
         """The answers."""
 
     @abstractmethod
@@ -41,7 +41,7 @@ class NumberAnswer(Answer):
     name = "number"
     metric = Metric("absolute error", "", per="row")
 
-    def says(self, head: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
+    def predict(self, head: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
         return head
 
     def loss(self, output: Float[Tensor, " B"], right: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
@@ -63,7 +63,7 @@ class CountAnswer(Answer):
     name = "count"
     metric = ACCURACY._replace(per="row")
 
-    def says(self, head: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
+    def predict(self, head: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
         return F.softplus(head)
 
     def loss(self, output: Float[Tensor, " B"], right: Float[Tensor, " B"]) -> Float[Tensor, " B"]:

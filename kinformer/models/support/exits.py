@@ -131,9 +131,9 @@ class ManyExits(Writer):
         loss = torch.stack(losses).mean()
         return readings[0]._replace(aux=aux), loss, {"nll": nll, "exits": loss}
 
-    def measured(self, out: Out, targets: Int[Tensor, "B T"]) -> dict[str, tuple[Tensor, Tensor]]:
+    def metric_sums(self, out: Out, targets: Int[Tensor, "B T"]) -> dict[str, tuple[Tensor, Tensor]]:
         """The measures of a reading, over all targets, and the layers."""
-        return {**super().measured(out, targets), "layers": sum_and_count(out.aux["exit"], targets >= 0)}  # type: ignore[misc]
+        return {**super().metric_sums(out, targets), "layers": sum_and_count(out.aux["exit"], targets >= 0)}  # type: ignore[misc]
 
 
 def refuse_rules(model: nn.Module, body: Layer) -> None:

@@ -34,7 +34,7 @@ class PolicyModel(Player):
     policy: Policy
 
     @abstractmethod
-    def says(self, steps: Observations, state: State | None = None) -> PolicyOutput:
+    def predict(self, steps: Observations, state: State | None = None) -> PolicyOutput:
         """The policy and the value at each step. A state that was handed over is spent."""
 
 
@@ -66,7 +66,7 @@ class RecurrentActor(Actor):
         acted = torch.where(begins if model.discrete else begins[:, None], -1 if model.discrete else 0, before)
         with evaluating(model):
             fresh_state = reset(state.state, begins)
-            output = model.says(
+            output = model.predict(
                 single_step(_reshape(step.observation, model.observations), acted, step.reward), fresh_state
             )
             chance = [numpy.random.default_rng((self.seed, row, at)) for row, at in enumerate(state.steps.tolist())]

@@ -52,7 +52,7 @@ class ScaleBuffers(nn.Module):
                 setattr(self, name, before[name].to(now.device))
         return self
 
-    def tell(self, scales: EpisodeScales) -> None:
+    def set_scales(self, scales: EpisodeScales) -> None:
         """Keep these, unless some are kept already, by which the weights were learned."""
         if self.known:
             return

@@ -33,7 +33,7 @@ class SweepChoice(NamedTuple):
         return f"{self.k} {self.temperature!r} {self.weight!r}"
 
     @classmethod
-    def of(cls, name: str) -> "SweepChoice":
+    def from_name(cls, name: str) -> "SweepChoice":
         """What a measurement called so."""
         k, temperature, weight = name.split()
         return cls(int(k), float(temperature), float(weight))
@@ -54,7 +54,9 @@ class SweepResult(NamedTuple):
 def sweep_result(measured: Any) -> SweepResult:
     """Convert a `Measured` sweep to bits per byte."""
     width = measured.bytes_per_token
-    choices = {SweepChoice.of(name): value / width for name, value in measured.extras.items() if name.count(" ") == 2}
+    choices = {
+        SweepChoice.from_name(name): value / width for name, value in measured.extras.items() if name.count(" ") == 2
+    }
     return SweepResult(measured.value, choices)
 
 
@@ -82,10 +84,10 @@ class NearestNeighbourSweep(NearestNeighbourLM):
         measured = {"distances": neighbours.distances.float(), "neighbours": neighbours.tokens}
         return out._replace(y=log_probabilities(out.y), aux={**out.aux, **measured})
 
-    def measured(self, out: Out, targets: Int[Tensor, "B T"]) -> Mapping[str, tuple[Tensor, Tensor]]:
+    def metric_sums(self, out: Out, targets: Int[Tensor, "B T"]) -> Mapping[str, tuple[Tensor, Tensor]]:
         """Its own bits, then those of each choice by its name."""
         own, right = target_log_p(out.y, targets), out.aux["neighbours"] == targets[..., None]
-        is_found, sums = out.aux["neighbours"] >= 0, dict(super().measured(out, targets))
+        is_found, sums = out.aux["neighbours"] >= 0, dict(super().metric_sums(out, targets))
         for temperature in self.temperatures:
             scores = (-out.aux["distances"] / temperature).masked_fill(~is_found, -torch.inf)
             every, same = scores.logcumsumexp(-1), scores.masked_fill(~right, -torch.inf).logcumsumexp(-1)
@@ -102,12 +104,12 @@ class CacheSweep(ContinuousCache):
     def mix(self, own: Float[Tensor, "B T V"], likely: Float[Tensor, "B T V"], out: Out) -> Out:
         return out._replace(y=own, aux={**out.aux, "likely": likely})
 
-    def measured(self, out: Out, targets: Int[Tensor, "B T"]) -> Mapping[str, tuple[Tensor, Tensor]]:
+    def metric_sums(self, out: Out, targets: Int[Tensor, "B T"]) -> Mapping[str, tuple[Tensor, Tensor]]:
         """Its own bits, then those of each choice by its name."""
         likely = out.aux["likely"]
         other = target_log_p(likely, targets).masked_fill(~(likely > -torch.inf).any(-1), math.nan)
         return {
-            **super().measured(out, targets),
+            **super().metric_sums(out, targets),
             **mixture_bits(target_log_p(out.y, targets), other, self.size, self.theta, targets),
         }
 

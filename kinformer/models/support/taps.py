@@ -75,7 +75,7 @@ def _last_feed_forward(model: Any) -> str:
         raise ValueError(f"{display_name(model)} has no feed-forward layer; name another inner state, such as 0.input")
     inputs: list[Tensor] = []
     with _record_inputs(layers, inputs.append):
-        taps = _read(model, _two_tokens(model), None, tuple(_places(model, len(layers)))).taps
+        taps = _read(model, _two_tokens(model), None, tuple(_tap_names(model, len(layers)))).taps
     same = [name for name, state in taps.items() if state is inputs[-1]]
     same = same or [name for name, state in taps.items() if _is_among(state, inputs[-1])]
     if not same:
@@ -101,7 +101,7 @@ def _record_inputs(layers: list[Layer], hear: Callable[[Tensor], None]) -> Itera
             handle.remove()
 
 
-def _places(model: nn.Module, count: int) -> Iterator[str]:
+def _tap_names(model: nn.Module, count: int) -> Iterator[str]:
     """The names of what sublayers get, of blocks and of what lies in them, as many as there may be."""
     lists = [len(module) for module in model.modules() if isinstance(module, nn.ModuleList)]
     for n in range(max(BLOCKS, *lists, count)):

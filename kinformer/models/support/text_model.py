@@ -38,9 +38,9 @@ class TextModel(Writer):
         else:
             out = self.logits(read, state, batch.limit_context(context_of_tokens(read, state), -1, state))
         answers = {} if batch.scored is None else accuracy(out.y, targets)
-        return EvaluationSums({**answers, **self.measured(out, targets)}, out.state, F.pad(targets >= 0, (1, 0)))
+        return EvaluationSums({**answers, **self.metric_sums(out, targets)}, out.state, F.pad(targets >= 0, (1, 0)))
 
-    def measured(self, out: Out, targets: Int[Tensor, "B T"]) -> Mapping[str, tuple[Tensor, Tensor]]:
+    def metric_sums(self, out: Out, targets: Int[Tensor, "B T"]) -> Mapping[str, tuple[Tensor, Tensor]]:
         """The measures of a reading, over all targets; where its body halts, also the steps that a token takes."""
         bits = sum_and_count(token_nll(out.y, targets) / math.log(2), targets >= 0)
         return {type(self).metric.name: bits, **halting_steps(out, targets >= 0)}

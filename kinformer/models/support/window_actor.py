@@ -32,7 +32,7 @@ class TrajectoryModel(Player):
     measured: ScaleBuffers
 
     @abstractmethod
-    def says(self, batch: EpisodeSteps) -> TrajectoryPrediction:
+    def predict(self, batch: EpisodeSteps) -> TrajectoryPrediction:
         """What is said at each step, of real ones; nothing of what comes after them is read."""
 
 
@@ -82,16 +82,16 @@ class WindowActor(Actor):
             before.actions[:, -1] = step.acted.to(before.actions)
         pairs = zip(before, new, strict=True)
         steps = EpisodeSteps._make(torch.cat([old[:, 1:], newest[:, None].to(old)], 1) for old, newest in pairs)
-        steps = steps._replace(times=steps.times.masked_fill(begins[:, None] & _earlier(steps.times), -1))
+        steps = steps._replace(times=steps.times.masked_fill(begins[:, None] & _is_before_last(steps.times), -1))
         with evaluating(self.model):
-            actions = check_finite_outputs(self.model.says(_tight(steps)).actions[:, -1])
+            actions = check_finite_outputs(self.model.predict(_tight(steps)).actions[:, -1])
         model = self.model
         action = actions.argmax(-1) if model.discrete else actions * model.measured.actions
         steps.actions[:, -1] = action.to(steps.actions)
         return action, RecentSteps(steps)
 
 
-def _earlier(times: Tensor) -> Tensor:
+def _is_before_last(times: Tensor) -> Tensor:
     """All columns but the last."""
     return torch.arange(times.shape[1], device=times.device) < times.shape[1] - 1
 

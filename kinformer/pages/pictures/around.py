@@ -11,7 +11,7 @@ from kinformer.nn.patterns.axial import Axial
 from kinformer.nn.patterns.grid import Grid
 from kinformer.nn.patterns.image_2d import Image2D
 from kinformer.pages.pictures.support.panel import CELLS, Panel, Picture, numbers
-from kinformer.pages.pictures.support.spelled import spelled
+from kinformer.pages.pictures.support.short_repr import short_repr
 
 KINDS = ("it reads", "the query, which is read", "the query, which is not")
 
@@ -34,5 +34,5 @@ def pictures(example: Any, length: int | None) -> Iterator[Picture]:
     kind = torch.as_tensor(example(0, 0, query, pos)).expand(pos.shape).long()
     kind[middle] = 2 if kind[middle] else 3
     panel = Panel("", kind, (kind > 0).double(), *map(numbers, kind.shape))
-    caption = f"{spelled(example)} in a picture: what place {tuple(middle)} reads, generated as number {int(query)}"
+    caption = f"{short_repr(example)} in a picture: what place {tuple(middle)} reads, generated as number {int(query)}"
     yield Picture(caption, KINDS, (panel,), line="row", column="place of a row")

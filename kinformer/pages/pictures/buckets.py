@@ -17,8 +17,8 @@ from kinformer.pages.pictures.support.layers import (
     calls,
     clustered_tokens,
     first_head,
-    joined,
-    tagged,
+    has_tags,
+    join_names,
 )
 from kinformer.pages.pictures.support.panel import CELLS, Panel, Picture, grid, of_cells, span
 
@@ -30,13 +30,13 @@ def pictures(example: Any, length: int | None) -> Iterator[Picture]:
     groups: dict[str, tuple[list[str], Any]] = {}
     for place, layer in attentions(example).items():
         for mechanism in layer.mechanism.modules():
-            if tagged(mechanism):
+            if has_tags(mechanism):
                 groups.setdefault(f"{type(mechanism).__name__}", ([], layer))[0].append(place)
     size, step = span(0, length, CELLS)
     for places, layer in groups.values():
         for call in calls(layer, clustered_tokens(size, layer.d)):
-            if tagged(call.mechanism):
-                yield from _sorted_and_not(joined(places), call, step)
+            if has_tags(call.mechanism):
+                yield from _sorted_and_not(join_names(places), call, step)
 
 
 def _sorted_and_not(where: str, call: MechanismCall, step: int) -> Iterator[Picture]:
@@ -49,7 +49,7 @@ def _sorted_and_not(where: str, call: MechanismCall, step: int) -> Iterator[Pict
         panels = [first]
         for turn in range(min(ROUNDS, numbers.shape[1])):
             title = f"sorted by {tag}" + (f" of round {turn + 1}" if several else "")
-            panels.append(_sorted(title, read, numbers[:, turn], step))
+            panels.append(_sorted_panel(title, read, numbers[:, turn], step))
         caption = f"{name}{suffix(where)}, head 0: who reads whom among tokens of five kinds"
         kinds = tuple(f"{tag} {n}" for n in range(int(numbers.max()) + 1))
         note = f"{len(read)} positions{of_cells(step, ', ')}; " if step > 1 else ""
@@ -59,7 +59,7 @@ def _sorted_and_not(where: str, call: MechanismCall, step: int) -> Iterator[Pict
         yield Picture(caption, kinds, tuple(panels), note=note)
 
 
-def _sorted(title: str, read: Bool[Tensor, "T T"], number: Int[Tensor, " T"], step: int) -> Panel:
+def _sorted_panel(title: str, read: Bool[Tensor, "T T"], number: Int[Tensor, " T"], step: int) -> Panel:
     """Lines and columns sorted by a number; pale where a pair is read for another reason than sharing it."""
     order = number.argsort(stable=True)
     read, number = read[order][:, order], number[order]

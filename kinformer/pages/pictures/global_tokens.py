@@ -13,7 +13,7 @@ from kinformer.nn.depth.global_nodes import GlobalNodes
 from kinformer.pages.pictures.support.drawer import in_turn, of_parts
 from kinformer.pages.pictures.support.layers import MechanismCall, attentions, calls, inputs_of, mask_of
 from kinformer.pages.pictures.support.panel import CELLS, NARROW, Panel, Picture, grid, masks_grid, of_cells, span
-from kinformer.pages.pictures.support.spelled import longest
+from kinformer.pages.pictures.support.short_repr import largest_number
 
 PIECES = ("global to global (g2g)", "global to long (g2l)", "long to global (l2g)", "long to long (l2l)")
 ENDS, LAYERS = ("the layer's own pattern", "the last block, global"), 4
@@ -24,7 +24,7 @@ def global_ends(layer: GlobalEnds, where: str, length: int | None) -> Picture:
     """What the first layers inside read by their own pattern, and what the row's end adds, if they differ."""
     inside = attentions(layer.layer)
     own = [part.mechanism.pattern for part in inside.values() if isinstance(part.mechanism, KeyValueMechanism)]
-    size, step = span(max(2 * max(map(longest, own)), 3 * layer.block), length, NARROW)
+    size, step = span(max(2 * max(map(largest_number, own)), 3 * layer.block), length, NARROW)
     panels: list[Panel] = []
     for place, part in inside.items():
         (call,) = calls_inside(layer, part, torch.randn(1, size, layer.d))
@@ -39,7 +39,7 @@ def global_ends(layer: GlobalEnds, where: str, length: int | None) -> Picture:
 @of_parts(GlobalNodes)
 def global_nodes(layer: GlobalNodes, where: str, length: int | None) -> Picture:
     """The four pieces of the reads of the first layer inside."""
-    short = max(longest(call.pattern) for call in node_calls(layer, 4)) // 2
+    short = max(largest_number(call.pattern) for call in node_calls(layer, 4)) // 2
     size, step = span(max(layer.n, short), length, 4 * CELLS // 3)
     inside = node_calls(layer, max(size - layer.n, 1))
     pos = inside[0].queries.pos[:1]

@@ -12,7 +12,7 @@ from kinformer.core.layer import Context
 from kinformer.core.pattern import pair_mask
 from kinformer.nn.attention import Attention
 from kinformer.nn.mechanisms.shortened import Shortened
-from kinformer.pages.pictures.support.layers import MechanismCall, attentions, calls, joined
+from kinformer.pages.pictures.support.layers import MechanismCall, attentions, calls, join_names
 from kinformer.pages.pictures.support.panel import CELLS, Panel, Picture, grid, shades
 
 NOTE = "read: a column is a key, under the position at which it stands"
@@ -28,7 +28,7 @@ def pictures(example: Any, length: int | None) -> Iterator[Picture]:
             continue
         # without a promise that no row is padded, so that it reads by the positions
         for call in calls(layer, torch.randn(1, pos.shape[1], layer.d), Context(pos, run=True)):
-            if call.itself or not call.keys.own:
+            if call.is_self_attention or not call.keys.own:
                 continue
             panels = [_read(call)]
             if isinstance(layer.mechanism, Shortened):
@@ -36,7 +36,7 @@ def pictures(example: Any, length: int | None) -> Iterator[Picture]:
             places = alike.setdefault(f"{call.pattern} {panels[0].columns}", ([], panels))[0]
             places.append(place.partition(",")[0])  # of several in a layer the layer
     for places, panels in alike.values():
-        where = joined(places)
+        where = join_names(places)
         has_parts = len(panels) > 1
         caption = (
             f"{where + ': ' if where else ''}who reads which of the shortened keys{', and their tokens' * has_parts}"

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from kinformer.core.memory import Memory
 from kinformer.nn.attention import Attention
 from kinformer.pages.pictures.support.drawer import suffix
-from kinformer.pages.pictures.support.layers import attentions, joined
+from kinformer.pages.pictures.support.layers import attentions, join_names
 from kinformer.pages.pictures.support.panel import Picture, grid, of_cells, span
 
 CELLS = 36
@@ -30,7 +30,7 @@ def pictures(example: Any, length: int | None) -> Iterator[Picture]:
         kind = slot_kinds(layer, memory, size)
         if step > 1:
             kind = kind.clamp(max=3)  # slots next to each other cannot be told apart
-        caption = f"{type(memory).__name__}{suffix(joined(places))}: what a query finds there of the row before it"
+        caption = f"{type(memory).__name__}{suffix(join_names(places))}: what a query finds there of the row before it"
         note = f"{size} positions in segments of {memory.length}{of_cells(step)}"
         if kind.max() > 2:
             note += f"; a compressed slot holds {rate_of(memory)} positions"

@@ -22,7 +22,7 @@ from kinformer.nn.poolers.pma import PMA
 from kinformer.pages.pictures.support.drawer import in_turn, of_parts
 from kinformer.pages.pictures.support.layers import attentions, mask_of
 from kinformer.pages.pictures.support.panel import CELLS, NARROW, Picture, grid, masks_grid, of_cells, span
-from kinformer.pages.pictures.support.spelled import longest, spelled
+from kinformer.pages.pictures.support.short_repr import largest_number, short_repr
 
 MARK = 5  # each fifth token has the label, if a guide is a label
 
@@ -59,7 +59,7 @@ def seeds(pooling: PMA, where: str, length: int | None) -> Picture:
     return _masks("pooling by multihead attention (PMA)", ("seeds read the elements",), [read], note, step)
 
 
-def lent(example: Any, length: int | None) -> Iterator[Picture]:
+def lent_weights(example: Any, length: int | None) -> Iterator[Picture]:
     """Whose attention weights each layer reads by; a line for each layer."""
     layers = list(attentions(example).values()) if isinstance(example, nn.Module) else []
     if not any(isinstance(layer.mechanism, Reused) for layer in layers):
@@ -73,7 +73,7 @@ def lent(example: Any, length: int | None) -> Iterator[Picture]:
     yield Picture("the attention weights that each layer reads by", kinds, (grid("", kind),), "layer", "layer")
 
 
-def guided(example: Any, length: int | None) -> Iterator[Picture]:
+def guided_heads(example: Any, length: int | None) -> Iterator[Picture]:
     """The keys that each guided head is held to while it trains; a label is drawn as if every few tokens had it."""
     modules = example.modules() if isinstance(example, nn.Module) else ()
     losses = [module for module in modules if isinstance(module, GuidedAttention)]
@@ -82,7 +82,7 @@ def guided(example: Any, length: int | None) -> Iterator[Picture]:
         heads = [(n, h) for n, loss in enumerate(losses) for h, other in enumerate(loss.guides) if other == guide]
         places = ", ".join(f"layer {n} head {h}" for n, h in heads)
         if isinstance(guide, Pattern):
-            name, marked = spelled(guide), mask_of(guide, size)[0]
+            name, marked = short_repr(guide), mask_of(guide, size)[0]
         else:
             name, marked = f"label {guide}", (torch.arange(size) % MARK == guide % MARK).expand(size, size)
         panels.append(grid(f"{places}: {name}", marked.long()))
@@ -92,7 +92,7 @@ def guided(example: Any, length: int | None) -> Iterator[Picture]:
         yield Picture("keys that guided heads are held to", (), tuple(panels), note=note)
 
 
-def merged(example: Any, length: int | None) -> Iterator[Picture]:
+def merged_reads(example: Any, length: int | None) -> Iterator[Picture]:
     """Which keys are read by which mechanism of a Merged; Mergeds that read alike are drawn once."""
     drawings = set()
     for part in example.modules() if isinstance(example, nn.Module) else ():
@@ -101,7 +101,7 @@ def merged(example: Any, length: int | None) -> Iterator[Picture]:
         if not named_sets or len(named_sets) < len(sets) or named_sets in drawings:
             continue
         drawings.add(named_sets)
-        size, step = span(max(longest(pattern) for _, pattern in named_sets), length, CELLS)
+        size, step = span(max(largest_number(pattern) for _, pattern in named_sets), length, CELLS)
         panel = masks_grid([pattern.matrix(size) for _, pattern in named_sets], step)
         note = f"{size} positions{of_cells(step)}" if step > 1 else ""
         yield Picture(
@@ -112,7 +112,7 @@ def merged(example: Any, length: int | None) -> Iterator[Picture]:
 def _merged_set(part: nn.Module) -> tuple[str, Pattern] | None:
     if isinstance(part, Delayed):
         return f"estimated from {part.by} tokens back on", Causal() & ~Band(part.by - 1)
-    return (f"exactly: {spelled(part.pattern)}", part.pattern) if isinstance(part, KeyValueMechanism) else None
+    return (f"exactly: {short_repr(part.pattern)}", part.pattern) if isinstance(part, KeyValueMechanism) else None
 
 
 def _elements(few: int, length: int | None) -> tuple[int, int]:
@@ -125,4 +125,4 @@ def _masks(caption: str, kinds: tuple[str, ...], masks: Sequence[Tensor], note: 
     return Picture(caption, kinds, (masks_grid(masks, step),), note=note + of_cells(step))
 
 
-pictures = in_turn(guided, inducing_points, seeds, lent, merged, star)
+pictures = in_turn(guided_heads, inducing_points, seeds, lent_weights, merged_reads, star)

@@ -75,7 +75,7 @@ def landmarks(mechanism: ThroughLandmarks, layer: Attention, where: str, length:
     *_, ctx = inputs_of(mechanism, run)
     means = mechanism.segments(ctx.by_head, ctx).means(torch.eye(size)[None, None])[0, 0]
     step = -(-size // CELLS)
-    panels = (_pooled("means", means, step), _pooled("read", one_hot_weights(mechanism, run), step))
+    panels = (_pooled_panel("means", means, step), _pooled_panel("read", one_hot_weights(mechanism, run), step))
     caption = f"{type(mechanism).__name__}{where}, head 0, before any training"
     note = "means: the tokens (column) of each landmark (line); read: what a query (line) takes of each, unsigned"
     return Picture(caption, (), panels, "line", "column", note + of_cells(step))
@@ -99,7 +99,7 @@ def through_packs(mechanism: LunaCausal, layer: Attention, where: str, length: i
 
 
 @of_parts(AverageAttention, first=True)
-def mixed(mixer: AverageAttention, where: str, length: int | None) -> Picture:
+def mixer_sensitivity(mixer: AverageAttention, where: str, length: int | None) -> Picture:
     """How much the output of a token mixer at each token depends on the input at each other."""
     level = of_most(sensitivity(mixer, torch.randn(1, length or CELLS, mixer.d)), -1)
     caption = f"{type(mixer).__name__}{where}: what each token takes of each other"
@@ -166,10 +166,10 @@ def _heads(weights: Float[Tensor, "H T S"]) -> tuple[Panel, ...]:
     return tuple(shades(f"head {n}", level) for n, level in enumerate(of_most(weights.detach(), -1)[:HEADS]))
 
 
-def _pooled(title: str, level: Float[Tensor, "R C"], step: int) -> Panel:
+def _pooled_panel(title: str, level: Float[Tensor, "R C"], step: int) -> Panel:
     """The means of square cells, the largest of them dark."""
     cells = avg_pool2d(level[None], step, ceil_mode=True, count_include_pad=False)[0]
     return shades(title, of_most(cells), *(numbers(size, step) for size in cells.shape))
 
 
-pictures = in_turn(distance, edges, landmarks, mixed, packs, through_packs, sorted_blocks, synthesized)
+pictures = in_turn(distance, edges, landmarks, mixer_sensitivity, packs, through_packs, sorted_blocks, synthesized)

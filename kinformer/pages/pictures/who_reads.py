@@ -13,9 +13,9 @@ from kinformer.core.pattern import Heads, Pattern
 from kinformer.nn.depth.global_ends import GlobalEnds
 from kinformer.nn.depth.global_nodes import GlobalNodes
 from kinformer.nn.mechanisms.merged import Merged
-from kinformer.pages.pictures.support.layers import MechanismCall, by_content, joined, mask_of, reading
+from kinformer.pages.pictures.support.layers import MechanismCall, by_content, group_equal_layers, join_names, mask_of
 from kinformer.pages.pictures.support.panel import CELLS, MOST, NARROW, Panel, Picture, grid, masks_grid, span
-from kinformer.pages.pictures.support.spelled import longest, spelled
+from kinformer.pages.pictures.support.short_repr import largest_number, short_repr
 
 HEADS, PANELS = 4, 6  # the most that are drawn
 FULL, EMPTIER = 0.7, 0.9
@@ -35,26 +35,26 @@ def pictures(example: Any, length: int | None) -> Iterator[Picture]:
         pieces = parts(example, 1024)
         named = [(_layout_words(call.layout), call.where) for call in pieces] if len(pieces) > 1 else [("", example)]
         yield _picture(
-            f"who reads whom: {spelled(example)}", [PanelPlan("", named, range(HEADS))], length, titled=False
+            f"who reads whom: {short_repr(example)}", [PanelPlan("", named, range(HEADS))], length, titled=False
         )
         return
     panels: list[PanelPlan] = []
     modules = example.modules() if isinstance(example, nn.Module) else ()
     owners = [module for module in modules if isinstance(module, GlobalNodes | GlobalEnds | Merged)]
     elsewhere = {inside for owner in owners for inside in owner.modules()}
-    for places, inside_calls in reading(example, elsewhere):
+    for places, inside_calls in group_equal_layers(example, elsewhere):
         fixed = [
             call
             for call in inside_calls
-            if call.itself and call.mechanism not in elsewhere and not by_content(call.mechanism)
+            if call.is_self_attention and call.mechanism not in elsewhere and not by_content(call.mechanism)
         ]
         by_heads: dict[range, list[MechanismCall]] = {}
         for call in fixed:
             by_heads.setdefault(call.heads, []).append(call)
         for heads, of in by_heads.items():
-            title = joined(places)
+            title = join_names(places)
             if len(by_heads) > 1:
-                title = f"{title} {_counted(heads)}".strip()
+                title = f"{title} {_head_label(heads)}".strip()
             panels.append(PanelPlan(title, [(call.name if len(of) > 1 else "", call.pattern) for call in of], heads))
     for names in dict.fromkeys(tuple(name for name, _ in call.sets) for call in panels):
         alike = [call for call in panels if tuple(name for name, _ in call.sets) == names]
@@ -69,7 +69,7 @@ def side_by_side(patterns: list[Pattern], length: int | None) -> Picture:
 def _picture(caption: str, plans: list[PanelPlan], length: int | None, *, titled: bool = True) -> Picture:
     plans = [plan for turn in plans for plan in _by_head(turn)]
     cells = CELLS if len(plans) == 1 else NARROW
-    size, step = span(max(longest(plan) for turn in plans for _, plan in turn.sets), length, cells)
+    size, step = span(max(largest_number(plan) for turn in plans for _, plan in turn.sets), length, cells)
     if length is None:
         size, step = _thinned(plans, size, step)
     panels = tuple(_panel(plan, size, step, titled or len(plans) > 1) for plan in plans[:PANELS])
@@ -108,7 +108,7 @@ def _share(plan: PanelPlan, size: int) -> float:
     return float(read.sum()) / all_
 
 
-def _counted(heads: range) -> str:
+def _head_label(heads: range) -> str:
     return f"head {heads.start}" if len(heads) == 1 else f"heads {heads.start}-{heads.stop - 1}"
 
 
@@ -117,7 +117,7 @@ def _panel(plan: PanelPlan, size: int, step: int, titled: bool) -> Panel:
     kinds = torch.where(_reads(plan, size) > 1, len(masks) + 1, masks_grid(masks).kind)
     title = plan.title
     if titled:
-        words = "; ".join(f"{name} {spelled(pattern)}".strip() for name, pattern in plan.sets)
+        words = "; ".join(f"{name} {short_repr(pattern)}".strip() for name, pattern in plan.sets)
         title = f"{title}: {words}" if title else words
     return grid(title, kinds, step)
 

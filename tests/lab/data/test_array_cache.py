@@ -110,7 +110,7 @@ def test_what_is_there_is_read_from_a_folder_that_cannot_be_written(
     def refused(path: Path, *, wait: bool) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(array_cache, "locked", refused)
+    monkeypatch.setattr(array_cache, "file_lock", refused)
     assert torch.equal(read(str(home / "a")).train, before.train)
     with pytest.raises(
         OSError, match="cannot keep tokens in .*: Permission denied; make room there, or set KINFORMER_C"

@@ -95,7 +95,7 @@ def test_an_episode_is_acted_as_if_it_were_alone(stack: str) -> None:
         first = 0
         for end in (held.ended[row].nonzero().squeeze(1) + 1).tolist():
             alone = Observations(*(part[row : row + 1, first:end] for part in held.transitions))
-            policy = model.policy.distribution(model.says(alone, model.start(1, 8)).policy)
+            policy = model.policy.distribution(model.predict(alone, model.start(1, 8)).policy)
             said = policy.log_prob(held.actions[row, first:end])
             torch.testing.assert_close(said[0], held.log_p[row, first:end], atol=1e-10, rtol=0)
             seen, first = seen + (first > 0), end
@@ -155,7 +155,7 @@ def test_an_episode_that_is_cut_short_is_worth_what_was_expected_of_its_last_sta
     assert held is not None and held.ended[:, -1].all() and not held.ended[:, :-1].any() and shown[-1].cut.all()
     after = single_step(torch.from_numpy(shown[-1].observed).float(), held.actions[:, -1], held.rewards[:, -1].float())
     whole = Observations(*(torch.cat(part, 1) for part in zip(held.transitions, after, strict=True)))
-    want = model.discount * model.says(whole, model.start(2, 4)).value[:, -1]
+    want = model.discount * model.predict(whole, model.start(2, 4)).value[:, -1]
     assert (want != 0).all()
     torch.testing.assert_close(held.returns[:, -1] - held.rewards[:, -1], want, atol=1e-9, rtol=0)
 

@@ -98,7 +98,7 @@ def trained(folder: str) -> list[Any]:
     model = set_transformer(**TINY, inducing=None, norm="none")
     history = fit(model, "sets=maximum,most=3", steps=40, batch=32, lr=1e-2, measures=2, out=folder)
     elements, marks, _ = read_sets("sets=maximum,most=3").valid.first(4)
-    same = torch.equal(load(folder).eval().says(elements, marks), model.eval().says(elements, marks))
+    same = torch.equal(load(folder).eval().predict(elements, marks), model.eval().predict(elements, marks))
     return [history.metric.name, history.best.valid, same]
 
 

@@ -126,7 +126,7 @@ def test_a_folder_that_is_removed_while_it_is_claimed_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another process that was refused removes the folder that it made."""
-    locked, folder = lock_module.locked, tmp_path / "run"
+    locked, folder = lock_module.file_lock, tmp_path / "run"
 
     def removed_at_first(path: Path, *, wait: bool) -> Any:
         if folder.exists() and not removed:
@@ -135,7 +135,7 @@ def test_a_folder_that_is_removed_while_it_is_claimed_is_made_again(
         return locked(path, wait=wait)
 
     removed: list[Path] = []
-    monkeypatch.setattr(lock_module, "locked", removed_at_first)
+    monkeypatch.setattr(lock_module, "file_lock", removed_at_first)
     with lock_folder(folder):
         assert removed and (folder / LOCK).exists()
         with pytest.raises(FolderInUse), lock_folder(folder):

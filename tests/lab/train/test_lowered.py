@@ -92,5 +92,5 @@ def test_values_of_steps_near_one_another_stay_apart() -> None:
         model.value.bias.fill_(100.0)  # as of a pole that stands
     experience = model.sample(2, 40, 0).observations
     with lowered(True):
-        value = model.says(experience).value
+        value = model.predict(experience).value
     assert value.dtype == torch.float32 and value.unique().numel() > 40

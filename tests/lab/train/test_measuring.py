@@ -77,7 +77,9 @@ def test_train_fit_compare_and_a_resume_measure_the_same_bytes(
     words = ["--data", f"text={where}/a", "--valid", f"{where}/b", "--batch", "2", "--length", "64"]
     assert run(["train", BIGRAM, *words, "--out", f"{tmp_path}/train", "--steps", "30"]) == 0
     assert run(["train", BIGRAM, *words, "--out", f"{tmp_path}/train", "--steps", "40", "--resume"]) == 0
-    job = prepare(resolve(f"text={where}/a"), 40, None, valid=f"{where}/b", batch=2, length=64).fixed([tiny.bigram()])
+    job = prepare(resolve(f"text={where}/a"), 40, None, valid=f"{where}/b", batch=2, length=64).fix_measurements(
+        [tiny.bigram()]
+    )
     assert job.settings.sample_bytes == job.valid_bytes == 8_192, "what each member of a comparison is measured by"
     torch.manual_seed(0)
     model, spec = tiny.bigram(), {"data": f"text={where}/a", "valid": f"{where}/b"}

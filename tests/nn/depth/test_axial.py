@@ -74,7 +74,7 @@ def test_it_is_the_papers_algorithm(shape: tuple[int, ...]) -> None:
             x = block(part, x, 1, True)
         outputs.append(body.inner.norm(x))
         decoded = decoded + h + p[n]
-    y = model.says(model.inputs((pixels, torch.zeros(1).long()))[0])[0]
+    y = model.predict(model.inputs((pixels, torch.zeros(1).long()))[0])[0]
     assert torch.allclose(torch.stack(outputs).flatten(0, 2), y, atol=1e-9)
 
 
@@ -86,7 +86,7 @@ def test_a_value_reaches_all_that_come_after_it_and_none_before(shape: tuple[int
     variants = values.repeat(model.steps, 1, 1)
     at = torch.arange(model.steps)
     variants[at, at] = (variants[at, at] + 100) % 256  # in row t another value at step t
-    changed = (model.says(variants) - model.says(values)).abs().amax(2)
+    changed = (model.predict(variants) - model.predict(values)).abs().amax(2)
     reached = at[:, None] < at
     assert (changed[~reached] < 1e-10).all() and (changed[reached] > 1e-9).all()
 
@@ -96,7 +96,7 @@ def test_what_is_drawn_step_by_step_is_what_the_whole_says() -> None:
     model = make_image(PLANES)
     pixels = model.draw(2, temperature=0.0)
     values = model.rows(pixels)
-    assert torch.equal(model.values.head(model.says(values)).argmax(-1, keepdim=True), values)
+    assert torch.equal(model.values.head(model.predict(values)).argmax(-1, keepdim=True), values)
     assert torch.equal(values[0, :8, 0].view(2, 4), pixels[0, 0].long())  # a channel after the other
 
 

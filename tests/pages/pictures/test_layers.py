@@ -7,15 +7,18 @@ import torch
 from kinformer.nn.attention import Attention
 from kinformer.nn.mechanisms.routing_published import PublishedRouting
 from kinformer.nn.projections.qkv import QKV
-from kinformer.pages.pictures.support.layers import calls, joined, place_of, read_weights
+from kinformer.pages.pictures.support.layers import calls, join_names, place_of, read_weights
 
 
 def test_places_are_named_as_a_reader_counts() -> None:
     assert place_of("body.layers.3.layers.0") == "layer 3"
     assert place_of("decoder.layers.2.layers.1") == "decoder layer 2"
-    assert joined(["encoder layer 0", "encoder layer 1", "encoder layer 2"]) == "encoder layers 0-2"
-    assert joined(["layer 0", "layer 1", "layer 2"]) == "layers 0-2" and joined(["layer 1", "layer 3"]) == "layers 1, 3"
-    assert joined([""]) == "" and joined(["layer 2"]) == "layer 2"
+    assert join_names(["encoder layer 0", "encoder layer 1", "encoder layer 2"]) == "encoder layers 0-2"
+    assert (
+        join_names(["layer 0", "layer 1", "layer 2"]) == "layers 0-2"
+        and join_names(["layer 1", "layer 3"]) == "layers 1, 3"
+    )
+    assert join_names([""]) == "" and join_names(["layer 2"]) == "layer 2"
 
 
 def test_weights_beside_a_learned_value_are_those_of_keys_alone() -> None:

@@ -8,7 +8,7 @@ import torch
 from kinformer.core.discover import find_member
 from kinformer.nn.biases.camtl import ConditionalBlocks
 from kinformer.pages.pictures.matrices import mixed_heads, score_convolution, task_blocks, task_matrix
-from kinformer.pages.pictures.structures import guided, lent
+from kinformer.pages.pictures.structures import guided_heads, lent_weights
 from kinformer.pages.pictures.support.panel import Picture
 
 SMALL: dict[str, Any] = {"d": 8, "depth": 2, "heads": 2}
@@ -20,11 +20,11 @@ def picture_of(drawer: Any, name: str, length: int | None = None, **more: Any) -
 
 
 def test_a_lazy_block_reads_by_the_weights_of_its_first_layer() -> None:
-    kind = picture_of(lent, "lazyformer", depth=5, every=3).panels[0].kind
+    kind = picture_of(lent_weights, "lazyformer", depth=5, every=3).panels[0].kind
     want = torch.diag(torch.tensor([1, 0, 0, 1, 0]))
     want[1, 0] = want[2, 0] = want[4, 3] = 2
     assert torch.equal(kind, want)
-    assert not list(lent(find_member("lazyformer")(**SMALL, every=1), None))
+    assert not list(lent_weights(find_member("lazyformer")(**SMALL, every=1), None))
 
 
 @pytest.mark.parametrize("form", ["encoder", "decoder"])
@@ -37,7 +37,7 @@ def test_a_causal_convolution_hears_of_nothing_ahead(form: str) -> None:
 
 
 def test_guides_are_drawn_once_with_the_heads_that_have_them() -> None:
-    picture = picture_of(guided, "guided_attention", 6, heads=4, guides=("previous", "period"), share=0.75)
+    picture = picture_of(guided_heads, "guided_attention", 6, heads=4, guides=("previous", "period"), share=0.75)
     previous, period = picture.panels
     assert previous.title.startswith("layer 0 head 0, layer 0 head 2, layer 1 head 1: ")
     assert torch.equal(previous.kind, torch.diag(torch.ones(5, dtype=torch.long), -1))

@@ -12,16 +12,16 @@ from kinformer.nn.mechanisms.merged import Merged
 from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.patterns.band import Band
 from kinformer.pages.pictures import who_reads
-from kinformer.pages.pictures.structures import merged, star
+from kinformer.pages.pictures.structures import merged_reads, star
 
 
 def test_near_keys_and_far_ones() -> None:
     model = performer(d=16, depth=2, heads=2, features=4, window=3, length=16, vocab=11)
-    (picture,) = merged(model, 8)  # both layers read alike
+    (picture,) = merged_reads(model, 8)  # both layers read alike
     i, j = torch.arange(8)[:, None], torch.arange(8)
     assert torch.equal(picture.panels[0].kind, 1 * ((i - j < 3) & (j <= i)) + 2 * (i - j >= 3))
     assert not list(who_reads.pictures(model, 8))
-    assert not list(merged(Merged(Softmax(Causal()), LinearAttention(ELU())), 8))  # nobody knows what it reads
+    assert not list(merged_reads(Merged(Softmax(Causal()), LinearAttention(ELU())), 8))  # nobody knows what it reads
 
 
 def test_near_keys_that_both_parts_read_are_drawn_so() -> None:

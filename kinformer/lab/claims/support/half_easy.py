@@ -87,7 +87,7 @@ def measure_losses(
     with use_rule(model.exits, rule):
         early = write_texts(model, inputs)
     each: dict[By, list[float]] = {by: losses(by, inputs, early.texts, whole) for by in ("textual", "risk")}
-    return TextLosses(each["textual"], each["risk"], early.layers, early.places)
+    return TextLosses(each["textual"], each["risk"], early.layers, early.mean_layers_by_place)
 
 
 def seconds(

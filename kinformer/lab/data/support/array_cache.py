@@ -14,7 +14,7 @@ import numpy
 import torch
 from torch import Tensor
 
-from kinformer.checkpoint.lock import locked
+from kinformer.checkpoint.lock import file_lock
 from kinformer.core.from_json import from_json
 
 EDITION = 1  # of the form of an entry
@@ -102,7 +102,7 @@ def cached_entry(key: str, make: Callable[[CacheEntry], None]) -> CacheEntry:
         return entry
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        with locked(place.with_name(f".{key}.lock"), wait=True):
+        with file_lock(place.with_name(f".{key}.lock"), wait=True):
             if not (entry := CacheEntry(place)).whole():
                 _make(place, make)
                 entry = CacheEntry(place)

@@ -117,7 +117,7 @@ class RolloutStream(ResumableStream):
     def _recompute_state(self, before: Rollout) -> State:
         """The state after the last `window` steps of the previous rollout, recomputed with the current weights."""
         transitions, state = under_way(before, self.early, self.window)
-        return self.model.says(transitions, fork(state)).state if transitions.marks.shape[1] else fork(state)
+        return self.model.predict(transitions, fork(state)).state if transitions.marks.shape[1] else fork(state)
 
     def _step(self, now: RolloutState) -> tuple["RolloutStep", RolloutState]:
         output = _agent_output(self.model, now.transition, now.state, self.worlds)
@@ -281,7 +281,7 @@ def _agent_output(model: Agent, transitions: Observations, state: State, worlds:
     if table is not None and step >= table:
         why = f"an episode of {worlds.spec} is longer than the {table:,} positions of the agent's stack"
         raise StepError(why, f"make length larger, as in stack='...(length={4 * table})', and begin anew")
-    output = model.says(transitions, state)
+    output = model.predict(transitions, state)
     if not bool(output.policy.isfinite().all()):
         raise StepError("the policy is not finite any more", "try a lower lr, or start --from an earlier run")
     return output

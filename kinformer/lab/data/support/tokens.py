@@ -152,7 +152,7 @@ class _Words(_Bytes):
         super().__init__(to)
         self.tokenizer, size = tokenizer, tokenizer.size
         self.dtype = numpy.uint8 if size <= 1 << 8 else numpy.uint16 if size <= 1 << 16 else numpy.int32
-        narrow = tokenizer.widest is not None and tokenizer.widest <= numpy.iinfo(numpy.int8).max
+        narrow = tokenizer.max_token_bytes is not None and tokenizer.max_token_bytes <= numpy.iinfo(numpy.int8).max
         self.width: type = numpy.int8 if narrow else numpy.int32
         self.rest, self.split, self.first, self.place = b"", "train", False, ""
         self.texts: list[tuple[str, bool, str, str]] = []

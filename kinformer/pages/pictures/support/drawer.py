@@ -50,14 +50,14 @@ def in_turn(*drawers: Drawer) -> Drawer:
 
     def pictures(example: Any, length: int | None) -> Iterator[Picture]:
         for drawer in drawers:
-            with seeded():
+            with fix_seed():
                 yield from drawer(example, length)
 
     return pictures
 
 
 @contextmanager
-def seeded() -> Iterator[None]:
+def fix_seed() -> Iterator[None]:
     """Random tokens and weights that are the same each time; nothing needs a gradient."""
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(0)

@@ -51,7 +51,7 @@ class MechanismCall(NamedTuple):
         return self.mechanism.batch_pattern(self.ctx) if self.keys.own else self.mechanism.pattern
 
     @property
-    def itself(self) -> bool:
+    def is_self_attention(self) -> bool:
         """Does the sequence read itself, token by token?"""
         return self.keys.own and self.queries.pos.shape == self.keys.pos.shape
 
@@ -59,7 +59,7 @@ class MechanismCall(NamedTuple):
 def attentions(example: Any) -> dict[str, Attention]:
     """The attention layers in an example by where they are; a mechanism, bias or memory is put into one of its own."""
     if isinstance(example, Mechanism):
-        shared = any(tagged(module) for module in example.modules())
+        shared = any(has_tags(module) for module in example.modules())
         return {"": Attention((SharedQK if shared else QKV)(16, 2), example)}
     if isinstance(example, Memory):
         return {"": Attention(QKV(16, 2), Softmax(Causal() & example.reads), memory=example)}
@@ -73,7 +73,7 @@ def attentions(example: Any) -> dict[str, Attention]:
     return {"": next(iter(layers.values()))} if len(layers) == 1 else layers
 
 
-def tagged(module: nn.Module) -> bool:
+def has_tags(module: nn.Module) -> bool:
     """Does a mechanism choose by content, by numbers that it gives to keys?"""
     return isinstance(module, KeyValueMechanism) and type(module).tags is not Mechanism.tags
 
@@ -81,7 +81,7 @@ def tagged(module: nn.Module) -> bool:
 def by_content(module: nn.Module) -> bool:
     """Does a mechanism choose its keys by content, so that its pattern says little of what it reads?"""
     chosen = isinstance(module, EdgeAttention | EdgePairAttention | Clustered | ProbSparse | Retrieval | Sinkhorn)
-    return chosen or tagged(module) or best_of(module) is not None
+    return chosen or has_tags(module) or best_of(module) is not None
 
 
 def best_of(module: nn.Module) -> int | None:
@@ -99,7 +99,7 @@ def place_of(name: str) -> str:
     return name if number is None else f"{side}layer {number}"
 
 
-def joined(places: list[str]) -> str:
+def join_names(places: list[str]) -> str:
     """Names of layers in one: "layer 0, layer 1, layer 2" is "layers 0-2"; "" for a layer by itself."""
     places = [place for place in places if place]
     heads = {place.rpartition(" ")[0] for place in places}
@@ -202,7 +202,7 @@ def positions(x: Tensor) -> Int[Tensor, "B T"]:
     return torch.arange(x.shape[1]).expand(len(x), -1)
 
 
-def reading(example: Any, elsewhere: set[nn.Module]) -> Iterator[tuple[list[str], list[MechanismCall]]]:
+def group_equal_layers(example: Any, elsewhere: set[nn.Module]) -> Iterator[tuple[list[str], list[MechanismCall]]]:
     """Layers that read alike, and what their mechanisms read, the pieces of a layer in order.
 
     Those with a memory, and those `elsewhere`, have pictures of their own.

@@ -15,7 +15,7 @@ from matplotlib.patches import Patch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 from kinformer.pages.pictures.support.panel import Panel, Picture, kinds_in  # noqa: E402
-from kinformer.pages.saved import saved  # noqa: E402
+from kinformer.pages.save_figure import save_figure  # noqa: E402
 
 ACROSS, SIZE, PALE = 4, 3.6, 0.2  # panels in a line, inches of one, how dark the palest cell is
 LEGEND = 0.4  # inches
@@ -37,7 +37,7 @@ def save(title: str, pictures: Sequence[Picture], path: Path) -> None:
         first, last = id(picture) not in begun, panels[-1] is picture.panels[-1]
         begun.add(id(picture))
         _draw(part, picture, panels, width, first, last)
-    saved(figure, path, 150)
+    save_figure(figure, path, 150)
     pyplot.close(figure)
 
 

@@ -1,4 +1,4 @@
-"""uncompiled: what torch.compile leaves as it is, said without a compiler being imported."""
+"""run_uncompiled: what torch.compile leaves as it is, said without a compiler being imported."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -10,7 +10,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def uncompiled(call: Callable[P, R]) -> Callable[P, R]:
+def run_uncompiled(call: Callable[P, R]) -> Callable[P, R]:
     """`call` run as it stands where what calls it is compiled: `torch.compiler.disable`, asked for only there.
 
     Its import takes over a second, and most commands compile nothing.

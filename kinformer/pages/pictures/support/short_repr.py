@@ -9,7 +9,7 @@ from typing import Any
 from kinformer.core.pattern import Pattern
 
 
-def spelled(pattern: Pattern) -> str:
+def short_repr(pattern: Pattern) -> str:
     """Its repr without names and values that may be left out: `Band(4) & Causal()`."""
     text = repr(pattern)
     try:
@@ -19,18 +19,18 @@ def spelled(pattern: Pattern) -> str:
     return ast.unparse(tree)
 
 
-def longest(pattern: Pattern) -> int:
+def largest_number(pattern: Pattern) -> int:
     """The largest number in it but seeds: a window, a stride, a segment."""
     return max(_numbers(pattern), default=0)
 
 
-def inner(pattern: Pattern) -> Iterator[Pattern]:
+def subpatterns(pattern: Pattern) -> Iterator[Pattern]:
     """It and all patterns in it."""
     yield pattern
     for value in _values(pattern).values():
         for item in value if isinstance(value, tuple) else (value,):
             if isinstance(item, Pattern):
-                yield from inner(item)
+                yield from subpatterns(item)
 
 
 def _values(pattern: Pattern) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def _numbers(value: Any) -> Iterator[int]:
 
 
 def _classes(pattern: Pattern) -> dict[str, type]:
-    return {type(part).__name__: type(part) for part in inner(pattern)}
+    return {type(part).__name__: type(part) for part in subpatterns(pattern)}
 
 
 class _Short(ast.NodeTransformer):

@@ -1,4 +1,4 @@
-"""saved: a picture that is there whole, or as it was."""
+"""save_figure: a picture that is there whole, or as it was."""
 
 from io import BytesIO
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 from kinformer.checkpoint.files import write
 
 
-def saved(figure: Any, path: Path, dpi: int = 110) -> None:
+def save_figure(figure: Any, path: Path, dpi: int = 110) -> None:
     """Write a Matplotlib figure, as its file is called, .png unless said, in one step.
 
     Errors: ValueError for an ending that Matplotlib does not know; OSError, in one line, where it cannot be written.

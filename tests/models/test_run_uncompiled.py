@@ -1,4 +1,4 @@
-"""uncompiled: compiled code calls what is marked as it stands, and its import brings no compiler."""
+"""run_uncompiled: compiled code calls what is marked as it stands, and its import brings no compiler."""
 
 import subprocess
 import sys
@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from kinformer.models.support.uncompiled import uncompiled
+from kinformer.models.support.run_uncompiled import run_uncompiled
 
 ROOT = Path(__file__).parents[2]
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 def test_compiled_code_calls_it_as_it_stands() -> None:
     compiling: list[bool] = []
 
-    @uncompiled
+    @run_uncompiled
     def looked(x: Float[Tensor, " N"]) -> Float[Tensor, " N"]:
         compiling.append(torch.compiler.is_compiling())
         return x * float(x.sum())  # a graph could not look at numbers
