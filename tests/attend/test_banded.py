@@ -105,8 +105,8 @@ def test_vectors_for_distances_want_bands(pattern: Pattern) -> None:
 @pytest.mark.usefixtures("only_bands")
 def test_rows_are_read_some_at_a_time_where_scores_are_held(bias: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flash, "SCORES", 1)
-    biased_request, slices, added = biased(Causal(), TOLD[bias]()), [], PlannedRead._added
-    monkeypatch.setattr(PlannedRead, "_added", lambda *arguments: slices.append(arguments[3]) or added(*arguments))
+    biased_request, slices, added = biased(Causal(), TOLD[bias]()), [], PlannedRead._make_mask
+    monkeypatch.setattr(PlannedRead, "_make_mask", lambda *arguments: slices.append(arguments[3]) or added(*arguments))
     equal(biased_request)
     assert slice(1, 2) in slices and len(biased_request.queries.q) > 1
 
