@@ -6,7 +6,7 @@ Reads of the pieces merge into the read of the whole.
 from functools import reduce
 from typing import NamedTuple
 
-from kinformer.core.layout import Dense, Layout, meet
+from kinformer.core.layout import Dense, Layout, intersect_layouts
 from kinformer.core.pattern import And, Heads, Not, Or, Pattern
 from kinformer.core.patterns.on_heads import OnHeads
 
@@ -34,7 +34,7 @@ def parts(pattern: Pattern, length: int) -> tuple[PatternPart, ...]:
     terms = _inhabited(_union(pattern))
     layouts = [_meeting(term, length) for term in terms or ()]
     if terms is None or len(terms) > MOST_PARTS or any(isinstance(layout, Dense) for layout in layouts):
-        return (PatternPart(Dense().within(*pattern.reach()), pattern),)
+        return (PatternPart(Dense().narrow(*pattern.reach()), pattern),)
     disjoint: list[PatternPart] = []
     earlier: Pattern | None = None
     for term, layout in zip(terms, layouts, strict=True):
@@ -52,8 +52,8 @@ def _inhabited(terms: list[Term] | None) -> list[Term] | None:
 
 def _meeting(term: Term, length: int) -> Layout:
     """The layout where the factors of a conjunction meet, cut to the reach that all of them share."""
-    layout = reduce(lambda a, b: meet(a, b, length), (factor.layout for factor in term))
-    return layout.within(*reduce(And, term).reach())
+    layout = reduce(lambda a, b: intersect_layouts(a, b, length), (factor.layout for factor in term))
+    return layout.narrow(*reduce(And, term).reach())
 
 
 def _union(pattern: Pattern, negated: bool = False) -> list[Term] | None:

@@ -44,7 +44,7 @@ class ContrastiveMLM(MLM):
 
     def forward(self, batch: Tokens, state: State | None = None, progress: float | None = None) -> Loss:
         """Both losses; that of an MLM alone where the batch says what is scored, or has several documents in a row."""
-        batch = TokenBatch.of(batch)
+        batch = TokenBatch.from_tokens(batch)
         if batch.scored is not None or batch.documents is not None:
             return super().forward(batch, state, progress)
         tokens, body = batch.tokens, self.body

@@ -144,7 +144,7 @@ def by_distance_is_bind(bias: Bias) -> None:
     q_pos, k_pos = torch.tensor([3, 0, 9, 5, 1]).expand(2, 1, -1), torch.tensor([2, 0, 1, 8, 4, 9, 3]).expand(2, 1, -1)
     extras_of = {n: side[..., : sizes[n].width] for n, side in zip(sizes, extras, strict=True)}
     queries = Queries(q, q_pos, extras_of, {"segment": torch.zeros(2, 5, dtype=torch.long)})
-    request = Request(queries, Keys(k, k, k_pos), Full(), Product(), bias, 0.3).prepared()
+    request = Request(queries, Keys(k, k, k_pos), Full(), Product(), bias, 0.3).prepare_bias()
     by_distances = bias.by_distance(request, torch.arange(9, -10, -1))
     if by_distances is None:
         return

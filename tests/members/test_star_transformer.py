@@ -60,7 +60,7 @@ def test_without_the_relay_a_token_reads_one_neighbour_more_on_each_side_a_round
     for depth in (1, 2, 3):
         model = kf.star_transformer(**{**SMALL, "depth": depth}).eval()
         e = torch.randn(1, LENGTH, D, requires_grad=True)
-        body, ctx = model.body, Context.of(e)
+        body, ctx = model.body, Context.of_sequence(e)
         ring = body.around(ctx)
         h, s = e, body.mean(e, ctx).detach()
         for part in body.rounds:

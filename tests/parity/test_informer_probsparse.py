@@ -37,7 +37,7 @@ def compare(golden: Golden) -> None:
         y = x @ t[f"W_{name}"] + t.get(f"b_{name}", torch.zeros(()))
         return y.unflatten(-1, (h["heads"], -1)).transpose(1, 2)
 
-    ctx, source_ctx = Context.of(x), Context.of(source)
+    ctx, source_ctx = Context.of_sequence(x), Context.of_sequence(source)
     queries = Queries(of("q", x), ctx.by_head)
     keys = Keys(of("k", source), of("v", source), source_ctx.by_head, own="kv" not in t)
     if "kv" not in t:

@@ -18,7 +18,7 @@ from tests.parity.peers import copy_weights
 def test_set_transformer(golden: Golden, float64: None) -> None:
     tensors = golden.tensors
     heads, x = golden.hyperparameters["heads"], tensors["X"]
-    ctx = Context.of(x)
+    ctx = Context.of_sequence(x)
     blocks = {name: block(tensors, name, heads) for name in ("sab", "isab.mab0", "isab.mab1", "pma")}
     close(blocks["sab"](x, None, ctx).y, tensors["sab_out"])
     isab = ISAB(blocks["isab.mab0"], blocks["isab.mab1"], len(tensors["I"]))

@@ -176,7 +176,7 @@ class ACT(Layer):
         s, y = x, torch.zeros_like(x)
         may_gather = self._may_gather(x, state, ctx)
         for n in range(last + 1):
-            z = self.universal.timed(s, n, ctx.places)
+            z = self.universal.timed(s, n, ctx.position_ids)
             weight, halted = self.halting(z, halt, n == last) if self.judged == "input" else (None, None)
             asks = self._asking(halt, halted, n == last, x.shape[1]) if may_gather else None
             if asks is not None and worth_gathering(block, ctx.pos, int(asks.sum())):
@@ -194,7 +194,7 @@ class ACT(Layer):
                 weight, halted = self.halting(out.y, halt, n == last)
             y, halt = self.mix(y, out.y, weight), halted
             s = torch.where(moving[..., None], out.y, s) if self.halted == "copied" else out.y
-        out = collected.out(y)
+        out = collected.make_out(y)
         return out._replace(aux={**out.aux, **halt.report()}, up={})
 
     def _asking(self, halt: Halt, after: Halt | None, final: bool, length: int) -> Bool[Tensor, "*shape"]:

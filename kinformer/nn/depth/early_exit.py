@@ -135,7 +135,7 @@ class EarlyExit(Layer):
             exits = exits + inside
             if n < last and not whole:
                 inside = inside & ~self._leaving(exit_rule, rows, states, exit_state, ctx)
-        out = collected.out(self._head_inputs(h, exits, len(states)))
+        out = collected.make_out(self._head_inputs(h, exits, len(states)))
         new_state = None if state is None else EarlyExitState(rule_state, out.state)
         return out._replace(state=new_state, aux={**out.aux, "exit": exits}, up={})
 

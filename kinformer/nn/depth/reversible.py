@@ -172,7 +172,7 @@ class ReversiblePass:
         whole = Collected(self.ctx, None if self.state is None else fork(self.state), rising=True)
         for n in range(len(self.blocks)):
             x = whole.call(n, partial(self._run_block, n), x).y
-        out = whole.out(x)
+        out = whole.make_out(x)
         self.hollow = fill_out(out, [torch.empty(0)] * len(flatten_out(out)))
         return out
 
@@ -180,13 +180,13 @@ class ReversiblePass:
         collected, halves = Collected(ctx, state), list(x.chunk(2, -1))
         for step in self.of(n):
             self.replays.append(Replay.now(x.device))
-            with self.replays[-1].choices.writing():
+            with self.replays[-1].choices.record():
                 out = step.added(halves[1 - step.half], partial(collected.call, step.i, step.block.layers[step.i]))
             if out.up:
                 sent = f"sublayer {step.place} sends up {sorted(out.up)}"
                 raise ValueError(f"{sent}, which Reversible would have to keep; use Stack")
             halves[step.half] = halves[step.half] + out.y
-        return collected.out(torch.cat(halves, -1))
+        return collected.make_out(torch.cat(halves, -1))
 
     def backward(self, y: Tensor, tensors: Sequence[Tensor], gradient: Out) -> list[Tensor | None]:
         """Gradients of x and of `tensors`, from those of the end, of aux and of the state after it."""
@@ -244,7 +244,7 @@ class Replay:
             torch.set_rng_state(self.cpu)
             if self.cuda is not None:
                 torch.cuda.set_rng_state(self.cuda, self.device)
-            with torch.autocast(self.device.type, dtype, enabled), self.choices.reading():
+            with torch.autocast(self.device.type, dtype, enabled), self.choices.replay():
                 yield
 
 

@@ -116,7 +116,7 @@ def _by_sublayers(block: ResidualBlock, rows: Rows, x: Tensor, state: State, ctx
             name: _put_rows(torch.zeros_like(x[..., 0]), rows, v) if v.dim() else v for name, v in inside.aux.items()
         }
         y = _put_rows(y, rows, out.y)
-    return collected.out(_put_rows(x, rows, y[rows]))
+    return collected.make_out(_put_rows(x, rows, y[rows]))
 
 
 def _of_all_rows(ctx: Context) -> bool:

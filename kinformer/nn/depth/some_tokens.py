@@ -188,7 +188,7 @@ def read_tokens(
             return out
 
         x = join(x, sublayer, norm).y
-    return collected.out(x)
+    return collected.make_out(x)
 
 
 def put_back(value: Tensor, tokens: SelectedTokens, ctx: Context) -> Tensor:

@@ -41,12 +41,12 @@ class Universal(Layer):
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
         collected = Collected(ctx.replace(remember=False) if ctx.remember else ctx, state, rising=True)
         for n in range(self.steps):
-            z = self.timed(x, n, ctx.places)
+            z = self.timed(x, n, ctx.position_ids)
             if ctx.remember and n == self.steps - 1:
                 collected.remember(n, self.block, z)
             else:
                 x = collected.call(n, self.block, z, counts=ctx.pos >= 0).y
-        return collected.out(x)
+        return collected.make_out(x)
 
 
 def _example(steps: int, timed: bool) -> Universal:

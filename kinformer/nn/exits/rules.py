@@ -26,7 +26,7 @@ class Rule(nn.Module, ABC):
     """Which tokens leave after a layer, decided in float32 or better.
 
     `states` holds what each layer so far made, the last one's last; `head` maps a state to logits, where a model lends
-    its own. `ctx` is the layers' context: a rule that counts tokens asks it for `steps` or `places`, since positions
+    its own. `ctx` is the layers' context: a rule that counts tokens asks it for `steps` or `position_ids`: positions
     also count a prompt and the documents before. A rule that needs something from outside keeps it from call to call:
     `start` and `begin_call`. One with a threshold says by `strict` whether that must be exceeded or only reached.
     """

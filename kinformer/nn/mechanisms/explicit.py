@@ -10,7 +10,7 @@ from torch.nn import functional as F
 import kinformer as kf
 from kinformer.core.bias import Bias
 from kinformer.core.checks import check_optional_part, check_part, check_pattern, check_probability, check_scale
-from kinformer.core.choice import recomputed
+from kinformer.core.choice import run_checkpointed
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.key_value_mechanism import KeyValueMechanism, joined_wants
 from kinformer.core.layer import Context, Out, PerPair
@@ -77,7 +77,7 @@ class Explicit(KeyValueMechanism):
             return Out(read, up=up)
         recompute = torch.is_grad_enabled()
         reads = [
-            recomputed(self._block, request, lo, hi) if recompute else self._block(request, lo, hi)
+            run_checkpointed(self._block, request, lo, hi) if recompute else self._block(request, lo, hi)
             for lo, hi in pairwise(accumulate(sizes, initial=0))
         ]
         y, lse = zip(*reads, strict=True)

@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from kinformer.attend import read
-from kinformer.core.choice import recomputed
+from kinformer.core.choice import run_checkpointed
 from kinformer.core.heads import Keys, Queries, number_of_groups
 from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
@@ -28,7 +28,7 @@ def read_columns(request: Request, columns: Int[Tensor, "B H T R"]) -> Attention
     reads = []
     for q, pos, at in pieces:
         piece = request.replace(queries=Queries(q, pos, head=queries.head))
-        reads.append(recomputed(_read_columns, piece, at) if recomputes else _read_columns(piece, at))
+        reads.append(run_checkpointed(_read_columns, piece, at) if recomputes else _read_columns(piece, at))
     return AttentionOutput(*(torch.cat(parts, 2) for parts in zip(*reads, strict=True)))
 
 

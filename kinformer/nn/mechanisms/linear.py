@@ -11,7 +11,7 @@ from torch.nn import functional as F
 import kinformer as kf
 from kinformer.core.autocast import disable_autocast
 from kinformer.core.checks import check_at_least, check_part
-from kinformer.core.choice import recomputed
+from kinformer.core.choice import run_checkpointed
 from kinformer.core.example import Example
 from kinformer.core.feature_map import FeatureMap
 from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec
@@ -132,7 +132,7 @@ class LinearAttention(Mechanism):
             recompute = len(chunks) > 1 and torch.is_grad_enabled()
             reads = []
             for chunk in chunks:
-                read, sums = (recomputed if recompute else _plain)(self._chunk, *chunk, sums, ctx.remember)
+                read, sums = (run_checkpointed if recompute else _plain)(self._chunk, *chunk, sums, ctx.remember)
                 reads.append(read)
             return Out(_concatenate(reads), None if old is None else UncastState(_cast(sums, old.s.dtype)))
 

@@ -147,7 +147,7 @@ class Shortened(Mechanism):
         if not (ctx.run and ctx.full):
             order, pos = self._ordered(pos, ctx)
             x = cut(x, order, 1)
-        few = self.shorten.mixed(projection, x, pos, ctx.full)
+        few = self.shorten.mix_before_projection(projection, x, pos, ctx.full)
         return None if few is None else ShortKeys(*few)
 
     def start(self, room: StateSpec, sizes: HeadSizes) -> State:
@@ -225,7 +225,7 @@ class Shortened(Mechanism):
         )
         tokens = _append(rest, keys).cut(plan.order)._replace(pos=plan.pos)
         # positions as the plan's own objects, by which the next call knows that layers share them
-        left = KV.of(tokens.cut(plan.left), rest)._replace(pos=plan.left_pos, now=plan.now)
+        left = KV.from_keys(tokens.cut(plan.left), rest)._replace(pos=plan.left_pos, now=plan.now)
         whole = self.shortened(tokens)._replace(pos=ctx.memo.by_head(plan.ends))
         at = ctx.replace(pos=plan.ends, run=False, full=False, labels={}, memo=ctx.memo)
         short, new_cache = update_cache(cache, whole, queries, HELD, at)

@@ -48,7 +48,7 @@ class _Around(Pattern):
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         (rows, columns), q, k = self.block, torch.as_tensor(q), torch.as_tensor(k)
-        (top, left), (row, column) = self.queries.place(q // self.raster.size), self.raster.place(k)
+        (top, left), (row, column) = self.queries.row_and_column(q // self.raster.size), self.raster.row_and_column(k)
         below, right = row - top * rows, column - left * columns
         near = (below >= -self.rows) & (below < rows + self.rows)
         return near & (right >= -self.columns) & (right < columns + self.columns)
@@ -65,9 +65,9 @@ class _Around(Pattern):
 
     def last(self, k: Tensor) -> Tensor:
         """The last position that reads k."""
-        (rows, columns), (row, column) = self.block, self.raster.place(k)
+        (rows, columns), (row, column) = self.block, self.raster.row_and_column(k)
         across = ((column + self.columns) // columns).clamp_max(self.width // columns - 1)
-        return self.raster.size * (self.queries.at((row + self.rows) // rows, across) + 1) - 1
+        return self.raster.size * (self.queries.position((row + self.rows) // rows, across) + 1) - 1
 
     def live(self, k: Tensor, now: Tensor) -> Tensor:
         return self.last(k) >= now

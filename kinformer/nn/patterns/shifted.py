@@ -49,7 +49,7 @@ class Shifted(Pattern):
 
     @property
     def layout(self) -> Layout:
-        return self.pattern.layout.shifted(self.n)
+        return self.pattern.layout.shift(self.n)
 
     def reach(self) -> tuple[float, float]:
         return self.pattern.reach()

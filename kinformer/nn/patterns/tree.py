@@ -8,7 +8,7 @@ from torch import Tensor
 from kinformer.core.checks import check_at_least
 from kinformer.core.example import Example
 from kinformer.core.pattern import Index, Pattern
-from kinformer.core.tree import HIGHEST, Node, ahead, behind, node
+from kinformer.core.tree import HIGHEST, Node, end_of_spans_before, first_span_after, node
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,12 @@ class Tree(Pattern):
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         query, key = node(torch.as_tensor(q)), node(torch.as_tensor(k))
         token, level, index = query.number, key.level, key.number
-        later = (ahead(token, self.k, level) <= index) & (index < 2 * ahead(token, self.k, level + 1))
-        earlier = (2 * behind(token, self.k, level + 1) <= index) & (index < behind(token, self.k, level))
+        later = (first_span_after(token, self.k, level) <= index) & (
+            index < 2 * first_span_after(token, self.k, level + 1)
+        )
+        earlier = (2 * end_of_spans_before(token, self.k, level + 1) <= index) & (
+            index < end_of_spans_before(token, self.k, level)
+        )
         itself = (level == 0) & (index == token)
         inside = (level == 0) & (index >> query.level == query.number)
         return torch.where(query.level == 0, later | earlier | itself, inside)
@@ -47,8 +51,8 @@ class Tree(Pattern):
         any_pair = torch.zeros_like(first + last + k_to.end + k_from.end, dtype=torch.bool)
         for m in range(1 + int(max(first.max(), k_to.end.max(), q_to.end.max())).bit_length()):
             lo, hi = _before(k_from, m), _before(k_to, m)  # spans of this level that are told
-            later = _meet(ahead(first, self.k, m), 2 * ahead(last, self.k, m + 1), lo, hi)
-            earlier = _meet(2 * behind(first, self.k, m + 1), behind(last, self.k, m), lo, hi)
+            later = _meet(first_span_after(first, self.k, m), 2 * first_span_after(last, self.k, m + 1), lo, hi)
+            earlier = _meet(2 * end_of_spans_before(first, self.k, m + 1), end_of_spans_before(last, self.k, m), lo, hi)
             read = (later | earlier) if m else (later | earlier | _meet(first, last + 1, lo, hi))
             any_pair = any_pair | (read & (first <= last))
             if m:  # spans that ask read tokens

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from kinformer.core.checks import check_at_least, check_flag
 from kinformer.core.pattern import Index, Pattern
-from kinformer.core.tree import ahead, behind
+from kinformer.core.tree import end_of_spans_before, first_span_after
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,14 @@ class TreeLevel(Pattern):
 
     def _earlier(self, token: Tensor) -> tuple[Tensor, Tensor]:
         """The spans before a token that it reads, from and to; among tokens also itself."""
-        return 2 * behind(token, self.k, self.level + 1), behind(token, self.k, self.level) + (self.level == 0)
+        return 2 * end_of_spans_before(token, self.k, self.level + 1), end_of_spans_before(
+            token, self.k, self.level
+        ) + (self.level == 0)
 
     def _later(self, token: Tensor) -> tuple[Tensor, Tensor]:
         """The spans behind it that it reads, from and to."""
-        start = ahead(token, self.k, self.level)
-        return start, start if self.causal else 2 * ahead(token, self.k, self.level + 1)
+        start = first_span_after(token, self.k, self.level)
+        return start, start if self.causal else 2 * first_span_after(token, self.k, self.level + 1)
 
     def hull(self, first: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
         """The least run of spans, from and to, that holds all that the tokens from `first` to `last` read."""

@@ -35,7 +35,7 @@ class Pictured(Position):
         """Row, column and channel of each position; of padding those of the first."""
         if not torch.compiler.is_compiling() and pos.numel():
             self._check(pos)
-        row, value = self.raster.place(pos.clamp_min(0))
+        row, value = self.raster.row_and_column(pos.clamp_min(0))
         return row, value // self.channels, value % self.channels
 
     def _check(self, pos: Int[Tensor, "B T"]) -> None:

@@ -53,7 +53,7 @@ class Linformer(Shorten):
         k, v = (self._mixed(name, x, keys.pos < 0) for name, x in (("k", keys.k), ("v", keys.v)))
         return Keys(k, v, self._ends(keys.pos), own=keys.own)
 
-    def mixed(
+    def mix_before_projection(
         self, projection: Projection, x: Float[Tensor, "B S D"], pos: Int[Tensor, "B 1 S"], full: bool
     ) -> Keys | None:
         """E (X W) = (E X) W: k mixtures are projected, and not every token."""

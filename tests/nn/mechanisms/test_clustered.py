@@ -197,12 +197,12 @@ def test_choices_are_those_of_the_forward_where_it_is_computed_again(form: str) 
     mechanism = FORMS[form](HammingKMeans(K, 3, bits=9))
     queries, keys, ctx = bundles()
     choices = Choices()
-    with choices.writing():
+    with choices.record():
         want = mechanism(queries, keys, None, ctx).y
     mechanism.grouping.planes.neg_()
     mechanism.grouping.planes[::2] = 1.0
     other = mechanism(queries, keys, None, ctx).y
-    with choices.reading():
+    with choices.replay():
         recomputed = mechanism(queries, keys, None, ctx).y
     assert not torch.allclose(other.y, want.y) and torch.equal(recomputed.y, want.y)
 

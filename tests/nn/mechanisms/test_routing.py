@@ -291,10 +291,10 @@ def test_a_step_finds_the_clusters_of_kept_keys_and_reports_of_its_own_token(gro
 @pytest.mark.parametrize("kind", [Routing, lambda *a: PublishedRouting(*a, 3)], ids=["strict", "published"])
 def test_a_layer_computed_again_finds_the_forwards_clusters(kind):
     mechanism, (q, k, v), choices = kind(H, K, C), inputs(), Choices()
-    with choices.writing():
+    with choices.record():
         first = call(mechanism, q, k, v).y.y
     mechanism.centroids.mu.copy_(mechanism.centroids.mu.flip(-1))
-    with choices.reading():
+    with choices.replay():
         recomputed = call(mechanism, q, k, v).y.y
     assert torch.equal(first, recomputed) and not torch.allclose(first, call(mechanism, q, k, v).y.y)
 
