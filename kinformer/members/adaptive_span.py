@@ -61,7 +61,7 @@ def adaptive_span(
     def block() -> PostNorm:
         mechanism = Restricted(Causal(), mask(), table, dropout=dropout)
         projection = QKV(d, heads, head_dim=head_dim, bias=False)
-        attention = Attention(projection, mechanism, memory=Hidden(segment, mechanism.back))
+        attention = Attention(projection, mechanism, memory=Hidden(segment, mechanism.lookback))
         return PostNorm(attention, MLP(d, activation="relu", dropout=dropout), dropout=dropout)
 
     body = Stack(block() for _ in range(check_at_least("depth", depth, 1)))

@@ -118,7 +118,7 @@ class MultiheadAttention(nn.MultiheadAttention):
             key_padding_mask = None if key_padding_mask is None else key_padding_mask[None]
         elif not self.batch_first:
             query, key, value = (x.transpose(0, 1) for x in (query, key, value))
-        q, k, v = self._projected(query, key, value)
+        q, k, v = self._project(query, key, value)
         k_pos, table = self._masks(q, k, key_padding_mask, attn_mask)
         pattern = self.pattern & Causal() if is_causal else self.pattern
         q_pos = torch.arange(q.shape[2], device=q.device).expand(len(q), 1, -1)
@@ -142,7 +142,7 @@ class MultiheadAttention(nn.MultiheadAttention):
             return y[0], None if matrix is None else matrix[0]
         return y if self.batch_first else y.transpose(0, 1), matrix
 
-    def _projected(
+    def _project(
         self, query: Float[Tensor, "B T Q"], key: Float[Tensor, "B S C"], value: Float[Tensor, "B S D"]
     ) -> tuple[Float[Tensor, "B H T K"], Float[Tensor, "B H N K"], Float[Tensor, "B H N K"]]:
         """Queries, keys and values by head; keys and values with those that `bias_k` and `add_zero_attn` append."""

@@ -10,7 +10,7 @@ from kinformer.core.memo import Memo
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.document import Document
 from kinformer.nn.patterns.band import Band
-from kinformer.nn.patterns.shifted import shifted
+from kinformer.nn.patterns.shifted import shift_context
 from tests.unhooked import refusals, unhooked
 
 POS = torch.tensor([[-1, -1, 0, 1, 2, 3], [0, 1, 2, 3, 4, -1]])
@@ -110,7 +110,7 @@ def test_layers_that_cut_alike_share_what_is_found_out_about_a_piece() -> None:
 def test_shifted_moves_positions_and_limits_but_no_padding() -> None:
     ids = torch.tensor([[0, 0, 1, 1, 1]] * 2)
     ctx = dataclasses.replace(whole(), only=Document(ids), also=None)
-    moved_ctx = shifted(ctx, 3)
+    moved_ctx = shift_context(ctx, 3)
     assert moved_ctx.pos.tolist() == [[-1, -1, 3, 4, 5, 6], [3, 4, 5, 6, 7, -1]]
     assert moved_ctx.also is None and moved_ctx.only is not None
     for i in range(4):

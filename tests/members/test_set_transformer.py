@@ -44,7 +44,7 @@ def test_points_or_seeds_that_read_themselves_are_noticed(fault: str, monkeypatc
     """Elements read the inducing points as these were before they read the set; or seeds add nothing of themselves."""
     model = kf.set_transformer(**SMALL)
     if fault == "points":
-        gathered = kf.ISAB.gathered
+        gathered = kf.ISAB.induce
         monkeypatch.setattr(
             kf.ISAB,
             "gathered",

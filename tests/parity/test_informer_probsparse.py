@@ -48,7 +48,7 @@ def compare(golden: Golden) -> None:
     close(joined @ t["W_o"] + t.get("b_o", torch.zeros(())), t["y"])
     if "top_queries" in t:
         request, _ = mechanism.make_request(queries, keys, None, ctx)
-        assert torch.equal(mechanism.chosen(request).sort(-1).values, t["top_queries"])
+        assert torch.equal(mechanism.choose_queries(request).sort(-1).values, t["top_queries"])
 
 
 @goldens("informer_probsparse")

@@ -23,7 +23,7 @@ def test_set_transformer(golden: Golden, float64: None) -> None:
     close(blocks["sab"](x, None, ctx).y, tensors["sab_out"])
     isab = ISAB(blocks["isab.mab0"], blocks["isab.mab1"], len(tensors["I"]))
     isab.point = nn.Parameter(tensors["I"])
-    close(isab.gathered(x, ctx).y, tensors["isab_H"])
+    close(isab.induce(x, ctx).y, tensors["isab_H"])
     close(isab(x, None, ctx).y, tensors["isab_out"])
     pma = PMA(blocks["pma"], len(tensors["S"]))
     pma.seed = nn.Parameter(tensors["S"])

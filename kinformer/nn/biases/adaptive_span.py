@@ -92,8 +92,8 @@ class AdaptiveSpan(Ramp):
         return self._reach
 
     @property
-    def furthest(self) -> float:
-        return min(self.longest, self._last(float(self.spans({}).detach().max())))
+    def max_distance(self) -> float:
+        return min(self.longest, self._last_distance(float(self.spans({}).detach().max())))
 
     def spans(self, extras: Mapping[str, Tensor]) -> Float[Tensor, "#B H #T"]:
         return self.longest * at_least_float32(self.span)[None, :, None]
@@ -117,11 +117,11 @@ class AdaptiveSpan(Ramp):
         if not self.span.is_meta:
             self._reach = self._reached(float(self.spans({}).detach().max()))
 
-    def _last(self, z: float) -> int:
+    def _last_distance(self, z: float) -> int:
         return math.ceil(self.ramp + z) - 1 + self.nearest  # m is above 0 where x < ramp + z
 
     def _reached(self, z: float) -> int:
-        return min(self.longest, -(-self._last(z) // self.step) * self.step)
+        return min(self.longest, -(-self._last_distance(z) // self.step) * self.step)
 
 
 class DynamicSpan(Ramp):

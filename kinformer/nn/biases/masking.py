@@ -109,7 +109,7 @@ class Masking(Bias):
         return math.inf
 
     @property
-    def furthest(self) -> float:
+    def max_distance(self) -> float:
         """The furthest distance at which any m is above 0; `reach` where no part of it is rounded up."""
         return self.reach
 

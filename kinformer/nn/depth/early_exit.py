@@ -185,12 +185,12 @@ def _saturated() -> EarlyExit:
     return _example(lambda: kf.LayerNorm(16), lambda: kf.ConfidenceThreshold(kf.Saturation(), 0.9))
 
 
-def _trained(**training: Any) -> EarlyExit:
+def _make_trained(**training: Any) -> EarlyExit:
     return _example(lambda: kf.LayerNorm(16), lambda: kf.ConfidenceThreshold(kf.Saturation(), 0.9), **training)
 
 
 def _mixed() -> EarlyExit:
-    return _trained(chance=kf.UniformExit(3))
+    return _make_trained(chance=kf.UniformExit(3))
 
 
 EXAMPLES = (
@@ -198,5 +198,5 @@ EXAMPLES = (
     _geometric,
     _saturated,
     Example(_mixed, breaks={"batch_mates": "mixed training draws each token's exit, as dropout is drawn"}),
-    Example(lambda: _trained(gamma=0.5), breaks={"derivative": "gamma scales gradients on purpose"}),
+    Example(lambda: _make_trained(gamma=0.5), breaks={"derivative": "gamma scales gradients on purpose"}),
 )

@@ -31,14 +31,14 @@ class OntoHalf(Join):
         super().__init__()
         self.onto, self.dropout = onto, check_probability("dropout", dropout)
 
-    def added(self, other: Float[Tensor, "B T W"], f: Callable[[Tensor], Out], norm: nn.Module) -> Out:
+    def compute_branch(self, other: Float[Tensor, "B T W"], f: Callable[[Tensor], Out], norm: nn.Module) -> Out:
         """What is added to the half."""
         out = f(norm(other))
         return out._replace(y=F.dropout(out.y, self.dropout, self.training))
 
     def forward(self, x: Tensor, f: Callable[[Tensor], Out], norm: nn.Module) -> Out:
         halves = list(x.chunk(2, -1))
-        out = self.added(halves[1 - self.onto], f, norm)
+        out = self.compute_branch(halves[1 - self.onto], f, norm)
         halves[self.onto] = halves[self.onto] + out.y
         return out._replace(y=torch.cat(halves, -1))
 
@@ -127,20 +127,20 @@ class Sublayer(NamedTuple):
     def place(self) -> str:
         return f"{self.n}.{self.i}"
 
-    def of(self, whole: Out) -> Out:
+    def select_part(self, whole: Out) -> Out:
         """Its own part of the aux and the state of a run."""
         aux = {name: value for name, value in whole.aux.items() if name.startswith(f"{self.place}.")}
         return whole._replace(aux=aux, state=None if whole.state is None else whole.state[self.n][self.i])
 
-    def added(self, other: Tensor, read: Callable[[Tensor], Out]) -> Out:
+    def compute_branch(self, other: Tensor, read: Callable[[Tensor], Out]) -> Out:
         """What it adds, reading the other half."""
         join: Any = self.block.joins[self.i]
-        return join.added(other, read, self.block.norms[self.i])
+        return join.compute_branch(other, read, self.block.norms[self.i])
 
     def rerun(self, other: Tensor, state: State | None, ctx: Context) -> Out:
         """The same once more, with its part of a state."""
         old = None if state is None else state[self.n][self.i]
-        return self.added(other, lambda z: self.block.layers[self.i](z, old, ctx.for_sublayer(self.i)))
+        return self.compute_branch(other, lambda z: self.block.layers[self.i](z, old, ctx.for_sublayer(self.i)))
 
 
 @dataclass(eq=False)
@@ -155,9 +155,9 @@ class ReversiblePass:
 
     @property
     def steps(self) -> list[Sublayer]:
-        return [step for n in range(len(self.blocks)) for step in self.of(n)]
+        return [step for n in range(len(self.blocks)) for step in self.sublayers_of(n)]
 
-    def of(self, n: int) -> list[Sublayer]:
+    def sublayers_of(self, n: int) -> list[Sublayer]:
         """The steps of block n."""
         block: Any = self.blocks[n]
         return [Sublayer(n, i, block) for i in range(len(block.layers))]
@@ -178,10 +178,12 @@ class ReversiblePass:
 
     def _run_block(self, n: int, x: Tensor, state: State | None, ctx: Context) -> Out:
         collected, halves = Collected(ctx, state), list(x.chunk(2, -1))
-        for step in self.of(n):
-            self.replays.append(Replay.now(x.device))
+        for step in self.sublayers_of(n):
+            self.replays.append(Replay.capture(x.device))
             with self.replays[-1].choices.record():
-                out = step.added(halves[1 - step.half], partial(collected.call, step.i, step.block.layers[step.i]))
+                out = step.compute_branch(
+                    halves[1 - step.half], partial(collected.call, step.i, step.block.layers[step.i])
+                )
             if out.up:
                 sent = f"sublayer {step.place} sends up {sorted(out.up)}"
                 raise ValueError(f"{sent}, which Reversible would have to keep; use Stack")
@@ -199,9 +201,9 @@ class ReversiblePass:
         halves, grads = list(y.chunk(2, -1)), list(gradient.y.chunk(2, -1))
         for step, replay in zip(reversed(self.steps), reversed(self.replays), strict=True):
             other = halves[1 - step.half].detach().requires_grad_()
-            with torch.enable_grad(), replay.restored():
+            with torch.enable_grad(), replay.restore():
                 out = step.rerun(other, state, ctx)
-            own = step.of(gradient)._replace(y=grads[step.half])
+            own = step.select_part(gradient)._replace(y=grads[step.half])
             through, *rest = _grads(out, own, [other, *inputs])
             grads[1 - step.half] = _add(grads[1 - step.half], through)
             for n, grad in zip(learned, rest, strict=True):
@@ -231,13 +233,13 @@ class Replay:
     choices: Choices = field(default_factory=Choices)
 
     @staticmethod
-    def now(device: torch.device) -> "Replay":
+    def capture(device: torch.device) -> "Replay":
         cuda = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
         autocast = torch.is_autocast_enabled(device.type), torch.get_autocast_dtype(device.type)
         return Replay(device, torch.get_rng_state(), cuda, autocast)
 
     @contextmanager
-    def restored(self) -> Iterator[None]:
+    def restore(self) -> Iterator[None]:
         """While this lasts, all is as it was then; afterwards as it was before."""
         enabled, dtype = self.autocast
         with torch.random.fork_rng([] if self.cuda is None else [self.device]):

@@ -59,10 +59,10 @@ class StepKeys:
             old = self.products or [new.new_zeros(self.ctx.pos.numel(), new.shape[1]) for new in products]
             self.products = [before.index_copy(0, at, new) for before, new in zip(old, products, strict=True)]
 
-    def timed(self, n: int, at: Int[Tensor, " n"], states: Float[Tensor, "n D"]) -> Float[Tensor, "n D"]:
+    def add_timing(self, n: int, at: Int[Tensor, " n"], states: Float[Tensor, "n D"]) -> Float[Tensor, "n D"]:
         """The input of step n, with its timing, for tokens at indices of the flattened batch."""
         if self.waves is None:
-            return self.universal.timed(states[None], n, self.ctx.position_ids.flatten()[None, at])[0]
+            return self.universal.add_timing(states[None], n, self.ctx.position_ids.flatten()[None, at])[0]
         return states + (self.waves.places[at] + self.waves.steps[n])
 
     def at_step(self, n: int, tokens: SelectedTokens, timed: Float[Tensor, "m D"]) -> MakeKeys:
@@ -77,7 +77,7 @@ class StepKeys:
             if states is None:
                 return self._keys(timed.unflatten(0, (len(tokens.rows), self.ctx.pos.shape[1])), tokens)
             places = self.ctx.position_ids[tokens.rows]
-            return self._keys(self.universal.timed(self._of_rows(states, tokens), n, places), tokens)
+            return self._keys(self.universal.add_timing(self._of_rows(states, tokens), n, places), tokens)
 
         return make
 

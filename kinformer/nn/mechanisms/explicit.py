@@ -72,7 +72,7 @@ class Explicit(KeyValueMechanism):
     def read(self, request: Request) -> Out[AttentionOutput]:
         sizes = self._blocks(request)
         if len(sizes) == 1:
-            read, x = self._whole(request)
+            read, x = self._read_with_scores(request)
             up = {"scores": PerPair(x, request.queries.pos, request.keys.pos)} if self.up else {}
             return Out(read, up=up)
         recompute = torch.is_grad_enabled()
@@ -93,9 +93,9 @@ class Explicit(KeyValueMechanism):
         return [min(size, length - begin) for begin in range(0, length, size)]
 
     def _block(self, request: Request, lo: int, hi: int) -> AttentionOutput:
-        return self._whole(request.piece(slice(lo, hi), None))[0]
+        return self._read_with_scores(request.piece(slice(lo, hi), None))[0]
 
-    def _whole(self, request: Request) -> tuple[AttentionOutput, Float[Tensor, "B M T S"]]:
+    def _read_with_scores(self, request: Request) -> tuple[AttentionOutput, Float[Tensor, "B M T S"]]:
         """What is read, and the scores."""
         x = scores(request)
         if self.before is not None:

@@ -127,14 +127,14 @@ class LinearAttention(Mechanism):
         with disable_autocast(keys.k):
             old = None if state is None else state.inside
             dtype = precision(keys.k, old)
-            sums = _empty_state(self.map, keys, dtype) if old is None else _cast(old, dtype)
+            sums = _empty_state(self.map, keys, dtype) if old is None else _cast_sums(old, dtype)
             chunks = self._chunks(queries, keys)
             recompute = len(chunks) > 1 and torch.is_grad_enabled()
             reads = []
             for chunk in chunks:
-                read, sums = (run_checkpointed if recompute else _plain)(self._chunk, *chunk, sums, ctx.remember)
+                read, sums = (run_checkpointed if recompute else _call_chunk)(self._chunk, *chunk, sums, ctx.remember)
                 reads.append(read)
-            return Out(_concatenate(reads), None if old is None else UncastState(_cast(sums, old.s.dtype)))
+            return Out(_concatenate(reads), None if old is None else UncastState(_cast_sums(sums, old.s.dtype)))
 
     def _chunks(self, queries: Queries, keys: Keys) -> list[tuple[Queries, Keys]]:
         """The row as chunks whose features are few: what is freshly allocated costs more than what is computed.
@@ -170,7 +170,7 @@ class LinearAttention(Mechanism):
         return divide_by_weights(self.map, read, None if level is None else level[:, :, None] + constant, queries), sums
 
 
-def _plain(
+def _call_chunk(
     chunk: Callable[..., tuple[AttentionOutput, LinearState]], *inputs: Any
 ) -> tuple[AttentionOutput, LinearState]:
     return chunk(*inputs)
@@ -190,7 +190,7 @@ def _empty_state(map: FeatureMap, keys: Keys, dtype: torch.dtype) -> LinearState
     return LinearState(s, s.new_full(s.shape[:2], -torch.inf))
 
 
-def _cast(sums: LinearState, dtype: torch.dtype) -> LinearState:
+def _cast_sums(sums: LinearState, dtype: torch.dtype) -> LinearState:
     return LinearState(sums.s.to(dtype), sums.level.to(dtype))
 
 

@@ -74,7 +74,9 @@ class PairNet(SortNet):
         return query @ key.mT * query.shape[-1] ** -0.5
 
 
-def balanced(logits: Float[Tensor, "B G N N"], real: Bool[Tensor, "B N"], iterations: int) -> Float[Tensor, "B G N N"]:
+def balance_matrix(
+    logits: Float[Tensor, "B G N N"], real: Bool[Tensor, "B N"], iterations: int
+) -> Float[Tensor, "B G N N"]:
     """Sinkhorn's balancing: exp(logits), rows and then columns divided by their sums, again and again.
 
     Doubly stochastic in the limit, over the blocks that are there; 0 for the others.

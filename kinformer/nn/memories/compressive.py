@@ -96,7 +96,7 @@ class Compressive(Memory):
         self.length, self.memory, self.slots = length, memory, check_at_least("compressed", compressed, 0)
         self.places = check_part("places", places or BySlots(), CompressedPositions, "BySlots() or ByTokens()")
         self.near = Segment(length, memory)
-        self.reads = Segment(length, memory + self.places.back(compressed, rate, length))
+        self.reads = Segment(length, memory + self.places.lookback(compressed, rate, length))
         self.older = -(-rate * compressed // length) * length  # tokens that slots are made of, in whole segments
         self.sharp = self.older == rate * compressed
         self.lately = length if loss is not None and memory < length else 0  # states that `left` holds

@@ -31,7 +31,7 @@ class Pictured(Position):
         self.raster = Raster(columns * channels, (block[0], block[1] * channels))
         self.length = self.size = rows * columns * channels
 
-    def places(self, pos: Int[Tensor, "B T"]) -> tuple[Tensor, Tensor, Tensor]:
+    def coordinates(self, pos: Int[Tensor, "B T"]) -> tuple[Tensor, Tensor, Tensor]:
         """Row, column and channel of each position; of padding those of the first."""
         if not torch.compiler.is_compiling() and pos.numel():
             self._check(pos)

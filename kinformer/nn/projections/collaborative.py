@@ -20,7 +20,7 @@ class Collaborative(Projection):
     """logit_h(i, j) = ((x_i W_q * m_h) . (x_j W_k) + x_j w_h) / sqrt(s), values by head.
 
     Choose it where heads want the same things of queries and keys: trained heads do, so `shared` can be a quarter of
-    the width and the cache holds one key of that width for all heads. A trained `QKV` is turned into one by `of`.
+    the width and the cache holds one key of that width for all heads. `from_trained` turns a trained `QKV` into one.
 
     d: the width of what is projected.
     heads: heads of queries and of values.
@@ -82,7 +82,9 @@ class Collaborative(Projection):
         return Keys(self.k(source)[:, None], by_head(self.v(source), self.heads), pos[:, None])
 
     @classmethod
-    def of(cls, trained: QKV, shared: int | None = None, *, sweeps: int = 200, seed: int = 0) -> "Collaborative":
+    def from_trained(
+        cls, trained: QKV, shared: int | None = None, *, sweeps: int = 200, seed: int = 0
+    ) -> "Collaborative":
         """A trained projection with `shared` columns in place of heads * head_dim; its layer keeps all other weights.
 
         The matrices W_q W_k^T of all heads, a tensor [heads d d], become a sum of `shared` products of three vectors

@@ -44,7 +44,7 @@ class FactorisedDense(Synthesizer):
         }
 
     def forward(self, request: Request) -> Float[Tensor, "B H T S"]:
-        at, _ = self.places(request.keys.pos, request)
+        at, _ = self.table_indices(request.keys.pos, request)
         first, second = self.widths
         other = at % second if self.second == "tiled" else at // first
         extras = request.queries.extras

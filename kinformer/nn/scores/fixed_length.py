@@ -30,7 +30,7 @@ class Synthesizer(Score):
         self._check(sizes.heads)
         return {}
 
-    def places(self, pos: Int[Tensor, "B #H N"], request: Request) -> tuple[Int[Tensor, "b #H N"], int]:
+    def table_indices(self, pos: Int[Tensor, "B #H N"], request: Request) -> tuple[Int[Tensor, "b #H N"], int]:
         """Positions as places in a table, 0 where there is padding, and how many places hold them all.
 
         Rows that are one row, expanded, are one row.
@@ -70,6 +70,6 @@ def columns(numbers: Float[Tensor, "#B H T n"], at: Int[Tensor, "b #H S"]) -> Fl
     return numbers.take_along_dim(at[:, :, None], -1)
 
 
-def everywhere(scores: Float[Tensor, "_ H T S"], request: Request) -> Float[Tensor, "B H T S"]:
+def expand_to_batch(scores: Float[Tensor, "_ H T S"], request: Request) -> Float[Tensor, "B H T S"]:
     """The same scores in every row of a batch, where they are alike."""
     return scores.expand(len(request.queries.pos), -1, -1, -1)

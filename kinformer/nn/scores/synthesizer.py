@@ -39,7 +39,7 @@ class DenseSynthesizer(Synthesizer):
         return {**super().query_extras(sizes), "dense": ExtraProjection(self.hidden)}
 
     def forward(self, request: Request) -> Float[Tensor, "B H T S"]:
-        at, end = self.places(request.keys.pos, request)
+        at, end = self.table_indices(request.keys.pos, request)
         hidden = request.queries.extras["dense"].relu()  # [B H T hidden]
         return columns(hidden @ self.weight[..., :end] + self.bias[..., :end], at)
 

@@ -73,7 +73,7 @@ def test_guided_heads_come_to_look_at_their_patterns_and_a_free_one_does_not() -
 
 def test_the_weight_stays_and_then_falls_in_a_line() -> None:
     fading = FadingWeight(2.0, 0.6)
-    assert [fading.at(p) for p in (0.0, 0.6, 0.8, 1.0)] == pytest.approx([2.0, 2.0, 1.0, 0.0])
+    assert [fading.weight_at(p) for p in (0.0, 0.6, 0.8, 1.0)] == pytest.approx([2.0, 2.0, 1.0, 0.0])
     assert FadingWeight(3.0, 1.0).weight_at(1.0) == 3.0 and FadingWeight(3.0, 0.0).weight_at(0.5) == 1.5
     model = guided_attention(d=12, depth=2, heads=4, alpha=2.0, hold=0.5, vocab=64).train()
     tokens = torch.randint(0, 64, (2, 12))

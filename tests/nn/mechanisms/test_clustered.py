@@ -162,7 +162,7 @@ def test_with_a_cluster_for_each_query_it_is_dense_attention() -> None:
 @pytest.mark.parametrize("parts", [1, 3])
 def test_tiles_hold_every_query_once_however_uneven_clusters_are(parts: int) -> None:
     for cluster in (torch.zeros(1, 1, 10).long(), torch.tensor([[[0, 4, 4, 4, 1, 4, 4, 4, 4, 2]]])):
-        of = QueryClusters.of(cluster, torch.arange(10)[None, None] < 9, 5)
+        of = QueryClusters.from_clusters(cluster, torch.arange(10)[None, None] < 9, 5)
         tiles = of.tiles(parts)
         count, size = 5 * (parts + 1), -(-10 // (5 * parts))
         assert tiles.column.shape == (1, 1, count, size)

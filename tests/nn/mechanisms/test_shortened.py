@@ -178,7 +178,7 @@ def test_linformers_cost_is_linear_in_the_row_with_gradients(impl):
 
 
 def test_a_row_whose_groups_a_state_keeps_is_not_mixed_before_it_is_projected(monkeypatch):
-    monkeypatch.setattr(MeanPooled, "mixed", pytest.fail)
+    monkeypatch.setattr(MeanPooled, "mix_before_projection", pytest.fail)
     part = layer(Shortened(Softmax(Causal()), MeanPooled(3)))
     state = part.start(len(X), 20)
     assert torch.allclose(part(X).y, part(X, state, Context(POS)).y)

@@ -75,10 +75,12 @@ def test_rows_may_be_mixed_before_they_are_projected(
     layer = Attention(QKV(8, 2, key_heads=groups, bias=bias), mechanism)
     x = torch.randn(2, 40, 8, requires_grad=True)
     mixed, counted = Linformer.mix_before_projection, []
-    monkeypatch.setattr(Linformer, "mixed", lambda *arguments: counted.append(mixed(*arguments)) or counted[-1])
+    monkeypatch.setattr(
+        Linformer, "mix_before_projection", lambda *arguments: counted.append(mixed(*arguments)) or counted[-1]
+    )
     early = results(layer, x, pos.clamp_min(-1))
     assert counted and all(mixture is not None for mixture in counted)
-    monkeypatch.setattr(Linformer, "mixed", lambda *arguments: None)
+    monkeypatch.setattr(Linformer, "mix_before_projection", lambda *arguments: None)
     for ours, theirs in zip(early, results(layer, x, pos.clamp_min(-1)), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
 
