@@ -31,7 +31,7 @@ class DistanceBand(NamedTuple):
         if at is None:
             return self.table[:, self._looked_up(stage, call, rows)].movedim(0, 1)
         if asks is not None:
-            return slanted((by_head(asks) @ self.table[:, at].mT).contiguous(), call.q.size, call.k.size)
+            return skew((by_head(asks) @ self.table[:, at].mT).contiguous(), call.q.size, call.k.size)
         return self.table[:, at].unfold(1, call.k.size, 1).flip(1)[None]
 
     def learn(
@@ -81,7 +81,7 @@ def by_head(x: Float[Tensor, "n H q D"]) -> Float[Tensor, "H N D"]:
     return x.transpose(0, 1).flatten(1, 2)
 
 
-def slanted(x: Float[Tensor, "H N W"], queries: int, keys: int) -> Float[Tensor, "n H q k"]:
+def skew(x: Float[Tensor, "H N W"], queries: int, keys: int) -> Float[Tensor, "n H q k"]:
     """Terms of distances as terms of keys: a view."""
     heads, rows, width = x.shape
     strides = queries * width, rows * width, width - 1, 1
@@ -89,8 +89,8 @@ def slanted(x: Float[Tensor, "H N W"], queries: int, keys: int) -> Float[Tensor,
 
 
 def spread(x: Float[Tensor, "n H q k"]) -> Float[Tensor, "H N W"]:
-    """Terms of keys as terms of distances, zeros elsewhere: the transpose of `slanted`."""
+    """Terms of keys as terms of distances, zeros elsewhere: the transpose of `skew`."""
     n, heads, queries, keys = x.shape
     terms = x.new_zeros(heads, n * queries, queries + keys - 1)
-    slanted(terms, queries, keys).copy_(x)
+    skew(terms, queries, keys).copy_(x)
     return terms

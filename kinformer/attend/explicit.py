@@ -61,7 +61,7 @@ def read(request: Request, plan: TilePlan) -> AttentionOutput:
     if turns == 1:
         return _read_stages(request, plan.stages, rows)
     stages = [[stage for stage in plan.stages if stage.first == first] for first in range(turns)]
-    return _interleaved([_read_heads(request, first, turns, part, rows) for first, part in enumerate(stages)])
+    return _interleave_heads([_read_heads(request, first, turns, part, rows) for first, part in enumerate(stages)])
 
 
 def _read_stages(request: Request, stages: list[Stage], rows: Int[Tensor, " B"]) -> AttentionOutput:
@@ -82,7 +82,7 @@ def _read_heads(
     return AttentionOutput(to_autocast(queries.q).new_zeros(*lse.shape, keys.v.shape[3]), lse)
 
 
-def _interleaved(reads: list[AttentionOutput]) -> AttentionOutput:
+def _interleave_heads(reads: list[AttentionOutput]) -> AttentionOutput:
     """Merge N reads into one of all heads; read n holds the heads n, n + N, ..."""
     heads = sum(read.y.shape[1] for read in reads)
     order = [head for first in range(len(reads)) for head in range(first, heads, len(reads))]

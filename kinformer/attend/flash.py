@@ -36,7 +36,7 @@ class PlannedRead(ReadWithGradients):
             mask, empty = self._make_mask(plan.stages[0], call, slice(0, len(q)), q, None)
             return kernel.call_forward(q, k, v, mask, empty, call.causal, scale)
         wide = torch.promote_types(q.dtype, torch.float32)
-        q, k, v = map(self._laid, (q, k, v))
+        q, k, v = map(self._make_contiguous, (q, k, v))
         # one stage writes each query once; more are merged, in float32 or better
         y = (torch.empty_like if plan.covers else torch.zeros_like)(
             q, dtype=q.dtype if len({s.first for s in plan.stages}) == len(plan.stages) else wide
@@ -79,7 +79,7 @@ class PlannedRead(ReadWithGradients):
         if band is None and (call := plan.single_call) is not None:
             mask, _ = self._make_mask(plan.stages[0], call, slice(0, len(q)), q, None)
             return *kernel.call_backward(gy, saved, mask, call.causal, scale), None, None, None
-        q, k, v, y, gy, lse = (*map(self._laid, (q, k, v, y, gy)), kernel.finite_lse(lse))
+        q, k, v, y, gy, lse = (*map(self._make_contiguous, (q, k, v, y, gy)), kernel.finite_lse(lse))
         # without a gradient it is a mask as any other, unless it adds to the values too
         learns = band is not None and (band.values is not None or any(needs[3:5]))
         wide = torch.promote_types(q.dtype, torch.float32)
@@ -128,7 +128,7 @@ class PlannedRead(ReadWithGradients):
         pairs = zip((*grads, *(into_band or (None,) * 3)[:3]), (q, k, v, *more), strict=True)
         return tuple(None if grad is None else grad.to(x.dtype) for grad, x in pairs)  # type: ignore[union-attr]
 
-    def _laid(self, x: Tensor) -> Tensor:
+    def _make_contiguous(self, x: Tensor) -> Tensor:
         """Each head's vectors side by side where blocks of them are looked up: a block is then one run of memory."""
         return x.contiguous() if self.plan.looks_up else x
 

@@ -31,8 +31,8 @@ def parts(pattern: Pattern, length: int) -> tuple[PatternPart, ...]:
     exact for every pattern. What differs by head is a part for each turn of the heads. Random and Blocks have no layout
     of their own: they are read in a Dense part.
     """
-    terms = _inhabited(_union(pattern))
-    layouts = [_meeting(term, length) for term in terms or ()]
+    terms = _drop_empty_terms(_union(pattern))
+    layouts = [_intersect_factors(term, length) for term in terms or ()]
     if terms is None or len(terms) > MOST_PARTS or any(isinstance(layout, Dense) for layout in layouts):
         return (PatternPart(Dense().narrow(*pattern.reach()), pattern),)
     disjoint: list[PatternPart] = []
@@ -44,13 +44,13 @@ def parts(pattern: Pattern, length: int) -> tuple[PatternPart, ...]:
     return tuple(disjoint)
 
 
-def _inhabited(terms: list[Term] | None) -> list[Term] | None:
+def _drop_empty_terms(terms: list[Term] | None) -> list[Term] | None:
     """Without conjunctions whose window holds nothing, such as what `Causal` leaves of a window ahead."""
     inhabited = [term for term in terms or () if sum(reduce(And, term).reach()) >= 0]
     return inhabited or terms
 
 
-def _meeting(term: Term, length: int) -> Layout:
+def _intersect_factors(term: Term, length: int) -> Layout:
     """The layout where the factors of a conjunction meet, cut to the reach that all of them share."""
     layout = reduce(lambda a, b: intersect_layouts(a, b, length), (factor.layout for factor in term))
     return layout.narrow(*reduce(And, term).reach())

@@ -67,11 +67,11 @@ def _has_mark(mark: bytes, file: Path) -> bool:
 
 
 def _plugins(kind: str) -> tuple[EntryPoint, ...]:
-    return _installed(entry_points, kind)
+    return _find_entry_points(entry_points, kind)
 
 
 @functools.cache  # what is installed is read from the files of every package, a fifth of what advise took
-def _installed(find: Callable[..., Iterable[EntryPoint]], kind: str) -> tuple[EntryPoint, ...]:
+def _find_entry_points(find: Callable[..., Iterable[EntryPoint]], kind: str) -> tuple[EntryPoint, ...]:
     return tuple(find(group=f"kinformer.{kind}"))
 
 
@@ -97,7 +97,7 @@ def modules(kind: str) -> dict[str, types.ModuleType]:
         raise LookupError(f"there is no kind {kind!r}{suggest_names(kind, kinds())}")
     loaded = {}
     for name, file in names.items():
-        full = _dotted(file)
+        full = _dotted_name(file)
         loaded[name] = _import(full, functools.partial(importlib.import_module, full))
     return loaded | load_plugins(kind, loaded)
 
@@ -114,7 +114,7 @@ def part_files(kind: str) -> dict[str, Path]:
     return dict(sorted(files.items()))
 
 
-def _dotted(file: Path) -> str:
+def _dotted_name(file: Path) -> str:
     """The name under which a file of the library is imported."""
     return ".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
 
@@ -155,7 +155,7 @@ def public_names() -> dict[str, str]:
         for file in part_files(kind).values():
             pattern = MEMBER if kind == "members" else CLASS
             names |= {
-                name: _dotted(file).removeprefix("kinformer.") for name in pattern.findall(file.read_text("utf-8"))
+                name: _dotted_name(file).removeprefix("kinformer.") for name in pattern.findall(file.read_text("utf-8"))
             }
     return names
 
@@ -304,7 +304,7 @@ def load_user_module(path: str) -> types.ModuleType:
     if not file.is_file():
         raise LookupError(missing_path(path))
     if file.suffix == ".py" and file.is_relative_to(PACKAGE):
-        return _import(path, functools.partial(importlib.import_module, _dotted(file)))
+        return _import(path, functools.partial(importlib.import_module, _dotted_name(file)))
     try:
         digest = hashlib.sha256(file.read_bytes()).hexdigest()
     except OSError as error:

@@ -40,12 +40,12 @@ def _is_known(annotation: Any) -> bool:
         return True
     arguments = typing.get_args(annotation)
     if typing.get_origin(annotation) is tuple:
-        return len(arguments) == 2 and arguments[1] is Ellipsis and all(_flat(a) for a in _options(arguments[0]))
+        return len(arguments) == 2 and arguments[1] is Ellipsis and all(_is_flat(a) for a in _options(arguments[0]))
     options = _options(annotation)
     return len(options) > 1 and all(_is_known(option) for option in options)
 
 
-def _flat(annotation: Any) -> bool:
+def _is_flat(annotation: Any) -> bool:
     return typing.get_origin(annotation) is not tuple and _is_known(annotation)
 
 
@@ -128,18 +128,18 @@ def split(text: str, at: str = ",") -> list[str]:
     return [piece.strip() for piece in (*pieces, text[start:])]
 
 
-def _bracketed(text: str) -> bool:
+def _is_bracketed(text: str) -> bool:
     """Does one pair of brackets stand around all of a text? Of "(a) | (b)" the first closes before the end."""
     return text.startswith("(") and text.endswith(")") and len(split(text[:-1], ")")) == 1
 
 
 def _tuple(text: str, annotation: Any) -> tuple[Any, ...]:
-    pieces = split(text[1:-1] if _bracketed(text) else text)
+    pieces = split(text[1:-1] if _is_bracketed(text) else text)
     pieces = pieces[:-1] if pieces[-1] == "" else pieces
     return tuple(_convert(piece, typing.get_args(annotation)[0]) for piece in pieces)
 
 
-def _single(text: str, annotation: Any) -> Any:
+def _convert_plain(text: str, annotation: Any) -> Any:
     """A text as one plain annotation; ValueError or KeyError where it is none."""
     if annotation is types.NoneType:
         return {"none": None}[text.lower()]
@@ -163,11 +163,11 @@ def _convert(text: str, annotation: Any) -> Any:
     A tuple goes before str only where the text has a comma outside brackets: "Band(4, 4)" stays one pattern.
     """
     order: list[Any] = [types.NoneType, bool, int, float, Literal, tuple, str]
-    if len(split(text)) == 1 and not _bracketed(text):
+    if len(split(text)) == 1 and not _is_bracketed(text):
         order = [types.NoneType, bool, int, float, Literal, str, tuple]
     for option in sorted(_options(annotation), key=lambda option: order.index(_origin_type(option))):
         try:
-            return _single(text, option)
+            return _convert_plain(text, option)
         except (ValueError, KeyError):
             continue
     raise ValueError(text)

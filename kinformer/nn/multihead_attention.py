@@ -174,7 +174,7 @@ class MultiheadAttention(nn.MultiheadAttention):
             table = table[None, None] if table.dim() == 2 else table.unflatten(0, (batch, heads))
             table = F.pad(table, (0, count - table.shape[-1]))
         if key_padding_mask is not None:
-            _check_shape("key_padding_mask", key_padding_mask, (batch, count - self._appended()))
+            _check_shape("key_padding_mask", key_padding_mask, (batch, count - self._appended_keys()))
             if key_padding_mask.dtype == torch.bool:
                 padding = F.pad(key_padding_mask, (0, count - key_padding_mask.shape[1]))
                 k_pos = k_pos.masked_fill(padding[:, None], -1)
@@ -183,7 +183,7 @@ class MultiheadAttention(nn.MultiheadAttention):
                 table = added.expand(-1, -1, length, -1) if table is None else table + added
         return k_pos, table
 
-    def _appended(self) -> int:
+    def _appended_keys(self) -> int:
         """How many keys `add_bias_kv` and `add_zero_attn` append."""
         return (self.bias_k is not None) + self.add_zero_attn
 

@@ -84,7 +84,7 @@ class AdaptiveSpan(Ramp):
         z = float(check_in_range("start", start, 0, longest))
         self.span = nn.Parameter(torch.full((check_at_least("heads", heads, 1),), z / longest))
         self.step = check_at_least("step", step, 1)
-        self._reach = self._reached(z)
+        self._reach = self._reached_distance(z)
         self.register_load_state_dict_post_hook(_look)
 
     @property
@@ -115,12 +115,12 @@ class AdaptiveSpan(Ramp):
     def look(self) -> None:
         """Find `reach` anew: after a step and after loading it is done; do it where `span` was written otherwise."""
         if not self.span.is_meta:
-            self._reach = self._reached(float(self.spans({}).detach().max()))
+            self._reach = self._reached_distance(float(self.spans({}).detach().max()))
 
     def _last_distance(self, z: float) -> int:
         return math.ceil(self.ramp + z) - 1 + self.nearest  # m is above 0 where x < ramp + z
 
-    def _reached(self, z: float) -> int:
+    def _reached_distance(self, z: float) -> int:
         return min(self.longest, -(-self._last_distance(z) // self.step) * self.step)
 
 

@@ -112,7 +112,7 @@ class Halting(nn.Module):
     def forward(self, s: Float[Tensor, "*shape D"], halt: Halt, final: bool) -> tuple[Float[Tensor, "*shape"], Halt]:
         """The weights of a step, 0 for who has stopped, and what holds after it; `final` where no step can follow."""
         h = linear_float32(self.unit, s)[..., 0].sigmoid()
-        stop = choice(lambda: halt.alive & self._enough(halt.total + h))
+        stop = choice(lambda: halt.alive & self._is_enough(halt.total + h))
         if final and self.last == "remainder":
             stop = halt.alive
         on = halt.alive & ~stop
@@ -120,7 +120,7 @@ class Halting(nn.Module):
         going_weight = torch.where(on, h, 0.0)
         return going_weight + rest, Halt(on, halt.total + going_weight, halt.remainder + rest, halt.steps + halt.alive)
 
-    def _enough(self, total: Tensor) -> Tensor:
+    def _is_enough(self, total: Tensor) -> Tensor:
         return total > 1 - self.epsilon if self.strict else total >= 1 - self.epsilon
 
 

@@ -134,7 +134,7 @@ class EarlyExit(Layer):
             states.append(h)
             exits = exits + inside
             if n < last and not whole:
-                inside = inside & ~self._leaving(exit_rule, rows, states, exit_state, ctx)
+                inside = inside & ~self._choose_leaving(exit_rule, rows, states, exit_state, ctx)
         out = collected.make_out(self._head_inputs(h, exits, len(states)))
         new_state = None if state is None else EarlyExitState(rule_state, out.state)
         return out._replace(state=new_state, aux={**out.aux, "exit": exits}, up={})
@@ -148,7 +148,7 @@ class EarlyExit(Layer):
             y = torch.where(exits[..., None] == n + 1, self.heads[n](h), y)
         return y
 
-    def _leaving(
+    def _choose_leaving(
         self, rule: Rule | None, rows: Rows | None, states: list[Tensor], rule_state: State, ctx: Context
     ) -> Tensor:
         assert rule is not None

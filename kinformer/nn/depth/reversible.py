@@ -164,7 +164,7 @@ class ReversiblePass:
 
     def outside_tensors(self) -> list[Tensor]:
         """Every tensor that is read beside the stream: from outside, of the state, and the weights."""
-        return [*(leaf for _, leaf in leaves(self._outside())), *self.blocks.parameters()]
+        return [*(leaf for _, leaf in leaves(self._outside_state())), *self.blocks.parameters()]
 
     def forward(self, x: Tensor) -> Out:
         """The Out of the blocks."""
@@ -211,13 +211,13 @@ class ReversiblePass:
             halves[step.half] = halves[step.half] - out.y.detach()
         return [torch.cat(grads, -1), *gradients]
 
-    def _outside(self) -> State:
+    def _outside_state(self) -> State:
         return (() if self.ctx.source is None else self.ctx.source, dict(self.ctx.below), self.state or ())
 
     def _with_tensors(self, tensors: Sequence[Tensor]) -> tuple[Context, State | None]:
         """The context and the state, with these tensors in them."""
         rest = iter(tensors)
-        source, below, state = map_state(lambda name, leaf: next(rest), self._outside())
+        source, below, state = map_state(lambda name, leaf: next(rest), self._outside_state())
         ctx = self.ctx.replace(source=None if self.ctx.source is None else source, below=below)
         return ctx, None if self.state is None else state
 

@@ -41,7 +41,7 @@ class Centroids(nn.Module):
         draw = torch.Generator().manual_seed(check_whole_number("seed", seed))
         self.register_buffer("mu", unit(torch.randn(heads, clusters, k_dim, generator=draw)))
 
-    def similar(self, x: Float[Tensor, "B G T K"]) -> Float[Tensor, "B H T C"]:
+    def similarities(self, x: Float[Tensor, "B G T K"]) -> Float[Tensor, "B H T C"]:
         """The product of each direction with each centroid; a head of keys has those of the query heads it serves."""
         directions = unit(at_least_float32(x))
         mu = self.mu.to(directions.dtype).unflatten(0, (x.shape[1], -1))  # [G H/G C K]
@@ -51,7 +51,7 @@ class Centroids(nn.Module):
     def assign_clusters(self, x: Float[Tensor, "B G T K"]) -> Int[Tensor, "B H T"]:
         """Each vector's cluster."""
         with torch.no_grad():
-            return choice(lambda: self.similar(x).argmax(-1))
+            return choice(lambda: self.similarities(x).argmax(-1))
 
     def distance(self, x: Float[Tensor, "B H T K"], cluster: Int[Tensor, "B H T"]) -> Float[Tensor, "B T"]:
         """The mean squared difference of a direction x and the centroid of its cluster, over numbers and heads."""

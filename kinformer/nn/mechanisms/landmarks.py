@@ -37,7 +37,7 @@ class Segments(NamedTuple):
         return cls._from_numbers(number, real, used, most, full and most > 0 and real.shape[1] % most == 0)
 
     @classmethod
-    def long(cls, real: Bool[Tensor, "B S"], size: int, full: bool = False) -> "Segments":
+    def split_by_size(cls, real: Bool[Tensor, "B S"], size: int, full: bool = False) -> "Segments":
         """Segments of so many tokens, the last of what is left."""
         used, most = -(-real.sum(1, keepdim=True) // size), -(-real.shape[1] // size)
         return cls._from_numbers(

@@ -108,7 +108,7 @@ class LinearAttention(Mechanism):
             raise NoState(CROSS)
         return UncastState(empty_state(room, sizes, self.map.features(sizes.k_dim)))
 
-    def checked(self, queries: Queries, keys: Keys | None, ctx: Context) -> Keys:
+    def check_keys(self, queries: Queries, keys: Keys | None, ctx: Context) -> Keys:
         """The keys, if each token has one beside its query; ValueError for others, and for limits of a batch."""
         if keys is None or not keys.own:
             raise ValueError(CROSS)
@@ -123,7 +123,7 @@ class LinearAttention(Mechanism):
     def forward(
         self, queries: Queries, keys: Keys | None, state: UncastState | None, ctx: Context
     ) -> Out[AttentionOutput]:
-        keys = self.checked(queries, keys, ctx)
+        keys = self.check_keys(queries, keys, ctx)
         with disable_autocast(keys.k):
             old = None if state is None else state.inside
             dtype = precision(keys.k, old)

@@ -134,7 +134,9 @@ class NystromIdentity(ThroughLandmarks):
         return {}
 
     def segments(self, pos: Int[Tensor, "B 1 S"], ctx: Context) -> Segments:
-        return ctx.memo.get(lambda: Segments.long(pos[:, 0] >= 0, self.size, ctx.full), "long segments", pos, self.size)
+        return ctx.memo.get(
+            lambda: Segments.split_by_size(pos[:, 0] >= 0, self.size, ctx.full), "long segments", pos, self.size
+        )
 
     def approximate_inverse(self, a: Float[Tensor, "B H M M"]) -> Float[Tensor, "B H M M"]:
         eye = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)

@@ -131,7 +131,7 @@ class PublishedRouting(Routed):
         queries, keys = super().preprocess(queries, keys, ctx)
         assert keys is not None
         with torch.no_grad():
-            liked = (self.centroids.similar(queries.q) * UNIT).long()  # [B H T C]
+            liked = (self.centroids.similarities(queries.q) * UNIT).long()  # [B H T C]
         if ctx.remember:  # nobody asks
             liked = torch.full_like(liked, LEAST)
         return queries, keys._replace(tags={"liked": by_key_head(liked, keys.k.shape[1])})
@@ -163,7 +163,7 @@ class PublishedRouting(Routed):
         """The keys that are most similar to each centroid; of equal ones the first, and padding never."""
 
         def choose_nearest() -> Int[Tensor, "B H w C"]:
-            similar = self.centroids.similar(keys.k).masked_fill((keys.pos < 0)[..., None], -torch.inf)
+            similar = self.centroids.similarities(keys.k).masked_fill((keys.pos < 0)[..., None], -torch.inf)
             if similar.shape[2] <= self.window:
                 return stable_top_k(torch.zeros_like(similar, dtype=torch.long), self.window)
             return stable_top_k(

@@ -31,7 +31,7 @@ from kinformer.core.patterns.full import Full
 from kinformer.core.read import AttentionOutput, merge
 from kinformer.core.request import Request
 from kinformer.nn.mechanisms.chance import Chance
-from kinformer.nn.mechanisms.sorting import BlockNet, PairNet, SortNet, balance_matrix, causally_balanced
+from kinformer.nn.mechanisms.sorting import BlockNet, PairNet, SortNet, balance_causally, balance_matrix
 from kinformer.nn.mechanisms.token_blocks import TokenBlocks
 from kinformer.nn.patterns.block import Block
 
@@ -175,12 +175,12 @@ class Sinkhorn(KeyValueMechanism):
             row = self.chance.row_bits(pooled)[..., :, None]  # what block n may depend on tells rows apart
             noise = self.chance.gumbel(head[:, None, None], number[..., :, None], number[..., None, :], row)
             logits = logits + noise.to(logits.dtype)
-        balance = causally_balanced if self.causal else balance_matrix
+        balance = balance_causally if self.causal else balance_matrix
         return balance(logits / self.temperature, blocks.is_real.any(-1), self.iterations)
 
     def pool_blocks(self, side: Float[Tensor, "B G S w"], blocks: TokenBlocks) -> Float[Tensor, "B G N w"]:
         """What is said of each block: its tokens; causal, those of all blocks before it and its first."""
-        each, real = blocks.blocked(side), blocks.is_real[:, None, :, :, None].to(side.dtype)
+        each, real = blocks.split_into_blocks(side), blocks.is_real[:, None, :, :, None].to(side.dtype)
 
         def sum_tokens(x: Tensor) -> Tensor:
             whole = x.sum(3)
@@ -217,11 +217,11 @@ class Sinkhorn(KeyValueMechanism):
         k_pos = place.masked_fill(~is_mixed, -1), _positions_of_blocks(key_blocks, key_blocks.positions, own)
 
         def keys(x: Float[Tensor, "B G S n"]) -> tuple[Float[Tensor, "B G M l n"], Float[Tensor, "B G M l n"]]:
-            blocks = key_blocks.blocked(x)
+            blocks = key_blocks.split_into_blocks(x)
             mixed = torch.einsum("bgmn,bgnlk->bgmlk", rows, blocks)
             return mixed, blocks.take_along_dim(own[:, None, :, None, None], 2)
 
-        q = query_blocks.blocked(request.queries.q).transpose(1, 2).flatten(0, 1)  # [B*M H l K]
+        q = query_blocks.split_into_blocks(request.queries.q).transpose(1, 2).flatten(0, 1)  # [B*M H l K]
         q_pos = query_blocks.positions.masked_fill(~query_blocks.is_real, -1).flatten(0, 1)[:, None]
         batch = torch.arange(len(sort), device=q.device).repeat_interleave(count)
         queries = Queries(q, q_pos, head=request.queries.head)
@@ -245,7 +245,10 @@ class Sinkhorn(KeyValueMechanism):
         is_mixed = self._is_mixed(key_blocks)[:, : self.cut]
         place = torch.arange(is_mixed[0].numel(), device=is_mixed.device).expand(len(is_mixed), -1)
         pos = place.masked_fill(~is_mixed.flatten(1), -1)[:, None]
-        k, v = (torch.einsum("bgmn,bgnlk->bgmlk", sort, key_blocks.blocked(x)).flatten(2, 3) for x in request.keys[:2])
+        k, v = (
+            torch.einsum("bgmn,bgnlk->bgmlk", sort, key_blocks.split_into_blocks(x)).flatten(2, 3)
+            for x in request.keys[:2]
+        )
         return read(_block_request(request, request.queries, Keys(k, v, pos), None))
 
     def _is_mixed(self, blocks: TokenBlocks) -> Bool[Tensor, "B N l"]:

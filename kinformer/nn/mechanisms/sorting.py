@@ -89,7 +89,7 @@ def balance_matrix(
     return logits.masked_fill(~pairs, LOWEST).exp()
 
 
-def causally_balanced(
+def balance_causally(
     logits: Float[Tensor, "B G N N"], real: Bool[Tensor, "B N"], iterations: int
 ) -> Float[Tensor, "B G N N"]:
     """The same of blocks before the own one alone: of a column the rows up to the own one are summed.

@@ -49,7 +49,7 @@ class TokenBlocks(NamedTuple):
         size = self.column.shape[2]
         return size * self.number[..., None] + torch.arange(size, device=self.first.device)
 
-    def blocked(self, x: Float[Tensor, "B G S n"]) -> Float[Tensor, "B G N l n"]:
+    def split_into_blocks(self, x: Float[Tensor, "B G S n"]) -> Float[Tensor, "B G N l n"]:
         """What tokens have, in blocks; 0 where none stands."""
         flat = self.column.flatten(1)
         rows = _rows(x, flat.clamp_min(0)).masked_fill((flat < 0)[:, None, :, None], 0.0)

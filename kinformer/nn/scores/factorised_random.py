@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from kinformer.core.checks import check_at_least
 from kinformer.core.request import Request
-from kinformer.nn.scores.fixed_length import Synthesizer, expand_to_batch, lines
+from kinformer.nn.scores.fixed_length import Synthesizer, expand_to_batch, take_rows
 
 
 class FactorisedRandom(Synthesizer):
@@ -30,7 +30,7 @@ class FactorisedRandom(Synthesizer):
 
     def forward(self, request: Request) -> Float[Tensor, "B H T S"]:
         (rows, _), (at, _) = (self.table_indices(part.pos, request) for part in (request.queries, request.keys))
-        return expand_to_batch(lines(self.rows, rows) @ lines(self.columns, at).mT, request)
+        return expand_to_batch(take_rows(self.rows, rows) @ take_rows(self.columns, at).mT, request)
 
 
 EXAMPLES = (lambda: FactorisedRandom(2, 64, 3),)

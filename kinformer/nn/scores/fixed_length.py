@@ -56,14 +56,14 @@ class Synthesizer(Score):
         return max(most + 1, 1)
 
 
-def lines(table: Float[Tensor, "H L n"], at: Int[Tensor, "b #H N"]) -> Float[Tensor, "b H N n"]:
+def take_rows(table: Float[Tensor, "H L n"], at: Int[Tensor, "b #H N"]) -> Float[Tensor, "b H N n"]:
     """Lines of each head's table."""
     if at.shape[:2] == (1, 1):
         return table[:, at[0, 0]][None]
     return table[torch.arange(len(table), device=at.device)[:, None], at]
 
 
-def columns(numbers: Float[Tensor, "#B H T n"], at: Int[Tensor, "b #H S"]) -> Float[Tensor, "_ H T S"]:
+def take_columns(numbers: Float[Tensor, "#B H T n"], at: Int[Tensor, "b #H S"]) -> Float[Tensor, "_ H T S"]:
     """Columns of what each query has."""
     if at.shape[:2] == (1, 1):
         return numbers[..., at[0, 0]]
