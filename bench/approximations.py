@@ -156,7 +156,7 @@ class Read(nn.Module):
 
     def forward(self, inputs: HeadInputs) -> Tensor:
         q, k, v = inputs
-        ctx = Context.of(q[:, 0])
+        ctx = Context.of_sequence(q[:, 0])
         queries = Queries(q, ctx.by_head, {name: q @ w for name, w in self.extras.items()})
         keys = Keys(k, v, ctx.by_head, {name: k @ w for name, w in self.key_extras.items()})
         out = self.mechanism(queries, keys, None, ctx)

@@ -88,7 +88,7 @@ class Alone:
         for n, going in enumerate(self.going):
             contexts = {key: Context(torch.full((key[1], 1), READ + n), run=True) for key in self.caches}
             x = self.model.embedding(torch.zeros(self.batch, 1, dtype=torch.long))
-            x = x + self.model.position(contexts[True, self.batch].places)
+            x = x + self.model.position(contexts[True, self.batch].position_ids)
             for depth, go in enumerate(going):
                 if go:
                     x[:go] = self.layer(depth, x[:go], True, contexts)

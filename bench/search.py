@@ -100,7 +100,7 @@ def compare_attention(rounds: int) -> None:
     print(f"top-{BEST} attention, causal, one head of {HEAD}\n\n| tokens | search | ms | recall |\n|---|---|---|---|")
     for length in LENGTHS:
         q, k, v = (draw_keys(length, HEAD)[None, None] for _ in range(3))
-        ctx = Context.of(v[0])
+        ctx = Context.of_sequence(v[0])
         bundle = Queries(q, ctx.by_head), Keys(k, v, ctx.by_head)
         searches: dict[str, Search] = {"exact": ExactSearch(), "hnsw": HNSW(16), "ivf": IVF()}
         layers = {name: TopK(Causal(), BEST, search=search) for name, search in searches.items()}

@@ -66,7 +66,7 @@ def mechanism(make: Callable[[int], Mechanism]) -> Callable[[Tensor, Tensor, Ten
         length = q.shape[2]
         if length not in mechanisms:
             mechanisms[length] = make(length).train()
-        ctx = Context.of(q[:, 0])
+        ctx = Context.of_sequence(q[:, 0])
         pos = ctx.by_head
         return mechanisms[length](Queries(q, pos), Keys(k, v, pos), None, ctx).y.y
 

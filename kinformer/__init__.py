@@ -19,7 +19,7 @@ _FILES = {
     "core.bias": ("Bias", "Plus"),
     "core.block": ("Join", "ResidualBlock"),
     "core.cache": ("KV",),
-    "core.choice": ("choice", "recomputed"),
+    "core.choice": ("choice", "run_checkpointed"),
     "core.example": ("Example",),
     "core.feature_map": ("FeatureMap",),
     "core.heads": ("Keys", "Queries", "StateSpec", "ExtraProjection", "HeadSizes"),

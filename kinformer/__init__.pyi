@@ -12,7 +12,7 @@ from kinformer.core.block import Join as Join
 from kinformer.core.block import ResidualBlock as ResidualBlock
 from kinformer.core.cache import KV as KV
 from kinformer.core.choice import choice as choice
-from kinformer.core.choice import recomputed as recomputed
+from kinformer.core.choice import run_checkpointed as run_checkpointed
 from kinformer.core.discover import member as member
 from kinformer.core.example import Example as Example
 from kinformer.core.feature_map import FeatureMap as FeatureMap

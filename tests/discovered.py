@@ -29,7 +29,7 @@ def _examples(kind: str, file: str, module: ModuleType) -> Iterator[JudgedPart]:
         yield JudgedPart(f"executors.{file}", partial(_itself, module))
         return
     for n, entry in enumerate(getattr(module, "EXAMPLES", ())):
-        yield JudgedPart.from_example(f"{kind}.{file}.{n}", Example.of(entry))
+        yield JudgedPart.from_example(f"{kind}.{file}.{n}", Example.from_entry(entry))
 
 
 def _itself(module: ModuleType) -> ModuleType:

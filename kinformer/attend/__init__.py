@@ -121,7 +121,7 @@ def attend(
     queries, keys = Queries(q, q_pos, extras or {}, labels), Keys(k, v, k_pos, labels=labels if own else {}, own=own)
     full = plain or (same and ctx is not None and ctx.full)
     if not full and not (ctx is not None and ctx.is_clean) and _may_be_padded(q_pos, k_pos):
-        queries, keys = queries.cleaned(), keys.cleaned()
+        queries, keys = queries.with_zeroed_padding(), keys.with_zeroed_padding()
     request = Request(
         queries,
         keys,
@@ -137,7 +137,7 @@ def attend(
         {} if ctx is None else ctx.below,
         Memo() if ctx is None else ctx.memo,
     )
-    return read(request.prepared(), impl)
+    return read(request.prepare_bias(), impl)
 
 
 def _may_be_padded(*positions: Tensor) -> bool:

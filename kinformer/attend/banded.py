@@ -23,15 +23,15 @@ class DistanceBand(NamedTuple):
     values: Float[Tensor, "#H N V"] | None
     most: int
 
-    def added(
+    def make_bias(
         self, stage: Stage, call: TileCall, rows: slice, asks: Float[Tensor, "n H q R"] | None
     ) -> Float[Tensor, "#n #H q k"]:
         """What is added to the scores of a call."""
-        at = self.at(stage, call)
+        at = self.table_rows(stage, call)
         if at is None:
             return self.table[:, self._looked_up(stage, call, rows)].movedim(0, 1)
         if asks is not None:
-            return slanted((by_head(asks) @ self.table[:, at].mT).contiguous(), call.q.size, call.k.size)
+            return skew((by_head(asks) @ self.table[:, at].mT).contiguous(), call.q.size, call.k.size)
         return self.table[:, at].unfold(1, call.k.size, 1).flip(1)[None]
 
     def learn(
@@ -39,15 +39,15 @@ class DistanceBand(NamedTuple):
     ) -> None:
         """Adds the gradient of the scores of a call to that of a table without `asks`."""
         gradient = gradient.sum(1, keepdim=True) if len(into) == 1 else gradient
-        if (at := self.at(stage, call)) is not None:
+        if (at := self.table_rows(stage, call)) is not None:
             into[:, at] += spread(gradient.sum(0, keepdim=True)).sum(1)
         else:
             index = self._looked_up(stage, call, rows).expand(len(gradient), -1, -1)
             into.index_add_(1, index.flatten(), gradient.transpose(0, 1).flatten(1))
 
-    def at(self, stage: Stage, call: TileCall) -> slice | None:
+    def table_rows(self, stage: Stage, call: TileCall) -> slice | None:
         """The rows of the table for the distances of each tile of a run."""
-        distances = stage.far(call)
+        distances = stage.tile_distances(call)
         return (
             None
             if distances is None
@@ -57,7 +57,7 @@ class DistanceBand(NamedTuple):
     def _looked_up(self, stage: Stage, call: TileCall, rows: slice) -> Int[Tensor, "#n q k"]:
         """The rows of the table for the pairs of a call that is no run."""
         q, k = (line.pos[rows if len(line.pos) > 1 else slice(None)] for line in (stage.q, stage.k))
-        q, k = q[:, call.q.places(q.device)].flatten(0, 1), k[:, call.k.places(k.device)].flatten(0, 1)
+        q, k = q[:, call.q.indices(q.device)].flatten(0, 1), k[:, call.k.indices(k.device)].flatten(0, 1)
         # padding is masked, wherever it seems to stand
         return (self.most - (q[:, :, None] - k[:, None])).clamp(0, self.table.shape[1] - 1)
 
@@ -81,7 +81,7 @@ def by_head(x: Float[Tensor, "n H q D"]) -> Float[Tensor, "H N D"]:
     return x.transpose(0, 1).flatten(1, 2)
 
 
-def slanted(x: Float[Tensor, "H N W"], queries: int, keys: int) -> Float[Tensor, "n H q k"]:
+def skew(x: Float[Tensor, "H N W"], queries: int, keys: int) -> Float[Tensor, "n H q k"]:
     """Terms of distances as terms of keys: a view."""
     heads, rows, width = x.shape
     strides = queries * width, rows * width, width - 1, 1
@@ -89,8 +89,8 @@ def slanted(x: Float[Tensor, "H N W"], queries: int, keys: int) -> Float[Tensor,
 
 
 def spread(x: Float[Tensor, "n H q k"]) -> Float[Tensor, "H N W"]:
-    """Terms of keys as terms of distances, zeros elsewhere: the transpose of `slanted`."""
+    """Terms of keys as terms of distances, zeros elsewhere: the transpose of `skew`."""
     n, heads, queries, keys = x.shape
     terms = x.new_zeros(heads, n * queries, queries + keys - 1)
-    slanted(terms, queries, keys).copy_(x)
+    skew(terms, queries, keys).copy_(x)
     return terms

@@ -24,7 +24,7 @@ class StridedTiles(NamedTuple):
     step: int = 0
     inner: int = 1
 
-    def places(self, device: torch.device) -> Int[Tensor, "n size"]:
+    def indices(self, device: torch.device) -> Int[Tensor, "n size"]:
         tile, place = torch.arange(self.many, device=device)[:, None], torch.arange(self.size, device=device)
         return self.start + tile * self.step + place * self.inner
 
@@ -45,15 +45,15 @@ class BlockTable(NamedTuple):
         return self.blocks.shape[1] * self.block
 
     @property
-    def whole(self) -> bool:
+    def has_full_blocks(self) -> bool:
         """Does no block end early?"""
         return int(self.blocks.max() + 1) * self.block <= self.length
 
-    def places(self, device: torch.device) -> Int[Tensor, "n size"]:
+    def indices(self, device: torch.device) -> Int[Tensor, "n size"]:
         """The number of each place; behind the end of the row that of the last one."""
         return self._numbers().clamp_max(self.length - 1).to(device)
 
-    def real(self, device: torch.device) -> Bool[Tensor, "n size"]:
+    def is_real(self, device: torch.device) -> Bool[Tensor, "n size"]:
         """Is a place not behind the end of the row?"""
         return (self._numbers() < self.length).to(device)
 
@@ -92,7 +92,7 @@ class Stage(NamedTuple):
     k: Line
     calls: tuple[TileCall, ...]
 
-    def far(self, call: TileCall) -> range | None:
+    def tile_distances(self, call: TileCall) -> range | None:
         """How far queries of each tile stand after its keys, the furthest first; None where tiles are no runs alike."""
         q, k = call.q, call.k
         if (
@@ -135,17 +135,17 @@ class TilePlan:
         self._room = MASK_BYTES
 
     @cached_property
-    def ahead(self) -> list[Stage]:
+    def forward_stages(self) -> list[Stage]:
         """The stages in the calls of what they read."""
         return [self._finer(stage) for stage in self.stages]
 
     @cached_property
-    def back(self) -> list[Stage]:
+    def backward_stages(self) -> list[Stage]:
         """The stages in the calls of their gradients."""
         return [self._turned(stage) for stage in self.stages]
 
     @cached_property
-    def only(self) -> TileCall | None:
+    def single_call(self) -> TileCall | None:
         """The one call of all queries and all keys, where there is no other."""
         if len(self.stages) != 1 or len(self.stages[0].calls) != 1 or self.stages[0].turns > 1:
             return None
@@ -173,7 +173,7 @@ class TilePlan:
         """The least and the most that a query stands after a key of its call, or 0; and are all tiles runs alike?"""
         least, most, bands = 0, 0, True
         for stage in self.stages:
-            for distances in map(stage.far, stage.calls):
+            for distances in map(stage.tile_distances, stage.calls):
                 q, k = stage.q.at, stage.k.at
                 ends = (
                     (int(q.max() - k.min()), int(q.min() - k.max()))
@@ -183,7 +183,7 @@ class TilePlan:
                 least, most, bands = min(least, ends[1]), max(most, ends[0]), bands and distances is not None
         return least, most, bands
 
-    def shut(
+    def make_mask(
         self, stage: Stage, call: TileCall, rows: Int[Tensor, " B"] | None, batch: slice, heads: range, q: Tensor
     ) -> tuple[Float[Tensor, "#n #H q k"] | None, Bool[Tensor, "#n #H q"] | None]:
         """-inf at the pairs of a call that are not allowed in batch rows `some`, else 0; and queries without a key.
@@ -198,7 +198,9 @@ class TilePlan:
         of_row = (batch.start, batch.stop) if bound or len(stage.q.pos) > 1 else ()
         key = (key or (id(call), *of_row), stage.first, heads.start, q.dtype)
         if key not in self._masks:
-            is_allowed = _allowed(stage, call, _batch_rows(rows, batch, q) if bound else None, batch, heads, alone)
+            is_allowed = _allowed_pairs(
+                stage, call, _batch_rows(rows, batch, q) if bound else None, batch, heads, alone
+            )
             numbers = _additive_mask(is_allowed[0] if call.by_row else is_allowed[:, 0], q)
             size = 1 if numbers[0] is None else numbers[0].nbytes
             if size > self._room:
@@ -233,9 +235,11 @@ def _mask_key(stage: Stage, call: TileCall) -> tuple | None:
     return q % period, q - k, call.q.size, call.k.size, call.q.inner, call.k.inner, call.where
 
 
-def _allowed(stage: Stage, call: TileCall, rows: Tensor | None, batch: slice, heads: range, alone: bool) -> Tensor:
+def _allowed_pairs(
+    stage: Stage, call: TileCall, rows: Tensor | None, batch: slice, heads: range, alone: bool
+) -> Tensor:
     device = stage.q.pos.device
-    q_at, k_at = call.q.places(device), call.k.places(device)
+    q_at, k_at = call.q.indices(device), call.k.indices(device)
     if alone:
         q_at, k_at = q_at[:1], k_at[:1]
     q, k = (line.pos[batch if len(line.pos) > 1 else slice(None)] for line in (stage.q, stage.k))
@@ -243,4 +247,4 @@ def _allowed(stage: Stage, call: TileCall, rows: Tensor | None, batch: slice, he
     b = 0 if rows is None else rows[:, None, None, None, None]
     h = torch.arange(heads.start + stage.first, heads.stop, stage.turns, device=device)[:, None, None]
     inside = call.where(b, h, q.clamp_min(0), k.clamp_min(0)) & (q >= 0) & (k >= 0)  # type: ignore[misc]
-    return inside & call.k.real(device)[:, None, None, :] if isinstance(call.k, BlockTable) else inside
+    return inside & call.k.is_real(device)[:, None, None, :] if isinstance(call.k, BlockTable) else inside

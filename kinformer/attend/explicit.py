@@ -45,7 +45,7 @@ class AddTiles(torch.autograd.Function):
         for tile, piece in zip(tiles, pieces, strict=True):
             n, size = tile.many, tile.size
             rows = piece.unflatten(0, (-1, n)).transpose(1, 2).reshape(shape[0], shape[1], n * size, shape[3])
-            total.index_add_(2, tile.places(piece.device).flatten(), rows)
+            total.index_add_(2, tile.indices(piece.device).flatten(), rows)
         return total
 
     @staticmethod
@@ -61,7 +61,7 @@ def read(request: Request, plan: TilePlan) -> AttentionOutput:
     if turns == 1:
         return _read_stages(request, plan.stages, rows)
     stages = [[stage for stage in plan.stages if stage.first == first] for first in range(turns)]
-    return _interleaved([_read_heads(request, first, turns, part, rows) for first, part in enumerate(stages)])
+    return _interleave_heads([_read_heads(request, first, turns, part, rows) for first, part in enumerate(stages)])
 
 
 def _read_stages(request: Request, stages: list[Stage], rows: Int[Tensor, " B"]) -> AttentionOutput:
@@ -82,7 +82,7 @@ def _read_heads(
     return AttentionOutput(to_autocast(queries.q).new_zeros(*lse.shape, keys.v.shape[3]), lse)
 
 
-def _interleaved(reads: list[AttentionOutput]) -> AttentionOutput:
+def _interleave_heads(reads: list[AttentionOutput]) -> AttentionOutput:
     """Merge N reads into one of all heads; read n holds the heads n, n + N, ..."""
     heads = sum(read.y.shape[1] for read in reads)
     order = [head for first in range(len(reads)) for head in range(first, heads, len(reads))]
@@ -101,7 +101,7 @@ def _read_stage(request: Request, stage: Stage, rows: Int[Tensor, " B"]) -> Atte
     for n, call in enumerate(calls):
         at = k_pos[n]
         if isinstance(call.k, BlockTable):
-            at = torch.where(call.k.real(at.device)[:, None].repeat(len(at) // call.k.many, 1, 1), at, -1)
+            at = torch.where(call.k.is_real(at.device)[:, None].repeat(len(at) // call.k.many, 1, 1), at, -1)
         piece = request.replace(
             queries=Queries(q[n], q_pos[n], q_sides[n], q_labels[n], queries.head),
             keys=Keys(k[n], v[n], at, k_sides[n], k_labels[n], own=keys.own),
@@ -122,7 +122,7 @@ def _read_stage(request: Request, stage: Stage, rows: Int[Tensor, " B"]) -> Atte
     lse = AddTiles.apply(
         shape[:3] + (1,), of_q, *(output.lse[..., None] for output in reads if output.lse is not None)
     )[..., 0]
-    read_at = torch.cat([tiles.places(y.device).flatten() for tiles in of_q])
+    read_at = torch.cat([tiles.indices(y.device).flatten() for tiles in of_q])
     unread = torch.ones(stage.q.size, dtype=torch.bool, device=y.device).index_fill_(0, read_at, False)
     lse = lse.masked_fill(unread, -torch.inf)
     if stage.q.source is None:
@@ -155,5 +155,5 @@ def _pieces(x: Shaped[Tensor, "B H L D"], line: Line, tiles: Cuts) -> tuple[Tens
 
 
 def _cut(x: Shaped[Tensor, "B H L D"], tiles: StridedTiles | BlockTable) -> Shaped[Tensor, "N H size D"]:
-    places = tiles.places(x.device)
+    places = tiles.indices(x.device)
     return x.index_select(2, places.flatten()).unflatten(2, places.shape).transpose(1, 2).flatten(0, 1)

@@ -32,25 +32,25 @@ class PlannedRead(ReadWithGradients):
 
     def read(self, q: Tensor, k: Tensor, v: Tensor, *more: Tensor | None) -> tuple[Tensor, Tensor]:
         plan, scale, band = self.plan, self.scale, self._band(*more)
-        if band is None and (call := plan.only) is not None:
-            mask, empty = self._added(plan.stages[0], call, slice(0, len(q)), q, None)
+        if band is None and (call := plan.single_call) is not None:
+            mask, empty = self._make_mask(plan.stages[0], call, slice(0, len(q)), q, None)
             return kernel.call_forward(q, k, v, mask, empty, call.causal, scale)
         wide = torch.promote_types(q.dtype, torch.float32)
-        q, k, v = map(self._laid, (q, k, v))
+        q, k, v = map(self._make_contiguous, (q, k, v))
         # one stage writes each query once; more are merged, in float32 or better
         y = (torch.empty_like if plan.covers else torch.zeros_like)(
             q, dtype=q.dtype if len({s.first for s in plan.stages}) == len(plan.stages) else wide
         )
         lse = q.new_full(q.shape[:3], -torch.inf, dtype=wide)
         begun: set[int] = set()
-        for stage in plan.ahead if band is None else plan.stages:
+        for stage in plan.forward_stages if band is None else plan.stages:
             ends = _Ends(stage, q, k)
             q_, k_, v_ = ends.queries(q), ends.keys(k), ends.keys(v)
             of_y, of_lse = (ends.heads(x) for x in (y, lse))
             if stage.q.source is not None:
                 of_y, of_lse = _gather_line(of_y, stage.q), _gather_line(of_lse[..., None], stage.q)[..., 0]
             for batch, tiles in _calls_by_rows(stage, q, band is not None and band.asks is not None):
-                mask, empty = self._added(stage, tiles, batch, q, band)
+                mask, empty = self._make_mask(stage, tiles, batch, q, band)
                 ends_of = (
                     cut_contiguous(q_, tiles.q, batch),
                     cut_contiguous(k_, tiles.k, batch),
@@ -59,7 +59,7 @@ class PlannedRead(ReadWithGradients):
                 if mask is None or band is None or band.values is None:
                     new, level = kernel.forward(*ends_of, 0.0, tiles.causal, attn_mask=mask, scale=scale)
                 else:
-                    new, level = plain.forward(*ends_of, mask, scale, band.values[:, band.at(stage, tiles)])
+                    new, level = plain.forward(*ends_of, mask, scale, band.values[:, band.table_rows(stage, tiles)])
                 if empty is not None:
                     level = level.masked_fill(empty, -torch.inf)
                 if stage.first in begun:
@@ -76,10 +76,10 @@ class PlannedRead(ReadWithGradients):
     def gradients(self, gy: Tensor, saved: SavedTensors, needs: tuple[bool, ...]) -> tuple[Tensor | None, ...]:
         plan, scale, band = self.plan, self.scale, self._band(*saved.more)
         q, k, v, y, lse, more = saved
-        if band is None and (call := plan.only) is not None:
-            mask, _ = self._added(plan.stages[0], call, slice(0, len(q)), q, None)
+        if band is None and (call := plan.single_call) is not None:
+            mask, _ = self._make_mask(plan.stages[0], call, slice(0, len(q)), q, None)
             return *kernel.call_backward(gy, saved, mask, call.causal, scale), None, None, None
-        q, k, v, y, gy, lse = (*map(self._laid, (q, k, v, y, gy)), kernel.finite_lse(lse))
+        q, k, v, y, gy, lse = (*map(self._make_contiguous, (q, k, v, y, gy)), kernel.finite_lse(lse))
         # without a gradient it is a mask as any other, unless it adds to the values too
         learns = band is not None and (band.values is not None or any(needs[3:5]))
         wide = torch.promote_types(q.dtype, torch.float32)
@@ -91,7 +91,7 @@ class PlannedRead(ReadWithGradients):
             for x, first in zip((q, k, v), fresh, strict=True)
         ]
         into_band = _zero_band(band, wide) if band is not None and learns else None
-        for n, stage in enumerate(plan.back if band is None else plan.stages):
+        for n, stage in enumerate(plan.backward_stages if band is None else plan.stages):
             ends = _Ends(stage, q, k)
             q_, k_, v_ = ends.queries(q), ends.keys(k), ends.keys(v)
             gy_, y_, lse_ = ends.queries(gy), ends.queries(y), ends.queries(lse[..., None])
@@ -101,7 +101,7 @@ class PlannedRead(ReadWithGradients):
             dk_, dv_ = into if stage.k.source is None else [x.new_zeros(k_.shape) for x in into]
             sums = [TileSum(to, n == 0 and first) for to, first in zip((dq_, dk_, dv_), fresh, strict=True)]
             for batch, tiles in _calls_by_rows(stage, q, into_band is not None):
-                mask, _ = self._added(stage, tiles, batch, q, band)
+                mask, _ = self._make_mask(stage, tiles, batch, q, band)
                 ends_of = (
                     cut_contiguous(q_, tiles.q, batch),
                     cut_contiguous(k_, tiles.k, batch),
@@ -113,7 +113,7 @@ class PlannedRead(ReadWithGradients):
                         gy_tile, *ends_of, whole, level[..., 0], 0.0, tiles.causal, attn_mask=mask, scale=scale
                     )
                 else:
-                    added = None if band.values is None else band.values[:, band.at(stage, tiles)]
+                    added = None if band.values is None else band.values[:, band.table_rows(stage, tiles)]
                     *new_grads, ds, p = plain.backward(gy_tile, *ends_of, whole, level, mask, scale, added)
                     _add_band_gradients(band, into_band, stage, tiles, batch, ds, p, gy_tile)
                 for first, at, grad in zip(sums, (tiles.q, tiles.k, tiles.k), new_grads, strict=True):
@@ -128,22 +128,22 @@ class PlannedRead(ReadWithGradients):
         pairs = zip((*grads, *(into_band or (None,) * 3)[:3]), (q, k, v, *more), strict=True)
         return tuple(None if grad is None else grad.to(x.dtype) for grad, x in pairs)  # type: ignore[union-attr]
 
-    def _laid(self, x: Tensor) -> Tensor:
+    def _make_contiguous(self, x: Tensor) -> Tensor:
         """Each head's vectors side by side where blocks of them are looked up: a block is then one run of memory."""
         return x.contiguous() if self.plan.looks_up else x
 
     def _band(self, table: Tensor | None, asks: Tensor | None, values: Tensor | None) -> DistanceBand | None:
         return None if table is None else DistanceBand(table, asks, values, self.most)
 
-    def _added(
+    def _make_mask(
         self, stage: Stage, tiles: TileCall, batch: slice, q: Tensor, band: DistanceBand | None
     ) -> tuple[Tensor | None, Tensor | None]:
         """What is added to the scores of a call, and which queries have no key in it."""
-        shut, empty = self.plan.shut(stage, tiles, self.rows, batch, range(self.head, self.head + q.shape[1]), q)
+        shut, empty = self.plan.make_mask(stage, tiles, self.rows, batch, range(self.head, self.head + q.shape[1]), q)
         if band is None:
             return shut, empty
         asks = None if band.asks is None else cut(band.asks, tiles.q, batch)
-        added = band.added(stage, tiles, batch, asks)
+        added = band.make_bias(stage, tiles, batch, asks)
         if shut is not None:
             added = added + shut if asks is None else added.add_(shut)
         if asks is None and bool((band.table == -torch.inf).any()):
@@ -177,7 +177,7 @@ def _add_band_gradients(
     gy: Tensor,
 ) -> None:
     """Adds the gradients of a call to those of the table, of what asks it, and of the values."""
-    at = band.at(stage, call)
+    at = band.table_rows(stage, call)
     if band.asks is None or into.asks is None:
         band.learn(into.table, stage, call, batch, ds)
     else:

@@ -195,7 +195,7 @@ def additive_mask(request: Request) -> Float[Tensor, "#B #H T S"] | None:
     """
     where, score, q = mask(request), request.score, request.queries.q
     assert isinstance(score, Product)
-    change = score.changed(request)
+    change = score.checked_change(request)
     if change is not None:
         change = change.to(autocast_dtype(q))
         return change if where is None else change.masked_fill(~where, -torch.inf)  # a subclass may keep its own

@@ -26,7 +26,7 @@ class Line(NamedTuple):
     def size(self) -> int:
         return self.at.shape[1]
 
-    def gathered(self, positions: Int[Tensor, " N"]) -> "Line":
+    def gather(self, positions: Int[Tensor, " N"]) -> "Line":
         """The tokens at some ascending positions; padding where a row has none."""
         index = positions - self.at[:, :1]  # [#B N]
         inside = (index >= 0) & (index < self.size)
@@ -79,7 +79,7 @@ def find_runs(request: Request) -> RunPair | LinePair | Refusal:
 
 
 def _looked_at(q: Int[Tensor, "B T"], k: Int[Tensor, "B S"]) -> RunPair | LinePair | Refusal:
-    (q_first, q_fine), (k_first, k_fine) = (_begins(pos[:1] if pos.stride(0) == 0 else pos) for pos in (q, k))
+    (q_first, q_fine), (k_first, k_fine) = (_find_run_starts(pos[:1] if pos.stride(0) == 0 else pos) for pos in (q, k))
     if q_fine is None or k_fine is None:
         return Refusal("positions are no runs")
     if q_fine and k_fine and len({*q_first}) == len({*k_first}) == 1:
@@ -93,7 +93,7 @@ def _looked_at(q: Int[Tensor, "B T"], k: Int[Tensor, "B S"]) -> RunPair | LinePa
     return LinePair(line(q, q_first), line(k, k_first))
 
 
-def _begins(pos: Int[Tensor, "B N"]) -> tuple[list[int], bool | None]:
+def _find_run_starts(pos: Int[Tensor, "B N"]) -> tuple[list[int], bool | None]:
     """At which position the run of each row begins, were its padding numbered; and is none padding? None: no runs."""
     real = pos >= 0
     begin = pos - torch.arange(pos.shape[1], device=pos.device)

@@ -6,7 +6,7 @@ Reads of the pieces merge into the read of the whole.
 from functools import reduce
 from typing import NamedTuple
 
-from kinformer.core.layout import Dense, Layout, meet
+from kinformer.core.layout import Dense, Layout, intersect_layouts
 from kinformer.core.pattern import And, Heads, Not, Or, Pattern
 from kinformer.core.patterns.on_heads import OnHeads
 
@@ -31,10 +31,10 @@ def parts(pattern: Pattern, length: int) -> tuple[PatternPart, ...]:
     exact for every pattern. What differs by head is a part for each turn of the heads. Random and Blocks have no layout
     of their own: they are read in a Dense part.
     """
-    terms = _inhabited(_union(pattern))
-    layouts = [_meeting(term, length) for term in terms or ()]
+    terms = _drop_empty_terms(_union(pattern))
+    layouts = [_intersect_factors(term, length) for term in terms or ()]
     if terms is None or len(terms) > MOST_PARTS or any(isinstance(layout, Dense) for layout in layouts):
-        return (PatternPart(Dense().within(*pattern.reach()), pattern),)
+        return (PatternPart(Dense().narrow(*pattern.reach()), pattern),)
     disjoint: list[PatternPart] = []
     earlier: Pattern | None = None
     for term, layout in zip(terms, layouts, strict=True):
@@ -44,16 +44,16 @@ def parts(pattern: Pattern, length: int) -> tuple[PatternPart, ...]:
     return tuple(disjoint)
 
 
-def _inhabited(terms: list[Term] | None) -> list[Term] | None:
+def _drop_empty_terms(terms: list[Term] | None) -> list[Term] | None:
     """Without conjunctions whose window holds nothing, such as what `Causal` leaves of a window ahead."""
     inhabited = [term for term in terms or () if sum(reduce(And, term).reach()) >= 0]
     return inhabited or terms
 
 
-def _meeting(term: Term, length: int) -> Layout:
+def _intersect_factors(term: Term, length: int) -> Layout:
     """The layout where the factors of a conjunction meet, cut to the reach that all of them share."""
-    layout = reduce(lambda a, b: meet(a, b, length), (factor.layout for factor in term))
-    return layout.within(*reduce(And, term).reach())
+    layout = reduce(lambda a, b: intersect_layouts(a, b, length), (factor.layout for factor in term))
+    return layout.narrow(*reduce(And, term).reach())
 
 
 def _union(pattern: Pattern, negated: bool = False) -> list[Term] | None:

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from kinformer.attend.banded import by_head, slanted, spread
+from kinformer.attend.banded import by_head, skew, spread
 
 
 def forward(
@@ -42,7 +42,7 @@ def backward(
     p = _of_heads(_by_group(q, groups) @ k.mT, heads).add_(mask).sub_(lse).exp_()
     ds = _of_heads(_by_group(gy, groups) @ v.mT, heads)
     if values is not None:
-        ds += slanted(by_head(gy) @ values.to(wide).mT, gy.shape[2], k.shape[2])
+        ds += skew(by_head(gy) @ values.to(wide).mT, gy.shape[2], k.shape[2])
     ds.sub_((gy * y).sum(-1, keepdim=True)).mul_(p)
     dk, dv = (_by_group(x, groups).mT @ _by_group(of, groups) for x, of in ((ds, q), (p, gy)))
     return _of_heads(_by_group(ds, groups) @ k, heads).mul_(scale), dk, dv, ds, p

@@ -55,17 +55,17 @@ def make_plan(pattern: Pattern, lines: LinePair, plain: bool, sizes: PlanSizes, 
 def _make_plan(pattern: Pattern, lines: LinePair, plain: bool, sizes: PlanSizes, once: bool) -> TilePlan:
     changes = tuple(
         functools.partial(_by_other_calls, change, lines, plain, sizes)
-        for change in (PlanMaker.finer, PlanMaker.turned)
+        for change in (PlanMaker.split_queries, PlanMaker.tile_by_keys)
     )
     plans = []
     if once and sizes.batch * sizes.heads * lines.q.size * lines.k.size <= SMALL:
-        stage = Stage(0, 1, *lines, PlanMaker(lines, plain, sizes, 0, 1).whole(pattern))
+        stage = Stage(0, 1, *lines, PlanMaker(lines, plain, sizes, 0, 1).dense_calls(pattern))
         return TilePlan([stage], sizes.pairs(stage), plain, *changes)
     for turns in {1, sizes.head_turns(pattern)}:
         stages: list[Stage] = []
         for first in range(turns):
             of_head = pattern.of_head(sizes.head + first) if turns > 1 else pattern
-            stages += PlanMaker(lines, plain, sizes, first, turns).cheapest(of_head)
+            stages += PlanMaker(lines, plain, sizes, first, turns).cheapest_stages(of_head)
         plans.append(TilePlan(stages, sum(sizes.pairs(stage) for stage in stages), plain, *changes))
     return min(plans, key=lambda plan: plan.pairs)
 
@@ -94,12 +94,12 @@ class PlanMaker(NamedTuple):
     first: int
     turns: int
 
-    def cheapest(self, pattern: Pattern) -> list[Stage]:
+    def cheapest_stages(self, pattern: Pattern) -> list[Stage]:
         """Part by part, all parts as one, or the whole rows in one call."""
         q, k = self.lines
         pieces = parts(pattern, max(q.size, k.size))
         options = [
-            [Stage(self.first, self.turns, q, k, self.whole(pattern))],
+            [Stage(self.first, self.turns, q, k, self.dense_calls(pattern))],
             [stage for part in pieces for stage in self.best(part.where, part.layout)],
         ]
         if len(pieces) > 1:
@@ -108,7 +108,7 @@ class PlanMaker(NamedTuple):
 
     def best(self, where: Pattern, layout: Layout) -> list[Stage]:
         """The stages of a part, in tiles of the best size."""
-        q, k = self.gathered(layout)
+        q, k = self.gather_lines(layout)
         if not q.size or not k.size:
             return []
         options, blocks = [], _BlockCover(self, where, q, k)
@@ -127,7 +127,7 @@ class PlanMaker(NamedTuple):
         """Numbers of one key, over the heads that are read."""
         return self.sizes.width * len(range(self.first, self.sizes.heads, self.turns))
 
-    def whole(self, pattern: Pattern) -> tuple[TileCall, ...]:
+    def dense_calls(self, pattern: Pattern) -> tuple[TileCall, ...]:
         """All queries and all keys at once; some queries at a time where their scores, or a mask of them, are held."""
         q, k = self.lines
         alone = self.sizes.fused
@@ -139,13 +139,13 @@ class PlanMaker(NamedTuple):
         tiles = (StridedTiles(lo, min(most, q.size - lo)) for lo in range(0, q.size, most))
         return tuple(TileCall(tile, StridedTiles(0, k.size), where) for tile in tiles)
 
-    def gathered(self, layout: Layout) -> LinePair:
+    def gather_lines(self, layout: Layout) -> LinePair:
         """The queries and the keys of a layout."""
         q, k = self.lines
         if isinstance(layout, GatheredRows):
-            q = q.gathered(sort_present(torch.tensor(layout.p, dtype=torch.long), q))
+            q = q.gather(sort_present(torch.tensor(layout.p, dtype=torch.long), q))
         if isinstance(layout, GatheredKeys):
-            k = k.gathered(sort_present(_repeated_positions(layout, k), k))
+            k = k.gather(sort_present(_repeated_positions(layout, k), k))
         return LinePair(q, k)
 
     def stages(self, where: Pattern, layout: Layout, blocks: "_BlockCover", block: int) -> Iterator[Sketch]:
@@ -155,7 +155,7 @@ class PlanMaker(NamedTuple):
         back, ahead = min(back, layout.back), min(ahead, layout.ahead)
         n = layout.n if isinstance(layout, Residue) else 1
         if n > 1 and (tiles_by_residue := self.residues(q, k, n, back, ahead, block)):
-            yield q, k, self.folded(where, tiles_by_residue)
+            yield q, k, self.fold_calls(where, tiles_by_residue)
         else:
             for tiles in self.windows(blocks, back, ahead, block):
                 yield q, k, tiles
@@ -176,13 +176,13 @@ class PlanMaker(NamedTuple):
         if math.inf in (back, ahead) and len(starts) > 1 and k.size > block >= blocks.least:
             yield from self.grid(blocks, ends, block)
             return
-        first, last = self.trimmed(where, q, k, starts, ends, first, last, block)
+        first, last = self.trim_windows(where, q, k, starts, ends, first, last, block)
         keep = last > first
         any_pair, every = self.cover(where, q, k, (starts, ends - 1), (first, (last - 1).clamp_min(0)))
         rows = torch.stack((starts, ends - starts, first, last - first, every.long()))[:, keep & any_pair].T.tolist()
-        yield self.folded(where, [Tile(a, n, b, m, 1, bool(full)) for a, n, b, m, full in rows])
+        yield self.fold_calls(where, [Tile(a, n, b, m, 1, bool(full)) for a, n, b, m, full in rows])
 
-    def trimmed(
+    def trim_windows(
         self, where: Pattern, q: Line, k: Line, starts: Tensor, ends: Tensor, first: Tensor, last: Tensor, block: int
     ) -> tuple[Tensor, Tensor]:
         """Windows without the blocks of keys at their ends of which the pattern says that none is read."""
@@ -214,7 +214,7 @@ class PlanMaker(NamedTuple):
     def grid(self, blocks: "_BlockCover", ends: Tensor, block: int) -> Iterator[list[TileCall]]:
         """By blocks of keys: runs of those that are read, and where there are many, the blocks looked up."""
         where, q, k = blocks.where, blocks.q, blocks.k
-        any_pair, every = blocks.of(block)
+        any_pair, every = blocks.coarsen(block)
         kind = any_pair.long() + (every & any_pair)  # 0 none, 1 some, 2 every
         layers: list[list[Tile]] = [[] for _ in range(RUNS)]
         tables: dict[tuple[int, bool], list[tuple[int, list[int]]]] = {}
@@ -239,8 +239,8 @@ class PlanMaker(NamedTuple):
                 of_q, of_k = zip(*run, strict=True)
                 of_q = BlockTable(torch.tensor(of_q)[:, None], block, q.size)
                 calls.append(TileCall(of_q, BlockTable(torch.tensor(of_k), block, k.size), None if full else where))
-        yield self.folded(where, layers[0]) + calls
-        yield from (self.folded(where, layer) for layer in layers[1:])
+        yield self.fold_calls(where, layers[0]) + calls
+        yield from (self.fold_calls(where, layer) for layer in layers[1:])
 
     def columns(self, where: Pattern, q: Line, k: Line, starts: Tensor, ends: Tensor) -> list[list[TileCall]] | None:
         """Runs of keys that were gathered, each of which is asked about; None where there are many runs."""
@@ -253,7 +253,7 @@ class PlanMaker(NamedTuple):
         for start, end, of_queries in zip(starts.tolist(), ends.tolist(), runs, strict=True):
             for layer, (lo, hi, kind) in zip(layers, of_queries, strict=False):
                 layer.append(Tile(start, end - start, lo, hi - lo, 1, kind == 2))
-        return [self.folded(where, layer) for layer in layers]
+        return [self.fold_calls(where, layer) for layer in layers]
 
     def residues(self, q: Line, k: Line, n: int, back: float, ahead: float, block: int) -> list[Tile] | None:
         """Queries and keys at multiples of n of each other; None where that is another n-th place in every row."""
@@ -273,18 +273,18 @@ class PlanMaker(NamedTuple):
                     tiles.append(Tile(r + a * n, size, s + lo * n, hi - lo, n, False))
         return tiles
 
-    def folded(self, where: Pattern, tiles: list[Tile], times: int = 1) -> list[TileCall]:
+    def fold_calls(self, where: Pattern, tiles: list[Tile], times: int = 1) -> list[TileCall]:
         """Tiles as calls of so many numbers, or so many times as many."""
         return fold_tiles(where, tiles, times * FOLDED // self.width, self.sizes.batch)
 
-    def finer(self, stage: Stage) -> Stage:
+    def split_queries(self, stage: Stage) -> Stage:
         """A window by fewer queries at a time, which read fewer keys: forward nothing is written for each key."""
         where = self.window(stage)
         if where is None or FINE % (where.period() or 0):
             return stage
         margin = int(sum(where.reach()))
         tiles = [part for call in stage.calls for tile in unfold_tiles(call) for part in tile.parts(FINE, margin)]
-        return stage._replace(calls=tuple(self.folded(where, tiles, AHEAD)))
+        return stage._replace(calls=tuple(self.fold_calls(where, tiles, AHEAD)))
 
     def window(self, stage: Stage) -> Pattern | None:
         """The pattern of a stage that is a window over queries and keys where they are, the same wherever it stands."""
@@ -296,7 +296,7 @@ class PlanMaker(NamedTuple):
             return None
         return None if any(isinstance(tile, BlockTable) or tile.inner > 1 for tile in tiles) else where
 
-    def turned(self, stage: Stage) -> Stage:
+    def tile_by_keys(self, stage: Stage) -> Stage:
         """A window by tiles of keys, each read by all of its queries, where tiles share keys.
 
         A call makes gradients of keys and of values, but only one of queries: fewer are written and added twice.
@@ -332,7 +332,7 @@ class _BlockCover:
         (q, q_last), (k, k_last) = (_ends(line.size, int(self.least)) for line in (self.q, self.k))
         return self.maker.cover(self.where, self.q, self.k, (q[:, None], q_last[:, None]), (k[None], k_last[None]))
 
-    def of(self, block: int) -> tuple[Tensor, Tensor]:
+    def coarsen(self, block: int) -> tuple[Tensor, Tensor]:
         """Is any pair of a block allowed, and every one?"""
         any_pair, every = self.cover
         times = block // int(self.least)

@@ -33,23 +33,23 @@ def spell_pattern(pattern: Pattern) -> Spelling | None:
     """
     numbers: list[int] = []
     tensors: list[Tensor] = []
-    text = _words(pattern, numbers, tensors)
+    text = _spell(pattern, numbers, tensors)
     return None if "?" in text else Spelling(text, numbers, tensors)
 
 
-def _words(x: Any, numbers: list[int], tensors: list[Tensor]) -> str:
+def _spell(x: Any, numbers: list[int], tensors: list[Tensor]) -> str:
     # joined by +, as a formatted string is no constant of a graph
     if isinstance(x, Pattern):
         fields = dataclasses.fields(x)
         words = " pattern " + name_of(type(x)) + " " + str(len(fields))
         for field in fields:
-            words = words + " " + field.name + _words(getattr(x, field.name), numbers, tensors)
+            words = words + " " + field.name + _spell(getattr(x, field.name), numbers, tensors)
         return words
     if isinstance(x, tuple):
         words = " tuple " + str(len(x))
         for item in x:
             # tables are long, and the same at every length
-            words = words + (" " + str(item) if type(item) is int else _words(item, numbers, tensors))
+            words = words + (" " + str(item) if type(item) is int else _spell(item, numbers, tensors))
         return words
     if x is None or x is True or x is False:
         return " none" if x is None else " true" if x else " false"
@@ -80,7 +80,7 @@ def _cached_pattern(text: str, numbers: tuple[int, ...]) -> Pattern:
 def _build(words: Iterator[str], numbers: Iterator[int], tensors: Iterator[Tensor]) -> Any:
     match word := next(words):
         case "pattern":
-            kind, count = _kind(next(words)), int(next(words))
+            kind, count = _find_class(next(words)), int(next(words))
             fields = {next(words): _build(words, numbers, tensors) for _ in range(count)}
             return kind(**fields)
         case "tuple":
@@ -96,7 +96,7 @@ def _build(words: Iterator[str], numbers: Iterator[int], tensors: Iterator[Tenso
     return int(word)
 
 
-def _kind(name: str) -> type[Pattern]:
+def _find_class(name: str) -> type[Pattern]:
     return NAMES[name] if name in NAMES else _import_name(name)
 
 

@@ -31,8 +31,8 @@ def cut_contiguous(
 
 def _rows(x: Float[Tensor, "1 H L D"], table: BlockTable) -> tuple[Float[Tensor, "H N W"], Int[Tensor, " M"], int]:
     """A row as blocks that are looked up whole, or as single places where a block ends early; and the numbers."""
-    if not table.whole or x.stride(2) != x.shape[3]:
-        return x[0], table.places(x.device).flatten(), table.size
+    if not table.has_full_blocks or x.stride(2) != x.shape[3]:
+        return x[0], table.indices(x.device).flatten(), table.size
     count = x.shape[2] // table.block
     blocks = x[0, :, : count * table.block].unflatten(1, (count, table.block)).flatten(2)
     return blocks, table.blocks.to(x.device).flatten(), table.size

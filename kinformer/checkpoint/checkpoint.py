@@ -27,7 +27,7 @@ from kinformer.checkpoint.tokenizer import Tokenizer
 from kinformer.checkpoint.upgrade import upgrade_tensors
 from kinformer.core.discover import MemberRecord, Origin, members
 from kinformer.core.from_json import from_json
-from kinformer.core.keywords import check_keywords, name_of, nearest
+from kinformer.core.keywords import check_keywords, name_of, suggest_names
 from kinformer.core.model import ColumnScales, Metric
 
 DIGEST = "sha256"  # of weights, in their own file, so that a kill cannot part them
@@ -366,7 +366,8 @@ def _member(config: Mapping[str, Any], folder: Path, function: Callable[..., Any
     registered = members()
     if name not in registered:
         raise CheckpointError(
-            f"the model in {folder} was built by {name!r}, which is not the name of a member{nearest(name, registered)}"
+            f"the model in {folder} was built by {name!r}, which is not the name of a "
+            f"member{suggest_names(name, registered)}"
         )
     return registered[name]
 

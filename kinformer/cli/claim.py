@@ -8,7 +8,7 @@ import typer
 from kinformer.cli.errors import refuse_useless
 from kinformer.cli.support.static_source import first_sentences
 from kinformer.core.discover import modules
-from kinformer.core.keywords import nearest
+from kinformer.core.keywords import suggest_names
 from kinformer.lab.errors import FAILED, UserError, from_user
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def claim(
             print(f"{key:<{widest}}{sentence}")
         return
     if name not in sentences:
-        raise UserError(f"there is no claim {name!r}{nearest(name, sentences, '; kinformer claim has them all')}")
+        raise UserError(f"there is no claim {name!r}{suggest_names(name, sentences, '; kinformer claim has them all')}")
 
     # imported here, so that --help and early refusals need not wait for torch or rich
     from kinformer.checkpoint.files import write

@@ -7,7 +7,7 @@ import typer
 from kinformer.cli.options import WIDTH
 from kinformer.cli.support.static_source import first_sentences
 from kinformer.core.discover import kinds
-from kinformer.core.keywords import nearest
+from kinformer.core.keywords import suggest_names
 from kinformer.lab.environments.support.make_environment import EXTRA, environment_folder
 from kinformer.lab.errors import UserError
 
@@ -24,7 +24,7 @@ def list_parts(
     if kind == "environments" and not environment_folder():
         raise UserError(EXTRA)
     if kind is not None and kind not in every_kind:
-        raise UserError(f"there is no kind {kind!r}{nearest(kind, every_kind)}")
+        raise UserError(f"there is no kind {kind!r}{suggest_names(kind, every_kind)}")
     console = Console(width=None if Console().is_terminal else WIDTH, highlight=False)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("kind", "name", "what it is"):

@@ -45,19 +45,19 @@ class FrozenBuffers:
     @contextmanager
     def moving(self) -> Iterator[None]:
         """Let `after_step` change the copy; on exit the model has its frozen buffers again."""
-        frozen = self._copies()
+        frozen = self._copy_buffers()
         self.release()
         try:
             yield
         finally:
-            self.changed = self._copies()
+            self.changed = self._copy_buffers()
             self._fill(frozen)
 
     def release(self) -> None:
         """Write the changed copy of the buffers to the model."""
         self._fill(self.changed)
 
-    def _copies(self) -> dict[str, Tensor]:
+    def _copy_buffers(self) -> dict[str, Tensor]:
         return {name: buffer.clone() for name, buffer in self._buffers().items()}
 
     def _fill(self, values: Mapping[str, Tensor]) -> None:

@@ -28,7 +28,7 @@ class TokenBatch(NamedTuple):
     documents: Int[Tensor, "B T"] | None = None
 
     @classmethod
-    def of(cls, batch: "Tensor | TokenBatch") -> "TokenBatch":
+    def from_tokens(cls, batch: "Tensor | TokenBatch") -> "TokenBatch":
         """A batch, bare tokens or not."""
         return batch if isinstance(batch, TokenBatch) else cls(check_token_rows(batch))
 

@@ -62,7 +62,7 @@ class ResidualBlock(Layer):
                 join(x, lambda z, n=n, layer=layer: collected.remember(n, layer, z), norm)
             else:
                 x = join(x, lambda z, n=n, layer=layer: collected.call(n, layer, z), norm).y
-        return collected.out(x)
+        return collected.make_out(x)
 
     def read_apart(self, read: Callable[..., Out], *inputs: Tensor) -> Out:
         """Call `read` on the inputs, with access to the sublayers, in place of the block's forward.

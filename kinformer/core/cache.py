@@ -58,7 +58,7 @@ class KV(NamedTuple):
         )
 
     @staticmethod
-    def of(keys: Keys, old: "KV") -> "KV":
+    def from_keys(keys: Keys, old: "KV") -> "KV":
         """A cache that holds these keys and no other, as precisely as the old one: what is kept of a source."""
         k, v = keys.k.to(old.k.dtype), keys.v.to(old.v.dtype)
         extras = {name: side.to(old.k.dtype) for name, side in keys.extras.items()}
@@ -74,13 +74,13 @@ class KV(NamedTuple):
     def with_more_slots(self, extra: int) -> "KV":
         """The cache with so many empty slots more."""
 
-        def more(x: Tensor, dim: int) -> Tensor:
+        def add_slots(x: Tensor, dim: int) -> Tensor:
             return F.pad(x, (0,) * (2 * (x.dim() - dim) - 1) + (extra,))
 
-        extras, tags = ({name: more(x, 2) for name, x in of.items()} for of in (self.extras, self.tags))
-        labels = {name: more(label, 1) for name, label in self.labels.items()}
+        extras, tags = ({name: add_slots(x, 2) for name, x in of.items()} for of in (self.extras, self.tags))
+        labels = {name: add_slots(label, 1) for name, label in self.labels.items()}
         pos = F.pad(self.pos, (0, extra), value=-1)
-        return KV(more(self.k, 2), more(self.v, 2), pos, self.now, extras, labels, tags)
+        return KV(add_slots(self.k, 2), add_slots(self.v, 2), pos, self.now, extras, labels, tags)
 
     def map_with_keys(self, change: Callable[[Tensor, Tensor, int], Tensor], keys: Keys, plan: "CachePlan") -> "KV":
         """The cache with `change(slots, new, dim)` made of every tensor and what the new keys bring."""
@@ -132,15 +132,15 @@ def update_cache(
             raise ValueError(
                 "cross-attention got no source; give Context(source=..., source_pos=...) in the first call"
             )
-        return _cast(state.keys(ctx.memo.by_head(state.pos), own=False), queries.q), state
+        return _cast_keys(state.keys(ctx.memo.by_head(state.pos), own=False), queries.q), state
     if state is None:
         return keys, None
     if keys.pos.shape[1] != 1:
         raise ValueError("a cache keeps one position of a key for all heads; read keys with positions by head unkept")
     if not keys.own:
-        return keys, KV.of(keys, state)
+        return keys, KV.from_keys(keys, state)
     if not keys.pos.numel():
-        return _cast(state.keys(state.pos[:, None]), queries.q), state
+        return _cast_keys(state.keys(state.pos[:, None]), queries.q), state
     key = ("slots", pattern, state.pos, state.now, ctx.pos)
     return _apply_plan(ctx.memo.get(lambda: _make_plan(state, queries, pattern, ctx), *key), state, keys)
 
@@ -238,10 +238,10 @@ def _apply_plan(plan: CachePlan, state: KV, keys: Keys) -> tuple[Keys, KV]:
         cache = full.map_with_keys(lambda old, new, dim: _mark_lost(cut(old, order, dim), plan.overflows), keys, plan)
     if plan.alone:
         return keys, cache
-    return _cast(full.keys(plan.read_pos, plan.used), keys.k), cache
+    return _cast_keys(full.keys(plan.read_pos, plan.used), keys.k), cache
 
 
-def _cast(keys: Keys, like: Tensor) -> Keys:
+def _cast_keys(keys: Keys, like: Tensor) -> Keys:
     """Cast cached keys, and all numbers that belong to them, to the dtype of the queries."""
     if keys.k.dtype == like.dtype:
         return keys
@@ -265,14 +265,14 @@ def widen_caches(state: State, like: State) -> State:
         least.append(cache.pos.shape[1])
         return cache
 
-    def more(cache: KV) -> KV:
+    def widen(cache: KV) -> KV:
         extra = max(next(slots) - cache.pos.shape[1], 0)
         wider = cache.with_more_slots(extra)
         return wider._replace(pos=pos.setdefault((id(cache.pos), extra), wider.pos))
 
     _map_caches(note, like)
     slots = iter(least)
-    return _map_caches(more, state)
+    return _map_caches(widen, state)
 
 
 def _map_caches(change: Callable[[KV], KV], state: State) -> State:

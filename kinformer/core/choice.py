@@ -22,11 +22,11 @@ class Choices:
     def __init__(self) -> None:
         self.made: list[Tensor] = []
 
-    def writing(self) -> AbstractContextManager[None]:
+    def record(self) -> AbstractContextManager[None]:
         """Choices made while this lasts are written down."""
         return _Taping(self.made, writes=True)
 
-    def reading(self) -> AbstractContextManager[None]:
+    def replay(self) -> AbstractContextManager[None]:
         """Choices asked for while this lasts are those that were written down, from the first on at each entry."""
         return _Taping(self.made, writes=False)
 
@@ -72,7 +72,7 @@ def choice(make: Callable[[], Tensor]) -> Tensor:
     return value
 
 
-def recomputed(layer: Callable[..., Any], *inputs: Any) -> Any:
+def run_checkpointed(layer: Callable[..., Any], *inputs: Any) -> Any:
     """A layer whose inner values are not kept but computed again in the backward, with the same choices.
 
     Under a transform of functions, for which PyTorch computes nothing again, they are kept.
@@ -83,7 +83,7 @@ def recomputed(layer: Callable[..., Any], *inputs: Any) -> Any:
 
     def contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
         choices = Choices()
-        return choices.writing(), choices.reading()
+        return choices.record(), choices.replay()
 
     if torch.compiler.is_compiling():  # the compiler decides by itself what it computes again
         return checkpoint(layer, *inputs, use_reentrant=False)

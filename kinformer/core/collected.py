@@ -61,7 +61,7 @@ class Collected:
         """A sublayer that is not read: its state stays, or is this one."""
         self.states.append(state)
 
-    def out(self, y: Tensor) -> Out:
+    def make_out(self, y: Tensor) -> Out:
         """The Out of the whole."""
         state = None if self.old is None else tuple(self.states)
         return Out(y, state, self.aux, self.up, self.stats, self.taps)

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from kinformer.core.example import Example
-from kinformer.core.keywords import check_keywords, name_of, nearest, parse_keywords, signature
+from kinformer.core.keywords import check_keywords, name_of, parse_keywords, signature, suggest_names
 from kinformer.core.missing_path import missing_path
-from kinformer.core.needs import Needs, by_keyword, check_used, recorded
+from kinformer.core.needs import Needs, allow_unused_keywords, by_keyword, check_used
 
 if TYPE_CHECKING:
     from kinformer.core.recipe import Recipe
@@ -57,21 +57,21 @@ __all__ = [
 def kinds() -> tuple[str, ...]:
     """Every kind of part: the folders that hold a file with EXAMPLES, and groups of plugins without a folder."""
     folders = [path for storey in STOREYS for path in (PACKAGE / storey).iterdir() if path.is_dir()]
-    parts = {path.name for path in folders if any(_has(JUDGED, file) for file in path.glob("*.py"))}
+    parts = {path.name for path in folders if any(_has_mark(JUDGED, file) for file in path.glob("*.py"))}
     groups = {group.removeprefix("kinformer.") for group in entry_points().groups if group.startswith("kinformer.")}
     return tuple(sorted(parts | (groups - {path.name for path in folders})))
 
 
-def _has(mark: bytes, file: Path) -> bool:
+def _has_mark(mark: bytes, file: Path) -> bool:
     return re.search(mark, file.read_bytes(), re.M) is not None
 
 
 def _plugins(kind: str) -> tuple[EntryPoint, ...]:
-    return _installed(entry_points, kind)
+    return _find_entry_points(entry_points, kind)
 
 
 @functools.cache  # what is installed is read from the files of every package, a fifth of what advise took
-def _installed(find: Callable[..., Iterable[EntryPoint]], kind: str) -> tuple[EntryPoint, ...]:
+def _find_entry_points(find: Callable[..., Iterable[EntryPoint]], kind: str) -> tuple[EntryPoint, ...]:
     return tuple(find(group=f"kinformer.{kind}"))
 
 
@@ -94,10 +94,10 @@ def modules(kind: str) -> dict[str, types.ModuleType]:
     """
     names = part_files(kind)
     if not names and not _plugins(kind):
-        raise LookupError(f"there is no kind {kind!r}{nearest(kind, kinds())}")
+        raise LookupError(f"there is no kind {kind!r}{suggest_names(kind, kinds())}")
     loaded = {}
     for name, file in names.items():
-        full = _dotted(file)
+        full = _dotted_name(file)
         loaded[name] = _import(full, functools.partial(importlib.import_module, full))
     return loaded | load_plugins(kind, loaded)
 
@@ -110,11 +110,11 @@ def part_files(kind: str) -> dict[str, Path]:
     files: dict[str, Path] = {}
     for storey in STOREYS:
         own = [file for file in (PACKAGE / storey / kind).glob("[!_]*.py")]
-        files |= {file.stem: file for file in [file for file in own if _has(PART, file)] or own}
+        files |= {file.stem: file for file in [file for file in own if _has_mark(PART, file)] or own}
     return dict(sorted(files.items()))
 
 
-def _dotted(file: Path) -> str:
+def _dotted_name(file: Path) -> str:
     """The name under which a file of the library is imported."""
     return ".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
 
@@ -141,7 +141,7 @@ def examples(kind: str) -> Iterator[tuple[str, Example]]:
     """Each entry of EXAMPLES of each module of a kind, with the module's name (which repeats where it has several)."""
     for name, module in modules(kind).items():
         for entry in getattr(module, "EXAMPLES", ()):
-            yield name, Example.of(entry)
+            yield name, Example.from_entry(entry)
 
 
 def public_names() -> dict[str, str]:
@@ -155,7 +155,7 @@ def public_names() -> dict[str, str]:
         for file in part_files(kind).values():
             pattern = MEMBER if kind == "members" else CLASS
             names |= {
-                name: _dotted(file).removeprefix("kinformer.") for name in pattern.findall(file.read_text("utf-8"))
+                name: _dotted_name(file).removeprefix("kinformer.") for name in pattern.findall(file.read_text("utf-8"))
             }
     return names
 
@@ -247,7 +247,7 @@ def _member(
     def rebuild(**keywords: Any) -> Any:
         """Build the model of recorded keywords, including keywords without effect."""
         check_keywords(function, keywords)
-        with recorded():
+        with allow_unused_keywords():
             return construct(keywords)
 
     def construct(keywords: dict[str, Any]) -> Any:
@@ -265,10 +265,12 @@ def _member(
 
 def members() -> dict[str, Callable[..., Any]]:
     """Every member function of the folder and of plugins, by name."""
-    return {name: function for module in modules("members").values() for name, function in _declared(module).items()}
+    return {
+        name: function for module in modules("members").values() for name, function in _declared_members(module).items()
+    }
 
 
-def _declared(module: types.ModuleType) -> dict[str, Callable[..., Any]]:
+def _declared_members(module: types.ModuleType) -> dict[str, Callable[..., Any]]:
     own = {name: value for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__}
     return {name: value for name, value in own.items() if isinstance(getattr(value, "origin", None), Origin)}
 
@@ -288,7 +290,7 @@ def find_member(name: str) -> Callable[..., Any]:
 def check_member_name(name: str, names: Iterable[str]) -> None:
     """LookupError, with the nearest, for a name that is none of the members'."""
     if name not in (names := tuple(names)):
-        near = nearest(name, names, "; kinformer list members has them all")
+        near = suggest_names(name, names, "; kinformer list members has them all")
         raise LookupError(f"there is no member {name!r}{near}")
 
 
@@ -302,7 +304,7 @@ def load_user_module(path: str) -> types.ModuleType:
     if not file.is_file():
         raise LookupError(missing_path(path))
     if file.suffix == ".py" and file.is_relative_to(PACKAGE):
-        return _import(path, functools.partial(importlib.import_module, _dotted(file)))
+        return _import(path, functools.partial(importlib.import_module, _dotted_name(file)))
     try:
         digest = hashlib.sha256(file.read_bytes()).hexdigest()
     except OSError as error:
@@ -326,9 +328,9 @@ class _Fresh(SourceFileLoader):
 
 def _find_user_member(path: str, name: str) -> Callable[..., Any]:
     module = load_user_module(path)
-    declared = _declared(module)
+    declared = _declared_members(module)
     if name not in declared and callable(getattr(module, name, None)):
         raise LookupError(f"{name!r} in {path} is not a member; put @member (from kinformer import member) above it")
     if name not in declared:
-        raise LookupError(f"{path} has no member {name!r}{nearest(name, declared)}")
+        raise LookupError(f"{path} has no member {name!r}{suggest_names(name, declared)}")
     return declared[name]

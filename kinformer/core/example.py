@@ -22,7 +22,7 @@ class Example:
     shares: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, entry: Any) -> "Example":
+    def from_entry(cls, entry: Any) -> "Example":
         """An entry of EXAMPLES: an Example, a function or class that makes a part, or else a part as it stands."""
         if isinstance(entry, cls):
             return entry

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kinformer.core.discover import modules
-from kinformer.core.keywords import nearest
+from kinformer.core.keywords import suggest_names
 from kinformer.core.pattern import Heads, Pattern
 
 Made = Mapping[str, Callable[..., Any]]
@@ -59,7 +59,7 @@ def _build(node: ast.expr, text: str, names: Made) -> Any:
             return _operand(left, text, names) | _operand(right, text, names)
         case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords):
             if name not in names:
-                raise ValueError(f"{name} in {text!r} is not a pattern{nearest(name, names)}")
+                raise ValueError(f"{name} in {text!r} is not a pattern{suggest_names(name, names)}")
             values = [_build(arg, text, names) for arg in args]
             named = {word.arg: _build(word.value, text, names) for word in keywords if word.arg}
             try:

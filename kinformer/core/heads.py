@@ -36,7 +36,7 @@ class Queries(NamedTuple):
         unmade = {name: projection.cut(at) for name, projection in self.lazy.items()}
         return Queries(cut(self.q, at, 2), cut(self.pos, at, 2), extras, labels, self.head, tags, unmade)
 
-    def cleaned(self) -> "Queries":
+    def with_zeroed_padding(self) -> "Queries":
         """These queries with zeros at padding."""
         real = (self.pos >= 0).any(1, keepdim=True)  # heads may have positions of their own
         extras = {name: _zero_padding(side, real) for name, side in self.extras.items()}
@@ -67,7 +67,7 @@ class Keys(NamedTuple):
             cut(self.k, at, 2), cut(self.v, at, 2), cut(self.pos, at, 2), extras, labels, tags, self.own, unmade
         )
 
-    def cleaned(self, tokens: Bool[Tensor, "B T"] | None = None) -> "Keys":
+    def with_zeroed_padding(self, tokens: Bool[Tensor, "B T"] | None = None) -> "Keys":
         """These keys with zeros at padding: at positions without a key and without one of `tokens`."""
         real = (self.pos >= 0).any(1, keepdim=True)
         real = real if tokens is None else real | tokens[:, None]

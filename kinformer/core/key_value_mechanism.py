@@ -119,7 +119,7 @@ class KeyValueMechanism(Mechanism):
             below=ctx.below,
             memo=ctx.memo,
         )
-        return (request if self.bias is None or ctx.remember else request.prepared()), cache
+        return (request if self.bias is None or ctx.remember else request.prepare_bias()), cache
 
     def received_attention(
         self, queries: Queries, keys: Keys, read: AttentionOutput, ctx: Context

@@ -15,7 +15,7 @@ NEAR = 0.6  # difflib's ratio from which a name may be a slip of another; at 0.5
 _WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 
 
-def nearest(name: str, names: Iterable[str], otherwise: str | None = None) -> str:
+def suggest_names(name: str, names: Iterable[str], otherwise: str | None = None) -> str:
     """The end of an error's sentence: the nearest of the names there are.
 
     Where none is near it is all of them, or `otherwise`, where they are too many to tell.
@@ -35,18 +35,18 @@ def _options(annotation: Any) -> tuple[Any, ...]:
     return typing.get_args(annotation) if union else (annotation,)
 
 
-def _known(annotation: Any) -> bool:
+def _is_known(annotation: Any) -> bool:
     if annotation in _SCALARS or typing.get_origin(annotation) is Literal:
         return True
     arguments = typing.get_args(annotation)
     if typing.get_origin(annotation) is tuple:
-        return len(arguments) == 2 and arguments[1] is Ellipsis and all(_flat(a) for a in _options(arguments[0]))
+        return len(arguments) == 2 and arguments[1] is Ellipsis and all(_is_flat(a) for a in _options(arguments[0]))
     options = _options(annotation)
-    return len(options) > 1 and all(_known(option) for option in options)
+    return len(options) > 1 and all(_is_known(option) for option in options)
 
 
-def _flat(annotation: Any) -> bool:
-    return typing.get_origin(annotation) is not tuple and _known(annotation)
+def _is_flat(annotation: Any) -> bool:
+    return typing.get_origin(annotation) is not tuple and _is_known(annotation)
 
 
 def _fits(value: Any, annotation: Any) -> bool:
@@ -67,7 +67,7 @@ def describe(annotation: Any) -> str:
         return " | ".join(repr(option) for option in typing.get_args(annotation))
     if len(_options(annotation)) > 1:
         return " | ".join(describe(option) for option in _options(annotation))
-    if typing.get_origin(annotation) is tuple and _known(annotation):
+    if typing.get_origin(annotation) is tuple and _is_known(annotation):
         return f"tuple[{describe(typing.get_args(annotation)[0])}, ...]"
     if annotation is types.NoneType:
         return "None"
@@ -86,7 +86,7 @@ def signature(function: Callable[..., Any]) -> inspect.Signature:
             raise TypeError(f"{place} must be named: *args, **kwargs and positional-only ones say nothing of a config")
         if parameter.default is parameter.empty:
             raise TypeError(f"{place} has no default; every keyword needs one")
-        if not _known(parameter.annotation):
+        if not _is_known(parameter.annotation):
             expected = "int, float, bool, str, Literal, tuple[T, ...], X | None, or a union of these"
             actual = "no annotation" if parameter.annotation is parameter.empty else describe(parameter.annotation)
             raise TypeError(f"{place} has {actual}; it must have {expected}")
@@ -111,7 +111,7 @@ def check_keywords(function: Callable[..., Any], keywords: Mapping[str, Any]) ->
     parameters = signature(function).parameters
     for name, value in keywords.items():
         if name not in parameters:
-            raise TypeError(f"{describe_callable(function)} has no keyword {name!r}{nearest(name, parameters)}")
+            raise TypeError(f"{describe_callable(function)} has no keyword {name!r}{suggest_names(name, parameters)}")
         if not _fits(value, parameters[name].annotation):
             expected = describe(parameters[name].annotation)
             raise TypeError(f"the keyword {name!r} of {name_of(function)!r} is {expected}, and {value!r} came")
@@ -128,18 +128,18 @@ def split(text: str, at: str = ",") -> list[str]:
     return [piece.strip() for piece in (*pieces, text[start:])]
 
 
-def _bracketed(text: str) -> bool:
+def _is_bracketed(text: str) -> bool:
     """Does one pair of brackets stand around all of a text? Of "(a) | (b)" the first closes before the end."""
     return text.startswith("(") and text.endswith(")") and len(split(text[:-1], ")")) == 1
 
 
 def _tuple(text: str, annotation: Any) -> tuple[Any, ...]:
-    pieces = split(text[1:-1] if _bracketed(text) else text)
+    pieces = split(text[1:-1] if _is_bracketed(text) else text)
     pieces = pieces[:-1] if pieces[-1] == "" else pieces
     return tuple(_convert(piece, typing.get_args(annotation)[0]) for piece in pieces)
 
 
-def _single(text: str, annotation: Any) -> Any:
+def _convert_plain(text: str, annotation: Any) -> Any:
     """A text as one plain annotation; ValueError or KeyError where it is none."""
     if annotation is types.NoneType:
         return {"none": None}[text.lower()]
@@ -152,7 +152,7 @@ def _single(text: str, annotation: Any) -> Any:
     return annotation(text)
 
 
-def _kind(annotation: Any) -> Any:
+def _origin_type(annotation: Any) -> Any:
     origin = typing.get_origin(annotation)
     return annotation if origin is None else origin
 
@@ -163,22 +163,22 @@ def _convert(text: str, annotation: Any) -> Any:
     A tuple goes before str only where the text has a comma outside brackets: "Band(4, 4)" stays one pattern.
     """
     order: list[Any] = [types.NoneType, bool, int, float, Literal, tuple, str]
-    if len(split(text)) == 1 and not _bracketed(text):
+    if len(split(text)) == 1 and not _is_bracketed(text):
         order = [types.NoneType, bool, int, float, Literal, str, tuple]
-    for option in sorted(_options(annotation), key=lambda option: order.index(_kind(option))):
+    for option in sorted(_options(annotation), key=lambda option: order.index(_origin_type(option))):
         try:
-            return _single(text, option)
+            return _convert_plain(text, option)
         except (ValueError, KeyError):
             continue
     raise ValueError(text)
 
 
-def _composed(text: str, annotation: Any) -> str:
+def _advise_composing(text: str, annotation: Any) -> str:
     """What to do about a word that is near none of a keyword's, as the name of a part of one's own is."""
     options = [option for option in typing.get_args(annotation) if isinstance(option, str)]
     if typing.get_origin(annotation) is not Literal or not options:
         return ""
-    return nearest(
+    return suggest_names(
         text, options, "; a part of your own is taken by a member of your own, FILE.py:NAME, which composes it"
     )
 
@@ -205,7 +205,7 @@ def parse_keywords(function: Callable[..., Any], texts: Iterable[str]) -> dict[s
         if not equals or not name:
             raise TypeError(f"{text!r} is no keyword; write name=value")
         if name not in parameters:
-            raise TypeError(f"{describe_callable(function)} has no keyword {name!r}{nearest(name, parameters)}")
+            raise TypeError(f"{describe_callable(function)} has no keyword {name!r}{suggest_names(name, parameters)}")
         if name in keywords:
             raise TypeError(f"the keyword {name!r} is given twice")
         try:
@@ -213,5 +213,5 @@ def parse_keywords(function: Callable[..., Any], texts: Iterable[str]) -> dict[s
         except ValueError:
             kind = parameters[name].annotation
             problem = f"the keyword {name!r} of {name_of(function)!r} is {describe(kind)}, and {value!r} came"
-            raise TypeError(f"{problem}{_composed(value, kind)}") from None
+            raise TypeError(f"{problem}{_advise_composing(value, kind)}") from None
     return keywords

@@ -100,7 +100,7 @@ class Context:
     to date and may give no y. `is_clean` promises finite numbers at padding of x and of `source`: the outermost layer
     writes zeros there and sets `is_clean` for the layers inside.
 
-    Errors: ValueError for positions that are no whole numbers (a mask goes into `Context.of(x, mask)`).
+    Errors: ValueError for positions that are no whole numbers (a mask goes into `Context.of_sequence(x, mask)`).
     """
 
     pos: Int[Tensor, "B T"]
@@ -125,11 +125,11 @@ class Context:
                 actual = f"{pos.dtype} of shape {list(pos.shape)}" if isinstance(pos, Tensor) else f"{pos!r}"
                 raise ValueError(
                     f"positions are whole numbers [B T], and {actual} came; "
-                    "Context.of(x, mask) numbers the tokens where a mask is True"
+                    "Context.of_sequence(x, mask) numbers the tokens where a mask is True"
                 )
 
     @classmethod
-    def of(cls, x: Tensor, mask: Bool[Tensor, "B T"] | None = None) -> "Context":
+    def of_sequence(cls, x: Tensor, mask: Bool[Tensor, "B T"] | None = None) -> "Context":
         """The context of a sequence that is read whole: real tokens are numbered from 0; `mask` is True where real."""
         if mask is None:
             return cls(torch.arange(x.shape[1], device=x.device).expand(x.shape[0], -1), run=True, full=True)
@@ -152,20 +152,20 @@ class Context:
         return self.memo.by_head(self.source_pos)
 
     @property
-    def places(self) -> Int[Tensor, "B T"]:
+    def position_ids(self) -> Int[Tensor, "B T"]:
         """Positions as tables of absolute ones have them: in each document that `only` keeps apart from 0 on."""
         only = self.only
         if not isinstance(only, Document):
             return self.pos
-        return self.memo.get(lambda: only.places(self.pos), "places", self.pos)
+        return self.memo.get(lambda: only.positions_in_document(self.pos), "places", self.pos)
 
     @property
     def steps(self) -> Int[Tensor, "#B T"]:
         """The index of the output token that is chosen after each position, 0 throughout a prompt.
 
-        A text that is read is an output from its first token on: its steps are the `places`, so -1 is padding there.
+        A text that is read is an output from its first token on: its steps are the `position_ids`, so -1 is padding.
         """
-        return self.places if self.decoding is None else self.decoding.step.clamp_min(0)
+        return self.position_ids if self.decoding is None else self.decoding.step.clamp_min(0)
 
     @property
     def max_new_tokens(self) -> int | None:
@@ -242,7 +242,7 @@ class Layer(nn.Module, ABC):
 
     def __call__(self, x: Float[Tensor, "B T D"], state: State | None = None, ctx: Context | None = None) -> Out:
         if ctx is None:
-            ctx = Context.of(_check_rows(x)) if state is None else _context_after(_check_rows(x), state)
+            ctx = Context.of_sequence(_check_rows(x)) if state is None else _context_after(_check_rows(x), state)
         elif not torch.compiler.is_compiling() and ctx.pos.shape != x.shape[:2]:
             raise ValueError(
                 f"positions have shape {list(ctx.pos.shape)} and x {list(_check_rows(x).shape)}; give one of each "

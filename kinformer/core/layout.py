@@ -27,7 +27,7 @@ class Layout:
         size = 1 + sum(length / 2 if side == INF else min(side, length) for side in (self.back, self.ahead))
         return min(length, max(0, size))
 
-    def shifted(self, n: int) -> "Layout":
+    def shift(self, n: int) -> "Layout":
         """The layout of the same pairs, each query and key n positions later."""
         return self
 
@@ -36,7 +36,7 @@ class Layout:
         at = torch.arange(length)
         return int(self.reads(at[:, None], at[None, :]).expand(length, length).sum())
 
-    def within(self, back: float, ahead: float) -> "Layout":
+    def narrow(self, back: float, ahead: float) -> "Layout":
         """The same layout, its window cut to [i - back, i + ahead]."""
         return replace(self, back=min(self.back, back), ahead=min(self.ahead, ahead))  # type: ignore[type-var]
 
@@ -80,7 +80,7 @@ class GatheredKeys(Layout):
         gathered = len(self.p) * (length / self.period if self.period else 1)
         return gathered * super().keys_per_query(length) / max(length, 1)
 
-    def shifted(self, n: int) -> Layout:
+    def shift(self, n: int) -> Layout:
         return replace(self, p=tuple((p + n) % self.period if self.period else p + n for p in self.p))
 
 
@@ -98,7 +98,7 @@ class GatheredRows(Layout):
     def keys_per_query(self, length: int) -> float:
         return len(self.p) * super().keys_per_query(length) / max(length, 1)
 
-    def shifted(self, n: int) -> Layout:
+    def shift(self, n: int) -> Layout:
         return replace(self, p=tuple(p + n for p in self.p))
 
 
@@ -117,7 +117,7 @@ def _is_among(x: Tensor, p: tuple[int, ...]) -> Tensor:
     return among
 
 
-def meet(a: Layout, b: Layout, length: int) -> Layout:
+def intersect_layouts(a: Layout, b: Layout, length: int) -> Layout:
     """A layout that holds every pair of both.
 
     Windows and residues intersect; otherwise the one with fewer keys per query, in both windows.
@@ -127,4 +127,4 @@ def meet(a: Layout, b: Layout, length: int) -> Layout:
         back, ahead = min(a.back, b.back), min(a.ahead, b.ahead)
         return Near(back, ahead) if n == 1 else Residue(n, back, ahead)
     few, many = sorted((a, b), key=lambda layout: (isinstance(layout, Dense), layout.keys_per_query(length)))
-    return few.within(many.back, many.ahead)
+    return few.narrow(many.back, many.ahead)

@@ -93,7 +93,7 @@ class FadingWeight(NamedTuple):
     weight: float
     hold: float = 0.5
 
-    def at(self, progress: float) -> float:
+    def weight_at(self, progress: float) -> float:
         """The weight when this part of the training is done."""
         left = 1.0 if progress <= self.hold else (1 - progress) / (1 - self.hold)
         return self.weight * max(left, 0.0)
@@ -104,7 +104,10 @@ Weight = float | FadingWeight
 
 def weighted_loss(nll: Tensor, sums: Mapping[str, Tensor], penalties: Mapping[str, Weight], progress: float) -> Tensor:
     """The loss with its penalties when this part of the training is done; aux without a weight is only reported."""
-    now = {name: value.at(progress) if isinstance(value, FadingWeight) else value for name, value in penalties.items()}
+    now = {
+        name: value.weight_at(progress) if isinstance(value, FadingWeight) else value
+        for name, value in penalties.items()
+    }
     return nll + sum(weight * sums[name] for name, weight in now.items() if name in sums)
 
 

@@ -67,8 +67,8 @@ class Mechanism(nn.Module, ABC):
             if keys is not None:
                 # a key that is kept from this read alone may still be of a token, which has a gate
                 same = keys.own and keys.pos.shape[2] == ctx.pos.shape[1]
-                keys = keys.cleaned(ctx.pos >= 0 if same else None)
-            queries, ctx = queries.cleaned(), ctx.replace(is_clean=True)
+                keys = keys.with_zeroed_padding(ctx.pos >= 0 if same else None)
+            queries, ctx = queries.with_zeroed_padding(), ctx.replace(is_clean=True)
         return super().__call__(queries, keys, state, ctx)
 
     @abstractmethod

@@ -79,15 +79,15 @@ class Memory(nn.Module, ABC):
     def start(self, room: StateSpec, width: int) -> State:
         """The memory before the first token."""
 
-    def fresh(self, room: StateSpec, width: int, ctx: Context) -> State:
+    def make_state(self, room: StateSpec, width: int, ctx: Context) -> State:
         """The same for a call without a state; its positions are those of every other layer's."""
 
-        def shared(name: str, leaf: Tensor) -> Tensor:
+        def share_positions(name: str, leaf: Tensor) -> Tensor:
             if name not in ("pos", "now"):
                 return leaf
             return ctx.memo.get(lambda: leaf, "fresh", name, tuple(leaf.shape), leaf.device)
 
-        return map_state(shared, self.start(room, width))
+        return map_state(share_positions, self.start(room, width))
 
     @abstractmethod
     def forward(
@@ -99,7 +99,7 @@ class Memory(nn.Module, ABC):
         `real` [B S] marks the states of the source that are there, where not all are.
         """
 
-    def after(self, state: State, ctx: Context, mass: Callable[[], Float[Tensor, "B S"]]) -> State:
+    def next_state(self, state: State, ctx: Context, mass: Callable[[], Float[Tensor, "B S"]]) -> State:
         """The state once the layer has read; `mass()` gives each source slot's share of the attention."""
         return state
 

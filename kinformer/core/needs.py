@@ -1,7 +1,7 @@
 """Conditions under which a keyword of a member has an effect, written as text such as "position=learned".
 
 Choose `has_effect` to test whether a keyword applies given the other keywords, and `check_used` to refuse keywords that
-do not. Use `recorded` to build a model from saved keywords, which may hold such.
+do not. Use `allow_unused_keywords` to build a model from saved keywords, which may hold such.
 """
 
 import re
@@ -62,7 +62,7 @@ def check_used(needs: Needs, passed: Iterable[str], keywords: Mapping[str, Any])
 
 
 @contextmanager
-def recorded() -> Iterator[None]:
+def allow_unused_keywords() -> Iterator[None]:
     """Suspend `core.checks.check_unused`, because records of earlier versions may hold keywords that it refuses."""
     token = RECORDED.set(True)
     try:

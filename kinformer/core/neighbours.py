@@ -81,11 +81,11 @@ class Entries(Store):
             )
         queries = queries.to(torch.promote_types(queries.dtype, torch.float32))
         size = max(1, NUMBERS // max(self.keys.numel(), 1))
-        nearest = [self._nearest(chunk, k) for chunk in queries.split(size)]
+        nearest = [self._find_nearest(chunk, k) for chunk in queries.split(size)]
         distances, places = (torch.cat(parts) for parts in zip(*nearest, strict=True))
         return Neighbours(distances, self.tokens.to(places.device)[places], places)
 
-    def _nearest(self, queries: Float[Tensor, "M d"], k: int) -> tuple[Float[Tensor, "M k"], Int[Tensor, "M k"]]:
+    def _find_nearest(self, queries: Float[Tensor, "M d"], k: int) -> tuple[Float[Tensor, "M k"], Int[Tensor, "M k"]]:
         keys = self.keys.to(queries)
         # from differences, not products, so that the distance of equal vectors is exactly 0
         distances, places = (queries[:, None] - keys).square().sum(-1).sort(dim=-1, stable=True)

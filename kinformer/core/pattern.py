@@ -72,8 +72,8 @@ class Pattern(ABC):
 
     def of_head(self, h: int) -> "Pattern":
         """The set that head h reads, as a pattern of all heads: what it says of itself is as sharp as for that head."""
-        inside = {name: part.of_head(h) for name, part in self._inside().items() if isinstance(part, Pattern)}
-        return self._with(inside) if inside else self
+        inside = {name: part.of_head(h) for name, part in self._children().items() if isinstance(part, Pattern)}
+        return self._replace_children(inside) if inside else self
 
     def tensors(self) -> dict[str, Tensor]:
         """The tensors of the batch that this pattern and those in it hold, by place ("right.ids").
@@ -81,17 +81,17 @@ class Pattern(ABC):
         For code that must hand them over one by one: custom operators, checkpointing, wrappers.
         """
         tensors: dict[str, Tensor] = {}
-        for name, part in self._inside().items():
+        for name, part in self._children().items():
             inner = {"": part} if isinstance(part, Tensor) else part.tensors()
             tensors |= {f"{name}.{key}" if key else name: tensor for key, tensor in inner.items()}
         return tensors
 
-    def _inside(self) -> dict[str, "Pattern | Tensor"]:
+    def _children(self) -> dict[str, "Pattern | Tensor"]:
         # asked in every read: building the tuple of fields takes longer than looking at them
         values = ((name, getattr(self, name)) for name in type(self).__dataclass_fields__)
         return {name: value for name, value in values if isinstance(value, (Pattern, Tensor))}
 
-    def _with(self, inside: Mapping[str, object]) -> "Pattern":
+    def _replace_children(self, inside: Mapping[str, object]) -> "Pattern":
         return dataclasses.replace(self, **inside)
 
     def matrix(self, length: int, *, b: int = 0, h: int = 0) -> Bool[Tensor, "L L"]:
@@ -130,7 +130,7 @@ class _Joined(Pattern):
     _slots: ClassVar[Any] = sum  # of how many keys each keeps
 
     def _parts(self) -> list[Pattern]:
-        return list(self._inside().values())  # type: ignore[arg-type]
+        return list(self._children().values())  # type: ignore[arg-type]
 
     def reach(self) -> tuple[float, float]:
         backs, aheads = zip(*(part.reach() for part in self._parts()), strict=True)
@@ -246,11 +246,11 @@ class Heads(_Joined):
     def __repr__(self) -> str:
         return f"Heads({', '.join(map(repr, self.patterns))})"
 
-    def _inside(self) -> dict[str, Pattern | Tensor]:
+    def _children(self) -> dict[str, Pattern | Tensor]:
         return {str(n): pattern for n, pattern in enumerate(self.patterns)}
 
-    def _with(self, inside: Mapping[str, object]) -> Pattern:
-        return Heads(*{**self._inside(), **inside}.values())  # type: ignore[arg-type]
+    def _replace_children(self, inside: Mapping[str, object]) -> Pattern:
+        return Heads(*{**self._children(), **inside}.values())  # type: ignore[arg-type]
 
     def of_head(self, h: int) -> Pattern:
         return self.patterns[h % len(self.patterns)].of_head(h)

@@ -24,7 +24,7 @@ class Pooler(nn.Module, ABC):
         """The vectors of such rows, of which the real ones count, as one."""
 
 
-def summed(y: Float[Tensor, "B T D"], real: Bool[Tensor, "B T"]) -> Float[Tensor, "B D"]:
+def sum_tokens(y: Float[Tensor, "B T D"], real: Bool[Tensor, "B T"]) -> Float[Tensor, "B D"]:
     """The sum over the real tokens, added up in float32 or better; under autocast the result stays float32."""
     total = at_least_float32(y).where(real[..., None], 0.0).sum(1)
     return total if torch.is_autocast_enabled(y.device.type) else total.to(y.dtype)

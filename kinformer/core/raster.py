@@ -50,13 +50,13 @@ class Raster:
         """Places of a row of blocks."""
         return self.block[0] * self.width
 
-    def place(self, pos: Tensor) -> tuple[Tensor, Tensor]:
+    def row_and_column(self, pos: Tensor) -> tuple[Tensor, Tensor]:
         """The row and the column of each position."""
         rows, columns = self.block
         block, inside = pos % self.band // self.size, pos % self.size
         return pos // self.band * rows + inside // columns, block * columns + inside % columns
 
-    def at(self, row: Tensor, column: Tensor) -> Tensor:
+    def position(self, row: Tensor, column: Tensor) -> Tensor:
         """The position of each place."""
         rows, columns = self.block
         inside = row % rows * columns + column % columns
@@ -72,4 +72,4 @@ class Raster:
             starts.append(torch.where(inside, up, ends[-1]))
             ends.append(torch.where(inside, down, ends[-1]))
         for first, last in pairwise([*starts, *reversed(ends)]):
-            yield Box(first < last, *self.place(first), *self.place(last - 1))
+            yield Box(first < last, *self.row_and_column(first), *self.row_and_column(last - 1))

@@ -77,7 +77,7 @@ class Request:
             **{"run": False, "full": False, "below": {}, "where": None, "memo": empty_memo(), **changes}
         )
 
-    def prepared(self) -> "Request":
+    def prepare_bias(self) -> "Request":
         """With what the bias wants to know of the whole, before anything is cut, among the queries' extras."""
         extra = {} if self.bias is None else self.bias.prepare(self)
         if not extra:

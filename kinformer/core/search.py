@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from kinformer.core.discover import modules, parse_keywords
-from kinformer.core.keywords import nearest
+from kinformer.core.keywords import suggest_names
 
 BLOCK = 1 << 13  # vectors of a block, unless another size is given
 LONG = 2.0**60  # length from which squared distances may overflow float32, which datastores and FAISS use
@@ -124,7 +124,7 @@ def search_named(text: str) -> Search:
     name, _, numbers = text.partition(":")
     files = modules("search")
     if name not in files:
-        raise ValueError(f"there is no search {name!r}{nearest(name, files, '')}; choose {', '.join(files)}")
+        raise ValueError(f"there is no search {name!r}{suggest_names(name, files, '')}; choose {', '.join(files)}")
     kind = next(
         value
         for value in vars(files[name]).values()

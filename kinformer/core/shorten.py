@@ -24,7 +24,7 @@ class Shorten(nn.Module, ABC):
     @abstractmethod
     def forward(self, keys: Keys) -> Keys: ...
 
-    def mixed(
+    def mix_before_projection(
         self, projection: Projection, x: Float[Tensor, "B S D"], pos: Int[Tensor, "B 1 S"], full: bool
     ) -> Keys | None:
         """What it makes of the keys of x, where x can be mixed before it is projected, and that costs less; else None.

@@ -102,14 +102,14 @@ def reset(state: State, rows: Bool[Tensor, " B"]) -> State:
     A part of a state whose fresh value is another one defines its own `reset(rows)`.
     """
 
-    def fresh(name: str, leaf: Tensor) -> Tensor:
+    def reset_leaf(name: str, leaf: Tensor) -> Tensor:
         mark = rows.to(leaf.device).view(-1, *[1] * (leaf.dim() - 1))
         return leaf.masked_fill(mark, -1 if name == "pos" else 0)
 
-    def own(part: State) -> State | None:
+    def reset_part(part: State) -> State | None:
         return part.reset(rows) if hasattr(part, "reset") else None
 
-    return map_state(_once_per_tensor(fresh), state, at=own)
+    return map_state(_once_per_tensor(reset_leaf), state, at=reset_part)
 
 
 def _once_per_tensor(f: OfLeaf) -> OfLeaf:

@@ -34,7 +34,7 @@ class TaskRow(NamedTuple):
         return b"".join(question + answer for question, answer in self.pieces)
 
     @property
-    def scored(self) -> list[bool]:
+    def answer_mask(self) -> list[bool]:
         """Which of its symbols are answers."""
         return [mark for question, answer in self.pieces for mark in (*[False] * len(question), *[True] * len(answer))]
 

@@ -47,14 +47,20 @@ def node(position: Int[Tensor, "..."]) -> Node:
     return Node(level, first >> level)
 
 
-def ahead(token: Int[Tensor, "..."], k: int, level: Int[Tensor, "..."] | int) -> Int[Tensor, "..."]:
-    """The first span of a level that a token reads behind itself; it reads those before 2 ahead(.., level + 1)."""
+def first_span_after(token: Int[Tensor, "..."], k: int, level: Int[Tensor, "..."] | int) -> Int[Tensor, "..."]:
+    """The first span of a level that a token reads behind itself.
+
+    The token reads the spans of the level before 2 first_span_after(.., level + 1).
+    """
     size = torch.ones_like(token) << level
     return (token + 1 + k * (size - 1) + (size >> 1)) >> level
 
 
-def behind(token: Int[Tensor, "..."], k: int, level: Int[Tensor, "..."] | int) -> Int[Tensor, "..."]:
-    """The end of the spans of a level that a token reads before itself; it reads those from 2 behind(.., level + 1)."""
+def end_of_spans_before(token: Int[Tensor, "..."], k: int, level: Int[Tensor, "..."] | int) -> Int[Tensor, "..."]:
+    """The end of the spans of a level that a token reads before itself.
+
+    The token reads the spans of the level from 2 end_of_spans_before(.., level + 1).
+    """
     size = torch.ones_like(token) << level
     return (token - k * (size - 1) + ((size >> 1) - 1).clamp_min(0)) >> level
 

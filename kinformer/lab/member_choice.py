@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kinformer.core.discover import Origin, find_member, load_user_module, parse_keywords
-from kinformer.core.keywords import describe_callable, name_of, nearest, signature, split
+from kinformer.core.keywords import describe_callable, name_of, signature, split, suggest_names
 from kinformer.lab.errors import UserError, from_user
 
 
@@ -73,7 +73,7 @@ def split_keywords(
         if equals and name not in mine and name not in theirs:
             nor = f"nor has {name_of(host)!r}, which learns over its layers"
             raise TypeError(
-                f"{describe_callable(function)} has no keyword {name!r}, {nor}{nearest(name, {*mine, *theirs})}"
+                f"{describe_callable(function)} has no keyword {name!r}, {nor}{suggest_names(name, {*mine, *theirs})}"
             )
         (host_texts if name in theirs and name not in mine else own).append(text)
     return own, host_texts

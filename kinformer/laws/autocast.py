@@ -66,10 +66,10 @@ def _compare(
 ) -> None:
     """`read` gives what a module makes of a batch, and the input to differentiate by, if any."""
     batch, choices = subject.ragged(LENGTH).to(torch.float32), Choices()
-    with choices.writing(), torch.autocast("cpu", torch.bfloat16):
+    with choices.record(), torch.autocast("cpu", torch.bfloat16):
         torch.manual_seed(0)
         actual, x = read(low, batch)
-    with choices.reading():
+    with choices.replay():
         torch.manual_seed(0)
         expected, exact_x = read(exact, batch.to(torch.float64))
     mine, theirs = _real_numbers(actual, batch), _real_numbers(expected, batch)

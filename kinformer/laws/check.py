@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from kinformer.core.example import Example
-from kinformer.core.keywords import nearest
+from kinformer.core.keywords import suggest_names
 from kinformer.laws.support.judging import JudgedPart, Verdict, laws, unjudged_kind, verdict
 from kinformer.laws.support.parts_file import read_parts
 
@@ -32,7 +32,7 @@ def check(part_or_path: Any, *, law: str | Sequence[str] | None = None) -> list[
     names = (law,) if isinstance(law, str) else tuple(law or laws())
     for name in names:
         if name not in laws():
-            raise ValueError(f"there is no law {name!r}{nearest(name, laws())}")
+            raise ValueError(f"there is no law {name!r}{suggest_names(name, laws())}")
     if isinstance(part_or_path, str | Path):
         return list(verdicts(read_parts(str(part_or_path)).examples, names))
     return list(verdicts((_make_judged(part_or_path),), names))
@@ -43,7 +43,7 @@ def _make_judged(part: Any) -> JudgedPart:
         return JudgedPart(part.__name__, lambda: part)
     if not isinstance(part, Example) and not inspect.isroutine(part) and not inspect.isclass(part):
         return JudgedPart(type(part).__name__, lambda: copy.deepcopy(part))  # a law that spoils its part spoils a copy
-    example = Example.of(part)
+    example = Example.from_entry(part)
     return JudgedPart.from_example(getattr(part, "__name__", "it"), example)
 
 

@@ -55,7 +55,7 @@ def _check_along(subject: Subject, module: Any, length: int, where: str) -> None
             out = subject.call(module, batch)
         return torch.stack([(row * _weights(row)).sum() for row in real_values(out.y, batch)]).sum()
 
-    with choices.writing(), torch.random.fork_rng(devices=[]):
+    with choices.record(), torch.random.fork_rng(devices=[]):
         total = value()
         torch.manual_seed(1)  # a backward that draws again must not find the same numbers by luck
         slopes = gradients(total, module, **({"x": batch.x} if by_x else {}))
@@ -63,7 +63,7 @@ def _check_along(subject: Subject, module: Any, length: int, where: str) -> None
 
     def replay_value() -> float:
         # with gradients, without which a part may read another way and draw other chances
-        with choices.reading(), torch.enable_grad():
+        with choices.replay(), torch.enable_grad():
             return float(value().detach())
 
     if (wrong := _find_mismatch(variables, slopes, replay_value)) is None:

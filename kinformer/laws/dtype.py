@@ -71,9 +71,9 @@ def _call_twice(call: Any, low: Any, exact: Any, batch: Any, dtype: torch.dtype)
     """The outputs in low and exact precision, with equal hard choices, because rounding may flip a choice."""
     choices, rounded = Choices(), batch.to(dtype)
     with torch.no_grad():
-        with choices.writing():
+        with choices.record():
             low_result = call(low, rounded)
-        with choices.reading():
+        with choices.replay():
             return low_result, call(exact, rounded.to(torch.float64))
 
 

@@ -84,7 +84,7 @@ def _check_sums(mechanism: Mechanism, queries: Queries, keys: Keys, read: Attent
 def _check_rounded(mechanism: Mechanism, queries: Queries, keys: Keys, pos: Tensor, dtype: torch.dtype) -> None:
     """Compare a lower precision with float64 on the same rounded numbers."""
     (low, exact), choices, received = make_rounded_pair(mechanism, dtype), Choices(), []
-    for mechanism_copy, wide, choosing in ((low, dtype, choices.writing), (exact, torch.float64, choices.reading)):
+    for mechanism_copy, wide, choosing in ((low, dtype, choices.record), (exact, torch.float64, choices.replay)):
         q, k = _rounded_to(dtype, wide, queries), _rounded_to(dtype, wide, keys)
         with choosing():
             received.append(mechanism_copy.received_attention(q, k, _read(mechanism_copy, q, k), _context(q)))

@@ -198,9 +198,9 @@ def _check_memory(subject: Subject, module: Any, memory: Memory) -> None:
     same = subject.content(1, length, 0).repeat(len(at), 1, 1)
     changed = same.clone()
     changed[torch.arange(len(at)), at] = subject.content(1, length, 1)[0, at]
-    with choices.writing():
+    with choices.record():
         before = subject.call(module, dataclasses.replace(batch, x=same)).y
-    with choices.reading():  # what is kept of the past may be chosen by whoever read it
+    with choices.replay():  # what is kept of the past may be chosen by whoever read it
         after = subject.call(module, dataclasses.replace(batch, x=changed)).y
     receptive_field = ((after - before).abs().amax(-1) > HEARD).T  # [query, changed token]
     wrong = receptive_field & ~reach.matrix(length)[:, at]

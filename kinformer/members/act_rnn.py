@@ -9,7 +9,7 @@ from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.recipe import Recipe
 from kinformer.models.lm import LM
-from kinformer.nn.depth.act import Halting, Last, running, weighted
+from kinformer.nn.depth.act import Halting, Last, add_weighted, interpolate_answer
 from kinformer.nn.depth.recurrent_act import RecurrentACT
 
 Cell = Literal["rnn", "gru", "lstm"]
@@ -46,7 +46,7 @@ def act_rnn(
         depth,
         unit,
         cell=kinds[check_option("cell", cell, Cell)](d + 1, d),
-        mix=weighted if mix == "weighted" else running,
+        mix=add_weighted if mix == "weighted" else interpolate_answer,
     )
     return LM(vocab, d, body, tie=False, scale=d**0.5, dropout=dropout, penalties={"ponder": ponder}, lanes=True)
 

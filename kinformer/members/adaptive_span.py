@@ -10,7 +10,7 @@ from kinformer.core.recipe import Recipe
 from kinformer.models.lm import LM
 from kinformer.nn.attention import Attention
 from kinformer.nn.biases.adaptive_span import AdaptiveSpan, DynamicSpan
-from kinformer.nn.biases.masking import Masking, Nearest, masking
+from kinformer.nn.biases.masking import Masking, Nearest, parse_masking
 from kinformer.nn.biases.relative import Relative
 from kinformer.nn.blocks.post_norm import PostNorm
 from kinformer.nn.depth.stack import Stack
@@ -56,12 +56,12 @@ def adaptive_span(
             return AdaptiveSpan(heads, longest, ramp=ramp, nearest=nearest, itself=itself)
         if spans == "dynamic":
             return DynamicSpan(longest, ramp=ramp, nearest=nearest, itself=itself)
-        return masking(spans, heads, longest, nearest=nearest, itself=itself)
+        return parse_masking(spans, heads, longest, nearest=nearest, itself=itself)
 
     def block() -> PostNorm:
         mechanism = Restricted(Causal(), mask(), table, dropout=dropout)
         projection = QKV(d, heads, head_dim=head_dim, bias=False)
-        attention = Attention(projection, mechanism, memory=Hidden(segment, mechanism.back))
+        attention = Attention(projection, mechanism, memory=Hidden(segment, mechanism.lookback))
         return PostNorm(attention, MLP(d, activation="relu", dropout=dropout), dropout=dropout)
 
     body = Stack(block() for _ in range(check_at_least("depth", depth, 1)))

@@ -35,7 +35,7 @@ def collaborative(
     Choose it over `gpt` for fewer parameters and a smaller cache: heads weigh `shared` columns of queries and keys in
     place of having their own. A pair costs heads x shared products in place of d, so it saves time in what is projected
     alone, unless `shared` is below d / heads. The paper replaces attention in BERT, in translation and in vision; the
-    blocks here are those of `gpt`. A trained gpt layer becomes one by `projections.collaborative.Collaborative.of`.
+    blocks here are those of `gpt`. `Collaborative.from_trained` turns the projection of a trained gpt layer into one.
 
     d: the width of the model.
     depth: blocks.

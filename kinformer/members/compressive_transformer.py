@@ -52,7 +52,9 @@ def compressive_transformer(
     gradient, and no other loss reaches a compression. Distances to compressed states `count` slots, as in the paper, or
     their tokens, which lets documents be kept apart in a row.
     """
-    biases = TransformerXL.sharing(check_at_least("depth", depth, 1), heads, resolve_head_dim(d, heads, head_dim), d)
+    biases = TransformerXL.make_sharing(
+        check_at_least("depth", depth, 1), heads, resolve_head_dim(d, heads, head_dim), d
+    )
     compressions = {
         "mean": lambda: MeanPool(rate),
         "max": lambda: MaxPool(rate),

@@ -47,7 +47,7 @@ def transformer_xl(
     and linear maps as PyTorch does. `std` sets the standard deviation of embeddings. Embeddings are multiplied by
     sqrt(d), so in a post-norm stack a token's own logit starts at about d times that deviation.
     """
-    biases = TransformerXL.sharing(
+    biases = TransformerXL.make_sharing(
         check_at_least("depth", depth, 1), heads, resolve_head_dim(d, heads, head_dim), d, clamp
     )
     if check_flag("same_length", same_length):

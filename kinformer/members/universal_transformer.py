@@ -12,7 +12,7 @@ from kinformer.models.lm import LM
 from kinformer.models.seq2seq import Seq2Seq
 from kinformer.nn.attention import Attention
 from kinformer.nn.blocks.post_norm import PostNorm
-from kinformer.nn.depth.act import ACT, Halted, Halting, running, weighted
+from kinformer.nn.depth.act import ACT, Halted, Halting, add_weighted, interpolate_answer
 from kinformer.nn.depth.universal import Universal
 from kinformer.nn.feedforward.mlp import MLP
 from kinformer.nn.feedforward.separable_conv import SeparableConv
@@ -80,9 +80,9 @@ def universal_transformer(
             return steps
         if halting == "act":
             unit = Halting(d, epsilon=epsilon, bias=bias, last="probability", strict=True)
-            return ACT(steps, unit, mix=running, halted=halted, judged="input")
+            return ACT(steps, unit, mix=interpolate_answer, halted=halted, judged="input")
         unit = Halting(d, epsilon=epsilon, bias=bias, last="remainder", strict=False)
-        return ACT(steps, unit, mix=weighted, halted=halted, judged="output")
+        return ACT(steps, unit, mix=add_weighted, halted=halted, judged="output")
 
     price = {} if halting == "fixed" else {"ponder": ponder}
     if form == "decoder":

@@ -129,7 +129,7 @@ class Agent(PolicyModel):
         acted = acted + 1 if self.discrete else acted.to(self.value.weight.dtype)
         x = self.observed(observed) + self.acted(acted) + self.earned(earned.to(self.value.weight)[..., None])
         if self.position is not None:
-            x = x + self.position(ctx.places)
+            x = x + self.position(ctx.position_ids)
         out = self.body(x, None if state is None else state.body, ctx)
         ctx.memo.settle()
         later = None if state is None else NumberedState(next_positions(state.now, ctx.pos), out.state)

@@ -78,7 +78,7 @@ class AuxiliaryLM(LM):
         loss = super().forward(batch, state, progress)
         if self.everywhere:
             return loss
-        return loss._replace(count=(last_targets(next_tokens(TokenBatch.of(batch))) >= 0).sum())
+        return loss._replace(count=(last_targets(next_tokens(TokenBatch.from_tokens(batch))) >= 0).sum())
 
     def training_loss(
         self, call: Callable[[tuple[str, ...]], Out], targets: Int[Tensor, "B T"], ctx: Context, progress: float

@@ -44,7 +44,7 @@ class ContrastiveMLM(MLM):
 
     def forward(self, batch: Tokens, state: State | None = None, progress: float | None = None) -> Loss:
         """Both losses; that of an MLM alone where the batch says what is scored, or has several documents in a row."""
-        batch = TokenBatch.of(batch)
+        batch = TokenBatch.from_tokens(batch)
         if batch.scored is not None or batch.documents is not None:
             return super().forward(batch, state, progress)
         tokens, body = batch.tokens, self.body
@@ -55,8 +55,8 @@ class ContrastiveMLM(MLM):
         hidden, is_part = self.parts(tokens, segment, fixed=fixed, seed=seed + 1)
         inside = F.pad(hidden, (0, 1)).gather(1, segment.clamp(0, body.n - 1).where(segment >= 0, body.n))
         read, targets = torch.where(inside, self.mask, read), targets.masked_fill(inside, -1)
-        out = body.whole(self.embed_tokens(read, ctx), body.node_context(ctx))
-        alone = body.whole(self.embed_tokens(tokens, ctx), body.apart(ctx))
+        out = body.read_nodes_and_text(self.embed_tokens(read, ctx), body.node_context(ctx))
+        alone = body.read_nodes_and_text(self.embed_tokens(tokens, ctx), body.separate_segments(ctx))
         value = self.contrastive(out.y[:, : body.n], alone.y[:, : body.n], hidden, is_part)
         logits = self.head(self.transform(out.y[:, body.n :]))[..., : self.vocab]
         nll = masked_mean(token_nll(logits, targets), targets >= 0)

@@ -137,13 +137,13 @@ class Forecast(Forecaster):
         encoded = []
         x, ctx = self._embed(self.known, values, calendar[:, : self.context])
         for n, (encoder, rows) in enumerate(zip(self.encoders, self._rows, strict=True)):
-            y, _, encoder_stats = encoder(x[:, -rows:], Context.of(x[:, -rows:]) if n else ctx)
+            y, _, encoder_stats = encoder(x[:, -rows:], Context.of_sequence(x[:, -rows:]) if n else ctx)
             encoded.append(y)
             stats |= add_prefix(f"encoders.{n}", encoder_stats)
         source = torch.cat(encoded, 1)
         begin = self.context - self.label
         x, ctx = self._embed(self.asked, F.pad(values[:, begin:], (0, 0, 0, self.horizon)), calendar[:, begin:])
-        decoder_ctx = ctx.replace(source=source, source_pos=Context.of(source).pos, full=ctx.full)
+        decoder_ctx = ctx.replace(source=source, source_pos=Context.of_sequence(source).pos, full=ctx.full)
         out = self.decoder(x, None, decoder_ctx)
         ctx.memo.settle()
         stats |= add_prefix("decoder", out.stats)
@@ -152,7 +152,7 @@ class Forecast(Forecaster):
     def _embed(
         self, embed: "RowEmbedding", values: Float[Tensor, "B T C"], calendar: Float[Tensor, "B T F"]
     ) -> tuple[Float[Tensor, "B T D"], Context]:
-        ctx, x = Context.of(values), embed(values, calendar)
+        ctx, x = Context.of_sequence(values), embed(values, calendar)
         x = x if self.position is None else x + self.position(ctx.pos)
         return F.dropout(x, self.dropout, self.training), ctx
 

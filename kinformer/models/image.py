@@ -108,7 +108,7 @@ class Image(Predictor):
         width, wide = columns * channels // values.n, block[1] * channels // values.n
         check_multiple("rows of a picture", rows, "rows of a block", block[0])
         self.steps = rows * width
-        row, column = Raster(width, (block[0], wide)).place(torch.arange(self.steps, device="cpu"))
+        row, column = Raster(width, (block[0], wide)).row_and_column(torch.arange(self.steps, device="cpu"))
         self.register_buffer("order", row * width + column, persistent=False)
         if encoder is not None:
             (

@@ -114,7 +114,7 @@ class LM(TextModel):
         x = self.embedding(check_tokens_below(tokens, self.embedding.num_embeddings).clamp_min(0))
         x = x if self.scale == 1 else self.scale * x
         if self.position is not None:
-            x = x + self.position(ctx.places)
+            x = x + self.position(ctx.position_ids)
         out = self.body(F.dropout(x, self.dropout, self.training), None if state is None else state.body, ctx)
         ctx.memo.settle()
         if state is not None:
@@ -134,7 +134,7 @@ class LM(TextModel):
 
         The state stands before the last token, which the next chunk repeats.
         """
-        batch = TokenBatch.of(batch)
+        batch = TokenBatch.from_tokens(batch)
         check_tokens_below(batch.tokens[:, -1:], self.vocab)  # `logits` reads all others
         read, targets = batch.tokens[:, :-1], next_tokens(batch)
         ctx = batch.limit_context(context_of_tokens(read, state), -1, state)

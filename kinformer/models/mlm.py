@@ -105,7 +105,7 @@ class MLM(Encoder):
 
     def forward(self, batch: Tokens, state: State | None = None, progress: float | None = None) -> Loss:
         """The loss of filling in what it hides, in nats for each chosen or scored token."""
-        batch = TokenBatch.of(batch)
+        batch = TokenBatch.from_tokens(batch)
         fixed, seed = not self.training or progress is not None, int((progress or 0) * 2**52) if self.training else 0
         read, targets = self.mask_batch(batch, fixed=fixed, seed=seed)
         ctx = batch.limit_context(self.segment_context(batch.tokens, read))
@@ -123,7 +123,7 @@ class MLM(Encoder):
 
     def judge(self, batch: Tokens, state: State | None = None) -> EvaluationSums:
         """The bits that each chosen token costs, all around it known; of scored ones also how many are right."""
-        batch = fit_to_window(self, TokenBatch.of(batch))
+        batch = fit_to_window(self, TokenBatch.from_tokens(batch))
         read, targets = self.mask_batch(batch, fixed=True)
         if batch.documents is None:
             stacked = torch.stack([batch.tokens, read], -1)

@@ -55,7 +55,7 @@ class MultiExit(ManyExits, LM):
         return self.body
 
     def every_exit(self, batch: Tokens) -> ExitOutputs:
-        batch = TokenBatch.of(batch)
+        batch = TokenBatch.from_tokens(batch)
         read = batch.tokens[:, :-1]
         ctx = self.context(batch.limit_context(context_of_tokens(read), -1))
         _, states, logits = self._read_every_exit(lambda taps: self.logits(read, None, ctx.replace(taps=taps)))

@@ -160,7 +160,7 @@ class Seq2Seq(Writer):
 
     def framed_targets(self, batch: Pair) -> tuple[Int[Tensor, "B _"], Int[Tensor, "B _"]]:
         """What the decoder reads of a batch's targets, and what it learns to write after each."""
-        target = TokenBatch.of(batch[1])
+        target = TokenBatch.from_tokens(batch[1])
         read, targets = frame_target(target.tokens, self.begin, self.end)
         return read, targets.where(_scored_mask(target) | (targets == self.end), -1)
 
@@ -179,7 +179,7 @@ class Seq2Seq(Writer):
     def judge(self, batch: Pair, state: NumberedState | None = None) -> EvaluationSums:
         """The bits that each token of the targets, and each end, costs; of scored tokens also how many are right."""
         source, target = batch
-        target = fit_to_window(self, TokenBatch.of(target), 1, state)
+        target = fit_to_window(self, TokenBatch.from_tokens(target), 1, state)
         read, targets = frame_target(target.tokens, self.begin, self.end)
         out = read_in_windows(lambda window: self.logits(window, state, source=source), read, self.window, state)
         scored = _scored_mask(target)
@@ -198,7 +198,7 @@ class Seq2Seq(Writer):
 
     def inputs(self, batch: Pair) -> tuple[Int[Tensor, "B _"], Mapping[str, Tensor]]:
         source, target = batch
-        return frame_target(TokenBatch.of(target).tokens, self.begin, self.end)[0], {"source": source}
+        return frame_target(TokenBatch.from_tokens(target).tokens, self.begin, self.end)[0], {"source": source}
 
     def _with_source(
         self, tokens: Int[Tensor, "B T"], source: Int[Tensor, "B S"], state: NumberedState | None, ctx: Context | None
@@ -219,7 +219,7 @@ class Seq2Seq(Writer):
 
     def _decode(self, tokens: Int[Tensor, "B T"], state: NumberedState | None, ctx: Context, last: bool = False) -> Out:
         ctx = self.context(ctx)
-        out = self.decoder(self._embed(tokens, ctx.places), None if state is None else state.body, ctx)
+        out = self.decoder(self._embed(tokens, ctx.position_ids), None if state is None else state.body, ctx)
         ctx.memo.settle()
         if state is not None:
             out = out._replace(state=NumberedState(next_positions(state.now, ctx.pos), out.state))

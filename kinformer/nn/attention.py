@@ -152,7 +152,7 @@ class Attention(Layer):
         new = make_state_spec(self, len(x), x.shape[1], x.dtype, x.device)
         if state is None:
             self._check_memory()
-        old = memory.fresh(new, self.d, ctx) if state is None else state
+        old = memory.make_state(new, self.d, ctx) if state is None else state
         if torch.compiler.is_compiling() and memory.cached and self._merges:
             out = self._read_uncut(memory, x, old, ctx)
         else:
@@ -172,7 +172,7 @@ class Attention(Layer):
         queries = self._with_query_extras(self.projection.queries(x, ctx.pos), x, ctx)
         keys = self._memory_keys(source, source_pos, ctx)
         out = self.mechanism(queries, keys, None, ctx)
-        state = memory.after(state, ctx, lambda: self.mechanism.received_attention(queries, keys, out.y, ctx))
+        state = memory.next_state(state, ctx, lambda: self.mechanism.received_attention(queries, keys, out.y, ctx))
         return out._replace(y=self.aggregation(out.y.y, ctx.pos), state=state, aux={**out.aux, **aux})
 
     def _read_uncut(self, memory: Memory, x: Tensor, state: State, ctx: Context) -> Out:

@@ -118,7 +118,7 @@ class MultiheadAttention(nn.MultiheadAttention):
             key_padding_mask = None if key_padding_mask is None else key_padding_mask[None]
         elif not self.batch_first:
             query, key, value = (x.transpose(0, 1) for x in (query, key, value))
-        q, k, v = self._projected(query, key, value)
+        q, k, v = self._project(query, key, value)
         k_pos, table = self._masks(q, k, key_padding_mask, attn_mask)
         pattern = self.pattern & Causal() if is_causal else self.pattern
         q_pos = torch.arange(q.shape[2], device=q.device).expand(len(q), 1, -1)
@@ -142,7 +142,7 @@ class MultiheadAttention(nn.MultiheadAttention):
             return y[0], None if matrix is None else matrix[0]
         return y if self.batch_first else y.transpose(0, 1), matrix
 
-    def _projected(
+    def _project(
         self, query: Float[Tensor, "B T Q"], key: Float[Tensor, "B S C"], value: Float[Tensor, "B S D"]
     ) -> tuple[Float[Tensor, "B H T K"], Float[Tensor, "B H N K"], Float[Tensor, "B H N K"]]:
         """Queries, keys and values by head; keys and values with those that `bias_k` and `add_zero_attn` append."""
@@ -174,7 +174,7 @@ class MultiheadAttention(nn.MultiheadAttention):
             table = table[None, None] if table.dim() == 2 else table.unflatten(0, (batch, heads))
             table = F.pad(table, (0, count - table.shape[-1]))
         if key_padding_mask is not None:
-            _check_shape("key_padding_mask", key_padding_mask, (batch, count - self._appended()))
+            _check_shape("key_padding_mask", key_padding_mask, (batch, count - self._appended_keys()))
             if key_padding_mask.dtype == torch.bool:
                 padding = F.pad(key_padding_mask, (0, count - key_padding_mask.shape[1]))
                 k_pos = k_pos.masked_fill(padding[:, None], -1)
@@ -183,7 +183,7 @@ class MultiheadAttention(nn.MultiheadAttention):
                 table = added.expand(-1, -1, length, -1) if table is None else table + added
         return k_pos, table
 
-    def _appended(self) -> int:
+    def _appended_keys(self) -> int:
         """How many keys `add_bias_kv` and `add_zero_attn` append."""
         return (self.bias_k is not None) + self.add_zero_attn
 

@@ -105,8 +105,8 @@ def test_vectors_for_distances_want_bands(pattern: Pattern) -> None:
 @pytest.mark.usefixtures("only_bands")
 def test_rows_are_read_some_at_a_time_where_scores_are_held(bias: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flash, "SCORES", 1)
-    biased_request, slices, added = biased(Causal(), TOLD[bias]()), [], PlannedRead._added
-    monkeypatch.setattr(PlannedRead, "_added", lambda *arguments: slices.append(arguments[3]) or added(*arguments))
+    biased_request, slices, added = biased(Causal(), TOLD[bias]()), [], PlannedRead._make_mask
+    monkeypatch.setattr(PlannedRead, "_make_mask", lambda *arguments: slices.append(arguments[3]) or added(*arguments))
     equal(biased_request)
     assert slice(1, 2) in slices and len(biased_request.queries.q) > 1
 
@@ -144,7 +144,7 @@ def by_distance_is_bind(bias: Bias) -> None:
     q_pos, k_pos = torch.tensor([3, 0, 9, 5, 1]).expand(2, 1, -1), torch.tensor([2, 0, 1, 8, 4, 9, 3]).expand(2, 1, -1)
     extras_of = {n: side[..., : sizes[n].width] for n, side in zip(sizes, extras, strict=True)}
     queries = Queries(q, q_pos, extras_of, {"segment": torch.zeros(2, 5, dtype=torch.long)})
-    request = Request(queries, Keys(k, k, k_pos), Full(), Product(), bias, 0.3).prepared()
+    request = Request(queries, Keys(k, k, k_pos), Full(), Product(), bias, 0.3).prepare_bias()
     by_distances = bias.by_distance(request, torch.arange(9, -10, -1))
     if by_distances is None:
         return

@@ -36,7 +36,7 @@ def read(pattern: Pattern, stages: list[Stage], length: int) -> Tensor:
             torch.arange(length) if line.source is None else line.source[0] for line in (stage.q, stage.k)
         )
         for call in stage.calls:
-            for q, k in zip(call.q.places(CPU), call.k.places(CPU), strict=True):
+            for q, k in zip(call.q.indices(CPU), call.k.indices(CPU), strict=True):
                 q_at, k_at = q_line[q][:, None], k_line[k]
                 counts[q_at, k_at] += 1.0 if call.where is None else call.where(0, 0, q_at, k_at).float()
     assert not counts[~allowed].any()
@@ -70,7 +70,7 @@ def test_a_call_holds_so_many_places() -> None:
 def test_gradients_go_through_the_pairs_that_were_read(pattern: Pattern) -> None:
     run = PositionRun(0, 1300)
     plan = plan_of_runs(pattern, RunPair(run, run), PlanSizes(1, 2, 2, 0, 64), CPU)
-    for stages in (plan.stages, plan.ahead, plan.back):
+    for stages in (plan.stages, plan.forward_stages, plan.backward_stages):
         assert bool((read(pattern, stages, run.size) == 1).all())
 
 
@@ -79,8 +79,8 @@ def test_a_window_is_gone_back_through_by_its_keys(pattern: Pattern) -> None:
     """Each key is in one tile, where in the forward it is in several, of fewer queries and pairs than are planned."""
     run = PositionRun(0, 2048)
     plan = plan_of_runs(pattern, RunPair(run, run), PlanSizes(1, 2, 2, 0, 64), CPU)
-    (stage,), (ahead,), (back,) = plan.stages, plan.ahead, plan.back
+    (stage,), (ahead,), (back,) = plan.stages, plan.forward_stages, plan.backward_stages
     assert sum(call.pairs for call in ahead.calls) < 0.85 * sum(call.pairs for call in stage.calls)
     assert sum(call.k.many * call.k.size for call in stage.calls) > SHARED * run.size
-    places = torch.cat([call.k.places(CPU).flatten() for call in back.calls])
+    places = torch.cat([call.k.indices(CPU).flatten() for call in back.calls])
     assert torch.equal(places.sort().values, torch.arange(run.size))

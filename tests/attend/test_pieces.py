@@ -368,7 +368,7 @@ def test_large_blocks_are_made_of_small_ones(pattern: Pattern) -> None:
         patch.setattr(plan, "BLOCKS", (4, 8, 16))
         blocks = plan._BlockCover(maker, pattern, q, k)
         for block in (4, 8, 16):
-            some_read, every = blocks.of(block)
+            some_read, every = blocks.coarsen(block)
             patch.setattr(plan, "BLOCKS", (block,))
             any_allowed, all_ = plan._BlockCover(maker, pattern, q, k).cover
             assert not bool((some_read & ~any_allowed).any()) and not bool((all_ & ~every).any())

@@ -268,8 +268,8 @@ BROKEN = {
     "makes a state": law(
         "chunk",
         "depth",
-        "return collected.out(x)",
-        "return collected.out(x)._replace(state=tuple(collected.states))",
+        "return collected.make_out(x)",
+        "return collected.make_out(x)._replace(state=tuple(collected.states))",
         says="no state went in and one came out",
     ),
     # graphs

@@ -102,9 +102,9 @@ def test_the_public_functions_have_pages(capsys: pytest.CaptureFixture[str], nam
 
 
 def test_a_method_of_the_public_api(capsys: pytest.CaptureFixture[str]) -> None:
-    out = run_show(capsys, "Context.of")
-    assert "of(x, mask=None)" in out and "Bool [B T]" in out
-    assert "Context has no 'off'; the nearest" in refused(capsys, "Context.off")
+    out = run_show(capsys, "Context.of_sequence")
+    assert "of_sequence(x, mask=None)" in out and "Bool [B T]" in out
+    assert "Context has no 'of_sequense'; the nearest" in refused(capsys, "Context.of_sequense")
 
 
 def test_every_word_of_a_topic_leads_to_places_that_are_there() -> None:

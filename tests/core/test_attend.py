@@ -200,7 +200,7 @@ def test_explain_is_the_table_of_costs_and_reasons_the_cheapest_first():
 
 def test_what_a_context_promises_says_nothing_of_other_positions():
     q, k, v = torch.randn(3, 1, 2, 6, 4).unbind()
-    ctx = Context.of(torch.zeros(1, 6, 4))
+    ctx = Context.of_sequence(torch.zeros(1, 6, 4))
     for pattern, at in ((Causal(), [3, 1, 0, 5, 2, 4]), (Full(), [0, 1, 2, 3, -1, -1])):
         pos = torch.tensor([[at]])
         arguments = {"pattern": pattern, "q_pos": pos, "k_pos": pos, "ctx": ctx}

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinformer.core.choice import Choices, choice, recomputed
+from kinformer.core.choice import Choices, choice, run_checkpointed
 
 
 class Coin:
@@ -25,36 +25,36 @@ def test_outside_it_is_what_is_made() -> None:
 
 def test_choices_are_read_in_the_order_in_which_they_were_made() -> None:
     coin, choices = Coin(), Choices()
-    with choices.writing():
+    with choices.record():
         values = [float(choice(coin)) for _ in range(3)]
     for _ in range(2):
-        with choices.reading():
+        with choices.replay():
             assert [float(choice(coin)) for _ in range(3)] == values == [1.0, 2.0, 3.0]
     assert coin.thrown == 3
 
 
 def test_what_is_written_within_is_written_down_outside_too_and_read_from_the_inmost() -> None:
     coin, outer, inner = Coin(), Choices(), Choices()
-    with outer.writing():
+    with outer.record():
         choice(coin)
-        with inner.writing():
+        with inner.record():
             choice(coin)
     assert [float(choice_made) for choice_made in outer.made] == [1.0, 2.0] and [
         float(choice_made) for choice_made in inner.made
     ] == [2.0]
     reread = Choices()
-    with outer.reading():
+    with outer.replay():
         assert float(choice(coin)) == 1.0
-        with reread.writing():
+        with reread.record():
             assert float(choice(coin)) == 2.0
     assert [float(choice_made) for choice_made in reread.made] == [2.0]
-    with outer.reading(), inner.reading():
+    with outer.replay(), inner.replay():
         assert float(choice(coin)) == 2.0
     assert coin.thrown == 2
 
 
 def test_an_error_leaves_no_trace() -> None:
-    with pytest.raises(RuntimeError), Choices().reading():
+    with pytest.raises(RuntimeError), Choices().replay():
         raise RuntimeError
     assert float(choice(Coin())) == 1.0
 
@@ -67,7 +67,7 @@ def test_a_layer_that_is_computed_again_has_the_gradient_of_its_forward(deep: in
         return choice(coin) * z * z
 
     def outer(z: Tensor) -> Tensor:
-        return recomputed(layer, z)
+        return run_checkpointed(layer, z)
 
-    (gradient,) = torch.autograd.grad(recomputed(layer if deep == 1 else outer, x), x)
+    (gradient,) = torch.autograd.grad(run_checkpointed(layer if deep == 1 else outer, x), x)
     assert gradient == 6.0 and coin.thrown == 1

@@ -39,7 +39,7 @@ def test_reports_stand_under_their_place(rising: bool) -> None:
     x = X
     for n, part in enumerate(parts):
         x = collected.call(n, part, x).y
-    out = collected.out(x)
+    out = collected.make_out(x)
     assert out.y.max() == 2 and [int(leaf) for leaf in out.state] == [11, 21]
     assert set(out.aux) == {"0.n", "0.fixed", "1.n", "1.fixed"} and set(out.stats) == {"0.count", "1.count"}
     assert set(out.up) == ({"s", "t"} if rising else {"0.s", "1.t"})
@@ -52,17 +52,17 @@ def test_reports_stand_under_their_place(rising: bool) -> None:
 def test_without_a_state_none_is_made_and_a_skipped_one_stays() -> None:
     collected = Collected(Context(POS), None)
     collected.call(0, Part(), X)
-    assert collected.out(X).state is None
+    assert collected.make_out(X).state is None
     stateful = Collected(Context(POS), (torch.tensor(1), torch.tensor(2)))
     stateful.skip(torch.tensor(7))
     stateful.remember(1, Part(), X)
-    assert [int(leaf) for leaf in stateful.out(X).state] == [7, 3]
+    assert [int(leaf) for leaf in stateful.make_out(X).state] == [7, 3]
 
 
 def test_remember_asks_for_the_state_and_reports_nothing() -> None:
     part, collected = Part(sends=("s",)), Collected(Context(POS), (torch.tensor(1),), rising=True)
     assert collected.remember(0, part, X).y is X and part.seen[0].remember
-    out = collected.out(X)
+    out = collected.make_out(X)
     assert (out.aux, out.up, out.stats, out.taps) == ({}, {}, {}, {}) and int(out.state[0]) == 2
 
 

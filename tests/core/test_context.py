@@ -10,7 +10,7 @@ from kinformer.core.memo import Memo
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.document import Document
 from kinformer.nn.patterns.band import Band
-from kinformer.nn.patterns.shifted import shifted
+from kinformer.nn.patterns.shifted import shift_context
 from tests.unhooked import refusals, unhooked
 
 POS = torch.tensor([[-1, -1, 0, 1, 2, 3], [0, 1, 2, 3, 4, -1]])
@@ -37,10 +37,10 @@ def whole() -> Context:
 
 def test_of_numbers_the_real_tokens() -> None:
     x = torch.zeros(2, 5, 3)
-    plain = Context.of(x)
+    plain = Context.of_sequence(x)
     assert plain.pos.tolist() == [[0, 1, 2, 3, 4]] * 2 and plain.run and plain.full
     mask = torch.tensor([[False, True, True, True, False], [True] * 5])
-    padded = Context.of(x, mask)
+    padded = Context.of_sequence(x, mask)
     assert padded.pos.tolist() == [[-1, 0, 1, 2, -1], [0, 1, 2, 3, 4]] and padded.run and not padded.full
 
 
@@ -49,7 +49,7 @@ def test_of_numbers_the_real_tokens() -> None:
     [([True, False, True], False), ([False, False, False], True), ([False, False, True], True), ([True] * 3, True)],
 )
 def test_of_promises_a_run_only_without_gaps(row: list[bool], run: bool) -> None:
-    ctx = Context.of(torch.zeros(2, 3, 1), torch.tensor([row, [True, True, True]]))
+    ctx = Context.of_sequence(torch.zeros(2, 3, 1), torch.tensor([row, [True, True, True]]))
     assert ctx.run is run
     assert ctx.pos[0][torch.tensor(row)].tolist() == list(range(sum(row)))
 
@@ -59,7 +59,7 @@ def refusal_messages() -> list[str]:
     masks = [torch.ones(2, 3), torch.ones(2, 4, dtype=torch.bool)]
     positions = [torch.ones(2, 3, dtype=torch.bool), torch.ones(2, 3), torch.ones(3).long()]
     return refusals(
-        [*(lambda m=m: Context.of(x, m) for m in masks), *(lambda pos=pos: Context(pos) for pos in positions)]
+        [*(lambda m=m: Context.of_sequence(x, m) for m in masks), *(lambda pos=pos: Context(pos) for pos in positions)]
     )
 
 
@@ -69,7 +69,7 @@ def test_a_mask_or_positions_of_another_kind_or_shape_are_refused_with_advice() 
     assert texts[1].endswith("torch.bool of shape [2, 4] came")
     for text, received in zip(texts[2:], ("torch.bool", "torch.float32", "torch.int64 of shape [3]"), strict=True):
         assert text.startswith(f"ValueError: positions are whole numbers [B T], and {received}")
-        assert text.endswith("Context.of(x, mask) numbers the tokens where a mask is True")
+        assert text.endswith("Context.of_sequence(x, mask) numbers the tokens where a mask is True")
 
 
 def test_columns_cut_all_that_is_of_tokens_and_nothing_else() -> None:
@@ -110,7 +110,7 @@ def test_layers_that_cut_alike_share_what_is_found_out_about_a_piece() -> None:
 def test_shifted_moves_positions_and_limits_but_no_padding() -> None:
     ids = torch.tensor([[0, 0, 1, 1, 1]] * 2)
     ctx = dataclasses.replace(whole(), only=Document(ids), also=None)
-    moved_ctx = shifted(ctx, 3)
+    moved_ctx = shift_context(ctx, 3)
     assert moved_ctx.pos.tolist() == [[-1, -1, 3, 4, 5, 6], [3, 4, 5, 6, 7, -1]]
     assert moved_ctx.also is None and moved_ctx.only is not None
     for i in range(4):

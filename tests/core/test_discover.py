@@ -12,7 +12,7 @@ import pytest
 
 from kinformer.core import discover
 from kinformer.core.discover import MemberRecord, examples, find_member, kinds, member, members, modules, parse_keywords
-from kinformer.core.keywords import as_texts, describe, nearest, signature, split
+from kinformer.core.keywords import as_texts, describe, signature, split, suggest_names
 from kinformer.lab.errors import UserError
 from kinformer.lab.member_choice import find_member_function
 from kinformer.laws.support import parts_file
@@ -103,10 +103,10 @@ def test_a_group_of_plugins_is_a_kind_without_a_folder(monkeypatch: pytest.Monke
 def test_an_example_is_a_function_a_class_an_instance_or_an_example() -> None:
     from kinformer.core.example import Example
 
-    assert Example.of(Model).make is Model and isinstance(Example.of(lambda: 3).make(), int)
-    assert Example.of((1, 2)).make() == (1, 2)
+    assert Example.from_entry(Model).make is Model and isinstance(Example.from_entry(lambda: 3).make(), int)
+    assert Example.from_entry((1, 2)).make() == (1, 2)
     declared = Example(Model, breaks={"peek": "why"})
-    assert Example.of(declared) is declared
+    assert Example.from_entry(declared) is declared
 
 
 def test_a_plugin_stands_beside_the_folder(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -376,5 +376,5 @@ def test_annotations_are_described_as_one_writes_them() -> None:
 def test_a_member_whose_name_is_near_no_other_is_given_none() -> None:
     with pytest.raises(LookupError, match="there is no member 'Foo-v0'; kinformer list members has them all"):
         find_member("Foo-v0")
-    suggestions = nearest("Foo-v0", ["Acrobot-v1", "CartPole-v1"])
+    suggestions = suggest_names("Foo-v0", ["Acrobot-v1", "CartPole-v1"])
     assert suggestions == "; there are Acrobot-v1, CartPole-v1"

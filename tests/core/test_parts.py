@@ -112,7 +112,7 @@ def test_a_row_of_no_tokens_has_parts_too(pattern):
 def test_a_moved_layout_holds_the_moved_pairs(layout, n):
     at = torch.arange(30)
     unmoved = layout.reads(at[:, None], at).expand(30, 30)
-    moved_pairs = layout.shifted(n).reads(at[:, None] + n, at + n).expand(30, 30)
+    moved_pairs = layout.shift(n).reads(at[:, None] + n, at + n).expand(30, 30)
     assert torch.equal(moved_pairs, unmoved)
 
 

@@ -15,9 +15,9 @@ ORDERS = [(5, (1, 1)), (6, (2, 3)), (4, (3, 1)), (6, (1, 6)), (4, (2, 4))]
 def test_places_are_walked_block_by_block(width: int, block: tuple[int, int]) -> None:
     raster = Raster(width, block)
     places = generation_order(width, block, 4 * block[0])
-    row, column = raster.place(torch.arange(len(places)))
+    row, column = raster.row_and_column(torch.arange(len(places)))
     assert list(zip(row.tolist(), column.tolist(), strict=True)) == places
-    assert raster.at(row, column).tolist() == list(range(len(places)))
+    assert raster.position(row, column).tolist() == list(range(len(places)))
 
 
 @pytest.mark.parametrize(("width", "block"), ORDERS)

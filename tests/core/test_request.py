@@ -141,12 +141,12 @@ class Centre(Bias):
 
 
 def test_what_a_bias_prepares_of_the_whole_is_cut_with_the_rest() -> None:
-    whole = request(9).replace(bias=Centre()).prepared()
+    whole = request(9).replace(bias=Centre()).prepare_bias()
     assert set(whole.queries.extras) == {"gate", "centre"}
     piece = whole.piece(slice(2, 5), slice(0, 6))
     assert torch.allclose(scores(piece), scores(whole)[:, :, 2:5, :6], atol=1e-14)
     plain = request(9).replace(bias=None)
-    assert plain.prepared() is plain
+    assert plain.prepare_bias() is plain
 
 
 def test_is_causal_is_said_only_of_one_object_of_positions() -> None:

@@ -60,9 +60,9 @@ def test_each_thread_reads_its_own_choices() -> None:
 
     def read(name: str, value: int) -> None:
         choices = Choices()
-        with choices.writing():
+        with choices.record():
             choice(lambda: torch.tensor(value))
-        with choices.reading():
+        with choices.replay():
             turn.wait()  # both tapes are open now
             results[name] = int(choice(lambda: torch.tensor(-1)))
             turn.wait()
@@ -118,7 +118,7 @@ def test_another_source_is_not_promised_to_be_full() -> None:
         torch.randn(1, 5, 8),
     )
     pos = torch.tensor([[0, 1, 2, -1, -1]])
-    ctx = Context.of(x)
+    ctx = Context.of_sequence(x)
     expected = layer(x, None, Context(ctx.pos, run=True, source=source, source_pos=pos)).y
     assert torch.allclose(layer(x, None, ctx.replace(source=source, source_pos=pos)).y, expected, atol=1e-6)
     assert ctx.full and not ctx.replace(source_pos=pos).full and ctx.replace(labels={}).full

@@ -10,7 +10,7 @@ from kinformer.core.mechanism import Mechanism
 from kinformer.core.patterns.causal import Causal
 from kinformer.nn.attention import Attention, attend
 from kinformer.nn.maps.elu import ELU
-from kinformer.nn.maps.favor import raised
+from kinformer.nn.maps.favor import shifted_exp
 from kinformer.nn.mechanisms.linear_full import FullLinearAttention
 from kinformer.nn.mechanisms.nystrom import Nystrom
 from kinformer.nn.mechanisms.softmax import Softmax
@@ -43,7 +43,7 @@ def plain_favor(x: Tensor) -> Tensor:
 
 @pytest.mark.parametrize(
     ("fast", "plain"),
-    [(lambda x: ELU()(x, True)[0], plain_elu), (lambda x: raised(x, x[..., 0], x[..., 1]), plain_favor)],
+    [(lambda x: ELU()(x, True)[0], plain_elu), (lambda x: shifted_exp(x, x[..., 0], x[..., 1]), plain_favor)],
     ids=["elu", "favor"],
 )
 def test_features_differentiate_twice(fast: Callable[[Tensor], Tensor], plain: Callable[[Tensor], Tensor]) -> None:

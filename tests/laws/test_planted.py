@@ -130,7 +130,7 @@ def planted(fault: Fault) -> ModuleType:
 
 
 def judged(fault: Fault, module: ModuleType) -> list[Verdict]:
-    examples = [Example.of(entry) for entry in module.EXAMPLES]
+    examples = [Example.from_entry(entry) for entry in module.EXAMPLES]
     verdicts = [verdict(fault.law, laws()[fault.law], JudgedPart.from_example("it", example)) for example in examples]
     return [verdict_said for verdict_said in verdicts if verdict_said is not None]
 

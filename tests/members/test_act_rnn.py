@@ -8,7 +8,7 @@ from torch import nn
 
 from kinformer.decoding.generate import generate
 from kinformer.members.act_rnn import act_rnn
-from kinformer.nn.depth.act import running, weighted
+from kinformer.nn.depth.act import add_weighted, interpolate_answer
 
 
 @pytest.mark.parametrize(("cell", "kind"), [("rnn", nn.RNNCell), ("gru", nn.GRUCell), ("lstm", nn.LSTMCell)])
@@ -21,10 +21,10 @@ def test_it_writes_with_its_state_what_it_writes_without(cell: str, kind: type) 
 
 def test_the_defaults_are_graves_and_the_universal_transformer_s_forms_are_keywords() -> None:
     body = act_rnn(d=16, vocab=11).body
-    assert (body.mix, body.halting.last, body.halting.strict) == (weighted, "remainder", False)
+    assert (body.mix, body.halting.last, body.halting.strict) == (add_weighted, "remainder", False)
     assert body.halting.unit.bias.item() == 1 and body.halting.epsilon == 0.01
     body = act_rnn(d=16, vocab=11, mix="running", last="probability", strict=True, bias=-1.0, epsilon=0.1).body
-    assert (body.mix, body.halting.last, body.halting.strict) == (running, "probability", True)
+    assert (body.mix, body.halting.last, body.halting.strict) == (interpolate_answer, "probability", True)
     assert body.halting.unit.bias.item() == -1 and body.halting.epsilon == 0.1
 
 

@@ -25,7 +25,7 @@ KEEPS = {  # members whose softmax drops no weights
 @pytest.mark.parametrize("name", modules("members"))
 def test_every_softmax_of_a_member_drops_weights(name: str) -> None:
     for entry in modules("members")[name].EXAMPLES:
-        record = Example.of(entry).make().member
+        record = Example.from_entry(entry).make().member
         if "dropout" not in record.keywords:
             continue
         function = find_member(record.name)

@@ -78,7 +78,7 @@ def _is_of(actual: Any, kind: Any) -> bool:
 def examples_of(name: str) -> list[Mapping[str, Any]]:
     """The keywords of each example of a member."""
     files = [module for module in modules("members").values() if find_member(name).__module__ == module.__name__]
-    records = [Example.of(entry).make().member for module in files for entry in module.EXAMPLES]
+    records = [Example.from_entry(entry).make().member for module in files for entry in module.EXAMPLES]
     return [record.keywords for record in records if record.name == name]
 
 

@@ -66,7 +66,7 @@ def test_a_stack_equals_the_paper_s_equations(gate: GateName, float64: None) -> 
             hidden = mlp.up(F.layer_norm(y, (8,), block.norms[1].weight, block.norms[1].bias)).clamp_min(0)
             e = block.joins[1].gate(y[None], mlp.down(hidden).clamp_min(0)[None])[0]
         expected.append(e)
-    ours = stack(x, None, Context.of(x)).y[0]
+    ours = stack(x, None, Context.of_sequence(x)).y[0]
     torch.testing.assert_close(ours, torch.cat(expected), rtol=0, atol=1e-12)
     learned, weigh = list(stack.parameters()), torch.randn(9, 8)
     theirs = torch.autograd.grad((weigh * torch.cat(expected)).sum(), learned)
@@ -90,7 +90,7 @@ def test_what_is_kept_is_not_normed(float64: None) -> None:
     torch.nn.init.normal_(gain)
     later = torch.arange(3, 6).expand(2, 3)
     out = stack(x[:, 3:], remembered, Context(later, run=True)).y
-    torch.testing.assert_close(out, stack(x, None, Context.of(x)).y[:, 3:], rtol=0, atol=1e-12)
+    torch.testing.assert_close(out, stack(x, None, Context.of_sequence(x)).y[:, 3:], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("gate", GATES)

@@ -65,7 +65,7 @@ def test_a_block_is_the_papers() -> None:
     x = torch.randn(2, 9, 16, dtype=torch.double)
     inner = block.norms[0](x + attention(x).y)
     expected = block.norms[1](inner + mlp.down(mlp.up(inner).relu()))
-    ctx = Context.of(x)
+    ctx = Context.of_sequence(x)
     assert torch.allclose(block(x, None, ctx).y, expected)
 
 

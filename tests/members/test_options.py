@@ -18,7 +18,7 @@ WIDE = ("d", "heads", "vocab", "head_dim", "hidden", "length", "channels")  # si
 def bases(name: str) -> Iterator[tuple[Watched, dict[str, Any]]]:
     """Each example of a member, with a value for every keyword."""
     for entry in modules("members")[name].EXAMPLES:
-        record = Example.of(entry).make().member
+        record = Example.from_entry(entry).make().member
         base = dict(record.keywords)
         yield Watched(find_member(record.name)), base | ({"dropout": 0.3} if "dropout" in base else {})
 

@@ -44,11 +44,9 @@ def test_points_or_seeds_that_read_themselves_are_noticed(fault: str, monkeypatc
     """Elements read the inducing points as these were before they read the set; or seeds add nothing of themselves."""
     model = kf.set_transformer(**SMALL)
     if fault == "points":
-        gathered = kf.ISAB.gathered
+        induce = kf.ISAB.induce
         monkeypatch.setattr(
-            kf.ISAB,
-            "gathered",
-            lambda self, x, ctx: gathered(self, x, ctx)._replace(y=self.point.expand(len(x), -1, -1)),
+            kf.ISAB, "induce", lambda self, x, ctx: induce(self, x, ctx)._replace(y=self.point.expand(len(x), -1, -1))
         )
     else:
         forward = kf.PMA.forward

@@ -21,7 +21,7 @@ def check(model: kf.Classifier, pool: str) -> None:
     scores = model.eval().scores(tokens)
     for row, scored in zip(tokens, scores, strict=True):
         real = row[row >= 0][None]
-        h, s = rounds_by_hand(model.body, model.embed_tokens(real, Context.of(real))[0])
+        h, s = rounds_by_hand(model.body, model.embed_tokens(real, Context.of_sequence(real))[0])
         pooled = s if pool == "relay" else ((h + s) / 2).amax(0)
         torch.testing.assert_close(scored, model.head.weight @ pooled + model.head.bias)
 

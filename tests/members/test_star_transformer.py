@@ -47,9 +47,11 @@ def test_tokens_on_a_ring_and_a_relay_read_each_other_in_rounds() -> None:
 
 def test_an_open_ring_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The last token is its own neighbour in place of the first."""
-    around = kf.StarRounds.around
+    around = kf.StarRounds.make_ring
     monkeypatch.setattr(
-        kf.StarRounds, "around", lambda self, ctx: (ring := around(self, ctx))._replace(after=ring.after.clamp_min(1))
+        kf.StarRounds,
+        "make_ring",
+        lambda self, ctx: (ring := around(self, ctx))._replace(after=ring.after.clamp_min(1)),
     )
     with pytest.raises(AssertionError):
         check(kf.star_transformer(**SMALL))
@@ -60,8 +62,8 @@ def test_without_the_relay_a_token_reads_one_neighbour_more_on_each_side_a_round
     for depth in (1, 2, 3):
         model = kf.star_transformer(**{**SMALL, "depth": depth}).eval()
         e = torch.randn(1, LENGTH, D, requires_grad=True)
-        body, ctx = model.body, Context.of(e)
-        ring = body.around(ctx)
+        body, ctx = model.body, Context.of_sequence(e)
+        ring = body.make_ring(ctx)
         h, s = e, body.mean(e, ctx).detach()
         for part in body.rounds:
             h = part.satellites(h, e, s, ring)

@@ -9,7 +9,7 @@ from kinformer.core.layer import Context
 from kinformer.members.universal_transformer import universal_transformer
 from kinformer.models.lm import LM
 from kinformer.models.seq2seq import Seq2Seq
-from kinformer.nn.depth.act import running, weighted
+from kinformer.nn.depth.act import add_weighted, interpolate_answer
 from kinformer.nn.depth.universal import Universal
 from kinformer.nn.positions.timing import Timing
 
@@ -82,12 +82,12 @@ def test_where_every_token_stops_after_one_step_nothing_teaches_it_to_take_more(
 
 def test_the_defaults_are_the_appendix_and_every_other_form_is_a_keyword() -> None:
     body = universal_transformer(d=16, depth=3, heads=2, vocab=11).body
-    assert (body.mix, body.halted, body.judged) == (running, "updated", "input")
+    assert (body.mix, body.halted, body.judged) == (interpolate_answer, "updated", "input")
     assert (body.halting.last, body.halting.strict, body.halting.epsilon) == ("probability", True, 0.01)
     assert body.universal.timing.first == 1 and body.halting.unit.bias.item() == 1.0
     graves = {"halting": "graves", "halted": "copied", "bias": -2.0}
     body = universal_transformer(d=16, depth=3, heads=2, vocab=11, epsilon=0.1, first=0, **graves).body
-    assert (body.mix, body.halted, body.judged) == (weighted, "copied", "output")
+    assert (body.mix, body.halted, body.judged) == (add_weighted, "copied", "output")
     assert (body.halting.last, body.halting.strict, body.halting.epsilon) == ("remainder", False, 0.1)
     assert body.universal.timing.first == 0 and body.halting.unit.bias.item() == -2.0
 

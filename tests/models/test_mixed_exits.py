@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinformer.core.choice import recomputed
+from kinformer.core.choice import run_checkpointed
 from kinformer.core.layer import Context
 from kinformer.core.patterns.causal import Causal
 from kinformer.decoding.generate import generate
@@ -159,7 +159,7 @@ def test_what_is_computed_again_has_the_same_exits_and_drops_the_same(float64: N
         layers, LayerNorm(D), ConfidenceThreshold(SoftmaxResponse(), 0.5), chance=UniformExit(DEPTH)
     ).train()
     x, ctx, grads = torch.randn(2, 5, D), Context(torch.arange(5).expand(2, 5), run=True), []
-    for call in (lambda z: body(z, None, ctx).y, lambda z: recomputed(lambda z: body(z, None, ctx).y, z)):
+    for call in (lambda z: body(z, None, ctx).y, lambda z: run_checkpointed(lambda z: body(z, None, ctx).y, z)):
         torch.manual_seed(0)
         inputs = x.clone().requires_grad_()
         grads.append(torch.autograd.grad(call(inputs).sin().sum(), inputs)[0])

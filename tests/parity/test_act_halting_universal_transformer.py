@@ -1,7 +1,7 @@
 """Halting in the Universal Transformer as a port of Tensor2Tensor computes it.
 
-It differs from Graves by keywords: the answer is `running`, the last possible step weighs its `probability`, epsilon is
-0.1, a sum must exceed 1 - epsilon (`strict`); and from the paper's text in that halted states are `updated`.
+It differs from Graves by keywords: the answer is `interpolate_answer`, the last possible step weighs its `probability`,
+epsilon is 0.1, a sum must exceed 1 - epsilon (`strict`); and from the paper's text in that halted states are `updated`.
 """
 
 import torch
@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from kinformer.core.layer import Context, Layer, Out, State
-from kinformer.nn.depth.act import ACT, Halting, running
+from kinformer.nn.depth.act import ACT, Halting, interpolate_answer
 from kinformer.nn.depth.universal import Universal
 from kinformer.nn.positions.timing import Timing
 from tests.parity.goldens import Golden, close, goldens
@@ -51,7 +51,7 @@ def build(golden: Golden) -> ACT:
     halting.unit.weight.data = t["W_h"].reshape(1, -1)
     if "b_h" in t:
         halting.unit.bias.data = t["b_h"].reshape(1)
-    return ACT(universal, halting, mix=running, halted="updated", judged="input")
+    return ACT(universal, halting, mix=interpolate_answer, halted="updated", judged="input")
 
 
 @goldens("act_halting_universal_transformer")

@@ -25,7 +25,7 @@ def test_average_attention_network(golden: Golden, float64: None) -> None:
     known_names = {"x", "mask", "y", "average", "W_g", "b_g", "W_1", "b_1", "W_2", "b_2", *NORM}
     assert tensors.keys() <= known_names, f"not read: {sorted(tensors.keys() - known_names)}"
     mask = tensors["mask"].bool() if "mask" in tensors else torch.ones(x.shape[:2], dtype=torch.bool)
-    ctx = Context.of(x, mask)
+    ctx = Context.of_sequence(x, mask)
     for name, ours in (("y", layer(x, None, ctx).y), ("average", layer.mean(x, None, ctx)[0])):
         if name in tensors:
             close(torch.where(mask[..., None], ours, tensors[name]), tensors[name])

@@ -24,7 +24,7 @@ def test_camtl(golden: Golden) -> None:
             film.weight.copy_(tensors[f"W_{name}"].T)
             film.bias.copy_(tensors.get(f"b_{name}", torch.zeros(size)))
     labels = {"task": torch.arange(batch)[:, None].expand(-1, length)}
-    ctx = Context.of(x, tensors["mask"].bool() if "mask" in tensors else None).replace(labels=labels)
+    ctx = Context.of_sequence(x, tensors["mask"].bool() if "mask" in tensors else None).replace(labels=labels)
     q, k, v = ((x @ tensors[f"W_{n}"] + tensors.get(f"b_{n}", 0)).unflatten(-1, (heads, -1)) for n in "qkv")
     queries = Queries(q.transpose(1, 2), ctx.by_head, labels=labels)
     read = Softmax(Full(), bias)(queries, Keys(k.transpose(1, 2), v.transpose(1, 2), ctx.by_head), None, ctx)

@@ -22,6 +22,6 @@ def test_capsule_em_routing(golden: Golden) -> None:
     with torch.no_grad():
         part.beta_u.copy_(tensors["beta_u"])
         part.beta_a.copy_(tensors["beta_a"])
-    means, active = part.routed(tensors["votes"], tensors["a_in"][..., 0])
+    means, active = part.route(tensors["votes"], tensors["a_in"][..., 0])
     close(means, tensors["mu"])
     close(active, tensors["a_out"])

@@ -107,5 +107,5 @@ def test_an_encoder_layer_and_a_decoder_layer_over_it() -> None:
     agree(source, reduced)
     future = torch.full((LENGTH, LENGTH), -torch.inf, dtype=torch.float64).triu(1).expand(2, 1, -1, -1)
     want = above(y, attention_mask=future, encoder_hidden_states=reduced)
-    ctx = Context.of(y).replace(source=source, source_pos=Context.of(source).pos)
+    ctx = Context.of_sequence(y).replace(source=source, source_pos=Context.of_sequence(source).pos)
     agree(decoder(y, None, ctx).y, want[0] if isinstance(want, tuple) else want, 1e-6)

@@ -37,7 +37,7 @@ def compare(golden: Golden) -> None:
         y = x @ t[f"W_{name}"] + t.get(f"b_{name}", torch.zeros(()))
         return y.unflatten(-1, (h["heads"], -1)).transpose(1, 2)
 
-    ctx, source_ctx = Context.of(x), Context.of(source)
+    ctx, source_ctx = Context.of_sequence(x), Context.of_sequence(source)
     queries = Queries(of("q", x), ctx.by_head)
     keys = Keys(of("k", source), of("v", source), source_ctx.by_head, own="kv" not in t)
     if "kv" not in t:
@@ -48,7 +48,7 @@ def compare(golden: Golden) -> None:
     close(joined @ t["W_o"] + t.get("b_o", torch.zeros(())), t["y"])
     if "top_queries" in t:
         request, _ = mechanism.make_request(queries, keys, None, ctx)
-        assert torch.equal(mechanism.chosen(request).sort(-1).values, t["top_queries"])
+        assert torch.equal(mechanism.choose_queries(request).sort(-1).values, t["top_queries"])
 
 
 @goldens("informer_probsparse")

@@ -28,7 +28,7 @@ def test_luna_pack_unpack(golden: Golden, float64: None) -> None:
     read = filled(nested.pack, tensors, "p") | filled(nested.unpack, tensors, "")
     assert names <= read, f"not read: {sorted(names - read)}"
     real = ~tensors["pad"].bool() if "pad" in tensors else torch.ones(x.shape[:2], dtype=torch.bool)
-    ctx, at = Context.of(x, real), torch.arange(p.shape[1]).expand(len(p), -1)
+    ctx, at = Context.of_sequence(x, real), torch.arange(p.shape[1]).expand(len(p), -1)
     y_x, y_p = nested(x, p, Context(at, source_pos=ctx.pos), ctx.replace(source_pos=at))
     close(y_p, tensors["Y_P"])
     theirs = tensors["Y_X"]

@@ -63,9 +63,9 @@ def test_moving_average(golden: Golden) -> None:
     """The golden's centroids are not brought to length 1 again; ours are, after each step."""
     mechanism = make_routing(golden)
     stats = call(mechanism, golden).stats
-    close(mechanism.centroids.averaged(stats["clusters"]), golden.tensors["mu_ema"])
+    close(mechanism.centroids.update_average(stats["clusters"]), golden.tensors["mu_ema"])
     mechanism.centroids.after_step(0.5, stats)
     close(mechanism.centroids.mu, unit(golden.tensors["mu_ema"]))
     mechanism.centroids.mu.copy_(golden.tensors["mu"])
     mechanism.centroids.decay = 0.0
-    close(mechanism.centroids.averaged(stats["clusters"]), golden.tensors["batch_means"])
+    close(mechanism.centroids.update_average(stats["clusters"]), golden.tensors["batch_means"])

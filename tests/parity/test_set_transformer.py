@@ -18,12 +18,12 @@ from tests.parity.peers import copy_weights
 def test_set_transformer(golden: Golden, float64: None) -> None:
     tensors = golden.tensors
     heads, x = golden.hyperparameters["heads"], tensors["X"]
-    ctx = Context.of(x)
+    ctx = Context.of_sequence(x)
     blocks = {name: block(tensors, name, heads) for name in ("sab", "isab.mab0", "isab.mab1", "pma")}
     close(blocks["sab"](x, None, ctx).y, tensors["sab_out"])
     isab = ISAB(blocks["isab.mab0"], blocks["isab.mab1"], len(tensors["I"]))
     isab.point = nn.Parameter(tensors["I"])
-    close(isab.gathered(x, ctx).y, tensors["isab_H"])
+    close(isab.induce(x, ctx).y, tensors["isab_H"])
     close(isab(x, None, ctx).y, tensors["isab_out"])
     pma = PMA(blocks["pma"], len(tensors["S"]))
     pma.seed = nn.Parameter(tensors["S"])

@@ -24,7 +24,7 @@ def test_star_transformer(golden: Golden, float64: None) -> None:
         )
     assert tensors.keys() <= read, f"not read: {sorted(tensors.keys() - read)}"
     mask = tensors["mask"].bool() if "mask" in tensors else torch.ones(x.shape[:2], dtype=torch.bool)
-    nodes, relay = rounds.read(x, Context.of(x, mask))
+    nodes, relay = rounds.read(x, Context.of_sequence(x, mask))
     close(nodes, tensors["nodes"])
     close(relay, tensors["relay"])
 

@@ -22,7 +22,7 @@ class Repeat(Layer):
         collected = Collected(ctx.replace(remember=False) if ctx.remember else ctx, state, rising=True)
         for n in range(self.times):
             x = collected.call(n, self.layer, x).y
-        return collected.out(x)
+        return collected.make_out(x)
 
 
 def _example() -> Repeat:

@@ -127,14 +127,14 @@ def _make_call(request: Request, size: int, part: PatternPart) -> FlexCall:
     )  # [2 B H N M]
     q_pos, k_pos, rows, head = cut(queries.pos, of_q, 2), cut(request.keys.pos, of_k, 2), request.rows, queries.head
 
-    def allowed(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+    def is_allowed(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         q, k = at(q_pos, b, h, i), at(k_pos, b, h, j)
         row = b if rows is None else rows[b]
         return pattern(row, h + head, q.clamp_min(0), k.clamp_min(0)) & (q >= 0) & (k >= 0)
 
     pattern, lengths = part.where, (q_pos.shape[2], k_pos.shape[2])
     (any_pair, every), number = blocks.sum(-1).int(), blocks.argsort(dim=-1, descending=True, stable=True).int()
-    mask = BlockMask.from_kv_blocks(any_pair, number[0], every, number[1], size, allowed, lengths)
+    mask = BlockMask.from_kv_blocks(any_pair, number[0], every, number[1], size, is_allowed, lengths)
     return FlexCall(mask, blocks.sum((0, 3, 4)).expand(queries.q.shape[:2]).sum(), of_q, of_k)
 
 

@@ -49,7 +49,10 @@ def cost(request: Request) -> float | Refusal:
     rate = (
         EXPLICIT if not kernel.serves(request) else FLASH if request.bias is None else BAND if by_distance else EXPLICIT
     )
-    once, width = plan.only if request.bias is None else None, request.queries.q.shape[3] + request.keys.v.shape[3]
+    once, width = (
+        plan.single_call if request.bias is None else None,
+        request.queries.q.shape[3] + request.keys.v.shape[3],
+    )
     if once is None or rate is EXPLICIT:
         return plan.pairs * rate * width
     return CALL + once.pairs * request.queries.q.shape[:2].numel() * rate * width
@@ -71,7 +74,7 @@ def read(request: Request) -> AttentionOutput:
     return kernel.read(planned, q, keys.k, keys.v, *((None, None, None) if band is None else band[:3]))
 
 
-def work(pattern: Pattern, length: int, heads: int = 4, width: int = 64) -> float:
+def relative_cost(pattern: Pattern, length: int, heads: int = 4, width: int = 64) -> float:
     """What reading a row costs, as planned, over dense attention: of all pairs, or half of them where none is ahead."""
     row = PositionRun(0, length)
     dense = heads * length**2 * (0.5 if pattern.reach()[1] <= 0 else 1)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from kinformer.checkpoint.files import write
 from kinformer.cli.support.run_folder import make_folder
-from kinformer.core.keywords import nearest
+from kinformer.core.keywords import suggest_names
 from kinformer.core.pattern import Pattern
 from kinformer.core.task import Task
 from kinformer.lab.cost.growth import Growth, measure, power
@@ -53,7 +53,7 @@ def judge_file(file: str, law: list[str] | None, seconds: float, out: Path | Non
     """Judge the examples of a file by every law or those named, and print a report; the exit code."""
     for name in law or ():
         if name not in laws():
-            raise UserError(f"there is no law {name!r}{nearest(name, laws())}")
+            raise UserError(f"there is no law {name!r}{suggest_names(name, laws())}")
     report = CheckReport(Console(soft_wrap=True, highlight=False, markup=False))
     try:
         with limit_time(seconds), from_user(Unreadable):

@@ -162,7 +162,7 @@ def _page_of_module(
 
 
 def _public_names(name: str, fold: Callable[[str], str]) -> Iterator[tuple[str, Any]]:
-    """The contract or verb of a name; "Context.of" is a method. Parts and members have pages of their own."""
+    """The contract or verb of a name; "Context.of_sequence" is a method. Parts and members have pages of their own."""
     first, _, rest = name.partition(".")
     for title in kinformer._FILE_OF:
         if fold(title) == fold(first) and callable(subject := getattr(kinformer, title)):
@@ -214,7 +214,7 @@ def _maker(entry: Any) -> Callable[[], Any]:
     # imported here, so that --help and early refusals need not wait for torch or rich
     from kinformer.core.example import Example
 
-    return Example.of(entry).make
+    return Example.from_entry(entry).make
 
 
 def _builder(function: Callable[..., Any], texts: tuple[str, ...]) -> Callable[[], Any]:

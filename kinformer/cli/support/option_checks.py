@@ -17,7 +17,7 @@ from kinformer.checkpoint.model_files import CONFIG, WEIGHTS, contents
 from kinformer.cli.support import static_source
 from kinformer.core.discover import check_member_name, has_plugins, part_files
 from kinformer.core.from_json import from_json
-from kinformer.core.keywords import nearest, parse_keywords, split
+from kinformer.core.keywords import parse_keywords, split, suggest_names
 from kinformer.core.missing_path import missing_path
 from kinformer.core.recipe import Recipe, check_betas, check_eps
 from kinformer.lab.data.support.spec_words import refuse_unknown, words_of
@@ -107,7 +107,7 @@ def data(spec: str) -> str:
         _check_path(where, f"write {'text=stdlib or ' if kind == 'text' else ''}{forms[kind]}", f"{kind}={where}")
     if "=NAME" in forms[kind] and ".py:" not in where and not has_plugins(f"{kind}s"):
         if where not in (files_of_kind := part_files(f"{kind}s")):
-            raise UserError(f"there is no {kind} {where!r}{nearest(where, files_of_kind)}")
+            raise UserError(f"there is no {kind} {where!r}{suggest_names(where, files_of_kind)}")
     return spec
 
 

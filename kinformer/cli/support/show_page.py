@@ -290,7 +290,7 @@ def task_lines(task: Task) -> Iterator[str]:
     yield f"rows of at most {task.width:,} symbols, their answers marked; guessing scores {task.guessing:.3f}"
     for _ in range(SHOWN):
         row = task.row(chance)
-        text, marks = row.text.decode(), "".join("^" if mark else " " for mark in row.scored)
+        text, marks = row.text.decode(), "".join("^" if mark else " " for mark in row.answer_mask)
         yield ""
         for first in range(0, len(text), ROW_WIDTH):
             yield f"  {text[first : first + ROW_WIDTH]}"

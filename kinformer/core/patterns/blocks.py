@@ -36,13 +36,13 @@ class Blocks(Pattern):
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         row, column = torch.as_tensor(q) // self.size, torch.as_tensor(k) // self.size
         if torch.compiler.is_compiling():  # comparisons alone: compiled flex cannot make a table here
-            return self._compared(row, column)
+            return self._compare_blocks(row, column)
         # one look-up for all pairs; what lies beyond the table is its last row and column
-        allowed = self._allowed(row.device)
+        allowed = self._block_mask(row.device)
         height, width = allowed.shape
         return allowed[row.clamp(max=height - 1), column.clamp(max=width - 1)]
 
-    def _allowed(self, device: torch.device) -> Tensor:
+    def _block_mask(self, device: torch.device) -> Tensor:
         """The table as a mask of blocks, with one row and one column more than it names."""
         width = max((block + 1 for blocks in self.table for block in blocks), default=0)
         allowed = torch.zeros(len(self.table) + 1, width + 1, dtype=torch.bool)
@@ -50,7 +50,7 @@ class Blocks(Pattern):
             allowed[n, list(blocks)] = True
         return allowed.to(device)
 
-    def _compared(self, row: Tensor, column: Tensor) -> Tensor:
+    def _compare_blocks(self, row: Tensor, column: Tensor) -> Tensor:
         allowed = (row < 0) & (column < 0)
         for n, blocks in enumerate(self.table):
             read = column < 0  # of keys alone, so that pairs are touched once a block of queries
@@ -87,7 +87,7 @@ class Blocks(Pattern):
 
     def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
         top, bottom, left, right = (torch.as_tensor(end) // self.size for end in (q_lo, q_hi, k_lo, k_hi))
-        allowed = self._allowed(top.device)
+        allowed = self._block_mask(top.device)
         before = F.pad(allowed.cumsum(0, dtype=torch.int32).cumsum(1, dtype=torch.int32), (1, 0, 1, 0))
         height, width = before.shape
         rows, columns = (bottom - top + 1), (right - left + 1)

@@ -30,9 +30,9 @@ class Document(Pattern):
         q, k = torch.as_tensor(q).clamp(max=last), torch.as_tensor(k).clamp(max=last)
         return (self.ids[b, q] == self.ids[b, k]) & in_table
 
-    def places(self, pos: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
+    def positions_in_document(self, pos: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
         """How many positions of its document stand before each, if they stand side by side; -1 stays -1."""
-        return torch.where(pos < 0, -1, pos - _firsts(self.ids).gather(1, pos.clamp_min(0)))
+        return torch.where(pos < 0, -1, pos - _first_positions(self.ids).gather(1, pos.clamp_min(0)))
 
     def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
         at = torch.as_tensor(q_lo + q_hi + k_lo + k_hi) * 0
@@ -44,7 +44,7 @@ def same_id(ids: Tensor, ends: list[Tensor], cut: int = 0) -> tuple[Tensor, Tens
 
     A bound where the tokens of an id do not stand side by side. No block may lie on both sides of `cut`.
     """
-    firsts, last = _firsts(ids), ids.shape[1] - 1
+    firsts, last = _first_positions(ids), ids.shape[1] - 1
     halves = firsts[:, :cut], firsts[:, cut:]
     q_lo, q_hi, k_lo, k_hi = ends
     # of what begins at a position the least, of what ends there the most
@@ -58,7 +58,7 @@ def same_id(ids: Tensor, ends: list[Tensor], cut: int = 0) -> tuple[Tensor, Tens
     return any_pair.any(0) & begins_in_table, every.all(0) & whole
 
 
-def _firsts(ids: Tensor) -> Tensor:
+def _first_positions(ids: Tensor) -> Tensor:
     """For each position the first one of the same id."""
     by_id, order = ids.sort(stable=True)
     new = F.pad(by_id[:, 1:] != by_id[:, :-1], (1, 0), value=True)

@@ -29,12 +29,12 @@ class Segment(Pattern):
         check_at_least("Segment.length", self.length, 1)
         check_at_least("Segment.memory", self.memory, 0)
 
-    def first(self, q: Index) -> Index:
+    def earliest_key(self, q: Index) -> Index:
         """The earliest position that query q reads."""
         return q // self.length * self.length - self.memory
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
-        return torch.as_tensor(k >= self.first(q))
+        return torch.as_tensor(k >= self.earliest_key(q))
 
     @property
     def layout(self) -> Layout:
@@ -44,7 +44,7 @@ class Segment(Pattern):
         return self.length - 1 + self.memory, torch.inf
 
     def live(self, k: Tensor, now: Tensor) -> Tensor:
-        return k >= self.first(now)
+        return k >= self.earliest_key(now)
 
     def capacity(self, length: int) -> int:
         place = length % self.length  # the fullest are the row's end and the end of the segment before it
@@ -56,7 +56,7 @@ class Segment(Pattern):
 
     def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
         at = torch.as_tensor(q_lo + q_hi + k_lo + k_hi) * 0
-        return k_hi + at >= self.first(q_lo), k_lo + at >= self.first(q_hi)
+        return k_hi + at >= self.earliest_key(q_lo), k_lo + at >= self.earliest_key(q_hi)
 
 
 EXAMPLES = (Segment(4, 3), Segment(3, 0))

@@ -25,10 +25,10 @@ class Product(Score):
         else:
             by_group = q.unflatten(1, (groups, -1))  # [B G R T K]
             products = torch.einsum("bgrtk,bgsk->bgrts", by_group, k).flatten(1, 2)
-        change = self.changed(request)
+        change = self.checked_change(request)
         return products if change is None else products + change
 
-    def changed(self, request: Request) -> Float[Tensor, "#B #H T S"] | None:
+    def checked_change(self, request: Request) -> Float[Tensor, "#B #H T S"] | None:
         """`change`, for whoever adds it; ValueError where something would learn through it, as no executor lets it."""
         change = self.change(request)
         if change is not None and change.requires_grad:

@@ -75,7 +75,7 @@ def conversion_loss(model: LM, rows: Int[Tensor, "B T"], columns: Sequence[int])
         off = []
         for part, x in zip((layer for layer in other.modules() if isinstance(layer, Attention)), inputs, strict=True):
             want = logits(part.projection, x)
-            part.projection = Collaborative.of(part.projection, shared)  # type: ignore[arg-type]
+            part.projection = Collaborative.from_trained(part.projection, shared)  # type: ignore[arg-type]
             off.append(float((logits(part.projection, x) - want).norm() / want.norm()))
         errors.append(mean(off))
         bits.append(mean_metric(other, rows, model.metric.name))

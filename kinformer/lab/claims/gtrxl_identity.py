@@ -48,7 +48,7 @@ def changes(gate: GateName, seed: int, depth: int, b_g: float = B_G, d: int = WI
         stack = gtrxl(d=d, depth=depth, heads=4, segment=LENGTH, memory=0, gate=gate, **start).body.eval()
         assert isinstance(stack, Stack)
         x = y = torch.randn(1, LENGTH, d)
-        changes_so_far, ctx = [], Context.of(x)
+        changes_so_far, ctx = [], Context.of_sequence(x)
         for block in stack.layers:
             for layer, join, norm in zip(block.layers, block.joins, block.norms, strict=True):
                 y = join(y, partial(layer, state=None, ctx=ctx), norm).y

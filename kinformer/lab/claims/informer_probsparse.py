@@ -65,7 +65,7 @@ def hits(model: Forecast, batch: SeriesWindows) -> tuple[float, float]:
     def watch(part: ProbSparse, inputs: tuple[Any, ...]) -> None:
         queries, keys, _, ctx = inputs
         request, _ = part.make_request(queries, keys, None, ctx)
-        choices.extend(measure.chosen(request) for measure in (part, exact))
+        choices.extend(measure.choose_queries(request) for measure in (part, exact))
 
     hook = layer.register_forward_pre_hook(watch)
     try:

@@ -55,7 +55,7 @@ class Away(NamedTuple):
 class Whole(Nystrom):
     """Nystrom attention with the pseudo-inverse of a singular value decomposition."""
 
-    def between(self, a: Float[Tensor, "B H M N"]) -> Float[Tensor, "B H N M"]:
+    def approximate_inverse(self, a: Float[Tensor, "B H M N"]) -> Float[Tensor, "B H N M"]:
         return torch.linalg.pinv(a)
 
 
@@ -98,13 +98,16 @@ def away(layer: HeadInputs, landmarks: Sequence[int]) -> Away:
         return (q @ k.mT * q.shape[-1] ** -0.5).softmax(-1)
 
     left, values, right = torch.linalg.svd(weights(q, k))
-    means = Segments.few(torch.ones_like(ctx.pos, dtype=torch.bool), USUAL).means
+    means = Segments.split_evenly(torch.ones_like(ctx.pos, dtype=torch.bool), USUAL).means
     a = weights(means(q), means(k))
     return Away(
         [read(Nystrom(m)) for m in landmarks],
         [error((left[..., :m] * values[..., None, :m]) @ right[..., :m, :] @ v) for m in landmarks],
         read(Nystrom(USUAL)) / read(Whole(USUAL)),
-        [float((a @ Nystrom(USUAL, iterations=n).between(a) @ a - a).norm() / a.norm()) for n in ITERATIONS],
+        [
+            float((a @ Nystrom(USUAL, iterations=n).approximate_inverse(a) @ a - a).norm() / a.norm())
+            for n in ITERATIONS
+        ],
     )
 
 

@@ -103,8 +103,10 @@ def _fill(model: Any, data: Data) -> MemberSample:
     spelled = tokenizer_of_model(model)
     if isinstance(data, TaskData):
         (row,) = data.valid.rows(1)
-        hidden = torch.tensor([model.mask if hide else byte for byte, hide in zip(row.text, row.scored, strict=True)])
-        filled_in = fill_blanks(model, hidden.to(device_of(model))).cpu()[torch.tensor(row.scored)]
+        hidden = torch.tensor(
+            [model.mask if hide else byte for byte, hide in zip(row.text, row.answer_mask, strict=True)]
+        )
+        filled_in = fill_blanks(model, hidden.to(device_of(model))).cpu()[torch.tensor(row.answer_mask)]
         return MemberSample(row.question, spelled.decode(filled_in.tolist()), row.answer)
     assert isinstance(data, TextData)
     hidden = data.valid[: min(PROMPT, model.trained_length or PROMPT)].to(torch.long, copy=True)

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from kinformer.attend.executors.pieces import work
+from kinformer.attend.executors.pieces import relative_cost
 from kinformer.attend.parts import parts
 from kinformer.core.pattern import Pattern, pair_mask
 
@@ -81,7 +81,7 @@ def pattern_lines(pattern: Pattern, length: int) -> Iterator[str]:
         )
         yield f"pieces           {len(pieces)}, disjoint; keys per query that each touches: {each}"
     if not pattern.tensors():
-        shares = ", ".join(f"{work(pattern, n):.2g} at {n:,}" for n in LONG)
+        shares = ", ".join(f"{relative_cost(pattern, n):.2g} at {n:,}" for n in LONG)
         yield f"work             of dense attention's, as a row is read in tiles: {shares} tokens"
     if not counted.ahead and (capacity := pattern.capacity(length)) < length:
         yield f"decoding         a cache keeps {capacity} of {length} keys"

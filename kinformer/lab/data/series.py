@@ -20,7 +20,7 @@ from torch import Tensor
 from kinformer.checkpoint.files import existing_path
 from kinformer.checkpoint.unpacked import lines
 from kinformer.core.batch import SeriesWindows
-from kinformer.core.keywords import nearest
+from kinformer.core.keywords import suggest_names
 from kinformer.core.model import ColumnScales, Forecaster, Model, display_name
 from kinformer.lab.data.batches import Batches
 from kinformer.lab.data.kind import Data, named
@@ -371,7 +371,7 @@ def _columns_named(option: str, option_value: str, names: Sequence[str], numeric
     for word in words:
         if word not in by_name:
             raise ValueError(
-                f"{option}={option_value} names {word!r}, which is no column of numbers{nearest(word, by_name)}"
+                f"{option}={option_value} names {word!r}, which is no column of numbers{suggest_names(word, by_name)}"
             )
         if words.count(word) > 1:
             raise ValueError(f"{option}={option_value} names {word!r} twice; give each column once")

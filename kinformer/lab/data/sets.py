@@ -18,7 +18,7 @@ from torch import Tensor
 
 from kinformer.checkpoint.files import digest, existing_path
 from kinformer.core.checks import check_option
-from kinformer.core.keywords import nearest, parse_keywords
+from kinformer.core.keywords import parse_keywords, suggest_names
 from kinformer.core.model import Model, display_name
 from kinformer.lab.data.batches import Batches
 from kinformer.lab.data.kind import Data, named
@@ -175,7 +175,7 @@ def read(where: str, *, answer: str = "number", **sizes: str) -> SetData:
     if where in PROBLEMS:
         return _generated_data(where, answer, sizes)
     if not where.endswith(".npz"):
-        raise ValueError(f"there are no sets {where!r}{nearest(where, PROBLEMS)}; or give a FILE.npz")
+        raise ValueError(f"there are no sets {where!r}{suggest_names(where, PROBLEMS)}; or give a FILE.npz")
     if sizes:
         raise ValueError(f"sets=FILE.npz has no option {min(sizes)!r}; it has answer")
     return _stored_data(where, check_option("answer", answer, ANSWERS))

@@ -14,7 +14,7 @@ from kinformer.checkpoint.files import digest
 from kinformer.core.batch import TokenBatch
 from kinformer.core.checks import check_at_least
 from kinformer.core.discover import load_user_module, modules
-from kinformer.core.keywords import nearest, parse_keywords
+from kinformer.core.keywords import parse_keywords, suggest_names
 from kinformer.core.model import ACCURACY, Metric, Model
 from kinformer.core.task import Task, TaskRow
 from kinformer.decoding.pad_sequences import pad_sequences
@@ -130,7 +130,7 @@ def of_form(rows: Sequence[TaskRow], reads: str) -> TokenBatch | tuple[Tensor, T
     """Rows as a model takes them: what reads pairs as source and target, any other as a row with its answers marked."""
     if reads != "pairs":
         return TokenBatch(
-            pad_sequences([row.text for row in rows]), pad_sequences([row.scored for row in rows], 0).bool()
+            pad_sequences([row.text for row in rows]), pad_sequences([row.answer_mask for row in rows], 0).bool()
         )
     target = pad_sequences([row.answer for row in rows])
     return pad_sequences([row.question for row in rows]), TokenBatch(target, target >= 0)
@@ -152,7 +152,7 @@ def read(where: str, **sizes: str) -> TaskData:
 def _task_kind(name: str) -> type[Task]:
     files = modules("tasks")
     if name not in files:
-        raise ValueError(f"there is no task {name!r}{nearest(name, files)}")
+        raise ValueError(f"there is no task {name!r}{suggest_names(name, files)}")
     kinds = [
         value for value in vars(files[name]).values() if _is_task(value) and value.__module__ == files[name].__name__
     ]
@@ -168,7 +168,7 @@ def _own_task_kind(where: str) -> type[Task]:
     except (LookupError, ImportError) as error:
         raise ValueError(str(error)) from error
     if name not in kinds:
-        raise ValueError(f"{path} has no task {name!r}{nearest(name, kinds)}")
+        raise ValueError(f"{path} has no task {name!r}{suggest_names(name, kinds)}")
     return kinds[name]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from kinformer.checkpoint.checkpoint import CheckpointError, find_conflict
 from kinformer.checkpoint.model_files import BEST
-from kinformer.core.keywords import nearest
+from kinformer.core.keywords import suggest_names
 from kinformer.core.model import Model
 from kinformer.lab.data.batches import Batches
 from kinformer.lab.data.kind import Data
@@ -121,7 +121,7 @@ def _settings(usual: Mapping[str, Any], **keywords: Any) -> Settings:
     """Settings of keywords, and of those that are not None; ValueError for a name that is none."""
     names = [field.name for field in fields(Settings)]
     if unknown := [name for name in keywords if name not in names]:
-        raise ValueError(f"fit has no keyword {unknown[0]!r}{nearest(unknown[0], names)}")
+        raise ValueError(f"fit has no keyword {unknown[0]!r}{suggest_names(unknown[0], names)}")
     return Settings(**{name: value for name, value in usual.items() if value is not None}, **keywords)
 
 

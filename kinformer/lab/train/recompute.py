@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from kinformer.core.block import ResidualBlock
-from kinformer.core.choice import recomputed
+from kinformer.core.choice import run_checkpointed
 from kinformer.core.model import display_name
 from kinformer.nn.depth.luna import LunaBlock
 from kinformer.nn.depth.reversible import Reversible
@@ -53,7 +53,7 @@ def blocks(module: nn.Module) -> list[nn.Module]:
 
 
 def _recomputed(forward: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *inputs: recomputed(forward, *inputs) if torch.is_grad_enabled() else forward(*inputs)
+    return lambda *inputs: run_checkpointed(forward, *inputs) if torch.is_grad_enabled() else forward(*inputs)
 
 
 def _recomputed_inside(read_apart: Callable[..., Any]) -> Callable[..., Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from kinformer.core.discover import MemberRecord, Origin, load_user_module
 from kinformer.core.example import Example
-from kinformer.core.keywords import nearest
+from kinformer.core.keywords import suggest_names
 from kinformer.core.pattern import Pattern
 from kinformer.laws.support.forms import FORMS
 from kinformer.laws.support.judging import JudgedPart, error_line, laws
@@ -45,7 +45,7 @@ def read_parts(text: str) -> PartsFile:
     if colon:
         titles = {title_of(example): example for example in examples}
         if name not in titles:
-            raise Unreadable(f"no example of {path} is a {name!r}{nearest(name, titles)}")
+            raise Unreadable(f"no example of {path} is a {name!r}{suggest_names(name, titles)}")
         examples = tuple(example for example in examples if title_of(example) == name)
     return PartsFile(path, module, examples)
 
@@ -102,7 +102,7 @@ def _example(path: Path, label: str, entry: Any) -> JudgedPart:
             )
         if not callable(entry):
             raise Unreadable(f"{label} of {path} is {with_article(kind)}, which is neither a pattern nor a function")
-    example = Example.of(entry)
+    example = Example.from_entry(entry)
     _check_breaks(path, label, example)
     if not (inspect.isclass(example.make) and issubclass(example.make, Pattern)):
         part = _build(path, label, example.make)
@@ -132,7 +132,7 @@ def _check_breaks(path: Path, label: str, example: Example) -> None:
             raise Unreadable(f"{field} of {label} of {path} must be a dict of {key_kind} and reason, like {like}")
     for law in breaks:
         if law not in laws():
-            raise Unreadable(f"breaks of {label} of {path} names {law!r}, which is no law{nearest(law, laws())}")
+            raise Unreadable(f"breaks of {label} of {path} names {law!r}, which is no law{suggest_names(law, laws())}")
 
 
 def _class_words(kind: type) -> str:

@@ -170,7 +170,7 @@ def _make(length: int, kind: RequestForm, seed: int) -> Request:
     if kind.where:
         is_allowed = full_mask(request)
         request = request.replace(where=is_allowed & (torch.rand(is_allowed.shape, generator=g) < 0.7))
-    return request.prepared()
+    return request.prepare_bias()
 
 
 def _positions(heads: int, count: int, ordered: bool, padded: bool, g: torch.Generator) -> Tensor:

@@ -83,7 +83,7 @@ class GatedXL:
     def stack(self) -> Stack:
         """The blocks; u and v of their distances are shared, as in Transformer-XL."""
         width = resolve_head_dim(self.d, self.heads, self.head_dim)
-        biases = TransformerXL.sharing(self.depth, self.heads, width, self.d)
+        biases = TransformerXL.make_sharing(self.depth, self.heads, width, self.d)
         return Stack(self._block(bias) for bias in biases)
 
     def _block(self, bias: TransformerXL) -> ResidualBlock:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kinformer.core.discover import members
-from kinformer.core.keywords import name_of, nearest, parse_keywords, signature, split
+from kinformer.core.keywords import name_of, parse_keywords, signature, split, suggest_names
 from kinformer.core.needs import check_used
 from kinformer.models.lm import LM
 
@@ -21,7 +21,7 @@ def parse_stack(text: str) -> LM:
         raise ValueError(f"stack={text!r} is no member; write gpt, or gpt(depth=2, heads=4)")
     known_members, name = members(), match["name"]
     if name not in known_members:
-        advice = nearest(name, known_members, "; give one that kinformer list members names")
+        advice = suggest_names(name, known_members, "; give one that kinformer list members names")
         raise ValueError(f"stack={text!r} names no member of the library{advice}")
     try:
         keywords = parse_keywords(known_members[name], [word for word in split(match["words"] or "") if word])

@@ -65,7 +65,7 @@ class Encoder(Model):
         """What the body reads of tokens: their vectors, those of their positions and of their kinds, normed."""
         x = self.embedding(check_tokens_below(tokens, self.embedding.num_embeddings).clamp_min(0)) * self.scale
         if self.position is not None:
-            x = x + self.position(ctx.places)
+            x = x + self.position(ctx.position_ids)
         if self.kind is not None:
             zeros = torch.zeros_like(tokens)  # where there is one kind, the label says nothing to it
             label = ctx.labels.get("segment", zeros) if self.kind.num_embeddings > 1 else zeros

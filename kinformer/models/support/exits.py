@@ -65,7 +65,7 @@ class ManyExits(Writer):
         ctx = super().context(ctx)  # type: ignore[misc]
         if ctx.decoding is not None or self.trained_length is None:
             return ctx
-        return ctx.replace(decoding=Decoding(ctx.places, self.trained_length))
+        return ctx.replace(decoding=Decoding(ctx.position_ids, self.trained_length))
 
     def scores(self, out: Out, last: bool) -> Tensor:
         """Each token's by the classifier of its exit."""

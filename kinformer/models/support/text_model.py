@@ -31,7 +31,7 @@ class TextModel(Writer):
 
     def judge(self, batch: Tokens, state: Any = None) -> EvaluationSums:
         """The bits that each token costs but the first of a row; of what is scored alone also how much is right."""
-        batch = fit_to_window(self, TokenBatch.of(batch), -1, state)
+        batch = fit_to_window(self, TokenBatch.from_tokens(batch), -1, state)
         read, targets = batch.tokens[:, :-1], next_tokens(batch)
         if batch.documents is None:
             out = read_in_windows(lambda window: self.logits(window, state), read, self.window, state)

@@ -39,7 +39,7 @@ class WrappedLM(TextModel):
 
     def forward(self, batch: Tokens, state: Any = None, progress: float = 0.0) -> Loss:
         """The loss of predicting each token, or each that is scored, from those before it."""
-        batch = TokenBatch.of(batch)
+        batch = TokenBatch.from_tokens(batch)
         read, targets = batch.tokens[:, :-1], next_tokens(batch)
         out = self.logits(read, state, batch.limit_context(number_tokens(read, state), -1, state))
         nll = masked_mean(token_nll(out.y, targets), targets >= 0)

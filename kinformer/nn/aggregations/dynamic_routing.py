@@ -47,9 +47,9 @@ class DynamicRouting(Aggregation):
         self.iterations, self.over = check_at_least("iterations", iterations, 1), check_option("over", over, Over)
 
     def forward(self, y: Float[Tensor, "B H T V"], pos: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
-        return self.routed(self.votes(y)).flatten(-2)  # [B T N*W]
+        return self.route(self.votes(y)).flatten(-2)  # [B T N*W]
 
-    def routed(self, votes: Float[Tensor, "*B H N W"]) -> Float[Tensor, "*B N W"]:
+    def route(self, votes: Float[Tensor, "*B H N W"]) -> Float[Tensor, "*B N W"]:
         """The output capsules of votes."""
         agreed = votes.new_zeros(votes.shape[:-1])
         capsules = self._capsules(votes, agreed)

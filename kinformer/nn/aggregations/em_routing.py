@@ -67,10 +67,10 @@ class EMRouting(Aggregation):
         y, kind = at_least_float32(y), y.dtype
         with disable_autocast(y):  # or autocast would round the votes by more than a capsule's variance
             level = torch.einsum("bhtv,hv->bth", y, self.active.to(y.dtype)) + self.active_bias
-            means, active = self.routed(self.votes(y), level.sigmoid())
+            means, active = self.route(self.votes(y), level.sigmoid())
         return (active[..., None] * means).flatten(-2).to(kind)  # [B T N*W]
 
-    def routed(
+    def route(
         self, votes: Float[Tensor, "*B H N W"], activation: Float[Tensor, "*B H"]
     ) -> tuple[Float[Tensor, "*B N W"], Float[Tensor, "*B N"]]:
         """The means of the output capsules, and how active each is, of votes and of how active each head is."""

@@ -84,7 +84,7 @@ class AdaptiveSpan(Ramp):
         z = float(check_in_range("start", start, 0, longest))
         self.span = nn.Parameter(torch.full((check_at_least("heads", heads, 1),), z / longest))
         self.step = check_at_least("step", step, 1)
-        self._reach = self._reached(z)
+        self._reach = self._reached_distance(z)
         self.register_load_state_dict_post_hook(_look)
 
     @property
@@ -92,8 +92,8 @@ class AdaptiveSpan(Ramp):
         return self._reach
 
     @property
-    def furthest(self) -> float:
-        return min(self.longest, self._last(float(self.spans({}).detach().max())))
+    def max_distance(self) -> float:
+        return min(self.longest, self._last_distance(float(self.spans({}).detach().max())))
 
     def spans(self, extras: Mapping[str, Tensor]) -> Float[Tensor, "#B H #T"]:
         return self.longest * at_least_float32(self.span)[None, :, None]
@@ -115,13 +115,13 @@ class AdaptiveSpan(Ramp):
     def look(self) -> None:
         """Find `reach` anew: after a step and after loading it is done; do it where `span` was written otherwise."""
         if not self.span.is_meta:
-            self._reach = self._reached(float(self.spans({}).detach().max()))
+            self._reach = self._reached_distance(float(self.spans({}).detach().max()))
 
-    def _last(self, z: float) -> int:
+    def _last_distance(self, z: float) -> int:
         return math.ceil(self.ramp + z) - 1 + self.nearest  # m is above 0 where x < ramp + z
 
-    def _reached(self, z: float) -> int:
-        return min(self.longest, -(-self._last(z) // self.step) * self.step)
+    def _reached_distance(self, z: float) -> int:
+        return min(self.longest, -(-self._last_distance(z) // self.step) * self.step)
 
 
 class DynamicSpan(Ramp):

@@ -109,7 +109,7 @@ class Masking(Bias):
         return math.inf
 
     @property
-    def furthest(self) -> float:
+    def max_distance(self) -> float:
         """The furthest distance at which any m is above 0; `reach` where no part of it is rounded up."""
         return self.reach
 
@@ -187,7 +187,7 @@ class StepMasking(Masking):
         return of_distances(self, request, far)
 
 
-def masking(text: str, heads: int, longest: int, *, nearest: Nearest = 0, itself: bool = True) -> Masking:
+def parse_masking(text: str, heads: int, longest: int, *, nearest: Nearest = 0, itself: bool = True) -> Masking:
     """Parse a masking function: "Step(4, 16)" with one window per head, or a formula such as "1 / (1 + x)".
 
     heads: number of heads of the layer. longest: keys further away are not read. Errors: ValueError for other texts.

@@ -76,8 +76,8 @@ class Relative(Bias):
     def by_distance(self, request: Request, far: Int[Tensor, " N"]) -> Distances:
         self._refuse_others(request)
         q, row = request.queries.q, self._row(-far)
-        values = None if self.added is None else _at(self.added, row)
-        return Distances(q, _at(self.keys, row), q * request.scale, values)
+        values = None if self.added is None else _table_rows(self.added, row)
+        return Distances(q, _table_rows(self.keys, row), q * request.scale, values)
 
     def _refuse_others(self, piece: Request) -> None:
         if self.heads is not None:
@@ -102,7 +102,7 @@ class Relative(Bias):
                 tensors[name] = self._rows(tensors[name]).clone()
 
 
-def _at(table: Float[Tensor, "*H M D"], row: Int[Tensor, " N"]) -> Float[Tensor, "#H N D"]:
+def _table_rows(table: Float[Tensor, "*H M D"], row: Int[Tensor, " N"]) -> Float[Tensor, "#H N D"]:
     """These rows of the table that all heads share, or of each head's."""
     # the gradients of all distances that share a row are added up in float32: in bfloat16 sums of thousands stand still
     return at_least_float32(table if table.dim() == 3 else table[None])[:, row].to(table.dtype)

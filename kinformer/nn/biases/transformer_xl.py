@@ -56,7 +56,9 @@ class TransformerXL(Bias):
         self.v = _make_vector(heads, head_dim) if v is None else v
 
     @classmethod
-    def sharing(cls, layers: int, heads: int, head_dim: int, d: int, clamp: int | None = None) -> list["TransformerXL"]:
+    def make_sharing(
+        cls, layers: int, heads: int, head_dim: int, d: int, clamp: int | None = None
+    ) -> list["TransformerXL"]:
         """One for each of `layers` layers, which share u and v as the paper's model does."""
         first = cls(heads, head_dim, d, clamp=clamp)
         rest = (cls(heads, head_dim, d, u=first.u, v=first.v, clamp=clamp) for _ in range(layers - 1))
@@ -140,5 +142,5 @@ def _make_vector(heads: int, head_dim: int) -> nn.Parameter:
     return nn.Parameter(torch.randn(heads, head_dim) * 0.02)
 
 
-SHARED = {"*.bias.[uv]": "one u and one v serve all layers, as in the paper's model"}  # by `sharing`, in examples
+SHARED = {"*.bias.[uv]": "one u and one v serve all layers, as in the paper's model"}  # by `make_sharing`, in examples
 EXAMPLES = (lambda: TransformerXL(2, 8), lambda: TransformerXL(2, 8, 12), lambda: TransformerXL(2, 8, clamp=3))

@@ -42,20 +42,22 @@ class ISAB(Layer):
     def forward(self, x: Float[Tensor, "B T C"], state: State | None, ctx: Context) -> Out:
         if ctx.only is not None or ctx.also is not None:
             raise ValueError("inducing points are of one whole set; give one in a row, without ctx.only and ctx.also")
-        gathered = self.gathered(x, ctx)
-        spread_ctx = ctx.for_sublayer(1).replace(source=gathered.y, source_pos=self._inner(ctx).pos, full=ctx.full)
+        gathered = self.induce(x, ctx)
+        spread_ctx = ctx.for_sublayer(1).replace(
+            source=gathered.y, source_pos=self._point_context(ctx).pos, full=ctx.full
+        )
         spread = self.spreads(x, None, spread_ctx)
         aux, stats = (
             {**add_prefix(0, getattr(gathered, n)), **add_prefix(1, getattr(spread, n))} for n in ("aux", "stats")
         )
         return Out(spread.y, None, aux, {}, stats)
 
-    def gathered(self, x: Float[Tensor, "B T C"], ctx: Context) -> Out:
+    def induce(self, x: Float[Tensor, "B T C"], ctx: Context) -> Out:
         """H, what the points made of the set, [B m D]."""
-        inner = self._inner(ctx).replace(source=x, source_pos=ctx.pos, full=ctx.full)
+        inner = self._point_context(ctx).replace(source=x, source_pos=ctx.pos, full=ctx.full)
         return self.gathers(self.point.expand(len(x), -1, -1), None, inner)
 
-    def _inner(self, ctx: Context) -> Context:
+    def _point_context(self, ctx: Context) -> Context:
         """The context of the points; layers of as many share it."""
 
         def make() -> Context:

@@ -31,7 +31,7 @@ class PositionedBlock(Layer):
         return self.block.start(batch, length, dtype=dtype, device=device)
 
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
-        return self.block(x + self.position(ctx.places), state, ctx)
+        return self.block(x + self.position(ctx.position_ids), state, ctx)
 
 
 def _example() -> PositionedBlock:

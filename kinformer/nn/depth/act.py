@@ -21,11 +21,11 @@ from kinformer.core.transforms import are_plain_tensors
 from kinformer.nn.depth.some_rows import can_read_some_rows, going_rows, on_rows
 from kinformer.nn.depth.some_tokens import (
     SelectedTokens,
+    has_no_hooks,
     put_back,
     read_tokens,
     serves_tokens,
     tokens_at,
-    unwatched,
     worth_gathering,
 )
 from kinformer.nn.depth.step_keys import StepKeys
@@ -38,12 +38,12 @@ Judged = Literal["input", "output"]
 Mix = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
-def weighted(y: Tensor, s: Tensor, weight: Tensor) -> Tensor:
+def add_weighted(y: Tensor, s: Tensor, weight: Tensor) -> Tensor:
     """Graves' answer: the sum over steps of weight times state."""
     return y + weight[..., None].to(s.dtype) * s
 
 
-def running(y: Tensor, s: Tensor, weight: Tensor) -> Tensor:
+def interpolate_answer(y: Tensor, s: Tensor, weight: Tensor) -> Tensor:
     """The Universal Transformer's answer: a step moves it toward the state by the weight, so late steps weigh more."""
     return torch.lerp(y, s, weight[..., None].to(s.dtype))
 
@@ -112,7 +112,7 @@ class Halting(nn.Module):
     def forward(self, s: Float[Tensor, "*shape D"], halt: Halt, final: bool) -> tuple[Float[Tensor, "*shape"], Halt]:
         """The weights of a step, 0 for who has stopped, and what holds after it; `final` where no step can follow."""
         h = linear_float32(self.unit, s)[..., 0].sigmoid()
-        stop = choice(lambda: halt.alive & self._enough(halt.total + h))
+        stop = choice(lambda: halt.alive & self._is_enough(halt.total + h))
         if final and self.last == "remainder":
             stop = halt.alive
         on = halt.alive & ~stop
@@ -120,7 +120,7 @@ class Halting(nn.Module):
         going_weight = torch.where(on, h, 0.0)
         return going_weight + rest, Halt(on, halt.total + going_weight, halt.remainder + rest, halt.steps + halt.alive)
 
-    def _enough(self, total: Tensor) -> Tensor:
+    def _is_enough(self, total: Tensor) -> Tensor:
         return total > 1 - self.epsilon if self.strict else total >= 1 - self.epsilon
 
 
@@ -141,7 +141,8 @@ class ACT(Layer):
 
     universal: the block and its steps.
     halting: when a token stops. The appendix's is `Halting(d, last="probability", strict=True)`.
-    mix: how the states make y: `running` as in the Universal Transformer's appendix, `weighted` as in Graves.
+    mix: how the states make y: `interpolate_answer` as in the Universal Transformer's appendix, or `add_weighted` as
+        in Graves.
     halted: "updated": the state of a token that has halted goes on being transformed, and is read so, as in the
         appendix and in Tensor2Tensor; "copied": it is copied to later steps, as the text of section 2.2 says.
     judged: what halting is read from: a step's "input" (the appendix) or "output" (Graves).
@@ -155,7 +156,7 @@ class ACT(Layer):
         universal: Universal,
         halting: Halting,
         *,
-        mix: Mix = running,
+        mix: Mix = interpolate_answer,
         halted: Halted = "updated",
         judged: Judged = "input",
     ):
@@ -176,9 +177,9 @@ class ACT(Layer):
         s, y = x, torch.zeros_like(x)
         may_gather = self._may_gather(x, state, ctx)
         for n in range(last + 1):
-            z = self.universal.timed(s, n, ctx.places)
+            z = self.universal.add_timing(s, n, ctx.position_ids)
             weight, halted = self.halting(z, halt, n == last) if self.judged == "input" else (None, None)
-            asks = self._asking(halt, halted, n == last, x.shape[1]) if may_gather else None
+            asks = self._needs_state(halt, halted, n == last, x.shape[1]) if may_gather else None
             if asks is not None and worth_gathering(block, ctx.pos, int(asks.sum())):
                 y, halt = self._read_tokens(n, s, y, halt, collected, ctx)
                 break
@@ -194,10 +195,10 @@ class ACT(Layer):
                 weight, halted = self.halting(out.y, halt, n == last)
             y, halt = self.mix(y, out.y, weight), halted
             s = torch.where(moving[..., None], out.y, s) if self.halted == "copied" else out.y
-        out = collected.out(y)
+        out = collected.make_out(y)
         return out._replace(aux={**out.aux, **halt.report()}, up={})
 
-    def _asking(self, halt: Halt, after: Halt | None, final: bool, length: int) -> Bool[Tensor, "*shape"]:
+    def _needs_state(self, halt: Halt, after: Halt | None, final: bool, length: int) -> Bool[Tensor, "*shape"]:
         """The tokens whose next state is needed; that of a halted token only if a later step changes or reads it."""
         if self.halted == "copied" or final:
             return halt.alive
@@ -217,7 +218,7 @@ class ACT(Layer):
         if state is not None and (self.halted == "updated" or x.shape[1] == 1):  # one token is a row, see `on_rows`
             return False
         assert isinstance(block, ResidualBlock)
-        return worth_gathering(block, ctx.pos, 0) and unwatched(block)
+        return worth_gathering(block, ctx.pos, 0) and has_no_hooks(block)
 
     def _read_tokens(
         self, first: int, s: Tensor, y: Tensor, halt: Halt, collected: Collected, ctx: Context
@@ -258,9 +259,9 @@ class ACT(Layer):
         """Run step n and return the active tokens; with "updated", all tokens of active rows."""
         block, final = self.universal.block, n == self.universal.steps - 1
         assert isinstance(block, ResidualBlock)
-        z = keys.timed(n, going.at, going.s)
+        z = keys.add_timing(n, going.at, going.s)
         weight, halt = self.halting(z, going.halt, final) if self.judged == "input" else (None, None)
-        asks = self._asking(going.halt, halt, final, ctx.pos.shape[1])
+        asks = self._needs_state(going.halt, halt, final, ctx.pos.shape[1])
         asking = asks.nonzero()[: 0 if ctx.remember and final else None, 0]
         tokens = tokens_at(going.at[asking], ctx.pos, collected.old is not None, before)
         make = keys.at_step(n, tokens, z)
@@ -287,5 +288,7 @@ REPEATED = {"*universal.block": "every step applies the same block"}
 EXAMPLES = (
     Example(lambda: _example(Halting(16, epsilon=0.1, bias=-0.5, last="probability", strict=True), True), {}, REPEATED),
     Example(lambda: _example(Halting(16, epsilon=0.1, bias=-0.5), True, halted="copied"), {}, REPEATED),
-    Example(lambda: _example(Halting(16, epsilon=0.1, bias=-0.5), False, mix=weighted, judged="output"), {}, REPEATED),
+    Example(
+        lambda: _example(Halting(16, epsilon=0.1, bias=-0.5), False, mix=add_weighted, judged="output"), {}, REPEATED
+    ),
 )

@@ -95,7 +95,7 @@ class AxialDecoder(Layer):
         reports: dict[str, Out] = {}
         picture = self._with_inputs(x, state, ctx)
         if torch.compiler.is_compiling() or state is None or bool((ctx.pos % self.columns == 0).any()):
-            above = self._above(picture.inputs.to(x.dtype), picture.pos, reports)
+            above = self._encode_above(picture.inputs.to(x.dtype), picture.pos, reports)
             picture = picture if above is None else picture._replace(above=above.to(picture.above.dtype))
         pos = ctx.pos.clamp_min(0)
         down = picture.above.gather(1, pos[..., None].expand_as(x)).to(x.dtype)
@@ -128,7 +128,9 @@ class AxialDecoder(Layer):
         inputs = F.pad(state.inputs, (0, 0, 0, 1)).scatter(1, to[..., None].expand_as(x), x.to(state.inputs.dtype))
         return state._replace(pos=pos, inputs=inputs[:, :size])
 
-    def _above(self, inputs: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"], reports: dict[str, Out]) -> Tensor | None:
+    def _encode_above(
+        self, inputs: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"], reports: dict[str, Out]
+    ) -> Tensor | None:
         """For each place what the outer layers make of the row above, and the encoder of the planes above.
 
         None where no row is done; of a row that is not done nothing is handed down.

@@ -134,8 +134,8 @@ class EarlyExit(Layer):
             states.append(h)
             exits = exits + inside
             if n < last and not whole:
-                inside = inside & ~self._leaving(exit_rule, rows, states, exit_state, ctx)
-        out = collected.out(self._head_inputs(h, exits, len(states)))
+                inside = inside & ~self._choose_leaving(exit_rule, rows, states, exit_state, ctx)
+        out = collected.make_out(self._head_inputs(h, exits, len(states)))
         new_state = None if state is None else EarlyExitState(rule_state, out.state)
         return out._replace(state=new_state, aux={**out.aux, "exit": exits}, up={})
 
@@ -148,7 +148,7 @@ class EarlyExit(Layer):
             y = torch.where(exits[..., None] == n + 1, self.heads[n](h), y)
         return y
 
-    def _leaving(
+    def _choose_leaving(
         self, rule: Rule | None, rows: Rows | None, states: list[Tensor], rule_state: State, ctx: Context
     ) -> Tensor:
         assert rule is not None
@@ -185,12 +185,12 @@ def _saturated() -> EarlyExit:
     return _example(lambda: kf.LayerNorm(16), lambda: kf.ConfidenceThreshold(kf.Saturation(), 0.9))
 
 
-def _trained(**training: Any) -> EarlyExit:
+def _make_trained(**training: Any) -> EarlyExit:
     return _example(lambda: kf.LayerNorm(16), lambda: kf.ConfidenceThreshold(kf.Saturation(), 0.9), **training)
 
 
 def _mixed() -> EarlyExit:
-    return _trained(chance=kf.UniformExit(3))
+    return _make_trained(chance=kf.UniformExit(3))
 
 
 EXAMPLES = (
@@ -198,5 +198,5 @@ EXAMPLES = (
     _geometric,
     _saturated,
     Example(_mixed, breaks={"batch_mates": "mixed training draws each token's exit, as dropout is drawn"}),
-    Example(lambda: _trained(gamma=0.5), breaks={"derivative": "gamma scales gradients on purpose"}),
+    Example(lambda: _make_trained(gamma=0.5), breaks={"derivative": "gamma scales gradients on purpose"}),
 )

@@ -15,7 +15,7 @@ from kinformer.core.layer import Context, Device, Dtype, Layer, Out, PerToken, S
 from kinformer.core.mechanism import NoState
 from kinformer.core.pattern import And, Pattern
 from kinformer.nn.patterns.pieces import Pieces
-from kinformer.nn.patterns.shifted import shifted
+from kinformer.nn.patterns.shifted import shift_context
 from kinformer.nn.patterns.tokens import Tokens
 
 NONE = Tokens(0)
@@ -50,23 +50,23 @@ class GlobalNodes(Layer):
         raise NoState("global tokens read the whole sequence, so nothing goes on from a part of it; use a causal layer")
 
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
-        out = self.whole(x, self.node_context(ctx))
+        out = self.read_nodes_and_text(x, self.node_context(ctx))
         aux = {name: value[:, self.n :] if value.dim() else value for name, value in out.aux.items()}
         taps = {name: value[:, self.n :] for name, value in out.taps.items()}
         return Out(out.y[:, self.n :], None, aux, {}, out.stats, taps)
 
-    def whole(self, x: Float[Tensor, "B T D"], ctx: Context) -> Out:
+    def read_nodes_and_text(self, x: Float[Tensor, "B T D"], ctx: Context) -> Out:
         """What comes of nodes and text, [B n+T D], in a context that `node_context` has made of the text's."""
         nodes = self.node.expand(len(x), self.n, -1)  # [B n D]
         return self.layer(torch.cat([nodes, x], 1), None, ctx)
 
     def node_context(self, ctx: Context) -> Context:
         """The context of nodes and text."""
-        return self.behind(ctx, torch.arange(self.n, device=ctx.pos.device).expand(len(ctx.pos), -1))
+        return self.prepend_nodes(ctx, torch.arange(self.n, device=ctx.pos.device).expand(len(ctx.pos), -1))
 
-    def behind(self, ctx: Context, own: Int[Tensor, "B n"]) -> Context:
+    def prepend_nodes(self, ctx: Context, own: Int[Tensor, "B n"]) -> Context:
         """The context of a text with nodes before it, at positions `own`; labels of nodes are -1."""
-        text = shifted(ctx, self.n)
+        text = shift_context(ctx, self.n)
         labels = {name: F.pad(label, (self.n, 0), value=-1) for name, label in ctx.labels.items()}
         below = {
             name: PerToken(F.pad(value.value, (*[0, 0] * (value.value.dim() - 2), self.n, 0)))

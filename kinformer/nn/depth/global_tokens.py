@@ -44,19 +44,19 @@ class GlobalTokens(GlobalNodes):
         self.node = nn.Parameter(torch.randn(layer.d))
 
     def node_context(self, ctx: Context) -> Context:
-        return self._limited(ctx, self.hard)
+        return self._limit_to_segments(ctx, self.hard)
 
-    def apart(self, ctx: Context) -> Context:
+    def separate_segments(self, ctx: Context) -> Context:
         """The same in which every token reads its own segment alone: each is read as if it were the whole text."""
-        return self._limited(ctx, PIECES)
+        return self._limit_to_segments(ctx, PIECES)
 
-    def _limited(self, ctx: Context, hard: tuple[str, ...]) -> Context:
+    def _limit_to_segments(self, ctx: Context, hard: tuple[str, ...]) -> Context:
         labels = ctx.labels.get("segment", torch.zeros_like(ctx.pos))
         segment = torch.where(ctx.pos >= 0, labels.clamp(0, self.n - 1), -1)
         own = torch.arange(self.n, device=ctx.pos.device)
         own = torch.where((segment[:, None] == own[:, None]).any(-1), own, -1)
         segments = torch.cat([own, segment], 1)
-        limited = self.behind(ctx, own)
+        limited = self.prepend_nodes(ctx, own)
         if self.only is not None:
             limited = limited.replace(only=self.only if limited.only is None else limited.only & self.only)
         if hard:

@@ -81,10 +81,10 @@ class LunaBlock(nn.Module):
         self, x: Float[Tensor, "B T D"], p: Float[Tensor, "B l D"], packing: Context, unpacking: Context
     ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B l D"]]:
         y, packed = self.nested(x, p, packing, unpacking)
-        x, p = self.x_norm(x + self._dropped(y)), self.p_norm(p + self._dropped(packed))
-        return self.mlp_norm(x + self._dropped(self.mlp(x, None, unpacking).y)), p
+        x, p = self.x_norm(x + self._apply_dropout(y)), self.p_norm(p + self._apply_dropout(packed))
+        return self.mlp_norm(x + self._apply_dropout(self.mlp(x, None, unpacking).y)), p
 
-    def _dropped(self, x: Tensor) -> Tensor:
+    def _apply_dropout(self, x: Tensor) -> Tensor:
         return F.dropout(x, self.dropout, self.training)
 
 

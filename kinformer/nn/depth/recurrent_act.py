@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from kinformer.core.checks import check_at_least, check_part
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, check_in_order, make_state_spec
 from kinformer.core.state import concatenate, select
-from kinformer.nn.depth.act import Halt, Halting, Mix, running, weighted
+from kinformer.nn.depth.act import Halt, Halting, Mix, add_weighted, interpolate_answer
 
 GATHERING = 1e7  # multiplications that take as long as to choose rows, compute them and put them back
 
@@ -47,13 +47,13 @@ class RecurrentACT(Layer):
     halting: when it stops.
     cell: `cell(input, s)` maps d + 1 and d numbers to d: a plain `nn.RNNCell` unless given. Of an `nn.LSTMCell` the
         memory cells are mixed as the state is; halting and y see the state alone.
-    mix: how the states make y, `weighted` as in Graves.
+    mix: how the states make y, `add_weighted` as in Graves.
 
     Errors: ValueError without `ctx.run`, with `ctx.only` or `ctx.also`, and for less than one step. Source: Graves,
     2016, arXiv:1603.08983, section 2.
     """
 
-    def __init__(self, d: int, steps: int, halting: Halting, *, cell: nn.Module | None = None, mix: Mix = weighted):
+    def __init__(self, d: int, steps: int, halting: Halting, *, cell: nn.Module | None = None, mix: Mix = add_weighted):
         super().__init__()
         self.d, self.steps, self.mix = check_at_least("d", d, 1), check_at_least("steps", steps, 1), mix
         self.halting = check_part("halting", halting, Halting, "one, such as Halting(d)")
@@ -123,5 +123,5 @@ class RecurrentACT(Layer):
 EXAMPLES = (
     lambda: RecurrentACT(16, 3, Halting(16, epsilon=0.1, bias=-0.5)),
     lambda: RecurrentACT(16, 2, Halting(16), cell=nn.GRUCell(17, 16)),
-    lambda: RecurrentACT(16, 2, Halting(16, bias=-0.5), cell=nn.LSTMCell(17, 16), mix=running),
+    lambda: RecurrentACT(16, 2, Halting(16, bias=-0.5), cell=nn.LSTMCell(17, 16), mix=interpolate_answer),
 )

@@ -31,14 +31,14 @@ class OntoHalf(Join):
         super().__init__()
         self.onto, self.dropout = onto, check_probability("dropout", dropout)
 
-    def added(self, other: Float[Tensor, "B T W"], f: Callable[[Tensor], Out], norm: nn.Module) -> Out:
+    def compute_branch(self, other: Float[Tensor, "B T W"], f: Callable[[Tensor], Out], norm: nn.Module) -> Out:
         """What is added to the half."""
         out = f(norm(other))
         return out._replace(y=F.dropout(out.y, self.dropout, self.training))
 
     def forward(self, x: Tensor, f: Callable[[Tensor], Out], norm: nn.Module) -> Out:
         halves = list(x.chunk(2, -1))
-        out = self.added(halves[1 - self.onto], f, norm)
+        out = self.compute_branch(halves[1 - self.onto], f, norm)
         halves[self.onto] = halves[self.onto] + out.y
         return out._replace(y=torch.cat(halves, -1))
 
@@ -127,20 +127,20 @@ class Sublayer(NamedTuple):
     def place(self) -> str:
         return f"{self.n}.{self.i}"
 
-    def of(self, whole: Out) -> Out:
+    def select_part(self, whole: Out) -> Out:
         """Its own part of the aux and the state of a run."""
         aux = {name: value for name, value in whole.aux.items() if name.startswith(f"{self.place}.")}
         return whole._replace(aux=aux, state=None if whole.state is None else whole.state[self.n][self.i])
 
-    def added(self, other: Tensor, read: Callable[[Tensor], Out]) -> Out:
+    def compute_branch(self, other: Tensor, read: Callable[[Tensor], Out]) -> Out:
         """What it adds, reading the other half."""
         join: Any = self.block.joins[self.i]
-        return join.added(other, read, self.block.norms[self.i])
+        return join.compute_branch(other, read, self.block.norms[self.i])
 
     def rerun(self, other: Tensor, state: State | None, ctx: Context) -> Out:
         """The same once more, with its part of a state."""
         old = None if state is None else state[self.n][self.i]
-        return self.added(other, lambda z: self.block.layers[self.i](z, old, ctx.for_sublayer(self.i)))
+        return self.compute_branch(other, lambda z: self.block.layers[self.i](z, old, ctx.for_sublayer(self.i)))
 
 
 @dataclass(eq=False)
@@ -155,16 +155,16 @@ class ReversiblePass:
 
     @property
     def steps(self) -> list[Sublayer]:
-        return [step for n in range(len(self.blocks)) for step in self.of(n)]
+        return [step for n in range(len(self.blocks)) for step in self.sublayers_of(n)]
 
-    def of(self, n: int) -> list[Sublayer]:
+    def sublayers_of(self, n: int) -> list[Sublayer]:
         """The steps of block n."""
         block: Any = self.blocks[n]
         return [Sublayer(n, i, block) for i in range(len(block.layers))]
 
     def outside_tensors(self) -> list[Tensor]:
         """Every tensor that is read beside the stream: from outside, of the state, and the weights."""
-        return [*(leaf for _, leaf in leaves(self._outside())), *self.blocks.parameters()]
+        return [*(leaf for _, leaf in leaves(self._outside_state())), *self.blocks.parameters()]
 
     def forward(self, x: Tensor) -> Out:
         """The Out of the blocks."""
@@ -172,21 +172,23 @@ class ReversiblePass:
         whole = Collected(self.ctx, None if self.state is None else fork(self.state), rising=True)
         for n in range(len(self.blocks)):
             x = whole.call(n, partial(self._run_block, n), x).y
-        out = whole.out(x)
+        out = whole.make_out(x)
         self.hollow = fill_out(out, [torch.empty(0)] * len(flatten_out(out)))
         return out
 
     def _run_block(self, n: int, x: Tensor, state: State | None, ctx: Context) -> Out:
         collected, halves = Collected(ctx, state), list(x.chunk(2, -1))
-        for step in self.of(n):
-            self.replays.append(Replay.now(x.device))
-            with self.replays[-1].choices.writing():
-                out = step.added(halves[1 - step.half], partial(collected.call, step.i, step.block.layers[step.i]))
+        for step in self.sublayers_of(n):
+            self.replays.append(Replay.capture(x.device))
+            with self.replays[-1].choices.record():
+                out = step.compute_branch(
+                    halves[1 - step.half], partial(collected.call, step.i, step.block.layers[step.i])
+                )
             if out.up:
                 sent = f"sublayer {step.place} sends up {sorted(out.up)}"
                 raise ValueError(f"{sent}, which Reversible would have to keep; use Stack")
             halves[step.half] = halves[step.half] + out.y
-        return collected.out(torch.cat(halves, -1))
+        return collected.make_out(torch.cat(halves, -1))
 
     def backward(self, y: Tensor, tensors: Sequence[Tensor], gradient: Out) -> list[Tensor | None]:
         """Gradients of x and of `tensors`, from those of the end, of aux and of the state after it."""
@@ -199,9 +201,9 @@ class ReversiblePass:
         halves, grads = list(y.chunk(2, -1)), list(gradient.y.chunk(2, -1))
         for step, replay in zip(reversed(self.steps), reversed(self.replays), strict=True):
             other = halves[1 - step.half].detach().requires_grad_()
-            with torch.enable_grad(), replay.restored():
+            with torch.enable_grad(), replay.restore():
                 out = step.rerun(other, state, ctx)
-            own = step.of(gradient)._replace(y=grads[step.half])
+            own = step.select_part(gradient)._replace(y=grads[step.half])
             through, *rest = _grads(out, own, [other, *inputs])
             grads[1 - step.half] = _add(grads[1 - step.half], through)
             for n, grad in zip(learned, rest, strict=True):
@@ -209,13 +211,13 @@ class ReversiblePass:
             halves[step.half] = halves[step.half] - out.y.detach()
         return [torch.cat(grads, -1), *gradients]
 
-    def _outside(self) -> State:
+    def _outside_state(self) -> State:
         return (() if self.ctx.source is None else self.ctx.source, dict(self.ctx.below), self.state or ())
 
     def _with_tensors(self, tensors: Sequence[Tensor]) -> tuple[Context, State | None]:
         """The context and the state, with these tensors in them."""
         rest = iter(tensors)
-        source, below, state = map_state(lambda name, leaf: next(rest), self._outside())
+        source, below, state = map_state(lambda name, leaf: next(rest), self._outside_state())
         ctx = self.ctx.replace(source=None if self.ctx.source is None else source, below=below)
         return ctx, None if self.state is None else state
 
@@ -231,20 +233,20 @@ class Replay:
     choices: Choices = field(default_factory=Choices)
 
     @staticmethod
-    def now(device: torch.device) -> "Replay":
+    def capture(device: torch.device) -> "Replay":
         cuda = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
         autocast = torch.is_autocast_enabled(device.type), torch.get_autocast_dtype(device.type)
         return Replay(device, torch.get_rng_state(), cuda, autocast)
 
     @contextmanager
-    def restored(self) -> Iterator[None]:
+    def restore(self) -> Iterator[None]:
         """While this lasts, all is as it was then; afterwards as it was before."""
         enabled, dtype = self.autocast
         with torch.random.fork_rng([] if self.cuda is None else [self.device]):
             torch.set_rng_state(self.cpu)
             if self.cuda is not None:
                 torch.cuda.set_rng_state(self.cuda, self.device)
-            with torch.autocast(self.device.type, dtype, enabled), self.choices.reading():
+            with torch.autocast(self.device.type, dtype, enabled), self.choices.replay():
                 yield
 
 

@@ -116,7 +116,7 @@ def _by_sublayers(block: ResidualBlock, rows: Rows, x: Tensor, state: State, ctx
             name: _put_rows(torch.zeros_like(x[..., 0]), rows, v) if v.dim() else v for name, v in inside.aux.items()
         }
         y = _put_rows(y, rows, out.y)
-    return collected.out(_put_rows(x, rows, y[rows]))
+    return collected.make_out(_put_rows(x, rows, y[rows]))
 
 
 def _of_all_rows(ctx: Context) -> bool:
@@ -125,12 +125,12 @@ def _of_all_rows(ctx: Context) -> bool:
 
 
 def _context(ctx: Context, rows: Rows) -> Context:
-    def of(x: Tensor | None) -> Tensor | None:
+    def select_rows(x: Tensor | None) -> Tensor | None:
         return None if x is None else x.index_select(0, rows)
 
-    pos, memo = ctx.memo.get(lambda: (of(ctx.pos), empty_memo()), "rows", ctx.pos, rows)
-    labels = {name: of(label) for name, label in ctx.labels.items()}
-    source, source_pos, decoding = of(ctx.source), of(ctx.source_pos), ctx.decoding
+    pos, memo = ctx.memo.get(lambda: (select_rows(ctx.pos), empty_memo()), "rows", ctx.pos, rows)
+    labels = {name: select_rows(label) for name, label in ctx.labels.items()}
+    source, source_pos, decoding = select_rows(ctx.source), select_rows(ctx.source_pos), ctx.decoding
     if decoding is not None and len(decoding.step) > 1:
         decoding = decoding._replace(step=decoding.step.index_select(0, rows))
     return ctx.replace(

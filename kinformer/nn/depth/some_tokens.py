@@ -102,7 +102,8 @@ def serves_tokens(layer: Layer) -> bool:
         and not first.cross
         and _reads_each_query(first)
         and all(
-            _reads_each_query(part) and part.cross if isinstance(part, Attention) else _alone(part) for part in rest
+            _reads_each_query(part) and part.cross if isinstance(part, Attention) else _is_tokenwise(part)
+            for part in rest
         )
         and all(isinstance(join, NormFirst | NormLast) for join in layer.joins)
         and all(isinstance(norm, nn.LayerNorm | nn.RMSNorm | nn.Identity) for norm in layer.norms)
@@ -122,7 +123,7 @@ def _reads_each_query(attention: Attention) -> bool:
     )
 
 
-def _alone(layer: Layer) -> bool:
+def _is_tokenwise(layer: Layer) -> bool:
     try:
         return bool(check_tokenwise("layer", layer, "be read by tokens"))
     except ValueError:
@@ -148,7 +149,7 @@ def worth_gathering(block: Layer, pos: Int[Tensor, "B T"], chosen: int) -> bool:
     return batch * length * (weights + keys * pair) - chosen * (weights + length * pair) >= GATHERING
 
 
-def unwatched(block: ResidualBlock) -> bool:
+def has_no_hooks(block: ResidualBlock) -> bool:
     """True if no hook is registered on a module that `read_tokens` does not call."""
     parts = [block, *(layer for layer in block.layers if isinstance(layer, Attention))]
     return not any(has_hooks(part) or has_hooks(getattr(part, "mechanism", part)) for part in parts)
@@ -188,7 +189,7 @@ def read_tokens(
             return out
 
         x = join(x, sublayer, norm).y
-    return collected.out(x)
+    return collected.make_out(x)
 
 
 def put_back(value: Tensor, tokens: SelectedTokens, ctx: Context) -> Tensor:

@@ -76,7 +76,7 @@ class SpanNodes(Layer):
         check_in_order(ctx, "a tree of spans")
         if ctx.only is not None or ctx.also is not None:
             raise ValueError("a span is of several tokens; give rows of one document, without ctx.only and ctx.also")
-        places = self.places(ctx)
+        places = self.node_positions(ctx)
         x = x if self.norm is None else self.norm(x)
         out = self.layer(places.spread(x), None if state is None else state.body, self.node_context(places, ctx))
         new_state = None if state is None else SpanNodesState(out.state, next_positions(state.now, ctx.pos))
@@ -92,7 +92,7 @@ class SpanNodes(Layer):
         below = {name: PerToken(places.spread(value.value)) for name, value in per_token}
         return ctx.replace(pos=places.pos, run=places.run, full=places.full, labels=labels, below=below)
 
-    def places(self, ctx: Context) -> NodePositions:
+    def node_positions(self, ctx: Context) -> NodePositions:
         """Where the nodes of these tokens stand: those from the first token on, up to the last one's spans."""
         pos, real = ctx.pos, ctx.pos >= 0
         stop = F.pad(pos, (0, 1), value=-1).amax(1) + 1  # [B], the token behind the last

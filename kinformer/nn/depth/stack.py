@@ -39,7 +39,7 @@ class Stack(Layer):
         last = len(self.layers) - 1
         for n, layer in enumerate(self.layers):
             x = (collected.remember if ctx.remember and n == last else collected.call)(n, layer, x).y
-        return collected.out(x if self.norm is None or ctx.remember else self.norm(x))
+        return collected.make_out(x if self.norm is None or ctx.remember else self.norm(x))
 
 
 def _example() -> Stack:

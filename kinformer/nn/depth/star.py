@@ -72,7 +72,7 @@ class StarRound(nn.Module):
     def satellites(self, h: Tensor, e: Tensor, s: Tensor, ring: Ring) -> Float[Tensor, "B T D"]:
         return self.ring_norm(F.relu(self.ring(h, e, s, ring)))
 
-    def related(self, s: Float[Tensor, "B 1 D"], ctx: Context) -> Float[Tensor, "B 1 D"]:
+    def update_relay(self, s: Float[Tensor, "B 1 D"], ctx: Context) -> Float[Tensor, "B 1 D"]:
         return self.relay_norm(F.relu(self.relay(s, None, ctx).y))
 
 
@@ -86,7 +86,7 @@ class PublishedStarRound(StarRound):
     def satellites(self, h: Tensor, e: Tensor, s: Tensor, ring: Ring) -> Float[Tensor, "B T D"]:
         return F.leaky_relu(self.ring(self.ring_norm(h), e, s, ring))
 
-    def related(self, s: Float[Tensor, "B 1 D"], ctx: Context) -> Float[Tensor, "B 1 D"]:
+    def update_relay(self, s: Float[Tensor, "B 1 D"], ctx: Context) -> Float[Tensor, "B 1 D"]:
         return F.leaky_relu(self.relay(s, None, ctx).y)
 
 
@@ -130,16 +130,18 @@ class StarRounds(Layer):
         check_in_order(ctx, "a ring")
         if ctx.only is not None or ctx.also is not None or not e.shape[1]:
             raise ValueError("a star is of one whole row of tokens; give it one, without ctx.only and ctx.also")
-        ring, real = self.around(ctx), ctx.pos >= 0
+        ring, real = self.make_ring(ctx), ctx.pos >= 0
         token_pos = F.pad(torch.where(real, ctx.pos + 1, -1), (1, 0))  # the relay at 0, tokens from 1 on
         relay = Context(torch.zeros_like(token_pos[:, :1]), run=True, source_pos=token_pos, is_clean=True)
         h, s = e, self.mean(e, ctx)
         for round_ in self.rounds:
             h = self.after_round(F.dropout(round_.satellites(h, e, s, ring), self.dropout, self.training), ctx)
-            s = F.dropout(round_.related(s, relay.replace(source=torch.cat([s, h], 1))), self.dropout, self.training)
+            s = F.dropout(
+                round_.update_relay(s, relay.replace(source=torch.cat([s, h], 1))), self.dropout, self.training
+            )
         return h, s[:, 0]
 
-    def around(self, ctx: Context) -> Ring:
+    def make_ring(self, ctx: Context) -> Ring:
         """The ring of each row's tokens."""
         real, at = ctx.pos >= 0, torch.arange(ctx.pos.shape[1], device=ctx.pos.device)
         first, last = real.int().argmax(1, keepdim=True), (real * at).amax(1, keepdim=True)
@@ -163,7 +165,7 @@ class PublishedStarRounds(StarRounds):
     repeat published numbers.
     """
 
-    def around(self, ctx: Context) -> Ring:
+    def make_ring(self, ctx: Context) -> Ring:
         at = torch.arange(ctx.pos.shape[1], device=ctx.pos.device).expand_as(ctx.pos)
         return Ring(ctx.pos, at - 1, torch.where(at < ctx.pos.shape[1] - 1, at + 1, -1), zeros=True)
 

@@ -59,10 +59,10 @@ class StepKeys:
             old = self.products or [new.new_zeros(self.ctx.pos.numel(), new.shape[1]) for new in products]
             self.products = [before.index_copy(0, at, new) for before, new in zip(old, products, strict=True)]
 
-    def timed(self, n: int, at: Int[Tensor, " n"], states: Float[Tensor, "n D"]) -> Float[Tensor, "n D"]:
+    def add_timing(self, n: int, at: Int[Tensor, " n"], states: Float[Tensor, "n D"]) -> Float[Tensor, "n D"]:
         """The input of step n, with its timing, for tokens at indices of the flattened batch."""
         if self.waves is None:
-            return self.universal.timed(states[None], n, self.ctx.places.flatten()[None, at])[0]
+            return self.universal.add_timing(states[None], n, self.ctx.position_ids.flatten()[None, at])[0]
         return states + (self.waves.places[at] + self.waves.steps[n])
 
     def at_step(self, n: int, tokens: SelectedTokens, timed: Float[Tensor, "m D"]) -> MakeKeys:
@@ -76,8 +76,8 @@ class StepKeys:
                 return self._of_products(n, products, tokens)
             if states is None:
                 return self._keys(timed.unflatten(0, (len(tokens.rows), self.ctx.pos.shape[1])), tokens)
-            places = self.ctx.places[tokens.rows]
-            return self._keys(self.universal.timed(self._of_rows(states, tokens), n, places), tokens)
+            places = self.ctx.position_ids[tokens.rows]
+            return self._keys(self.universal.add_timing(self._of_rows(states, tokens), n, places), tokens)
 
         return make
 
@@ -131,4 +131,4 @@ def _waves(universal: Universal, ctx: Context) -> _Waves | None:
     if type(timing) is not Timing:
         return None
     steps = timing.waves(torch.arange(universal.steps, device=ctx.pos.device)[None] + timing.first)[0]
-    return _Waves(timing(ctx.places, 0).flatten(0, 1), steps - steps[:1])
+    return _Waves(timing(ctx.position_ids, 0).flatten(0, 1), steps - steps[:1])

@@ -34,19 +34,19 @@ class Universal(Layer):
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
         return tuple(self.block.start(batch, length, dtype=dtype, device=device) for _ in range(self.steps))
 
-    def timed(self, x: Float[Tensor, "B T D"], step: int, places: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
+    def add_timing(self, x: Float[Tensor, "B T D"], step: int, places: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
         """The input of a step plus the timing of the step and the places."""
         return x if self.timing is None else x + self.timing(places, step)
 
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
         collected = Collected(ctx.replace(remember=False) if ctx.remember else ctx, state, rising=True)
         for n in range(self.steps):
-            z = self.timed(x, n, ctx.places)
+            z = self.add_timing(x, n, ctx.position_ids)
             if ctx.remember and n == self.steps - 1:
                 collected.remember(n, self.block, z)
             else:
                 x = collected.call(n, self.block, z, counts=ctx.pos >= 0).y
-        return collected.out(x)
+        return collected.make_out(x)
 
 
 def _example(steps: int, timed: bool) -> Universal:

@@ -50,9 +50,9 @@ class DecayingThreshold:
         self, steps: Int[Tensor, "#B T"], max_new_tokens: int | None = None, *, layer: int = 1
     ) -> Float[Tensor, "#B T"]:
         """The threshold after a layer, from 1, for tokens at these steps of an output of at most so many tokens."""
-        return self.fallen(of_layer(self.threshold, layer), steps, max_new_tokens)
+        return self.decay(of_layer(self.threshold, layer), steps, max_new_tokens)
 
-    def fallen(
+    def decay(
         self, threshold: float | Float[Tensor, "*#n"], steps: Int[Tensor, "*#n"], max_new_tokens: int | None = None
     ) -> Float[Tensor, "*n"]:
         """The same for any threshold in place of its own."""

@@ -26,7 +26,7 @@ class Rule(nn.Module, ABC):
     """Which tokens leave after a layer, decided in float32 or better.
 
     `states` holds what each layer so far made, the last one's last; `head` maps a state to logits, where a model lends
-    its own. `ctx` is the layers' context: a rule that counts tokens asks it for `steps` or `places`, since positions
+    its own. `ctx` is the layers' context: a rule that counts tokens asks it for `steps` or `position_ids`: positions
     also count a prompt and the documents before. A rule that needs something from outside keeps it from call to call:
     `start` and `begin_call`. One with a threshold says by `strict` whether that must be exceeded or only reached.
     """
@@ -36,7 +36,7 @@ class Rule(nn.Module, ABC):
     def agree(self, d: int, depth: int) -> None:
         """ValueError unless the rule is made for `depth` layers of width d."""
 
-    def sure(self, states: States, head: Head | None = None) -> Float[Tensor, "B T"]:
+    def compute_confidence(self, states: States, head: Head | None = None) -> Float[Tensor, "B T"]:
         """What is held against the threshold after the last of these layers; ValueError where there is none."""
         raise ValueError(f"{type(self).__name__} leaves by no threshold; give a rule that does, such as Geometric")
 
@@ -104,7 +104,7 @@ class ConfidenceThreshold(Rule):
         self.confidence.agree(d)
         _check_threshold_count(self.threshold, depth)
 
-    def sure(self, states: States, head: Head | None = None) -> Float[Tensor, "B T"]:
+    def compute_confidence(self, states: States, head: Head | None = None) -> Float[Tensor, "B T"]:
         return self.confidence(states, head)
 
     def grid(self, count: int) -> list[Threshold]:
@@ -120,10 +120,10 @@ class ConfidenceThreshold(Rule):
         self, threshold: Float[Tensor, "*#n"], steps: Int[Tensor, "*#n"], max_new_tokens: int | None
     ) -> Float[Tensor, "*#n"]:
         own = self.threshold
-        return own.fallen(threshold, steps, max_new_tokens) if isinstance(own, DecayingThreshold) else threshold
+        return own.decay(threshold, steps, max_new_tokens) if isinstance(own, DecayingThreshold) else threshold
 
     def forward(self, states: States, ctx: Context, rule_state: State = (), head: Head | None = None) -> Leaves:
-        sure = self.sure(states, head)
+        sure = self.compute_confidence(states, head)
         own = self.threshold
         if isinstance(own, DecayingThreshold):
             threshold: float | Tensor = own(ctx.steps, ctx.max_new_tokens, layer=len(states))
@@ -223,11 +223,11 @@ class Geometric(Rule):
         stay = F.pad(F.logsigmoid(-logits).cumsum(-1), (1, 0))
         return stay + F.pad(F.logsigmoid(logits), (0, 1))
 
-    def sure(self, states: States, head: Head | None = None) -> Float[Tensor, "B T"]:
+    def compute_confidence(self, states: States, head: Head | None = None) -> Float[Tensor, "B T"]:
         return self._logit(states, len(states) - 1).sigmoid()
 
     def forward(self, states: States, ctx: Context, rule_state: State = (), head: Head | None = None) -> Leaves:
-        return self.sure(states) > of_layer(self.threshold, len(states))
+        return self.compute_confidence(states) > of_layer(self.threshold, len(states))
 
     def loss(
         self, states: States, logits: Logits, targets: Int[Tensor, "B T"], ctx: Context | None = None

@@ -47,10 +47,10 @@ class ExitScores(NamedTuple):
         a reading in which they leave can tell.
         """
         size = max(1, AT_ONCE // max(1, self.worth.shape[1]))
-        measures = [self._measured(piece) for piece in thresholds.to(self.sure.device).split(size)]
+        measures = [self._measure(piece) for piece in thresholds.to(self.sure.device).split(size)]
         return torch.cat([quality for quality, _ in measures]), torch.cat([layers for _, layers in measures])
 
-    def _measured(self, thresholds: Vectors) -> tuple[Float[Tensor, " R"], Float[Tensor, " R"]]:
+    def _measure(self, thresholds: Vectors) -> tuple[Float[Tensor, " R"], Float[Tensor, " R"]]:
         exits = torch.full((len(thresholds), self.worth.shape[1]), len(self.sure), device=self.worth.device)
         for n in reversed(range(len(self.sure))):
             sure, threshold = self.sure[n], thresholds[:, n, None]
@@ -73,7 +73,10 @@ def score_exits(model: Any, batches: Iterable[Any], *, right: bool = False) -> E
         for batch in batches:
             states, logits, targets, ctx = model.every_exit(batch)
             real = targets >= 0
-            each = [rule.sure(states[: n + 1], body.reads(n, model.head))[real] for n in range(len(states) - 1)]
+            each = [
+                rule.compute_confidence(states[: n + 1], body.reads(n, model.head))[real]
+                for n in range(len(states) - 1)
+            ]
             sure.append(torch.stack(each) if each else logits[0].new_empty(0, int(real.sum())))
             worth.append(torch.stack([_token_quality(exit_logits, targets, right)[real] for exit_logits in logits]))
             steps.append(ctx.steps.expand_as(targets)[real])
@@ -110,7 +113,7 @@ def search(
     check_at_least("draws", draws, 1)
     check_at_least("segments", segments, 1)
     vectors = torch.rand(draws, depth - 1, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    return _best(vectors, *_measured(measure, vectors), depth, segments)
+    return _best(vectors, *_measure_as_float64(measure, vectors), depth, segments)
 
 
 def grid_search(
@@ -129,7 +132,7 @@ def grid_search(
     layers = check_at_least("depth", depth, 2) - 1
     refuse_large_grid(len(values), layers)
     vectors = torch.cartesian_prod(*[torch.tensor(values, dtype=torch.float64)] * layers).view(-1, layers)
-    return _best(vectors, *_measured(measure, vectors), depth, check_at_least("segments", segments, 1))
+    return _best(vectors, *_measure_as_float64(measure, vectors), depth, check_at_least("segments", segments, 1))
 
 
 def coordinate_search(
@@ -155,7 +158,7 @@ def coordinate_search(
         changed = False
         for layer in range(layers):
             tried = torch.tensor([[*current[:layer], value, *current[layer + 1 :]] for value in values]).double()
-            quality, layers_used = _measured(measure, tried)
+            quality, layers_used = _measure_as_float64(measure, tried)
             vectors.append(tried)
             measures.append((quality, layers_used))
             cheapest = int(layers_used.masked_fill(quality < least, math.inf).argmin())
@@ -174,7 +177,7 @@ def refuse_large_grid(values: int, layers: int) -> None:
         )
 
 
-def _measured(measure: Measure, vectors: Vectors) -> tuple[Float[Tensor, " R"], Float[Tensor, " R"]]:
+def _measure_as_float64(measure: Measure, vectors: Vectors) -> tuple[Float[Tensor, " R"], Float[Tensor, " R"]]:
     quality, layers = measure(vectors)
     return quality.cpu().double(), layers.cpu().double()
 

@@ -6,7 +6,7 @@ from torch import Tensor
 
 import kinformer as kf
 from kinformer.core.checks import check_at_least
-from kinformer.core.choice import recomputed
+from kinformer.core.choice import run_checkpointed
 from kinformer.core.collected import concatenate_outs
 from kinformer.core.layer import Context, Layer, Out, State
 from kinformer.core.tokenwise import check_tokenwise
@@ -35,7 +35,9 @@ class Chunked(Layer):
         for lo in range(0, max(x.shape[1], 1), self.size):
             z, piece_ctx = x[:, lo : lo + self.size], ctx.columns(lo, lo + self.size)
             recompute = torch.is_grad_enabled() and z.requires_grad
-            pieces.append(recomputed(self.layer, z, state, piece_ctx) if recompute else self.layer(z, state, piece_ctx))
+            pieces.append(
+                run_checkpointed(self.layer, z, state, piece_ctx) if recompute else self.layer(z, state, piece_ctx)
+            )
         return concatenate_outs(pieces)
 
 

@@ -65,7 +65,7 @@ class GuidedAttention(Regulariser):
         for h, guide in enumerate(self.guides):
             if guide is None:
                 continue
-            guided = may[:, h] & self._marked(rows, h, guide)  # [B R S]
+            guided = may[:, h] & self._guided_pairs(rows, h, guide)  # [B R S]
             count = guided.sum(-1, keepdim=True)
             squares = (weight[:, h] - guided / count.clamp_min(1)).square().sum(-1)
             if self.over == "sum":
@@ -75,7 +75,7 @@ class GuidedAttention(Regulariser):
         return total
 
     @staticmethod
-    def _marked(request: Request, h: int, guide: Pattern | int) -> Bool[Tensor, "..."]:
+    def _guided_pairs(request: Request, h: int, guide: Pattern | int) -> Bool[Tensor, "..."]:
         if isinstance(guide, int):
             if "segment" not in request.keys.labels:
                 raise ValueError(f'guide {guide} is a label "segment", and the batch has none; give the model segment=')

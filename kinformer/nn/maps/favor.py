@@ -70,7 +70,7 @@ class FAVOR(Directions):
     def forward(
         self, x: Float[Tensor, "B H T K"], is_query: bool
     ) -> tuple[Float[Tensor, "B H T F"], Float[Tensor, "B H T"]]:
-        x, u = self.projected(x)
+        x, u = self.project(x)
         u = torch.cat([u, -u], -1) if self.hyperbolic else u
         half = x.square().sum(-1) / 2
         largest = u.max(-1).values  # its gradient is one number, that of amax as many as there are features
@@ -80,12 +80,12 @@ class FAVOR(Directions):
             constant = (largest - half).detach()
             floor = self.eps * size * (largest - half - constant).exp()
             # -half - constant is -largest: terms of |x|^2, whose rounding exp would raise, stay out of the value
-            return raised(u, math.log(size) - largest.detach() - (half - half.detach()), floor), constant
+            return shifted_exp(u, math.log(size) - largest.detach() - (half - half.detach()), floor), constant
         constant = largest if is_query or not u.shape[2] else largest.amax(-1, keepdim=True).expand_as(largest)
-        return raised(u, math.log(size) - half - constant, constant.new_full((), self.eps * size)), constant
+        return shifted_exp(u, math.log(size) - half - constant, constant.new_full((), self.eps * size)), constant
 
 
-def raised(
+def shifted_exp(
     u: Float[Tensor, "*n F"], shift: Float[Tensor, "*n"], floor: Float[Tensor, "*n"] | Float[Tensor, ""]
 ) -> Float[Tensor, "*n F"]:
     """exp(u + shift) + floor."""

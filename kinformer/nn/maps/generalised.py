@@ -63,7 +63,7 @@ class GeneralisedKernel(Directions):
     def forward(
         self, x: Float[Tensor, "B H T K"], is_query: bool
     ) -> tuple[Float[Tensor, "B H T F"], Float[Tensor, "B H T"]]:
-        u = self.projected(x)[1]
+        u = self.project(x)[1]
         if self.f != "exp":
             return FUNCTIONS[self.f](u) + self.eps, u.new_zeros(u.shape[:-1])
         left = u.amax(-1, keepdim=True).clamp_min(math.log(self.eps))  # neither exp(u) nor eps overflows over exp(left)

@@ -77,7 +77,7 @@ class Directions(RandomFeatures):
     def features(self, k_dim: int) -> int:
         return self.directions.shape[0]
 
-    def projected(self, x: Float[Tensor, "B H T K"]) -> tuple[Float[Tensor, "B H T K"], Float[Tensor, "B H T m"]]:
+    def project(self, x: Float[Tensor, "B H T K"]) -> tuple[Float[Tensor, "B H T K"], Float[Tensor, "B H T m"]]:
         """x / K^(1/4), so that products of two are q.k / sqrt(K), and its products with the directions."""
         k_dim = self.directions.shape[1]
         if x.shape[-1] != k_dim:

@@ -53,7 +53,7 @@ class Trigonometric(Directions):
     def forward(
         self, x: Float[Tensor, "B H T K"], is_query: bool
     ) -> tuple[Float[Tensor, "B H T F"], Float[Tensor, "B H T"]]:
-        x, angle = self.projected(x)
+        x, angle = self.project(x)
         half = x.square().sum(-1) / 2
         constant = half.detach()  # nothing learns through a constant: what would is learned through a factor of 1
         phi = torch.cat([angle.sin(), angle.cos()], -1) * angle.shape[-1] ** -0.5

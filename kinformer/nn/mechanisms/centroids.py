@@ -41,17 +41,17 @@ class Centroids(nn.Module):
         draw = torch.Generator().manual_seed(check_whole_number("seed", seed))
         self.register_buffer("mu", unit(torch.randn(heads, clusters, k_dim, generator=draw)))
 
-    def similar(self, x: Float[Tensor, "B G T K"]) -> Float[Tensor, "B H T C"]:
+    def similarities(self, x: Float[Tensor, "B G T K"]) -> Float[Tensor, "B H T C"]:
         """The product of each direction with each centroid; a head of keys has those of the query heads it serves."""
         directions = unit(at_least_float32(x))
         mu = self.mu.to(directions.dtype).unflatten(0, (x.shape[1], -1))  # [G H/G C K]
         with disable_autocast(x):  # or it would round what was just made precise
             return torch.einsum("bgtk,ghck->bghtc", directions, mu).flatten(1, 2)
 
-    def nearest(self, x: Float[Tensor, "B G T K"]) -> Int[Tensor, "B H T"]:
+    def assign_clusters(self, x: Float[Tensor, "B G T K"]) -> Int[Tensor, "B H T"]:
         """Each vector's cluster."""
         with torch.no_grad():
-            return choice(lambda: self.similar(x).argmax(-1))
+            return choice(lambda: self.similarities(x).argmax(-1))
 
     def distance(self, x: Float[Tensor, "B H T K"], cluster: Int[Tensor, "B H T"]) -> Float[Tensor, "B T"]:
         """The mean squared difference of a direction x and the centroid of its cluster, over numbers and heads."""
@@ -69,7 +69,7 @@ class Centroids(nn.Module):
         sums = x.new_zeros(heads * clusters + 1, width).index_add_(0, place.flatten(), x.reshape(-1, width))
         return sums[:-1].view(heads, clusters, width)
 
-    def averaged(self, sums: Float[Tensor, "H C K"]) -> Float[Tensor, "H C K"]:
+    def update_average(self, sums: Float[Tensor, "H C K"]) -> Float[Tensor, "H C K"]:
         """The moving average after one more step, not yet at length 1."""
         is_used = (sums != 0).any(-1, keepdim=True)
         old = at_least_float32(self.mu)
@@ -79,4 +79,4 @@ class Centroids(nn.Module):
     @torch.no_grad()
     def after_step(self, progress: float, stats: Mapping[str, Tensor]) -> None:
         if "clusters" in stats:
-            self.mu.copy_(unit(self.averaged(stats["clusters"])))
+            self.mu.copy_(unit(self.update_average(stats["clusters"])))

@@ -80,15 +80,15 @@ class Clustered(KeyValueMechanism):
         if not request.queries.q.shape[2]:
             return Out(read(request))
         clusters = self.clusters(request.queries)
-        of_clusters = read(self.asking(request, clusters))
+        of_clusters = read(self.make_mean_request(request, clusters))
         return Out(AttentionOutput(clusters.spread(of_clusters.y), self.spread_lse(clusters, of_clusters.lse)))
 
     def clusters(self, queries: Queries) -> QueryClusters:
         """The clusters of the queries of a call: chosen once, also where a layer is computed again."""
         cluster = choice(lambda: self.grouping(queries.q, queries.pos))
-        return QueryClusters.of(cluster, queries.pos >= 0, self.grouping.clusters)
+        return QueryClusters.from_clusters(cluster, queries.pos >= 0, self.grouping.clusters)
 
-    def asking(self, request: Request, clusters: QueryClusters) -> Request:
+    def make_mean_request(self, request: Request, clusters: QueryClusters) -> Request:
         """The read of the means of clusters. One of none is 0, and nobody asks what it read."""
         q, pos = request.queries.q, request.queries.pos
         centre = clusters.mean(at_least_float32(q)).to(q.dtype)

@@ -55,7 +55,7 @@ class ImprovedClustered(Clustered):
         if not (request.queries.q.shape[2] and request.keys.k.shape[2]):
             return Out(read(request))
         clusters = self.clusters(request.queries)
-        asking = self.asking(request, clusters)
+        asking = self.make_mean_request(request, clusters)
         logits = scores(asking).masked_fill(~full_mask(asking), -torch.inf)  # [B H C S]
         tolerance = partial(score_tolerance, asking)
         best = choice(lambda: top_indices(logits, min(self.topk, logits.shape[-1]), tolerance))

@@ -43,7 +43,7 @@ class ConvolvedScoresState(NamedTuple):
 class ConvolvedScores(KeyValueMechanism):
     """What mechanisms share that convolve scores: the matrix, its convolution by position, and what decoding keeps.
 
-    A subclass says in `inputs` what is convolved and in `joined` what becomes of it. Scores are handed up.
+    A subclass says in `inputs` what is convolved and in `combine_scores` what becomes of it. Scores are handed up.
     """
 
     received_attention = Mechanism.received_attention  # a row of weights takes the scores of other queries
@@ -73,7 +73,7 @@ class ConvolvedScores(KeyValueMechanism):
         """What is convolved of the layer's own scores and those from beneath; None for nothing."""
 
     @abstractmethod
-    def joined(
+    def combine_scores(
         self, own: Float[Tensor, "B H T S"], inputs: Float[Tensor, "B H T S"], convolved: Float[Tensor, "B H T S"]
     ) -> Float[Tensor, "B H T S"]:
         """The layer's scores."""
@@ -85,7 +85,7 @@ class ConvolvedScores(KeyValueMechanism):
                 "use kernel='cross', or generate(..., recompute=True)"
             )
         kv = super().start(room, sizes)
-        shape = room.batch, sizes.heads, self.convolution.earlier, kv.pos.shape[1]
+        shape = room.batch, sizes.heads, self.convolution.lookback, kv.pos.shape[1]
         return ConvolvedScoresState(kv, torch.zeros(shape, dtype=room.dtype, device=room.device), kv.pos, kv.now)
 
     def forward(  # type: ignore[override]
@@ -118,7 +118,7 @@ class ConvolvedScores(KeyValueMechanism):
             allowed_inputs = inputs if allowed is None else inputs.masked_fill(~allowed, 0.0)
             rows = _append_rows(state, PerPair(allowed_inputs, request.queries.pos, request.keys.pos))
             convolved = self.convolution(rows.scores, rows.q_pos, request)
-            scores = self.joined(own, inputs, convolved).masked_fill(out, -torch.inf)
+            scores = self.combine_scores(own, inputs, convolved).masked_fill(out, -torch.inf)
         up = {"scores": PerPair(scores, request.queries.pos, request.keys.pos)}
         return Out(read_whole(scores, request)[0], up=up), rows
 

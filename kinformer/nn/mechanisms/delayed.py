@@ -60,7 +60,7 @@ class Delayed(Mechanism):
     def forward(
         self, queries: Queries, keys: Keys | None, state: DelayedState | None, ctx: Context
     ) -> Out[AttentionOutput]:
-        keys = self.linear.checked(queries, keys, ctx)
+        keys = self.linear.check_keys(queries, keys, ctx)
         keys = Keys(keys.k, keys.v, keys.pos[:, :1], keys.extras)
         late, waiting = self._advance(_append(self._empty_state(keys) if state is None else state, keys), ctx)
         out = self.linear(queries, late, None if state is None else state.body, ctx)

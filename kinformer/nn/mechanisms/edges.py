@@ -104,7 +104,7 @@ class EdgeChooser(nn.Module):
         self.edges, self.by = check_at_least("edges", edges, 1), check_option("by", by, By)
         self.predictor, self.chance = EdgePredictor(width, clip), Chance(seed)
 
-    def sent(self, name: str, send: bool) -> frozenset[str]:
+    def sent_names(self, name: str, send: bool) -> frozenset[str]:
         """What is handed up; ValueError where there are several sets of it."""
         if check_flag("send", send) and self.by == "head":
             raise ValueError(f"send=True hands up one set of {name}; give by='layer' beside it")

@@ -59,7 +59,7 @@ class EvolvingAttention(ConvolvedScores):
     ) -> Float[Tensor, "B H T S"]:
         return own if previous is None else self.alpha * previous + (1 - self.alpha) * own
 
-    def joined(
+    def combine_scores(
         self, own: Float[Tensor, "B H T S"], inputs: Float[Tensor, "B H T S"], convolved: Float[Tensor, "B H T S"]
     ) -> Float[Tensor, "B H T S"]:
         return self.beta * convolved + (1 - self.beta) * inputs

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 import kinformer as kf
 from kinformer.core.bias import Bias
 from kinformer.core.checks import check_optional_part, check_part, check_pattern, check_probability, check_scale
-from kinformer.core.choice import recomputed
+from kinformer.core.choice import run_checkpointed
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.key_value_mechanism import KeyValueMechanism, joined_wants
 from kinformer.core.layer import Context, Out, PerPair
@@ -72,12 +72,12 @@ class Explicit(KeyValueMechanism):
     def read(self, request: Request) -> Out[AttentionOutput]:
         sizes = self._blocks(request)
         if len(sizes) == 1:
-            read, x = self._whole(request)
+            read, x = self._read_with_scores(request)
             up = {"scores": PerPair(x, request.queries.pos, request.keys.pos)} if self.up else {}
             return Out(read, up=up)
         recompute = torch.is_grad_enabled()
         reads = [
-            recomputed(self._block, request, lo, hi) if recompute else self._block(request, lo, hi)
+            run_checkpointed(self._block, request, lo, hi) if recompute else self._block(request, lo, hi)
             for lo, hi in pairwise(accumulate(sizes, initial=0))
         ]
         y, lse = zip(*reads, strict=True)
@@ -93,9 +93,9 @@ class Explicit(KeyValueMechanism):
         return [min(size, length - begin) for begin in range(0, length, size)]
 
     def _block(self, request: Request, lo: int, hi: int) -> AttentionOutput:
-        return self._whole(request.piece(slice(lo, hi), None))[0]
+        return self._read_with_scores(request.piece(slice(lo, hi), None))[0]
 
-    def _whole(self, request: Request) -> tuple[AttentionOutput, Float[Tensor, "B M T S"]]:
+    def _read_with_scores(self, request: Request) -> tuple[AttentionOutput, Float[Tensor, "B M T S"]]:
         """What is read, and the scores."""
         x = scores(request)
         if self.before is not None:

@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from kinformer.attend import read
-from kinformer.core.choice import recomputed
+from kinformer.core.choice import run_checkpointed
 from kinformer.core.heads import Keys, Queries, number_of_groups
 from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
@@ -28,7 +28,7 @@ def read_columns(request: Request, columns: Int[Tensor, "B H T R"]) -> Attention
     reads = []
     for q, pos, at in pieces:
         piece = request.replace(queries=Queries(q, pos, head=queries.head))
-        reads.append(recomputed(_read_columns, piece, at) if recomputes else _read_columns(piece, at))
+        reads.append(run_checkpointed(_read_columns, piece, at) if recomputes else _read_columns(piece, at))
     return AttentionOutput(*(torch.cat(parts, 2) for parts in zip(*reads, strict=True)))
 
 
@@ -39,7 +39,7 @@ def _read_columns(request: Request, columns: Int[Tensor, "B H T R"]) -> Attentio
     b, h = torch.arange(batch, device=columns.device)[:, None, None, None], torch.arange(heads, device=columns.device)
     slots_read = columns.clamp_min(0)
 
-    def gathered(x: Tensor) -> Tensor:
+    def gather(x: Tensor) -> Tensor:
         """[B G S ..] at the columns of each query, as [B*T H R ..]; a head reads the keys of its group."""
         group = h // number_of_groups(heads, x.shape[1])
         return x[b, group[:, None, None], slots_read].transpose(1, 2).flatten(0, 1)
@@ -55,7 +55,7 @@ def _read_columns(request: Request, columns: Int[Tensor, "B H T R"]) -> Attentio
         return x.transpose(1, 2).flatten(0, 1).unsqueeze(2)
 
     alone = Queries(by_query(queries.q), by_query(queries.pos), head=queries.head)
-    pos = gathered(keys.pos).masked_fill(columns.transpose(1, 2).flatten(0, 1) < 0, -1)
+    pos = gather(keys.pos).masked_fill(columns.transpose(1, 2).flatten(0, 1) < 0, -1)
     gathered_keys = Keys(vectors(keys.k), vectors(keys.v), pos, own=keys.own)
     rows = b.flatten().repeat_interleave(length)
     result = read(request.regroup(queries=alone, keys=gathered_keys, rows=rows, lse=True))

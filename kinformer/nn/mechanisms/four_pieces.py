@@ -12,7 +12,7 @@ from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries
 from kinformer.core.layer import Context, Out
 from kinformer.core.pattern import Pattern
 from kinformer.core.read import AttentionOutput
-from kinformer.nn.mechanisms.global_softmax import GlobalSoftmax, GlobalSoftmaxState, apart
+from kinformer.nn.mechanisms.global_softmax import GlobalSoftmax, GlobalSoftmaxState, split_extras
 from kinformer.nn.patterns.rows import Rows
 
 
@@ -38,7 +38,7 @@ class FourPieces(GlobalSoftmax):
         self.n = n
 
     def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
-        k, v = self._side(sizes.k_dim, "k"), self._side(sizes.v_dim, "v")
+        k, v = self._extra_projection(sizes.k_dim, "k"), self._extra_projection(sizes.v_dim, "v")
         return {**super().key_extras(sizes), "l2g_k": k, "l2g_v": v, "g2g_k": k, "g2g_v": v}
 
     def wants_lazy_extras(self, sizes: HeadSizes, ctx: Context) -> bool:
@@ -51,14 +51,14 @@ class FourPieces(GlobalSoftmax):
 
     def _by_piece(self, keys: Keys) -> Keys:
         """Keys as long tokens read them, l2g and l2l, and among the sides as global ones do, g2g and g2l."""
-        keys, (l2g_k, l2g_v, g2g_k, g2g_v) = apart(keys, "l2g_k", "l2g_v", "g2g_k", "g2g_v")
+        keys, (l2g_k, l2g_v, g2g_k, g2g_v) = split_extras(keys, "l2g_k", "l2g_v", "g2g_k", "g2g_v")
         first = (keys.pos < self.n)[..., None]  # [B 1 S 1]
 
-        def chosen(of_global: Tensor, of_long: Tensor) -> Tensor:
+        def select(of_global: Tensor, of_long: Tensor) -> Tensor:
             return of_global.where(first, of_long)
 
-        wide = {"global_k": chosen(g2g_k, keys.extras["global_k"]), "global_v": chosen(g2g_v, keys.extras["global_v"])}
-        return keys._replace(k=chosen(l2g_k, keys.k), v=chosen(l2g_v, keys.v), extras={**keys.extras, **wide})
+        wide = {"global_k": select(g2g_k, keys.extras["global_k"]), "global_v": select(g2g_v, keys.extras["global_v"])}
+        return keys._replace(k=select(l2g_k, keys.k), v=select(l2g_v, keys.v), extras={**keys.extras, **wide})
 
 
 def _example() -> FourPieces:

@@ -39,7 +39,7 @@ class FewRows(NamedTuple):
     pos: Int[Tensor, "B 1 R"]
     alone: bool
 
-    def of(self, queries: Queries, q: Float[Tensor, "B H R K"]) -> Queries:
+    def make_queries(self, queries: Queries, q: Float[Tensor, "B H R K"]) -> Queries:
         """These queries, asking q."""
         return queries.cut(self.places)._replace(q=q, pos=self.pos)
 
@@ -57,15 +57,15 @@ class FewRows(NamedTuple):
 def few_rows(own: Pattern, other_pairs: Pattern, pos: Int[Tensor, "B T"]) -> FewRows:
     """The rows that may read a pair of `own`; `others` are the pairs that are read otherwise."""
 
-    def asking(pattern: Pattern, at: Int[Tensor, "B N"]) -> Bool[Tensor, "B N"]:
+    def reads_any_key(pattern: Pattern, at: Int[Tensor, "B N"]) -> Bool[Tensor, "B N"]:
         q = at.clamp_min(0)
         return pattern.cover(q, q, 0 * q, pos.amax().clamp_min(0))[0] & (at >= 0)
 
-    reads_own = asking(own, pos)
+    reads_own = reads_any_key(own, pos)
     most = max(1, int(reads_own.sum(1).amax()))  # one at least, so that what is learned has gradients
     places = reads_own.int().sort(dim=1, descending=True, stable=True).indices[:, :most]
     at = pos.gather(1, places)
-    return FewRows(places, at[:, None], not bool(asking(other_pairs, at).any()))
+    return FewRows(places, at[:, None], not bool(reads_any_key(other_pairs, at).any()))
 
 
 def of_values(read: AttentionOutput, v: LazyProjection) -> Float[Tensor, "B H R V"]:
@@ -132,13 +132,16 @@ class GlobalSoftmax(Mechanism):
         self.wants = self.near.wants
 
     def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
-        return {**self.near.query_extras(sizes), "global_q": self._side(sizes.k_dim, "q")}
+        return {**self.near.query_extras(sizes), "global_q": self._extra_projection(sizes.k_dim, "q")}
 
     def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
-        wide = {"global_k": self._side(sizes.k_dim, "k"), "global_v": self._side(sizes.v_dim, "v")}
+        wide = {
+            "global_k": self._extra_projection(sizes.k_dim, "k"),
+            "global_v": self._extra_projection(sizes.v_dim, "v"),
+        }
         return {**self.near.key_extras(sizes), **wide}
 
-    def _side(self, width: int, like: str) -> ExtraProjection:
+    def _extra_projection(self, width: int, like: str) -> ExtraProjection:
         return ExtraProjection(width, like if self.copied else None)
 
     def start(self, room: StateSpec, sizes: HeadSizes) -> GlobalSoftmaxState:
@@ -149,7 +152,7 @@ class GlobalSoftmax(Mechanism):
     def wants_lazy_extras(self, sizes: HeadSizes, ctx: Context) -> bool:
         if self.near.bias is not None or not ctx.pos.numel() or ctx.pos.is_meta or any(map(has_hooks, self.modules())):
             return False
-        return 2 * sizes.heads * self._asking(ctx).places.shape[1] <= sizes.key_heads * sizes.k_dim
+        return 2 * sizes.heads * self._global_queries(ctx).places.shape[1] <= sizes.key_heads * sizes.k_dim
 
     def forward(
         self, queries: Queries, keys: Keys | None, state: GlobalSoftmaxState | None, ctx: Context
@@ -158,10 +161,10 @@ class GlobalSoftmax(Mechanism):
             return self._read_few_rows(queries, keys, ctx)
         wide, wide_keys = queries, keys
         if not ctx.remember:  # then nobody asks
-            queries, (q,) = apart(queries, "global_q")
+            queries, (q,) = split_extras(queries, "global_q")
             wide = queries._replace(q=q)
         if keys is not None:
-            keys, (k, v) = apart(keys, "global_k", "global_v")
+            keys, (k, v) = split_extras(keys, "global_k", "global_v")
             wide_keys = keys._replace(k=k, v=v)
         near_out = self.near(queries, keys, None if state is None else state.near, ctx)
         wide_out = self.wide(wide, wide_keys, None if state is None else state.wide, ctx)
@@ -171,7 +174,7 @@ class GlobalSoftmax(Mechanism):
 
     def _read_few_rows(self, queries: Queries, keys: Keys, ctx: Context) -> Out[AttentionOutput]:
         """A few global queries read the layer's input: q.(W x) = (W^T q).x, so no global key or value is made."""
-        few, unmade = self._asking(ctx), {**queries.lazy, **keys.lazy}
+        few, unmade = self._global_queries(ctx), {**queries.lazy, **keys.lazy}
         queries, keys = queries._replace(lazy={}), keys._replace(lazy={})
         near, _ = self.near.prepare_request(queries, keys, None, ctx)
         if few.alone and ctx.also is None:
@@ -180,7 +183,7 @@ class GlobalSoftmax(Mechanism):
             )  # their holes in it cost more than they do
         q, x = unmade["global_q"].cut(few.places).materialize(), unmade["global_k"].x[:, None]
         key_queries, constant = unmade["global_k"].absorb_queries(q)
-        wide, _ = self.wide.prepare_request(few.of(queries, key_queries), keys._replace(k=x, v=x), None, ctx)
+        wide, _ = self.wide.prepare_request(few.make_queries(queries, key_queries), keys._replace(k=x, v=x), None, ctx)
         scale = q.shape[3] ** -0.5 if self.wide.scale is None else self.wide.scale
         read = self.wide.read_with_aux(wide.replace(scale=scale, run=False, full=False)).y
         assert read.lse is not None
@@ -189,7 +192,7 @@ class GlobalSoftmax(Mechanism):
             few.insert(self.near.read_with_aux(near).y, AttentionOutput(of_values(read, unmade["global_v"]), lse))
         )
 
-    def _asking(self, ctx: Context) -> FewRows:
+    def _global_queries(self, ctx: Context) -> FewRows:
         """The queries that may be global."""
         near, wide = self.near.batch_pattern(ctx), self.wide.batch_pattern(ctx)
         return ctx.memo.get(lambda: few_rows(wide, near, ctx.pos), "global queries", near, wide, ctx.pos)
@@ -218,7 +221,7 @@ class _Wide(Softmax):
         )
 
 
-def apart(part: Part, *names: str) -> tuple[Part, list[Tensor]]:
+def split_extras(part: Part, *names: str) -> tuple[Part, list[Tensor]]:
     """Queries or keys without some of their extras, and these."""
     rest = {name: side for name, side in part.extras.items() if name not in names}
     return part._replace(extras=rest), [part.extras[name] for name in names]
@@ -230,12 +233,12 @@ def rows_of(also: Pattern) -> Pattern:
     They stay moved where `GlobalNodes` or `GlobalTokens` put tokens of their own before the text.
     """
     row_patterns: list[Pattern] = [
-        leaf for leaf in _union(also) if isinstance(_unshifted(leaf), MarkedRows | TailRows | Rows)
+        leaf for leaf in _union(also) if isinstance(_strip_shifts(leaf), MarkedRows | TailRows | Rows)
     ]
     return reduce(Or, row_patterns) if row_patterns else NONE
 
 
-def _unshifted(pattern: Pattern) -> Pattern:
+def _strip_shifts(pattern: Pattern) -> Pattern:
     while isinstance(pattern, Shifted):
         pattern = pattern.pattern
     return pattern
@@ -253,7 +256,7 @@ def _union(pattern: Pattern) -> list[Pattern]:
     pattern = pattern.expression
     if isinstance(pattern, Or):
         return _union(pattern.left) + _union(pattern.right)
-    if isinstance(_unshifted(pattern), And | Not | Heads):
+    if isinstance(_strip_shifts(pattern), And | Not | Heads):
         raise ValueError(
             f"GlobalSoftmax cannot tell which queries ctx.also={pattern} makes global; "
             "give a union (|) of Marked, MarkedRows, Rows and patterns of keys, and put limits into ctx.only"

@@ -92,8 +92,8 @@ class HammingKMeans(Grouping):
         real = pos >= 0
         with disable_autocast(q):  # or it would round what was just made precise
             sign = self.signs(q)
-            centre = sign.take_along_dim(self._first(pos)[..., None], 2)  # [B H C b]
-            cluster = self._nearest(sign, centre)
+            centre = sign.take_along_dim(self._initial_columns(pos)[..., None], 2)  # [B H C b]
+            cluster = self._assign_clusters(sign, centre)
             for _ in range(self.iterations - 1):
                 # of padding none is a member: a sum of votes, by a product, which is faster than adding rows up
                 member = (cluster[..., None, :] == torch.arange(self.clusters, device=q.device)[:, None]) & real[
@@ -101,7 +101,7 @@ class HammingKMeans(Grouping):
                 ]
                 vote = member.to(sign.dtype) @ sign
                 centre = torch.where(member.any(-1, keepdim=True), torch.where(vote > 0, 1.0, -1.0), centre)
-                cluster = self._nearest(sign, centre)
+                cluster = self._assign_clusters(sign, centre)
         return cluster
 
     def signs(self, q: Float[Tensor, "B H T K"]) -> Float[Tensor, "B H T b"]:
@@ -115,11 +115,13 @@ class HammingKMeans(Grouping):
         if (seed := next_draw_seed(self.steps, self.redraw, self.seed)) is not None:
             self.planes.copy_(self._draw_directions(seed))
 
-    def _nearest(self, sign: Float[Tensor, "B H T b"], centre: Float[Tensor, "B H C b"]) -> Int[Tensor, "B H T"]:
+    def _assign_clusters(
+        self, sign: Float[Tensor, "B H T b"], centre: Float[Tensor, "B H C b"]
+    ) -> Int[Tensor, "B H T"]:
         """The cluster with the most signs in common, the first of equal ones."""
         return (sign @ centre.mT).argmax(-1)
 
-    def _first(self, pos: Int[Tensor, "B #H T"]) -> Int[Tensor, "B #H C"]:
+    def _initial_columns(self, pos: Int[Tensor, "B #H T"]) -> Int[Tensor, "B #H C"]:
         """Columns of real queries that lie evenly over a row, in order of their positions."""
         real = pos >= 0
         order = pos.where(real, torch.iinfo(pos.dtype).max).argsort(dim=-1)

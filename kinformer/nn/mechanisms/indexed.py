@@ -136,7 +136,7 @@ def _of_block(
     keys = shared.find(q, most)
     if len(near):
         near = near.flip(0)  # of equal scores the latest position comes first
-        score = (q @ row.k[near].T).masked_fill(~_may(request, row, at, near), -torch.inf)
+        score = (q @ row.k[near].T).masked_fill(~_allowed_pairs(request, row, at, near), -torch.inf)
         nearest = top_indices(score, min(most, len(near)), _tolerance(row, q, near.expand(len(q), -1)))
         keys = torch.cat([keys, near[nearest].masked_fill(score.gather(1, nearest) == -torch.inf, -1)], 1)
     if not keys.shape[1]:
@@ -161,7 +161,7 @@ def _tolerance(row: _Row, q: Float[Tensor, "N K"], numbers: Int[Tensor, "N n"]) 
     return tolerance
 
 
-def _may(request: Request, row: _Row, at: slice, near: Int[Tensor, " n"]) -> Bool[Tensor, "N n"]:
+def _allowed_pairs(request: Request, row: _Row, at: slice, near: Int[Tensor, " n"]) -> Bool[Tensor, "N n"]:
     """Which `near` keys each query of a block may read."""
     q_pos = request.queries.pos[row.b : row.b + 1]
     q_pos = (q_pos[:, row.heads] if q_pos.shape[1] > 1 else q_pos)[..., at]

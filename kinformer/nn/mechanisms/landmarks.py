@@ -29,21 +29,23 @@ class Segments(NamedTuple):
     even: bool
 
     @classmethod
-    def few(cls, real: Bool[Tensor, "B S"], most: int, full: bool = False) -> "Segments":
+    def split_evenly(cls, real: Bool[Tensor, "B S"], most: int, full: bool = False) -> "Segments":
         """At most so many segments, as even as can be; `full` promises that all tokens are real."""
         count = real.sum(1, keepdim=True)
         used, most = count.clamp_max(most), min(most, real.shape[1])
         number = (real.cumsum(1) - 1) * used // count.clamp_min(1)
-        return cls._of(number, real, used, most, full and most > 0 and real.shape[1] % most == 0)
+        return cls._from_numbers(number, real, used, most, full and most > 0 and real.shape[1] % most == 0)
 
     @classmethod
-    def long(cls, real: Bool[Tensor, "B S"], size: int, full: bool = False) -> "Segments":
+    def split_by_size(cls, real: Bool[Tensor, "B S"], size: int, full: bool = False) -> "Segments":
         """Segments of so many tokens, the last of what is left."""
         used, most = -(-real.sum(1, keepdim=True) // size), -(-real.shape[1] // size)
-        return cls._of((real.cumsum(1) - 1) // size, real, used, most, full and most > 0 and real.shape[1] % size == 0)
+        return cls._from_numbers(
+            (real.cumsum(1) - 1) // size, real, used, most, full and most > 0 and real.shape[1] % size == 0
+        )
 
     @classmethod
-    def _of(cls, number: Tensor, real: Tensor, used: Int[Tensor, "B 1"], most: int, even: bool) -> "Segments":
+    def _from_numbers(cls, number: Tensor, real: Tensor, used: Int[Tensor, "B 1"], most: int, even: bool) -> "Segments":
         at = torch.arange(most, device=real.device)
         return cls(torch.where(real, number, most), torch.where(at < used, at, -1)[:, None], even)
 
@@ -54,11 +56,11 @@ class Segments(NamedTuple):
             return x.unflatten(2, (most, -1)).mean(3)
         at = self.number[:, None, :, None]
 
-        def summed(x: Tensor) -> Tensor:
+        def sum_segments(x: Tensor) -> Tensor:
             total = x.new_zeros(*x.shape[:2], most + 1, x.shape[3])  # padding falls into the last one
             return total.scatter_add(2, at.expand_as(x), x)[:, :, :most]
 
-        return summed(x) / summed(torch.ones_like(x[:, :1, :, :1])).clamp_min(1)
+        return sum_segments(x) / sum_segments(torch.ones_like(x[:, :1, :, :1])).clamp_min(1)
 
 
 class ThroughLandmarks(Mechanism):
@@ -76,7 +78,7 @@ class ThroughLandmarks(Mechanism):
         """The segments of rows, made once for all layers that cut alike."""
 
     @abstractmethod
-    def between(self, a: Float[Tensor, "B H M N"]) -> Float[Tensor, "B H N M"]:
+    def approximate_inverse(self, a: Float[Tensor, "B H M N"]) -> Float[Tensor, "B H N M"]:
         """What stands in the place of the inverse of A, whose lines and columns of no landmark are 0."""
 
     def start(self, room: StateSpec, sizes: HeadSizes) -> State:
@@ -111,21 +113,21 @@ class ThroughLandmarks(Mechanism):
         k_mean = key_segments.means(at_least_float32(keys.k)).repeat_interleave(
             number_of_groups(heads, keys.k.shape[1]), 1
         )
-        landmark_values = self.attended(q_mean, query_segments.pos, keys.k, keys.v, keys.pos, ctx)
-        landmark_values = self.corrected(
-            self.between(self._weights(q_mean, k_mean, query_segments, key_segments)) @ landmark_values,
+        landmark_values = self.attend(q_mean, query_segments.pos, keys.k, keys.v, keys.pos, ctx)
+        landmark_values = self.correct_values(
+            self.approximate_inverse(self._weights(q_mean, k_mean, query_segments, key_segments)) @ landmark_values,
             keys,
             key_segments,
         )
-        return self.attended(q, queries.pos, k_mean, landmark_values, key_segments.pos, ctx)
+        return self.attend(q, queries.pos, k_mean, landmark_values, key_segments.pos, ctx)
 
-    def corrected(
+    def correct_values(
         self, landmark_values: Float[Tensor, "B H N V"], keys: Keys, key_segments: Segments
     ) -> Float[Tensor, "B H N V"]:
         """What landmarks tell; a subclass may know better."""
         return landmark_values
 
-    def attended(
+    def attend(
         self, q: Tensor, q_pos: Tensor, k: Tensor, v: Tensor, k_pos: Tensor, ctx: Context
     ) -> Float[Tensor, "B H T V"]:
         """softmax(scale q k^T) v over all keys that are none of padding."""

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 import kinformer as kf
 from kinformer.core.autocast import disable_autocast
 from kinformer.core.checks import check_at_least, check_part
-from kinformer.core.choice import recomputed
+from kinformer.core.choice import run_checkpointed
 from kinformer.core.example import Example
 from kinformer.core.feature_map import FeatureMap
 from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec
@@ -108,7 +108,7 @@ class LinearAttention(Mechanism):
             raise NoState(CROSS)
         return UncastState(empty_state(room, sizes, self.map.features(sizes.k_dim)))
 
-    def checked(self, queries: Queries, keys: Keys | None, ctx: Context) -> Keys:
+    def check_keys(self, queries: Queries, keys: Keys | None, ctx: Context) -> Keys:
         """The keys, if each token has one beside its query; ValueError for others, and for limits of a batch."""
         if keys is None or not keys.own:
             raise ValueError(CROSS)
@@ -123,18 +123,18 @@ class LinearAttention(Mechanism):
     def forward(
         self, queries: Queries, keys: Keys | None, state: UncastState | None, ctx: Context
     ) -> Out[AttentionOutput]:
-        keys = self.checked(queries, keys, ctx)
+        keys = self.check_keys(queries, keys, ctx)
         with disable_autocast(keys.k):
             old = None if state is None else state.inside
             dtype = precision(keys.k, old)
-            sums = _empty_state(self.map, keys, dtype) if old is None else _cast(old, dtype)
+            sums = _empty_state(self.map, keys, dtype) if old is None else _cast_sums(old, dtype)
             chunks = self._chunks(queries, keys)
             recompute = len(chunks) > 1 and torch.is_grad_enabled()
             reads = []
             for chunk in chunks:
-                read, sums = (recomputed if recompute else _plain)(self._chunk, *chunk, sums, ctx.remember)
+                read, sums = (run_checkpointed if recompute else _call_chunk)(self._chunk, *chunk, sums, ctx.remember)
                 reads.append(read)
-            return Out(_concatenate(reads), None if old is None else UncastState(_cast(sums, old.s.dtype)))
+            return Out(_concatenate(reads), None if old is None else UncastState(_cast_sums(sums, old.s.dtype)))
 
     def _chunks(self, queries: Queries, keys: Keys) -> list[tuple[Queries, Keys]]:
         """The row as chunks whose features are few: what is freshly allocated costs more than what is computed.
@@ -170,7 +170,7 @@ class LinearAttention(Mechanism):
         return divide_by_weights(self.map, read, None if level is None else level[:, :, None] + constant, queries), sums
 
 
-def _plain(
+def _call_chunk(
     chunk: Callable[..., tuple[AttentionOutput, LinearState]], *inputs: Any
 ) -> tuple[AttentionOutput, LinearState]:
     return chunk(*inputs)
@@ -190,7 +190,7 @@ def _empty_state(map: FeatureMap, keys: Keys, dtype: torch.dtype) -> LinearState
     return LinearState(s, s.new_full(s.shape[:2], -torch.inf))
 
 
-def _cast(sums: LinearState, dtype: torch.dtype) -> LinearState:
+def _cast_sums(sums: LinearState, dtype: torch.dtype) -> LinearState:
     return LinearState(sums.s.to(dtype), sums.level.to(dtype))
 
 

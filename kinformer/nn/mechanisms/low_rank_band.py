@@ -18,7 +18,7 @@ from kinformer.core.mechanism import Mechanism
 from kinformer.core.pattern import Pattern
 from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
-from kinformer.nn.mechanisms.global_softmax import apart
+from kinformer.nn.mechanisms.global_softmax import split_extras
 from kinformer.nn.mechanisms.softmax import Softmax
 
 Combine = Literal["gate", "sum"]
@@ -88,10 +88,10 @@ class LowRankBand(Mechanism):
         self._check_heads(queries.q.shape[1])
         low, low_keys = queries, keys
         if not ctx.remember:  # then nobody asks
-            queries, (q,) = apart(queries, "low_q")
+            queries, (q,) = split_extras(queries, "low_q")
             low = queries._replace(q=q)
         if keys is not None:
-            keys, (k,) = apart(keys, "low_k")
+            keys, (k,) = split_extras(keys, "low_k")
             low_keys = keys._replace(k=k)
         near = self.band(queries, keys, None if state is None else state.band, ctx)
         far = self.low(low, low_keys, None if state is None else state.low, ctx)

@@ -98,7 +98,7 @@ class Rotations(nn.Module):
         self._extend()
 
     @property
-    def now(self) -> Float[Tensor, "H K n b"]:
+    def active_rotations(self) -> Float[Tensor, "H K n b"]:
         """The rotations of the mode that this is in."""
         rounds = self.rounds if self.training else self.eval_rounds
         every = self.r if rounds <= self.r.shape[2] else torch.cat([self.r, self.more.to(self.r)], 2)
@@ -106,7 +106,7 @@ class Rotations(nn.Module):
 
     def forward(self, x: Float[Tensor, "B G T K"]) -> Int[Tensor, "B H T n"]:
         groups, wide = x.shape[1], at_least_float32(x)
-        r = self.now.to(wide.dtype).unflatten(0, (groups, -1))  # [G H/G K n b]
+        r = self.active_rotations.to(wide.dtype).unflatten(0, (groups, -1))  # [G H/G K n b]
         with disable_autocast(x):  # or it would round what was just made precise
             turned = torch.einsum("bgtk,ghkrn->bghtrn", wide, r).flatten(1, 2)  # [B H T n b]
         # of [turned, -turned] the largest: without a copy of both

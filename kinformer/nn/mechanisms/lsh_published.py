@@ -88,14 +88,14 @@ class ChunkWindows(NamedTuple):
     def look(self, x: Tensor) -> Tensor:
         """[B H C m] to [B N H 2m]: what the chunk before a row's own and its own hold."""
         chunk = self.chunk.transpose(1, 2)  # [B H N]
-        pair = torch.stack([self._before(), chunk], 3)  # [B H N 2]
+        pair = torch.stack([self._previous_chunks(), chunk], 3)  # [B H N 2]
         items = x.take_along_dim(pair.flatten(2)[..., None], 2)  # [B H N*2 m]
         return items.unflatten(2, pair.shape[2:]).flatten(3).transpose(1, 2)
 
     def keys(self, chunks: HashChunks) -> tuple[Int[Tensor, "B N H m2"], Bool[Tensor, "B N H m2"]]:
         """Columns of the keys of each row, and which there are: none twice where a chunk is its own chunk before."""
         is_key = self.look(chunks.real)
-        twice = (self._before() == self.chunk.transpose(1, 2)).transpose(1, 2)[..., None]
+        twice = (self._previous_chunks() == self.chunk.transpose(1, 2)).transpose(1, 2)[..., None]
         first = torch.arange(is_key.shape[3], device=is_key.device) < is_key.shape[3] // 2
         return self.look(chunks.token), is_key & ~(twice & first)
 
@@ -104,7 +104,7 @@ class ChunkWindows(NamedTuple):
         rows = x.unflatten(0, self.chunk.shape[:2]).transpose(1, 2).flatten(2, 3)  # [B H N*w n]
         return rows.take_along_dim(self.at.flatten(2)[..., None], 2).unflatten(2, self.at.shape[2:])
 
-    def _before(self) -> Int[Tensor, "B H N"]:
+    def _previous_chunks(self) -> Int[Tensor, "B H N"]:
         return self.before.expand(-1, self.chunk.shape[2], -1).take_along_dim(self.chunk.transpose(1, 2), 2)
 
 
@@ -200,8 +200,8 @@ class PublishedLSH(Hashed):
         dtype, request = request.queries.q.dtype, in_float32(request)
         chunks = sort(self._key_buckets(request), request.keys.pos, self.buckets, self.chunk)
         column, has_key = (x.expand(-1, request.queries.q.shape[1], -1) for x in own_column(request))
-        windows = (chunks.of_every_query if self._few(request) else chunks.of_every_chunk)(column, has_key)
-        of_windows = read(self._folded(request, chunks, windows))
+        windows = (chunks.of_every_query if self._has_few_queries(request) else chunks.of_every_chunk)(column, has_key)
+        of_windows = read(self._fold_windows(request, chunks, windows))
         assert of_windows.lse is not None
         y, lse = (
             windows.by_round(of_windows.y),
@@ -211,14 +211,14 @@ class PublishedLSH(Hashed):
         merged = merge(*(AttentionOutput(y[:, :, n], lse[:, :, n]) for n in range(y.shape[2])))
         return Out(merged._replace(y=merged.y.to(dtype)))
 
-    def _few(self, request: Request) -> bool:
+    def _has_few_queries(self, request: Request) -> bool:
         """Do queries with two chunks of their own, in each round, cost less than all chunks?"""
         return request.queries.q.shape[2] * self.chunk < request.keys.k.shape[2]
 
     def _key_buckets(self, request: Request) -> Int[Tensor, "B H S R"]:
         return by_query_head(request.keys.tags["bucket"], request.queries.q.shape[1])
 
-    def _folded(self, request: Request, chunks: HashChunks, windows: ChunkWindows) -> Request:
+    def _fold_windows(self, request: Request, chunks: HashChunks, windows: ChunkWindows) -> Request:
         """Each window as a row of the batch."""
         queries, keys = request.queries, request.keys
         chunk, bucket = (chunks.place // self.chunk).transpose(2, 3), self._key_buckets(request)  # [B H S R]

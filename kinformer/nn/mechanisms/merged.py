@@ -41,7 +41,7 @@ class Merged(OfParts):
             for n, part in enumerate(self.parts)
         ]
         read = AttentionOutput(queries.q[..., :0], None) if ctx.remember else merge(*(out.y for out in outs))
-        return self.together(outs, read, state)
+        return self.combine_outs(outs, read, state)
 
 
 def _near_and_far() -> Merged:

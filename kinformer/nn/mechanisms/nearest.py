@@ -38,9 +38,9 @@ def find_by_scores(request: Request, most: int) -> Int[Tensor, "B H T R"]:
 def _find_by_scores(request: Request, most: int) -> Int[Tensor, "B H T R"]:
     pos, sizes = request.keys.pos, block_sizes(request)
     order = request.memo.get(lambda: pos.sort(dim=-1, stable=True, descending=True).indices, "latest first", pos)
-    keys = _ordered(request.keys, order, request.queries.q.shape[1])
+    keys = _reorder_keys(request.keys, order, request.queries.q.shape[1])
     starts = range(0, max(1, pos.shape[2]), KEYS)
-    reads, begin, parts = _reads(request, sizes, keys.pos), 0, []
+    reads, begin, parts = _readable_blocks(request, sizes, keys.pos), 0, []
     for size, reads_block in zip(sizes, reads, strict=True):
         queries = request.queries.cut(slice(begin, begin + size))
         piece = request.replace(queries=queries, keys=keys, run=False, full=False, memo=empty_memo())
@@ -59,14 +59,14 @@ def to_precise(request: Request) -> Request:
     )
 
 
-def _ordered(keys: Keys, order: Int[Tensor, "B #H S"], heads: int) -> Keys:
+def _reorder_keys(keys: Keys, order: Int[Tensor, "B #H S"], heads: int) -> Keys:
     """The keys in this order, without values; repeated for each head if heads have positions of their own."""
     k = keys.k if order.shape[1] in (1, keys.k.shape[1]) else keys.k.repeat_interleave(heads // keys.k.shape[1], 1)
     k = k.take_along_dim(order[..., None], 2)
     return Keys(k, k, keys.pos.take_along_dim(order, -1), own=keys.own)
 
 
-def _reads(request: Request, sizes: list[int], k_pos: Int[Tensor, "B #H S"]) -> list[list[bool]]:
+def _readable_blocks(request: Request, sizes: list[int], k_pos: Int[Tensor, "B #H S"]) -> list[list[bool]]:
     """Whether a query of each block may read a key of each block of keys; always true in a compiled graph."""
     parts = k_pos.split(KEYS, 2)
     if len(sizes) * len(parts) == 1 or sizes == [0] or torch.compiler.is_compiling():

@@ -36,7 +36,7 @@ class NullKey(nn.Module):
         if keys.extras:
             raise ValueError(f"NullKey has no side, and the mechanism wants {min(keys.extras)!r} of each key; drop it")
 
-        def before(own: Tensor, x: Tensor) -> Tensor:
+        def prepend(own: Tensor, x: Tensor) -> Tensor:
             return torch.cat([own.to(x.dtype)[:, None].expand(len(x), -1, -1, -1), x], 2)
 
-        return keys._replace(k=before(self.k, keys.k), v=before(self.v, keys.v), pos=F.pad(keys.pos, (1, 0)))
+        return keys._replace(k=prepend(self.k, keys.k), v=prepend(self.v, keys.v), pos=F.pad(keys.pos, (1, 0)))

@@ -72,22 +72,24 @@ class Nystrom(ThroughLandmarks):
         return {}
 
     def segments(self, pos: Int[Tensor, "B 1 S"], ctx: Context) -> Segments:
-        return ctx.memo.get(lambda: Segments.few(pos[:, 0] >= 0, self.landmarks, ctx.full), "few", pos, self.landmarks)
+        return ctx.memo.get(
+            lambda: Segments.split_evenly(pos[:, 0] >= 0, self.landmarks, ctx.full), "few", pos, self.landmarks
+        )
 
-    def between(self, a: Float[Tensor, "B H M N"]) -> Float[Tensor, "B H N M"]:
+    def approximate_inverse(self, a: Float[Tensor, "B H M N"]) -> Float[Tensor, "B H N M"]:
         return pseudo_inverse(a, self.iterations, self.norms)
 
     def read(self, queries: Queries, keys: Keys, ctx: Context) -> Float[Tensor, "B H T V"]:
         if min(queries.q.shape[2], keys.k.shape[2] - self.landmarks) > 0:
             y = super().read(queries, keys, ctx)
         else:
-            y = self.attended(queries.q, queries.pos, keys.k, keys.v, keys.pos, ctx)
+            y = self.attend(queries.q, queries.pos, keys.k, keys.v, keys.pos, ctx)
         if self.skip is None or not y.shape[2]:
             return y
         self._check_heads(y.shape[1], self.skip)
         return y + self.skip(keys.v, keys.pos, ctx.full)
 
-    def corrected(
+    def correct_values(
         self, landmark_values: Float[Tensor, "B H N V"], keys: Keys, key_segments: Segments
     ) -> Float[Tensor, "B H N V"]:
         """Where every token is a landmark, its own value, which makes F the whole softmax."""
@@ -132,9 +134,11 @@ class NystromIdentity(ThroughLandmarks):
         return {}
 
     def segments(self, pos: Int[Tensor, "B 1 S"], ctx: Context) -> Segments:
-        return ctx.memo.get(lambda: Segments.long(pos[:, 0] >= 0, self.size, ctx.full), "long segments", pos, self.size)
+        return ctx.memo.get(
+            lambda: Segments.split_by_size(pos[:, 0] >= 0, self.size, ctx.full), "long segments", pos, self.size
+        )
 
-    def between(self, a: Float[Tensor, "B H M M"]) -> Float[Tensor, "B H M M"]:
+    def approximate_inverse(self, a: Float[Tensor, "B H M M"]) -> Float[Tensor, "B H M M"]:
         eye = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
         # scores so far apart that A swaps landmarks make A + I singular; this keeps it from that, within rounding
         # by QR: a batch of LU factors of 150 rows and more never returns on 2 threads of a CPU (torch 2.13, oneMKL)

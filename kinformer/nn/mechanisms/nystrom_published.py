@@ -39,13 +39,13 @@ class PublishedNystrom(Nystrom):
 
     def segments(self, pos: Int[Tensor, "B 1 S"], ctx: Context) -> Segments:
         real = torch.ones_like(pos[:, 0], dtype=torch.bool)
-        return ctx.memo.get(lambda: Segments.few(real, self.landmarks, True), "columns", pos, self.landmarks)
+        return ctx.memo.get(lambda: Segments.split_evenly(real, self.landmarks, True), "columns", pos, self.landmarks)
 
     def read(self, queries: Queries, keys: Keys, ctx: Context) -> Float[Tensor, "B H T V"]:
         q, k = (x.masked_fill((pos < 0)[..., None], 0.0) for x, pos in ((queries.q, queries.pos), (keys.k, keys.pos)))
         return super().read(queries._replace(q=q), keys._replace(k=k), ctx)
 
-    def corrected(
+    def correct_values(
         self, landmark_values: Float[Tensor, "B H N V"], keys: Keys, key_segments: Segments
     ) -> Float[Tensor, "B H N V"]:
         return landmark_values  # rows so short are read exactly before it comes to this

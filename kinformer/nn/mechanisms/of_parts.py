@@ -41,7 +41,7 @@ class OfParts(Mechanism):
     def start(self, room: StateSpec, sizes: HeadSizes) -> State:
         return tuple(part.start(room, self.share(sizes)) for part in self.parts)
 
-    def together(
+    def combine_outs(
         self, outs: Sequence[Out[AttentionOutput]], read: AttentionOutput, state: State | None
     ) -> Out[AttentionOutput]:
         """What the whole returns: a read made of the parts', and what each of them reports."""

@@ -45,8 +45,8 @@ class Pooling(Shortened):
         super().__init__(Softmax(pattern, scale=scale, dropout=dropout), pool)
         self.window, self.stride, self.moved = window, stride, offset
 
-    def shortened(self, keys: Keys) -> Keys:
-        short = super().shortened(keys)
+    def shorten_keys(self, keys: Keys) -> Keys:
+        short = super().shorten_keys(keys)
         return short._replace(pos=short.pos.where(short.pos < 0, short.pos + self.moved))
 
 

@@ -42,7 +42,7 @@ class PredictiveAttention(ConvolvedScores):
     ) -> Float[Tensor, "B H T S"] | None:
         return previous
 
-    def joined(
+    def combine_scores(
         self, own: Float[Tensor, "B H T S"], inputs: Float[Tensor, "B H T S"], convolved: Float[Tensor, "B H T S"]
     ) -> Float[Tensor, "B H T S"]:
         return self.alpha * own + (1 - self.alpha) * convolved

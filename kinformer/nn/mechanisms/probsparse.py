@@ -122,34 +122,35 @@ class ProbSparse(KeyValueMechanism):
         return queries, keys
 
     def read(self, request: Request) -> Out[AttentionOutput]:
-        queries, chosen = request.queries, choice(lambda: self.chosen(request))  # [B H R]
+        queries, chosen = request.queries, choice(lambda: self.choose_queries(request))  # [B H R]
         at, real = chosen.clamp_min(0), chosen >= 0
         q = queries.q.take_along_dim(at[..., None], 2)
         pos = queries.pos.expand(-1, at.shape[1], -1).gather(2, at).masked_fill(~real, -1)
         asking = Queries(q, pos, head=queries.head)
         y = read(request.regroup(queries=asking)).y
-        rest = self.unchosen(request).to(y.dtype)
+        rest = self.lazy_values(request).to(y.dtype)
         last = rest.shape[2]  # one column more, for places that no query has
         column = torch.where(real, chosen, last)[..., None].expand_as(y)
         output = torch.cat([rest, torch.zeros_like(rest[:, :, :1])], 2).scatter(2, column, y)[:, :, :last]
         return Out(AttentionOutput(output.masked_fill((queries.pos < 0)[..., None], 0.0), None))
 
-    def chosen(self, request: Request) -> Int[Tensor, "B H R"]:
+    def choose_queries(self, request: Request) -> Int[Tensor, "B H R"]:
         """The columns of the queries with the largest M, the first among equals; -1 if a row has fewer."""
         pos = request.queries.pos
-        scores, share = self.measured(request).masked_fill(pos < 0, -torch.inf), self._share(pos)[..., None]  # [B 1 1]
+        scores = self.measure_sparsity(request).masked_fill(pos < 0, -torch.inf)
+        share = self._share(pos)[..., None]  # [B 1 1]
         if not pos.shape[2]:
             return scores.long()
         value, column = scores.sort(dim=-1, descending=True)
         turn = (share - 1).clamp_min(0).expand(*scores.shape[:2], 1)
         last, near = value.gather(2, turn), _tolerance(request).gather(2, column.gather(2, turn))
         order = compare_to_last(scores, last, near).argsort(dim=-1, descending=True, stable=True)[
-            ..., : self._most(pos.shape[2])
+            ..., : self._max_queries(pos.shape[2])
         ]
         mine = torch.arange(order.shape[-1], device=pos.device) < share
         return order.masked_fill(~mine, -1)
 
-    def measured(self, request: Request) -> Float[Tensor, "B H T"]:
+    def measure_sparsity(self, request: Request) -> Float[Tensor, "B H T"]:
         """M of each query, in float32 or better."""
         if not request.keys.k.shape[2]:
             return at_least_float32(torch.zeros_like(request.queries.q[..., 0]))
@@ -170,7 +171,7 @@ class ProbSparse(KeyValueMechanism):
         ranks = self.chance(head[:, None, None], rank[..., None], draw) * keys[..., None, None]
         return ranks.long().minimum(keys[..., None, None] - 1).clamp_min(0)
 
-    def unchosen(self, request: Request) -> Float[Tensor, "B H T V"]:
+    def lazy_values(self, request: Request) -> Float[Tensor, "B H T V"]:
         """What queries that are not chosen get."""
         heads, length = request.queries.q.shape[1:3]
         real = at_least_float32((request.keys.pos >= 0).to(request.keys.v.dtype))[..., None]
@@ -189,7 +190,7 @@ class ProbSparse(KeyValueMechanism):
         places = (~is_key).to(torch.uint8).argsort(dim=-1, stable=True)  # [B 1 S], the columns of real keys first
         count, sample_size = is_key.sum(-1), self._share(k_pos)  # [B 1]
         rank = (q_pos >= 0).cumsum(-1) - 1
-        ranks = self.ranks(heads, rank, count, self._most(k_pos.shape[2]))
+        ranks = self.ranks(heads, rank, count, self._max_queries(k_pos.shape[2]))
         used = torch.arange(ranks.shape[-1], device=q.device) < sample_size[..., None, None]  # [B 1 1 U]
         rows, length = max(1, len(q) * heads), max(1, k.shape[2])
         every = HELD // (rows * length) >= FEW and length <= ALL * ranks.shape[-1]
@@ -198,7 +199,7 @@ class ProbSparse(KeyValueMechanism):
         for mine, at in zip(q.split(size, 2), ranks.split(size, 2), strict=True):
             column = places[:, 0].gather(1, at.flatten(1)).view_as(at).expand(-1, heads, -1, -1)
             measures.append(
-                self._max_mean((_of_all if every else _gathered)(mine, k, column), used, count, sample_size)
+                self._max_mean((_of_all if every else _gathered_products)(mine, k, column), used, count, sample_size)
             )
         return torch.cat(measures, 2) * request.scale
 
@@ -220,7 +221,7 @@ class ProbSparse(KeyValueMechanism):
         share = self.factor * count.clamp_min(1).double().log().ceil().long()
         return share.clamp_min(1).minimum(count)
 
-    def _most(self, length: int) -> int:
+    def _max_queries(self, length: int) -> int:
         """The same of so many tokens: no row has more."""
         return min(length, max(1, self.factor * math.ceil(math.log(max(length, 1)))))
 
@@ -244,7 +245,7 @@ def _of_all(
     return (asking @ k.mT).view(*q.shape[:3], k.shape[2]).gather(3, column)
 
 
-def _gathered(
+def _gathered_products(
     q: Float[Tensor, "B H t K"], k: Float[Tensor, "B G S K"], column: Int[Tensor, "B H t U"]
 ) -> Float[Tensor, "B H t U"]:
     """The same of keys that are gathered."""

@@ -32,7 +32,9 @@ class QueryClusters(NamedTuple):
     clusters: int
 
     @classmethod
-    def of(cls, cluster: Int[Tensor, "B H T"], real: Bool[Tensor, "B #H T"], clusters: int) -> "QueryClusters":
+    def from_clusters(
+        cls, cluster: Int[Tensor, "B H T"], real: Bool[Tensor, "B #H T"], clusters: int
+    ) -> "QueryClusters":
         """Clusters that say anything at padding."""
         return cls(cluster.where(real, clusters), clusters)
 

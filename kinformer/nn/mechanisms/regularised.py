@@ -48,10 +48,13 @@ class Regularised(Mechanism):
 
     def penalties(self) -> dict[str, Penalty]:
         """They train what lies beneath: what makes queries, keys and values."""
-        return {regulariser.key: Penalty(tuple(regulariser.parameters()), reaches_x=True) for regulariser in self._all}
+        return {
+            regulariser.key: Penalty(tuple(regulariser.parameters()), reaches_x=True)
+            for regulariser in self._regularisers
+        }
 
     def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
-        own = [type(regulariser).__name__ for regulariser in self._all if not regulariser.allows_cross]
+        own = [type(regulariser).__name__ for regulariser in self._regularisers if not regulariser.allows_cross]
         if sizes.cross and own:
             raise ValueError(f"{own[0]} looks at tokens that read themselves; across sequences give others")
         return self.mechanism.query_extras(sizes)
@@ -68,7 +71,7 @@ class Regularised(Mechanism):
         request, new_state = self.mechanism.prepare_request(queries, keys, state, ctx)
         out = self.mechanism.read_with_aux(request)
         own = keys if keys is not None and keys.own else None
-        aux = {regulariser.key: regulariser(request, out.y, own) for regulariser in self._all}
+        aux = {regulariser.key: regulariser(request, out.y, own) for regulariser in self._regularisers}
         return out._replace(state=new_state, aux={**out.aux, **aux})
 
     def received_attention(
@@ -77,7 +80,7 @@ class Regularised(Mechanism):
         return self.mechanism.received_attention(queries, keys, read, ctx)
 
     @property
-    def _all(self) -> list[Regulariser]:
+    def _regularisers(self) -> list[Regulariser]:
         return list(self.regularisers)
 
 

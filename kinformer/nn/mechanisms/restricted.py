@@ -21,7 +21,7 @@ class Restricted(KeyValueMechanism):
 
     Choose it for learned spans: `Softmax(pattern, span)` computes the same numbers, but this reads the pattern and
     `Band(mask.reach)`, so that a learned span which got shorter needs a smaller cache, and less of a memory of hidden
-    states: `Hidden(length, mechanism.back)` follows it. A read of a whole row costs what its longest span reaches.
+    states: `Hidden(length, mechanism.lookback)` follows it. A read of a whole row costs what its longest span reaches.
 
     pattern: which keys may be read at all, such as `Causal()`.
     mask: the masking function, such as `AdaptiveSpan(heads, 1024)`.
@@ -60,14 +60,14 @@ class Restricted(KeyValueMechanism):
     @property  # derived, because a span is learned
     def pattern(self) -> Pattern:  # type: ignore[override]
         """What m does not leave out."""
-        return self.within if self.mask.reach == math.inf else self.within & Band(self.back())
+        return self.within if self.mask.reach == math.inf else self.within & Band(self.lookback())
 
     @property
     def receptive_field(self) -> Pattern:
-        far = self.mask.furthest
+        far = self.mask.max_distance
         return self.within if far == math.inf else self.within & Band(int(min(far, self.within.reach()[0])))
 
-    def back(self) -> int:
+    def lookback(self) -> int:
         """How many positions before its own a query still reads: what a memory must keep."""
         return int(min(self.mask.reach, self.within.reach()[0]))
 

@@ -117,7 +117,7 @@ class Retrieval(KeyValueMechanism):
             raise ValueError(
                 f"near={near} reads ahead or without end; give a window, such as Causal() & Band({length})"
             )
-        self.cache = cache if near is None else _before(self.near, heads, length, int(back))
+        self.cache = cache if near is None else _keys_before(self.near, heads, length, int(back))
         self.apart = check_flag("apart", apart) or combine == "joint"
         self.memory, self.k = check_at_least("memory", memory, 0), check_at_least("k", k, 1)
         self.bias = check_optional_part("bias", bias, Bias, "a bias, such as T5(heads)")
@@ -194,7 +194,7 @@ class Retrieval(KeyValueMechanism):
             )
 
 
-def _before(near: Pattern, heads: int, length: int, back: int) -> int:
+def _keys_before(near: Pattern, heads: int, length: int, back: int) -> int:
     """The number of keys before a segment that its queries read: a window reaches back, a segment has a cache."""
     turns = math.lcm(near.period() or 0, length)
     if not turns or heads * turns * back > MOST:

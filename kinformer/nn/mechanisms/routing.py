@@ -83,17 +83,17 @@ class Routed(KeyValueMechanism):
             raise ValueError(self._other_sequence_message())
         check_made_for_queries(self, queries.q, self.heads, self.k_dim)
         check_made_for_keys(self, keys.k, self.heads, self.k_dim)
-        keys = keys._replace(k=self.normed(keys.k))
+        keys = keys._replace(k=self.normalise(keys.k))
         if ctx.remember:
             return queries, keys
-        q = self.normed(queries.q)
-        return queries._replace(q=q, tags={"cluster": self.centroids.nearest(q)[..., None]}), keys
+        q = self.normalise(queries.q)
+        return queries._replace(q=q, tags={"cluster": self.centroids.assign_clusters(q)[..., None]}), keys
 
     def tags(self, keys: Keys) -> Mapping[str, Int[Tensor, "B G S r"]]:
         check_made_for_keys(self, keys.k, self.heads, self.k_dim)
-        return {"cluster": by_key_head(self.centroids.nearest(keys.k)[..., None], keys.k.shape[1])}
+        return {"cluster": by_key_head(self.centroids.assign_clusters(keys.k)[..., None], keys.k.shape[1])}
 
-    def normed(self, x: Float[Tensor, "B H T K"]) -> Float[Tensor, "B H T K"]:
+    def normalise(self, x: Float[Tensor, "B H T K"]) -> Float[Tensor, "B H T K"]:
         """Queries or keys as they are clustered and multiplied."""
         if self.norm == "none":
             return x
@@ -101,7 +101,7 @@ class Routed(KeyValueMechanism):
         flat = at_least_float32(x).flatten(0, -2)
         return F.layer_norm(flat, flat.shape[-1:], eps=EPS).view(x.shape).to(x.dtype)
 
-    def reported(self, request: Request) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    def report_distances(self, request: Request) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Half the distance of each token's query to its centroid and half that of its key; in training also the sums
         by which the centroids move."""
         queries, keys = request.queries, request.keys
@@ -155,7 +155,7 @@ class Routing(Routed):
     merges = True
 
     def read(self, request: Request) -> Out[AttentionOutput]:
-        aux, stats = self.reported(request)
+        aux, stats = self.report_distances(request)
         return Out(read_groups(request, self.clusters), aux=aux, stats=stats)
 
 

@@ -120,7 +120,7 @@ class PublishedRouting(Routed):
         )
         if self.null_k is not None:
             output = merge(output, self._null(q, query_choice, request.scale))
-        aux, stats = self.reported(request)
+        aux, stats = self.report_distances(request)
         assert output.lse is not None
         counted = output.lse > -torch.inf if self.alone == "skipped" else query_choice.pos >= 0
         y = query_choice.mean(output.y, counted, queries.q.shape[2], self.eps).to(queries.q.dtype)
@@ -131,7 +131,7 @@ class PublishedRouting(Routed):
         queries, keys = super().preprocess(queries, keys, ctx)
         assert keys is not None
         with torch.no_grad():
-            liked = (self.centroids.similar(queries.q) * UNIT).long()  # [B H T C]
+            liked = (self.centroids.similarities(queries.q) * UNIT).long()  # [B H T C]
         if ctx.remember:  # nobody asks
             liked = torch.full_like(liked, LEAST)
         return queries, keys._replace(tags={"liked": by_key_head(liked, keys.k.shape[1])})
@@ -155,23 +155,23 @@ class PublishedRouting(Routed):
             return is_among_largest(liked, self.window, near).take_along_dim(own, 2) & has_key
 
         is_chosen = choice(best)
-        at = first(is_chosen.long(), self.window)  # those taken, then others [B H w C]
+        at = stable_top_k(is_chosen.long(), self.window)  # those taken, then others [B H w C]
         column, real = (x.permute(0, 3, 1, 2) for x in (at, is_chosen.take_along_dim(at, 2)))  # [B C H w]
         return RoutedTokens(column, gather_positions(queries.pos, column, real))
 
     def _choose_keys(self, keys: Keys) -> "RoutedTokens":
         """The keys that are most similar to each centroid; of equal ones the first, and padding never."""
 
-        def nearest() -> Int[Tensor, "B H w C"]:
-            similar = self.centroids.similar(keys.k).masked_fill((keys.pos < 0)[..., None], -torch.inf)
+        def choose_nearest() -> Int[Tensor, "B H w C"]:
+            similar = self.centroids.similarities(keys.k).masked_fill((keys.pos < 0)[..., None], -torch.inf)
             if similar.shape[2] <= self.window:
-                return first(torch.zeros_like(similar, dtype=torch.long), self.window)
-            return first(
+                return stable_top_k(torch.zeros_like(similar, dtype=torch.long), self.window)
+            return stable_top_k(
                 is_among_largest(similar, self.window, float(tolerance_of(similar.new_ones(())))).long(), self.window
             )
 
         with torch.no_grad():
-            column = choice(nearest).permute(0, 3, 1, 2)  # [B C H w]
+            column = choice(choose_nearest).permute(0, 3, 1, 2)  # [B C H w]
         return RoutedTokens(column, gather_columns(keys.pos[..., None], column)[..., 0])
 
     def _null(self, q: Float[Tensor, "BC H w K"], query_choice: "RoutedTokens", scale: float) -> AttentionOutput:
@@ -196,7 +196,7 @@ def is_among_largest(x: Num[Tensor, "B H S C"], count: int, near: float) -> Bool
     return above | equal & (equal.cumsum(2) <= count - above.sum(2, keepdim=True))
 
 
-def first(x: Int[Tensor, "B H S C"], count: int) -> Int[Tensor, "B H w C"]:
+def stable_top_k(x: Int[Tensor, "B H S C"], count: int) -> Int[Tensor, "B H w C"]:
     """The places of the `count` largest along a row, of equal ones the first, as a stable sort would have them."""
     length = x.shape[2]
     later = torch.arange(length, device=x.device)[:, None]

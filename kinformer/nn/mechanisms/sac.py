@@ -54,13 +54,13 @@ class EdgeAttention(KeyValueMechanism):
             raise ValueError(f"{type(self).__name__} chooses keys of the sequence that asks; across use Softmax")
         return super().start(room, sizes)
 
-    def chosen(self, request: Request, position: Int[Tensor, "B P T E"]) -> AttentionOutput:
+    def read_positions(self, request: Request, position: Int[Tensor, "B P T E"]) -> AttentionOutput:
         """What each query reads of the keys at its positions and of its own; one that was chosen twice counts once."""
         heads, length = request.queries.q.shape[1:3]
         if not position.numel():
             return read(request)
         column, has_own_key = own_column(request)
-        by_position = TokenBlocks.of(request.keys.pos[:, 0], 1)
+        by_position = TokenBlocks.from_positions(request.keys.pos[:, 0], 1)
         place = (position - by_position.first[:, None, None, None]).clamp(0, by_position.column.shape[1] - 1)
         at = by_position.column[:, None, None, :, 0].take_along_dim(place, 3)  # [B P T E]
         real, width = (position >= 0) & (at >= 0), position.shape[3]
@@ -127,7 +127,7 @@ class SAC(EdgeChooser, EdgeAttention):
     ):
         super().__init__(scale)
         self.choose_by(edges, width, clip, by, seed)
-        self.sends = self.sent("edges", send)
+        self.sends = self.sent_names("edges", send)
 
     def start(self, room: StateSpec, sizes: HeadSizes) -> SACState:  # type: ignore[override]
         keys = super().start(room, sizes)
@@ -147,10 +147,10 @@ class SAC(EdgeChooser, EdgeAttention):
         up = {"edges": PerToken(position[:, 0])} if self.sends else {}
         if ctx.remember:
             return Out(AttentionOutput(queries.q[..., :0], None), new_state, up=up)
-        return Out(self.chosen(request, position), new_state, {CHOICES: log_p}, up)
+        return Out(self.read_positions(request, position), new_state, {CHOICES: log_p}, up)
 
     def read(self, request: Request) -> Out[AttentionOutput]:
-        return Out(self.chosen(request, self.choose(request, None)[0]))
+        return Out(self.read_positions(request, self.choose(request, None)[0]))
 
     def choose(
         self, request: Request, state: SACState | None
@@ -195,7 +195,7 @@ class GivenEdges(EdgeAttention):
         edges = request.below.get("edges")
         if not isinstance(edges, PerToken):
             raise ValueError("GivenEdges reads what a layer beneath chose, and none sent it; put SAC(send=True) there")
-        return Out(self.chosen(request, edges.value[:, None]))
+        return Out(self.read_positions(request, edges.value[:, None]))
 
 
 _APART = {"merge": "which keys are read is chosen among all keys, so halves of them are not read as the whole"}

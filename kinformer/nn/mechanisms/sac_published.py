@@ -87,7 +87,7 @@ class PublishedSAC(EdgeChooser, EdgePairAttention):
     ):
         super().__init__(pattern, scale)
         self.choose_by(edges, width, clip, by, seed)
-        self.sends = self.sent("pairs", send)
+        self.sends = self.sent_names("pairs", send)
 
     def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
         if sizes.cross:
@@ -117,7 +117,7 @@ class PublishedSAC(EdgeChooser, EdgePairAttention):
             noise = self.noise(nodes, turn, pos, real)
             query, worth, after = self.predictor.choose(walk, nodes, real, (current - pos).abs(), noise)
             asks = pos.gather(2, query)
-            may = real & self.pattern(*_places(batch, walkers, pos.device), asks, pos)
+            may = real & self.pattern(*_rows_and_heads(batch, walkers, pos.device), asks, pos)
             noise = self.noise(nodes, turn + 1, pos, real)
             key, worth_of_key, after = self.predictor.choose(after, nodes, may, (asks - pos).abs(), noise)
             walk, current = after.where(goes_on, walk), torch.where(goes_on, pos.gather(2, key), current)
@@ -151,7 +151,7 @@ class GivenPairs(EdgePairAttention):
         return Out(self.read_pairs(request, pairs.scores > -torch.inf))
 
 
-def _places(batch: int, walkers: int, device: torch.device) -> tuple[Tensor, Tensor]:
+def _rows_and_heads(batch: int, walkers: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """Row and head, as a pattern is asked."""
     rows, heads = torch.arange(batch, device=device), torch.arange(walkers, device=device)
     return rows[:, None, None], heads[:, None]

@@ -41,7 +41,7 @@ class ScoreConvolution(nn.Module):
         self.of_keys = back if kernel == "causal" else centred
 
     @property
-    def earlier(self) -> int:
+    def lookback(self) -> int:
         """How many queries back it looks."""
         return -self.of_queries[0]
 

@@ -43,19 +43,19 @@ class Stairs:
         self.missing = -(length - self.skipped + self.before) % size
         self.rows = (length - self.skipped + self.before + self.missing) // size
 
-    def folded(self, queries: Queries, keys: Keys) -> tuple[Queries, Keys]:
+    def fold(self, queries: Queries, keys: Keys) -> tuple[Queries, Keys]:
         """Queries by `size` times as many heads, and the keys that they read."""
         q = F.pad(queries.q[:, :, self.skipped :], (0, 0, self.before, self.missing))
         q = q.unflatten(2, (self.rows, self.size)).transpose(2, 3).flatten(1, 2)  # [B H*size rows K]
         pos = torch.arange(self.rows, device=q.device).expand(len(q), 1, -1)
         return Queries(q, pos), Keys(keys.k[:, :, : self.rows], keys.v[:, :, : self.rows], pos)
 
-    def unfolded(self, read: AttentionOutput) -> AttentionOutput:
+    def unfold(self, read: AttentionOutput) -> AttentionOutput:
         """The same read by the heads that asked."""
-        lse = None if read.lse is None else self._back(read.lse[..., None], -torch.inf)[..., 0]
-        return AttentionOutput(self._back(read.y, 0.0), lse)
+        lse = None if read.lse is None else self._unfold_heads(read.lse[..., None], -torch.inf)[..., 0]
+        return AttentionOutput(self._unfold_heads(read.y, 0.0), lse)
 
-    def _back(self, x: Float[Tensor, "B Hs R N"], nothing: float) -> Float[Tensor, "B H T N"]:
+    def _unfold_heads(self, x: Float[Tensor, "B Hs R N"], nothing: float) -> Float[Tensor, "B H T N"]:
         x = x.unflatten(1, (-1, self.size)).transpose(2, 3).flatten(2, 3)
         x = x[:, :, self.before : self.before + self.length - self.skipped]
         return F.pad(x, (0, 0, self.skipped, 0), value=nothing)
@@ -78,11 +78,11 @@ class OpenGroup(NamedTuple):
     now: Int[Tensor, " B"]
 
     @classmethod
-    def of(
+    def from_positions(
         cls, open_pos: Int[Tensor, "B C"], now: Int[Tensor, " B"], new: Int[Tensor, "B T"], size: int
     ) -> "OpenGroup":
         """Positions of the keys that are kept, and of new ones; -1 for none."""
-        order, pos = ordered(torch.cat([open_pos, new.to(open_pos.dtype)], 1))
+        order, pos = sort_positions(torch.cat([open_pos, new.to(open_pos.dtype)], 1))
         length = pos.shape[1]
         count = (pos >= 0).sum(1, keepdim=True)
         left = count // size * size + torch.arange(size - 1, device=pos.device)  # [B C]
@@ -92,7 +92,7 @@ class OpenGroup(NamedTuple):
         return cls(order, pos[:, None], ends, at, left_pos, next_positions(now, new))
 
 
-def ordered(pos: Int[Tensor, "B S"]) -> tuple[Int[Tensor, "B S"], Int[Tensor, "B S"]]:
+def sort_positions(pos: Int[Tensor, "B S"]) -> tuple[Int[Tensor, "B S"], Int[Tensor, "B S"]]:
     """The columns in the order of their positions, padding last; the positions in that order."""
     order = torch.where(pos < 0, LAST, pos).argsort(dim=1, stable=True)
     return order, pos.take_along_dim(order, 1)
@@ -145,9 +145,9 @@ class Shortened(Mechanism):
             return None
         pos = ctx.by_head
         if not (ctx.run and ctx.full):
-            order, pos = self._ordered(pos, ctx)
+            order, pos = self._sort_row(pos, ctx)
             x = cut(x, order, 1)
-        few = self.shorten.mixed(projection, x, pos, ctx.full)
+        few = self.shorten.mix_before_projection(projection, x, pos, ctx.full)
         return None if few is None else ShortKeys(*few)
 
     def start(self, room: StateSpec, sizes: HeadSizes) -> State:
@@ -184,13 +184,13 @@ class Shortened(Mechanism):
         if ctx.remember:
             return Out(AttentionOutput(queries.q[..., :0], None), new_state)
         short = self._with_null(short)
-        if state is None and self._can_use_stairs(ctx) and (stairs := self._stairs(queries)).rows:
+        if state is None and self._can_use_stairs(ctx) and (stairs := self._make_stairs(queries)).rows:
             return Out(self._read_stairs(stairs, queries, short, ctx))
         # shortened keys stand at no consecutive positions; of a row of padding there are none
         full = ctx.full and state is None and self.shorten.gapless and queries.pos.shape[2] > 0
         return self.mechanism(queries, short, None, ctx.replace(run=False, full=full))._replace(state=new_state)
 
-    def shortened(self, keys: Keys) -> Keys:
+    def shorten_keys(self, keys: Keys) -> Keys:
         """What is made of keys in the order of their positions."""
         return self.shorten(keys)
 
@@ -201,17 +201,17 @@ class Shortened(Mechanism):
                 f"Shortened got positions by head {list(keys.pos.shape)}; give it keys that all heads share"
             )
         if not (keys.own and ctx.run and ctx.full):
-            order, pos = self._ordered(keys.pos, ctx)
+            order, pos = self._sort_row(keys.pos, ctx)
             keys = keys.cut(order)._replace(pos=pos)
-        short = self.shortened(keys)
+        short = self.shorten_keys(keys)
         if self.shorten.group is None:
             return short
         # one object for all layers
         return short._replace(pos=ctx.memo.get(lambda: short.pos, "shortened", keys.pos, self.shorten.group))
 
-    def _ordered(self, pos: Int[Tensor, "B 1 S"], ctx: Context) -> tuple[Tensor, Tensor]:
+    def _sort_row(self, pos: Int[Tensor, "B 1 S"], ctx: Context) -> tuple[Tensor, Tensor]:
         """The columns of a row in the order of their positions, padding last, and these positions."""
-        return ctx.memo.get(lambda: _by_head(*ordered(pos[:, 0])), "in order", pos)
+        return ctx.memo.get(lambda: _by_head(*sort_positions(pos[:, 0])), "in order", pos)
 
     def _extend(self, queries: Queries, keys: Keys, state: ShortenedState, ctx: Context) -> tuple[Keys, ShortenedState]:
         """The shortened keys of what was read before and is new, and the state after it."""
@@ -221,12 +221,17 @@ class Shortened(Mechanism):
         size = self.shorten.group
         assert size is not None
         plan = ctx.memo.get(
-            lambda: OpenGroup.of(rest.pos, rest.now, ctx.pos, size), "open group", rest.pos, rest.now, ctx.pos, size
+            lambda: OpenGroup.from_positions(rest.pos, rest.now, ctx.pos, size),
+            "open group",
+            rest.pos,
+            rest.now,
+            ctx.pos,
+            size,
         )
         tokens = _append(rest, keys).cut(plan.order)._replace(pos=plan.pos)
         # positions as the plan's own objects, by which the next call knows that layers share them
-        left = KV.of(tokens.cut(plan.left), rest)._replace(pos=plan.left_pos, now=plan.now)
-        whole = self.shortened(tokens)._replace(pos=ctx.memo.by_head(plan.ends))
+        left = KV.from_keys(tokens.cut(plan.left), rest)._replace(pos=plan.left_pos, now=plan.now)
+        whole = self.shorten_keys(tokens)._replace(pos=ctx.memo.by_head(plan.ends))
         at = ctx.replace(pos=plan.ends, run=False, full=False, labels={}, memo=ctx.memo)
         short, new_cache = update_cache(cache, whole, queries, HELD, at)
         assert new_cache is not None
@@ -246,27 +251,27 @@ class Shortened(Mechanism):
         )
         return plain and self.shorten.group is not None and ctx.run and ctx.full
 
-    def _stairs(self, queries: Queries) -> Stairs:
+    def _make_stairs(self, queries: Queries) -> Stairs:
         assert self.shorten.group is not None
         return Stairs(queries.q.shape[2], self.shorten.group, self.null is not None)
 
     def _read_stairs(self, stairs: Stairs, queries: Queries, short: Keys, ctx: Context) -> AttentionOutput:
         assert isinstance(self.mechanism, Softmax)
-        stair_queries, stair_keys = stairs.folded(queries, short)
+        stair_queries, stair_keys = stairs.fold(queries, short)
         request, _ = self.mechanism.make_request(
             stair_queries, stair_keys, None, ctx.replace(pos=stair_queries.pos[:, 0], labels={})
         )
-        return stairs.unfolded(self.mechanism.read(request).y)
+        return stairs.unfold(self.mechanism.read(request).y)
 
 
 def _append(old: KV, keys: Keys) -> Keys:
     """Kept keys, and behind them new ones, at whatever positions; nothing but keys, values and extras."""
 
-    def after(before: torch.Tensor, behind: torch.Tensor) -> torch.Tensor:
+    def append(before: torch.Tensor, behind: torch.Tensor) -> torch.Tensor:
         return torch.cat([before.to(behind.dtype), behind], 2)
 
-    extras = {name: after(side, keys.extras[name]) for name, side in old.extras.items()}
-    return Keys(after(old.k, keys.k), after(old.v, keys.v), after(old.pos[:, None], keys.pos), extras)
+    extras = {name: append(side, keys.extras[name]) for name, side in old.extras.items()}
+    return Keys(append(old.k, keys.k), append(old.v, keys.v), append(old.pos[:, None], keys.pos), extras)
 
 
 def _by_head(order: torch.Tensor, pos: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

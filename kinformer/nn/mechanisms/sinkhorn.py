@@ -31,7 +31,7 @@ from kinformer.core.patterns.full import Full
 from kinformer.core.read import AttentionOutput, merge
 from kinformer.core.request import Request
 from kinformer.nn.mechanisms.chance import Chance
-from kinformer.nn.mechanisms.sorting import BlockNet, PairNet, SortNet, balanced, causally_balanced
+from kinformer.nn.mechanisms.sorting import BlockNet, PairNet, SortNet, balance_causally, balance_matrix
 from kinformer.nn.mechanisms.token_blocks import TokenBlocks
 from kinformer.nn.patterns.block import Block
 
@@ -168,27 +168,27 @@ class Sinkhorn(KeyValueMechanism):
 
     def sorting(self, side: Float[Tensor, "B G S w"], blocks: TokenBlocks) -> Float[Tensor, "B G N N"]:
         """S: how much of block m stands in the place of block n."""
-        pooled = self.pooled(at_least_float32(side), blocks)
+        pooled = self.pool_blocks(at_least_float32(side), blocks)
         logits = self.net(pooled, blocks.number)
         if self.training and self.chance is not None:
             head, number = torch.arange(logits.shape[1], device=logits.device), blocks.number[:, None]
             row = self.chance.row_bits(pooled)[..., :, None]  # what block n may depend on tells rows apart
             noise = self.chance.gumbel(head[:, None, None], number[..., :, None], number[..., None, :], row)
             logits = logits + noise.to(logits.dtype)
-        balance = causally_balanced if self.causal else balanced
-        return balance(logits / self.temperature, blocks.real.any(-1), self.iterations)
+        balance = balance_causally if self.causal else balance_matrix
+        return balance(logits / self.temperature, blocks.is_real.any(-1), self.iterations)
 
-    def pooled(self, side: Float[Tensor, "B G S w"], blocks: TokenBlocks) -> Float[Tensor, "B G N w"]:
+    def pool_blocks(self, side: Float[Tensor, "B G S w"], blocks: TokenBlocks) -> Float[Tensor, "B G N w"]:
         """What is said of each block: its tokens; causal, those of all blocks before it and its first."""
-        each, real = blocks.blocked(side), blocks.real[:, None, :, :, None].to(side.dtype)
+        each, real = blocks.split_into_blocks(side), blocks.is_real[:, None, :, :, None].to(side.dtype)
 
-        def over(x: Tensor) -> Tensor:
+        def sum_tokens(x: Tensor) -> Tensor:
             whole = x.sum(3)
             # not a difference of sums: rounding would let a large later token of the block change the result
             return F.pad(whole, (0, 0, 1, 0))[:, :, :-1].cumsum(2) + x[:, :, :, 0] if self.causal else whole
 
-        total = over(each)
-        return total if self.pool == "sum" else total / over(real).clamp_min(1)
+        total = sum_tokens(each)
+        return total if self.pool == "sum" else total / sum_tokens(real).clamp_min(1)
 
     def _refuse(self, ctx: Context) -> None:
         if isinstance(self.net, BlockNet) and ctx.pos.numel():
@@ -196,7 +196,7 @@ class Sinkhorn(KeyValueMechanism):
 
     def blocks_of(self, pos: Int[Tensor, "B 1 S"]) -> TokenBlocks:
         """Tokens in blocks, by their positions."""
-        return TokenBlocks.of(pos[:, 0], self.block)
+        return TokenBlocks.from_positions(pos[:, 0], self.block)
 
     def _read_by_blocks(
         self, request: Request, query_blocks: TokenBlocks, key_blocks: TokenBlocks, sort: Tensor
@@ -210,19 +210,19 @@ class Sinkhorn(KeyValueMechanism):
         is_mixed = self._is_mixed(key_blocks).take_along_dim(own[..., None], 1)
         # a mixture stands one block before its queries, or where no row ends: any place that the pattern allows
         place = (
-            query_blocks.at - self.block
+            query_blocks.positions - self.block
             if self.causal
-            else query_blocks.at + self.block * (key_blocks.number[:, -1:, None] + 1)
+            else query_blocks.positions + self.block * (key_blocks.number[:, -1:, None] + 1)
         )
-        k_pos = place.masked_fill(~is_mixed, -1), _positions_of_blocks(key_blocks, key_blocks.at, own)
+        k_pos = place.masked_fill(~is_mixed, -1), _positions_of_blocks(key_blocks, key_blocks.positions, own)
 
         def keys(x: Float[Tensor, "B G S n"]) -> tuple[Float[Tensor, "B G M l n"], Float[Tensor, "B G M l n"]]:
-            blocks = key_blocks.blocked(x)
+            blocks = key_blocks.split_into_blocks(x)
             mixed = torch.einsum("bgmn,bgnlk->bgmlk", rows, blocks)
             return mixed, blocks.take_along_dim(own[:, None, :, None, None], 2)
 
-        q = query_blocks.blocked(request.queries.q).transpose(1, 2).flatten(0, 1)  # [B*M H l K]
-        q_pos = query_blocks.at.masked_fill(~query_blocks.real, -1).flatten(0, 1)[:, None]
+        q = query_blocks.split_into_blocks(request.queries.q).transpose(1, 2).flatten(0, 1)  # [B*M H l K]
+        q_pos = query_blocks.positions.masked_fill(~query_blocks.is_real, -1).flatten(0, 1)[:, None]
         batch = torch.arange(len(sort), device=q.device).repeat_interleave(count)
         queries = Queries(q, q_pos, head=request.queries.head)
         parts = list(zip(keys(request.keys.k), keys(request.keys.v), k_pos, strict=True))
@@ -245,12 +245,15 @@ class Sinkhorn(KeyValueMechanism):
         is_mixed = self._is_mixed(key_blocks)[:, : self.cut]
         place = torch.arange(is_mixed[0].numel(), device=is_mixed.device).expand(len(is_mixed), -1)
         pos = place.masked_fill(~is_mixed.flatten(1), -1)[:, None]
-        k, v = (torch.einsum("bgmn,bgnlk->bgmlk", sort, key_blocks.blocked(x)).flatten(2, 3) for x in request.keys[:2])
+        k, v = (
+            torch.einsum("bgmn,bgnlk->bgmlk", sort, key_blocks.split_into_blocks(x)).flatten(2, 3)
+            for x in request.keys[:2]
+        )
         return read(_block_request(request, request.queries, Keys(k, v, pos), None))
 
     def _is_mixed(self, blocks: TokenBlocks) -> Bool[Tensor, "B N l"]:
         """Which places of a mixture hold a token of any of its blocks."""
-        real = blocks.real
+        real = blocks.is_real
         if not self.causal:
             return real.any(1, keepdim=True) & real.any(2, keepdim=True)
         count = real.cumsum(1)
@@ -259,7 +262,7 @@ class Sinkhorn(KeyValueMechanism):
 
 def _positions_of_blocks(blocks: TokenBlocks, values: Tensor, number: Tensor) -> Tensor:
     """Positions of the tokens of some blocks, -1 where none stands."""
-    return values.masked_fill(~blocks.real, -1).take_along_dim(number[..., None], 1)
+    return values.masked_fill(~blocks.is_real, -1).take_along_dim(number[..., None], 1)
 
 
 def _block_request(request: Request, queries: Queries, keys: Keys, rows: Tensor | None) -> Request:

@@ -65,7 +65,7 @@ class SortedTokens(NamedTuple):
     first: Int[Tensor, "B H n"]
     many: Int[Tensor, "B H n"]
 
-    def at(self, tiles: slice, size: int) -> Int[Tensor, "B n H size"]:
+    def tile_tokens(self, tiles: slice, size: int) -> Int[Tensor, "B n H size"]:
         """Who stands in each place of some tiles, by row, head and column; -1 for none."""
         batch, heads, length = self.order.shape
         steps = torch.arange(size, device=self.order.device)
@@ -135,7 +135,10 @@ def _make_round(queries: SortedTokens, keys: SortedTokens, sizes: list[tuple[int
     places = []
     ends = [0, *accumulate(count for count, _, _ in sizes)]
     for n, side in enumerate((queries, keys)):
-        at = [side.at(slice(*tiles), size[n + 1]).flatten() for tiles, size in zip(pairwise(ends), sizes, strict=True)]
+        at = [
+            side.tile_tokens(slice(*tiles), size[n + 1]).flatten()
+            for tiles, size in zip(pairwise(ends), sizes, strict=True)
+        ]
         tokens = torch.cat(at) if at else side.order.new_zeros(0)
         place = torch.full((side.order.numel() + 1,), -1, device=tokens.device)
         place[tokens] = torch.arange(len(tokens), device=tokens.device)  # -1 is the last place, which is cut off

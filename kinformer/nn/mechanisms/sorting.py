@@ -74,7 +74,9 @@ class PairNet(SortNet):
         return query @ key.mT * query.shape[-1] ** -0.5
 
 
-def balanced(logits: Float[Tensor, "B G N N"], real: Bool[Tensor, "B N"], iterations: int) -> Float[Tensor, "B G N N"]:
+def balance_matrix(
+    logits: Float[Tensor, "B G N N"], real: Bool[Tensor, "B N"], iterations: int
+) -> Float[Tensor, "B G N N"]:
     """Sinkhorn's balancing: exp(logits), rows and then columns divided by their sums, again and again.
 
     Doubly stochastic in the limit, over the blocks that are there; 0 for the others.
@@ -87,7 +89,7 @@ def balanced(logits: Float[Tensor, "B G N N"], real: Bool[Tensor, "B N"], iterat
     return logits.masked_fill(~pairs, LOWEST).exp()
 
 
-def causally_balanced(
+def balance_causally(
     logits: Float[Tensor, "B G N N"], real: Bool[Tensor, "B N"], iterations: int
 ) -> Float[Tensor, "B G N N"]:
     """The same of blocks before the own one alone: of a column the rows up to the own one are summed.

@@ -38,7 +38,7 @@ class SplitHeads(OfParts):
         ]
         lses = [out.y.lse for out in outs]
         lse = None if any(part_lse is None for part_lse in lses) else torch.cat(lses, 1)
-        return self.together(outs, AttentionOutput(torch.cat([out.y.y for out in outs], 1), lse), state)
+        return self.combine_outs(outs, AttentionOutput(torch.cat([out.y.y for out in outs], 1), lse), state)
 
     def _queries_of(self, queries: Queries, n: int) -> Queries:
         first = self._run_of(queries.q.shape[1]) * n

@@ -30,11 +30,11 @@ class UpdateWeights(NamedTuple):
         future = self.top.new_full((length, length), -torch.inf).triu(1)
         return (self.entered[..., None, :] - self.top[..., :, None]).add_(future).exp_()
 
-    def unlearned(self) -> Float[Tensor, "B G N P S"]:
+    def pair_weights_in_place(self) -> Float[Tensor, "B G N P S"]:
         """The same where nothing is learned through them. exp of -inf took thirteen times as long on a Xeon."""
         return (self.entered[..., None, :] - self.top[..., :, None]).exp_().tril_()
 
-    def even(self, s: Float[Tensor, "B G F W"]) -> bool:
+    def is_uniform(self, s: Float[Tensor, "B G F W"]) -> bool:
         """Does every key weigh 1, and nothing fade but sums `s` of nothing? Then no number is multiplied by a weight.
 
         Other devices than a CPU are not waited for.
@@ -47,7 +47,7 @@ class UpdateWeights(NamedTuple):
             return False
         return bool((first == first[..., :1]).all()) and not bool(s[first[..., 0] == 0].any())
 
-    def plain(self) -> bool:
+    def needs_no_gradient(self) -> bool:
         """Is there nothing to learn through them, and are tensors what they seem?"""
         seem = torch.compiler.is_compiling() or is_transformed()
         return not (seem or any(weight.requires_grad for weight in self))
@@ -66,7 +66,7 @@ class DecayedSum(torch.autograd.Function):
         *weights: Float[Tensor, "B G N P"],
     ) -> tuple[Float[Tensor, "B G N R P W"], Float[Tensor, "B G F W"]]:
         factors = UpdateWeights(*weights)
-        ctx.even = even = factors.even(s)  # type: ignore[attr-defined]
+        ctx.even = even = factors.is_uniform(s)  # type: ignore[attr-defined]
         states = k.mT @ (v if even else v * factors.entering[..., None])
         last = _run(s, _steps(factors, states))
         ctx.save_for_backward(q, k, v, states, *weights)
@@ -74,7 +74,7 @@ class DecayedSum(torch.autograd.Function):
         read = (q.flatten(3, 4) @ states).unflatten(3, q.shape[3:5])
         if not even:
             read.mul_(factors.before[:, :, :, None, :, None])
-        return _add(read, _pairs(q, k, None if even else factors.unlearned()), v), last
+        return _add(read, _pairs(q, k, None if even else factors.pair_weights_in_place()), v), last
 
     @staticmethod
     @first_order
@@ -98,7 +98,7 @@ def _gradients(
     factors = UpdateWeights(*weights)
     gy = torch.zeros_like(q[..., :1]).expand(*q.shape[:5], v.shape[-1]) if gy is None else gy
     gs = torch.zeros_like(states[:, :, 0]) if gs is None else gs
-    pairs = None if even else factors.unlearned()
+    pairs = None if even else factors.pair_weights_in_place()
     of_pairs, inside = _pairs(gy, v, pairs), _pairs(q, k, pairs)
     faded, weighed = (gy, v) if even else (gy * factors.before[:, :, :, None, :, None], v * factors.entering[..., None])
     # what the sums before each piece are told by its reads, and by all that comes after it
@@ -230,7 +230,7 @@ class DecayUpdate(StateUpdate):
         entered = add + new.weight - faded
         constant = faded.detach()
         highest = entered.detach().cummax(-1).values if levels else -constant
-        starts = _starts(sums.level, highest[..., -1], constant[..., -1])
+        starts = _levels_of_pieces(sums.level, highest[..., -1], constant[..., -1])
         start = torch.stack(starts[:-1], -1)[..., None]  # [B G N 1]
         top = torch.maximum(start, highest)  # the largest weight up to each token
         top = torch.where(top == -torch.inf, 0.0, top)
@@ -238,14 +238,14 @@ class DecayUpdate(StateUpdate):
         top = top + (constant - faded)  # levels are numbers through which nothing learns: whatever is taken off is back
         before = (start - top).exp()  # never above 1
         if new.k.shape[2:4] == (1, 1):
-            s = _stepped(sums.s, before[..., 0], (entered - top).exp()[..., 0], new, q)
+            s = _add_key(sums.s, before[..., 0], (entered - top).exp()[..., 0], new, q)
             return None if q is None else multiply(q, s.unflatten(1, (-1, 1))), level, LinearState(s, after)
         entering = (entered - top[..., -1:]).exp()
         weights = UpdateWeights(entered, top, before, entering)
-        if q is not None and weights.plain():
+        if q is not None and weights.needs_no_gradient():
             read, s = DecayedSum.apply(sums.s, q, new.k, new.v, *weights)
             return read, level, LinearState(s, after)
-        states = _states(sums.s, before[..., -1], new.k.mT @ (new.v * entering[..., None]))
+        states = _sums_of_pieces(sums.s, before[..., -1], new.k.mT @ (new.v * entering[..., None]))
         read = None
         if q is not None:
             inside = multiply(q, new.k.mT) * weights.pairs()[:, :, :, None]  # [B G N R P S]
@@ -254,7 +254,7 @@ class DecayUpdate(StateUpdate):
         return read, level, LinearState(states[-1], after)
 
 
-def _starts(
+def _levels_of_pieces(
     level: Float[Tensor, "B G"], highest: Float[Tensor, "B G N"], faded: Float[Tensor, "B G N"]
 ) -> list[Float[Tensor, "B G"]]:
     """The largest weight before each piece and after the last."""
@@ -264,7 +264,7 @@ def _starts(
     return starts
 
 
-def _states(
+def _sums_of_pieces(
     s: Float[Tensor, "B G F W"], keep: Float[Tensor, "B G N"], new: Float[Tensor, "B G N F W"]
 ) -> list[Float[Tensor, "B G F W"]]:
     """The sums before each piece and after the last."""
@@ -274,7 +274,7 @@ def _states(
     return states
 
 
-def _stepped(
+def _add_key(
     s: Tensor, before: Float[Tensor, "B G 1"], weight: Float[Tensor, "B G 1"], new: KeyFeatures, q: Tensor | None
 ) -> Tensor:
     """The sums with one more key, in place where nothing learns, nor a query by what it read there."""

@@ -19,7 +19,7 @@ class TokenBlocks(NamedTuple):
     pos: Int[Tensor, "B S"]
 
     @classmethod
-    def of(cls, pos: Int[Tensor, "B S"], size: int) -> "TokenBlocks":
+    def from_positions(cls, pos: Int[Tensor, "B S"], size: int) -> "TokenBlocks":
         """The blocks of consecutive positions, in any order, -1 for none; they may begin within a block."""
         batch, length = pos.shape
         count = -(-(length - 1) // size) + 1 if length else 0
@@ -34,7 +34,7 @@ class TokenBlocks(NamedTuple):
         return cls(column.view(batch, count, size), first, pos)
 
     @property
-    def real(self) -> Bool[Tensor, "B N l"]:
+    def is_real(self) -> Bool[Tensor, "B N l"]:
         """Where a token stands."""
         return self.column >= 0
 
@@ -44,12 +44,12 @@ class TokenBlocks(NamedTuple):
         return self.first[:, None] + torch.arange(self.column.shape[1], device=self.first.device)
 
     @property
-    def at(self) -> Int[Tensor, "B N l"]:
+    def positions(self) -> Int[Tensor, "B N l"]:
         """The position of every place, whether a token stands there or not."""
         size = self.column.shape[2]
         return size * self.number[..., None] + torch.arange(size, device=self.first.device)
 
-    def blocked(self, x: Float[Tensor, "B G S n"]) -> Float[Tensor, "B G N l n"]:
+    def split_into_blocks(self, x: Float[Tensor, "B G S n"]) -> Float[Tensor, "B G N l n"]:
         """What tokens have, in blocks; 0 where none stands."""
         flat = self.column.flatten(1)
         rows = _rows(x, flat.clamp_min(0)).masked_fill((flat < 0)[:, None, :, None], 0.0)

@@ -17,7 +17,7 @@ class CompressedPositions(nn.Module, ABC):
     limits: bool
 
     @abstractmethod
-    def back(self, compressed: int, rate: int, length: int) -> int:
+    def lookback(self, compressed: int, rate: int, length: int) -> int:
         """How many positions before the memory all compressed states together take."""
 
     @abstractmethod
@@ -35,7 +35,7 @@ class BySlots(CompressedPositions):
 
     limits = False
 
-    def back(self, compressed: int, rate: int, length: int) -> int:
+    def lookback(self, compressed: int, rate: int, length: int) -> int:
         return check_at_least("compressed", compressed, 0)
 
     def forward(self, pos: Int[Tensor, "B C"], first: Int[Tensor, "B 1"]) -> Int[Tensor, "B C"]:
@@ -53,7 +53,7 @@ class ByTokens(CompressedPositions):
 
     limits = True
 
-    def back(self, compressed: int, rate: int, length: int) -> int:
+    def lookback(self, compressed: int, rate: int, length: int) -> int:
         # the slots of one segment may all be made of its last states, or all of its first
         return -(-rate * check_at_least("compressed", compressed, 0) // length) * length
 

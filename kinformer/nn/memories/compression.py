@@ -66,7 +66,7 @@ class StridedConv(Compression):
             bias.zero_()
 
     def forward(self, x: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"], used: Float[Tensor, "B S"]) -> Slots:
-        return Slots(_convolved(self.down, x), _first_of_block(pos, self.rate))
+        return Slots(_convolve(self.down, x), _first_of_block(pos, self.rate))
 
 
 class DilatedConv(Compression):
@@ -94,8 +94,8 @@ class DilatedConv(Compression):
 
     def forward(self, x: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"], used: Float[Tensor, "B S"]) -> Slots:
         for conv in self.wide:
-            x = torch.where((pos >= 0)[..., None], _convolved(conv, x).relu(), 0.0)
-        return Slots(_convolved(self.down, x), _first_of_block(pos, self.rate))
+            x = torch.where((pos >= 0)[..., None], _convolve(conv, x).relu(), 0.0)
+        return Slots(_convolve(self.down, x), _first_of_block(pos, self.rate))
 
 
 class MostUsed(Compression):
@@ -142,7 +142,7 @@ def _first_of_block(pos: Int[Tensor, "B S"], rate: int) -> Int[Tensor, "B N"]:
     return first.masked_fill(first == last, -1)
 
 
-def _convolved(conv: nn.Conv1d, x: Float[Tensor, "B S D"]) -> Float[Tensor, "B N D"]:
+def _convolve(conv: nn.Conv1d, x: Float[Tensor, "B S D"]) -> Float[Tensor, "B N D"]:
     with disable_autocast(x):  # its loss is of what differs between these and x, which rounding would drown
         return conv(x.to(conv.weight.dtype).mT).mT  # [B D S] to [B D N]
 

@@ -96,7 +96,7 @@ class Compressive(Memory):
         self.length, self.memory, self.slots = length, memory, check_at_least("compressed", compressed, 0)
         self.places = check_part("places", places or BySlots(), CompressedPositions, "BySlots() or ByTokens()")
         self.near = Segment(length, memory)
-        self.reads = Segment(length, memory + self.places.back(compressed, rate, length))
+        self.reads = Segment(length, memory + self.places.lookback(compressed, rate, length))
         self.older = -(-rate * compressed // length) * length  # tokens that slots are made of, in whole segments
         self.sharp = self.older == rate * compressed
         self.lately = length if loss is not None and memory < length else 0  # states that `left` holds
@@ -149,12 +149,12 @@ class Compressive(Memory):
         near = torch.cat([state.x, x.to(state.x.dtype)], 1)
         used = F.pad(state.used, (0, x.shape[1]))
         source = torch.cat([state.old.x.to(x.dtype), state.x[:, plan.begin :].to(x.dtype), x], 1)
-        first = torch.as_tensor(self.near.first(plan.now[:, None] - 1))
+        first = torch.as_tensor(self.near.earliest_key(plan.now[:, None] - 1))
         pos = torch.cat([self.places(state.old.pos, first), plan.read], 1)
         new_state = CompressiveStates(near, plan.positions, used, state.old, state.left, plan.now)
         return source, pos, new_state, self._aux(x, state, plan.now, ctx, read)
 
-    def after(self, state: CompressiveStates, ctx: Context, mass: Callable[[], Tensor]) -> CompressiveStates:
+    def next_state(self, state: CompressiveStates, ctx: Context, mass: Callable[[], Tensor]) -> CompressiveStates:
         """The state with what left the memory compressed, which happens where a row has come to its segment's end."""
         x, slot_pos, used, old, left, now = state
         slots = slot_pos.shape[1] - ctx.pos.shape[1]
@@ -163,7 +163,7 @@ class Compressive(Memory):
                 received = mass()[:, old.pos.shape[1] :].to(used.dtype)
                 used = used + F.pad(received, (used.shape[1] - received.shape[1], 0))  # what no token reads has none
             if (self.slots or self.lately) and self._something_leaves(slot_pos, now, ctx):
-                end = torch.as_tensor(self.near.first(now[:, None]))
+                end = torch.as_tensor(self.near.earliest_key(now[:, None]))
                 new = self.compression(*self._cut(x, slot_pos, used, end - self.older, self.older, now))
                 old = self._append_slots(old, new, now)
                 if self.lately:
@@ -186,7 +186,7 @@ class Compressive(Memory):
         """A step looks, since mostly nothing does; what is longer ends where something does, and so do its pieces."""
         if torch.compiler.is_compiling() or ctx.pos.shape[1] > 1 or ctx.memo.get(lambda: False, "a piece"):
             return True
-        leaving = (pos >= 0) & (pos < self.near.first(now[:, None]))
+        leaving = (pos >= 0) & (pos < self.near.earliest_key(now[:, None]))
         return bool(ctx.memo.get(lambda: ctx.memo.look(leaving.any()), "leaving", self.near, pos, now)[0])
 
     def _cut(
@@ -220,7 +220,7 @@ class Compressive(Memory):
         if self.lately:
             used = torch.zeros_like(pos, dtype=state.used.dtype)
         else:  # all of it stood before the segment
-            first = torch.as_tensor(self.near.first(now[:, None] - 1))
+            first = torch.as_tensor(self.near.earliest_key(now[:, None] - 1))
             old, pos, used = self._cut(state.x.detach(), state.pos, state.used, first, self.length, now)
         old = old.to(x.dtype)
         new = self.compression(old, pos, used)

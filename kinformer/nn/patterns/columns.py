@@ -32,22 +32,22 @@ class Columns(Pattern):
             raise ValueError(f"{self}: summary + offset must be at most block")
 
     @property
-    def first(self) -> int:
+    def first_place(self) -> int:
         return self.block - self.offset - self.summary
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         place = k % self.block
-        return torch.as_tensor((place >= self.first) & (place < self.block - self.offset))
+        return torch.as_tensor((place >= self.first_place) & (place < self.block - self.offset))
 
     @property
     def layout(self) -> Layout:
-        return GatheredKeys(tuple(range(self.first, self.block - self.offset)), period=self.block)
+        return GatheredKeys(tuple(range(self.first_place, self.block - self.offset)), period=self.block)
 
     def live(self, k: Tensor, now: Tensor) -> Tensor:
         return self(0, 0, now, k)
 
     def capacity(self, length: int) -> int:
-        rest = length % self.block - self.first
+        rest = length % self.block - self.first_place
         return length // self.block * self.summary + min(max(rest, 0), self.summary)
 
     def period(self) -> int | None:
@@ -56,7 +56,7 @@ class Columns(Pattern):
     def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
         at = torch.as_tensor(q_lo + q_hi + k_lo + k_hi) * 0
         # shifted so that each summary is the first `summary` places of its block
-        lo, hi = k_lo - self.first + at, k_hi - self.first + at
+        lo, hi = k_lo - self.first_place + at, k_hi - self.first_place + at
         place, same = (
             lo % self.block,
             torch.div(lo, self.block, rounding_mode="floor") == torch.div(hi, self.block, rounding_mode="floor"),

@@ -41,14 +41,14 @@ class _Around(Pattern):
         return Raster(self.width // self.block[1])
 
     @property
-    def far(self) -> tuple[int, int]:
+    def block_reach(self) -> tuple[int, int]:
         """How many rows and columns of blocks away the furthest block stands that holds a key."""
         rows, columns = self.block
         return -(-self.rows // rows), min(self.width // columns - 1, -(-self.columns // columns))
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         (rows, columns), q, k = self.block, torch.as_tensor(q), torch.as_tensor(k)
-        (top, left), (row, column) = self.queries.place(q // self.raster.size), self.raster.place(k)
+        (top, left), (row, column) = self.queries.row_and_column(q // self.raster.size), self.raster.row_and_column(k)
         below, right = row - top * rows, column - left * columns
         near = (below >= -self.rows) & (below < rows + self.rows)
         return near & (right >= -self.columns) & (right < columns + self.columns)
@@ -58,24 +58,24 @@ class _Around(Pattern):
         return Near(*self.reach())
 
     def reach(self) -> tuple[float, float]:
-        (rows, columns), (up, aside), raster = self.block, self.far, self.raster
+        (rows, columns), (up, aside), raster = self.block, self.block_reach, self.raster
         first = (up * rows - self.rows) * columns + max(0, aside * columns - self.columns)  # of its block
         back = up * raster.band + (aside + 1) * raster.size - 1 - first
         return back, back  # a picture turned upside down is read alike
 
-    def last(self, k: Tensor) -> Tensor:
+    def last_reader(self, k: Tensor) -> Tensor:
         """The last position that reads k."""
-        (rows, columns), (row, column) = self.block, self.raster.place(k)
+        (rows, columns), (row, column) = self.block, self.raster.row_and_column(k)
         across = ((column + self.columns) // columns).clamp_max(self.width // columns - 1)
-        return self.raster.size * (self.queries.at((row + self.rows) // rows, across) + 1) - 1
+        return self.raster.size * (self.queries.position((row + self.rows) // rows, across) + 1) - 1
 
     def live(self, k: Tensor, now: Tensor) -> Tensor:
-        return self.last(k) >= now
+        return self.last_reader(k) >= now
 
     def capacity(self, length: int) -> int:
         at = torch.arange(length)
         # what is there of a key at each position from the next one on, up to its last query
-        dropped = torch.bincount(self.last(at).clamp_max(length), minlength=length + 1)[:length].cumsum(0)
+        dropped = torch.bincount(self.last_reader(at).clamp_max(length), minlength=length + 1)[:length].cumsum(0)
         return int((at + 1 - dropped).max()) if length else 0
 
     def period(self) -> int | None:
@@ -121,7 +121,7 @@ class Grid(_Around):
 
     @property
     def expression(self) -> Pattern:
-        (up, aside), raster = self.far, self.raster
+        (up, aside), raster = self.block_reach, self.raster
         near = (aside + 1) * raster.size - 1
         if not up or 2 * near + 1 >= raster.band:
             return self

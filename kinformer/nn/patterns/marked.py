@@ -24,7 +24,7 @@ class MarkedKeys(Pattern):
         check_position_table("MarkedKeys.mask", self.mask, marks=True)
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
-        return marks(self.mask, b, k)
+        return read_mask(self.mask, b, k)
 
     def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
         at = torch.as_tensor(q_lo + q_hi + k_lo + k_hi) * 0
@@ -44,7 +44,7 @@ class MarkedRows(Pattern):
         check_position_table("MarkedRows.mask", self.mask, marks=True)
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
-        return marks(self.mask, b, q)
+        return read_mask(self.mask, b, q)
 
     def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
         at = torch.as_tensor(q_lo + q_hi + k_lo + k_hi) * 0
@@ -68,7 +68,7 @@ class Marked(Spelled):
         return MarkedKeys(self.mask) | MarkedRows(self.mask)
 
 
-def marks(mask: Tensor, b: Index, x: Index) -> Tensor:
+def read_mask(mask: Tensor, b: Index, x: Index) -> Tensor:
     """mask[b, x], False beyond the mask."""
     last = mask.shape[1] - 1
     return mask[b, torch.as_tensor(x).clamp(max=last)] & torch.as_tensor(x <= last)

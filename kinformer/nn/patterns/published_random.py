@@ -8,7 +8,7 @@ from torch import Tensor
 
 from kinformer.core.checks import check_at_least, check_whole_number
 from kinformer.core.pattern import Index, Pattern
-from kinformer.nn.patterns.random import among, count_drawn, draws, of_all
+from kinformer.nn.patterns.random import count_drawn, draws, is_any_of, of_all
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class PublishedRandom(Pattern):
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         row, column = torch.as_tensor(q) // self.block, torch.as_tensor(k) // self.block
-        return among(column, self.draw_blocks(h if self.head is None else self.head, row))
+        return is_any_of(column, self.draw_blocks(h if self.head is None else self.head, row))
 
     def draw_blocks(self, h: Index, row: Tensor) -> list[Tensor]:
         """The blocks that a query block draws, -1 for none: a tensor for each draw."""

@@ -57,8 +57,8 @@ class Random(Pattern):
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         row, column = torch.as_tensor(q) // self.block, torch.as_tensor(k) // self.block
         h = h if self.head is None else self.head
-        allowed = among(column, self.draw_blocks(h, row))
-        return allowed | among(row, self.draw_blocks(h, column)) if self.symmetric else allowed
+        allowed = is_any_of(column, self.draw_blocks(h, row))
+        return allowed | is_any_of(row, self.draw_blocks(h, column)) if self.symmetric else allowed
 
     def draw_blocks(self, h: Index, row: Tensor) -> list[Tensor]:
         """The blocks that a query block draws, -1 for none: a tensor for each draw."""
@@ -111,7 +111,7 @@ def draws(keys: int, seed: int, h: Index, row: Index, count: Index) -> list[Tens
     return [torch.where(last >= keys, number, torch.where(last >= n, n, -1)) for n, number in enumerate(chosen)]
 
 
-def among(x: Tensor, numbers: list[Tensor]) -> Tensor:
+def is_any_of(x: Tensor, numbers: list[Tensor]) -> Tensor:
     """Is x one of the numbers?"""
     return reduce(operator.or_, (x == number for number in numbers))
 

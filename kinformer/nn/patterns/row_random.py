@@ -9,7 +9,7 @@ from torch import Tensor
 from kinformer.core.checks import check_at_least, check_whole_number
 from kinformer.core.pattern import Index, Pattern
 from kinformer.nn.patterns.published_random import draw_outside_window
-from kinformer.nn.patterns.random import among
+from kinformer.nn.patterns.random import is_any_of
 from kinformer.nn.patterns.tail import check_one_each
 
 
@@ -58,7 +58,7 @@ class RowRandom(Pattern):
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         row, column = torch.as_tensor(q) // self.block, torch.as_tensor(k) // self.block
         h = h if self.head is None else self.head
-        return among(
+        return is_any_of(
             column, draw_outside_window(self.keys, self.seed, h, row, self.first, self.blocks[b, 0], self.window)
         )
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from kinformer.core.layout import GatheredRows, Layout
 from kinformer.core.pattern import Index, Pattern
-from kinformer.nn.patterns.tokens import among, marked, positions, some_or_every
+from kinformer.nn.patterns.tokens import check_token_positions, is_any_of, marked_positions, some_or_every
 
 
 @dataclass(frozen=True)
@@ -24,32 +24,32 @@ class Rows(Pattern):
     n: int | tuple[int, ...]
 
     def __post_init__(self) -> None:
-        positions("Rows.n", self.n)
+        check_token_positions("Rows.n", self.n)
 
     @property
-    def marked(self) -> tuple[int, ...]:
-        return marked(self.n)
+    def marked_positions(self) -> tuple[int, ...]:
+        return marked_positions(self.n)
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
-        return among(q, self.n)
+        return is_any_of(q, self.n)
 
     @property
     def layout(self) -> Layout:
-        return GatheredRows(self.marked)
+        return GatheredRows(self.marked_positions)
 
     def reach(self) -> tuple[float, float]:
-        return (max(self.marked), torch.inf) if self.marked else (0, 0)
+        return (max(self.marked_positions), torch.inf) if self.marked_positions else (0, 0)
 
     def live(self, k: Tensor, now: Tensor) -> Tensor:
-        return (now <= max(self.marked, default=-1)).expand_as(k)
+        return (now <= max(self.marked_positions, default=-1)).expand_as(k)
 
     def capacity(self, length: int) -> int:
         # once the last of these queries has read, no key is needed any more
-        return min(length, max(self.marked, default=0))
+        return min(length, max(self.marked_positions, default=0))
 
     def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
         at = torch.as_tensor(q_lo + q_hi + k_lo + k_hi) * 0
-        return some_or_every(q_lo + at, q_hi + at, self.marked)
+        return some_or_every(q_lo + at, q_hi + at, self.marked_positions)
 
 
 EXAMPLES = (Rows(2), Rows((0, 5)))

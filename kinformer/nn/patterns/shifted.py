@@ -32,10 +32,10 @@ class Shifted(Pattern):
         check_at_least("Shifted.n", self.n, 0)
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
-        old_pairs = self.pattern(b, h, self._back(q), self._back(k))
+        old_pairs = self.pattern(b, h, self._shift_back(q), self._shift_back(k))
         return torch.as_tensor((q >= self.n) & (k >= self.n)) & old_pairs
 
-    def _back(self, x: Index) -> Tensor:
+    def _shift_back(self, x: Index) -> Tensor:
         return (torch.as_tensor(x) - self.n).clamp_min(0)
 
     @property
@@ -49,13 +49,13 @@ class Shifted(Pattern):
 
     @property
     def layout(self) -> Layout:
-        return self.pattern.layout.shifted(self.n)
+        return self.pattern.layout.shift(self.n)
 
     def reach(self) -> tuple[float, float]:
         return self.pattern.reach()
 
     def live(self, k: Tensor, now: Tensor) -> Tensor:
-        return (k >= self.n) & self.pattern.live(self._back(k), self._back(now))
+        return (k >= self.n) & self.pattern.live(self._shift_back(k), self._shift_back(now))
 
     def capacity(self, length: int) -> int:
         return self.pattern.capacity(max(0, length - self.n))
@@ -64,12 +64,12 @@ class Shifted(Pattern):
         return None if self.n else self.pattern.period()
 
     def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
-        any_pair, every_pair = self.pattern.cover(*(self._back(end) for end in (q_lo, q_hi, k_lo, k_hi)))
+        any_pair, every_pair = self.pattern.cover(*(self._shift_back(end) for end in (q_lo, q_hi, k_lo, k_hi)))
         any_old, all_old = (torch.as_tensor((q >= self.n) & (k >= self.n)) for q, k in ((q_hi, k_hi), (q_lo, k_lo)))
         return any_pair & any_old, every_pair & all_old
 
 
-def shifted(ctx: Context, n: int) -> Context:
+def shift_context(ctx: Context, n: int) -> Context:
     """The context of the same tokens behind n others: positions and the limits of the batch move by n."""
     only, also = (None if limit is None else Shifted(limit, n) for limit in (ctx.only, ctx.also))
     pos = ctx.pos + n * (ctx.pos >= 0)

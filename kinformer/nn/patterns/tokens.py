@@ -22,34 +22,34 @@ class Tokens(Pattern):
     n: int | tuple[int, ...]
 
     def __post_init__(self) -> None:
-        positions("Tokens.n", self.n)
+        check_token_positions("Tokens.n", self.n)
 
     @property
-    def marked(self) -> tuple[int, ...]:
-        return marked(self.n)
+    def marked_positions(self) -> tuple[int, ...]:
+        return marked_positions(self.n)
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
-        return among(k, self.n)
+        return is_any_of(k, self.n)
 
     @property
     def layout(self) -> Layout:
-        return GatheredKeys(self.marked)
+        return GatheredKeys(self.marked_positions)
 
     def reach(self) -> tuple[float, float]:
-        return (torch.inf, max(self.marked)) if self.marked else (0, 0)
+        return (torch.inf, max(self.marked_positions)) if self.marked_positions else (0, 0)
 
     def live(self, k: Tensor, now: Tensor) -> Tensor:
-        return among(k, self.n)
+        return is_any_of(k, self.n)
 
     def capacity(self, length: int) -> int:
-        return sum(position < length for position in self.marked)
+        return sum(position < length for position in self.marked_positions)
 
     def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
         at = torch.as_tensor(q_lo + q_hi + k_lo + k_hi) * 0
-        return some_or_every(k_lo + at, k_hi + at, self.marked)
+        return some_or_every(k_lo + at, k_hi + at, self.marked_positions)
 
 
-def positions(name: str, n: int | tuple[int, ...]) -> None:
+def check_token_positions(name: str, n: int | tuple[int, ...]) -> None:
     """ValueError for what is no number of positions and no tuple of them."""
     if isinstance(n, tuple):
         check_whole_numbers(name, n, 0)
@@ -57,12 +57,12 @@ def positions(name: str, n: int | tuple[int, ...]) -> None:
         check_at_least(name, n, 0)
 
 
-def marked(n: int | tuple[int, ...]) -> tuple[int, ...]:
+def marked_positions(n: int | tuple[int, ...]) -> tuple[int, ...]:
     """The first n positions, or the given ones, each once and in order."""
     return tuple(range(n)) if isinstance(n, int) else tuple(sorted(set(n)))
 
 
-def among(x: Index, n: int | tuple[int, ...]) -> Tensor:
+def is_any_of(x: Index, n: int | tuple[int, ...]) -> Tensor:
     """Is x below n, or one of the positions n?"""
     if isinstance(n, int):
         return torch.as_tensor(x < n)

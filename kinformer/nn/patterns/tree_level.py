@@ -7,7 +7,7 @@ from torch import Tensor
 
 from kinformer.core.checks import check_at_least, check_flag
 from kinformer.core.pattern import Index, Pattern
-from kinformer.core.tree import ahead, behind
+from kinformer.core.tree import end_of_spans_before, first_span_after
 
 
 @dataclass(frozen=True)
@@ -35,17 +35,19 @@ class TreeLevel(Pattern):
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         token, x = torch.as_tensor(q), torch.as_tensor(k)
-        (lo, hi), (lo2, hi2) = self._earlier(token), self._later(token)
+        (lo, hi), (lo2, hi2) = self._spans_before(token), self._spans_after(token)
         return ((lo <= x) & (x < hi)) | ((lo2 <= x) & (x < hi2))
 
-    def _earlier(self, token: Tensor) -> tuple[Tensor, Tensor]:
+    def _spans_before(self, token: Tensor) -> tuple[Tensor, Tensor]:
         """The spans before a token that it reads, from and to; among tokens also itself."""
-        return 2 * behind(token, self.k, self.level + 1), behind(token, self.k, self.level) + (self.level == 0)
+        return 2 * end_of_spans_before(token, self.k, self.level + 1), end_of_spans_before(
+            token, self.k, self.level
+        ) + (self.level == 0)
 
-    def _later(self, token: Tensor) -> tuple[Tensor, Tensor]:
+    def _spans_after(self, token: Tensor) -> tuple[Tensor, Tensor]:
         """The spans behind it that it reads, from and to."""
-        start = ahead(token, self.k, self.level)
-        return start, start if self.causal else 2 * ahead(token, self.k, self.level + 1)
+        start = first_span_after(token, self.k, self.level)
+        return start, start if self.causal else 2 * first_span_after(token, self.k, self.level + 1)
 
     def hull(self, first: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
         """The least run of spans, from and to, that holds all that the tokens from `first` to `last` read."""
@@ -63,9 +65,9 @@ class TreeLevel(Pattern):
 
     def _ends(self, token: Tensor) -> list[tuple[Tensor, Tensor]]:
         if self.level == 0:  # both sides and the token between them are one run
-            (lo, middle), (_, hi) = self._earlier(token), self._later(token)
+            (lo, middle), (_, hi) = self._spans_before(token), self._spans_after(token)
             return [(lo, middle if self.causal else hi)]
-        return [self._earlier(token), self._later(token)] if not self.causal else [self._earlier(token)]
+        return [self._spans_before(token), self._spans_after(token)] if not self.causal else [self._spans_before(token)]
 
 
 EXAMPLES = (TreeLevel(1), TreeLevel(2, 1), TreeLevel(3, 2, causal=True), TreeLevel(2, 0, causal=True))

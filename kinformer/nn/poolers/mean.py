@@ -3,14 +3,14 @@
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from kinformer.core.pooler import Pooler, summed
+from kinformer.core.pooler import Pooler, sum_tokens
 
 
 class MeanPooler(Pooler):
     """The mean of a row's vectors. Choose it to train from nothing: every token has its share from the first step."""
 
     def forward(self, y: Float[Tensor, "B T D"], real: Bool[Tensor, "B T"]) -> Float[Tensor, "B D"]:
-        return summed(y, real) / real.sum(1, keepdim=True).clamp_min(1)
+        return sum_tokens(y, real) / real.sum(1, keepdim=True).clamp_min(1)
 
 
 EXAMPLES = (MeanPooler,)

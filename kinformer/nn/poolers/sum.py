@@ -3,14 +3,14 @@
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from kinformer.core.pooler import Pooler, summed
+from kinformer.core.pooler import Pooler, sum_tokens
 
 
 class SumPooler(Pooler):
     """The sum of a row's vectors. Choose it to count: of twice the row it is twice as much."""
 
     def forward(self, y: Float[Tensor, "B T D"], real: Bool[Tensor, "B T"]) -> Float[Tensor, "B D"]:
-        return summed(y, real)
+        return sum_tokens(y, real)
 
 
 EXAMPLES = (SumPooler,)

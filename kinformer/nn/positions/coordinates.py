@@ -31,7 +31,7 @@ class Coordinates(Pictured):
             nn.init.normal_(table.weight, std=std)
 
     def forward(self, pos: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
-        vectors = sum(table(at) for table, at in zip(self.tables, self.places(pos), strict=False))
+        vectors = sum(table(at) for table, at in zip(self.tables, self.coordinates(pos), strict=False))
         return vectors * (pos >= 0)[..., None]
 
 

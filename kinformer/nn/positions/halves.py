@@ -40,7 +40,7 @@ class Halves(Pictured):
         self.row, self.value = _make_position(kind, rows, d // 2), _make_position(kind, columns * channels, d - d // 2)
 
     def forward(self, pos: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
-        row, column, channel = self.places(pos)
+        row, column, channel = self.coordinates(pos)
         vectors = torch.cat([self.row(row), self.value(column * self.channels + channel)], -1)
         return vectors * (pos >= 0)[..., None]
 

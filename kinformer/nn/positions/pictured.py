@@ -31,11 +31,11 @@ class Pictured(Position):
         self.raster = Raster(columns * channels, (block[0], block[1] * channels))
         self.length = self.size = rows * columns * channels
 
-    def places(self, pos: Int[Tensor, "B T"]) -> tuple[Tensor, Tensor, Tensor]:
+    def coordinates(self, pos: Int[Tensor, "B T"]) -> tuple[Tensor, Tensor, Tensor]:
         """Row, column and channel of each position; of padding those of the first."""
         if not torch.compiler.is_compiling() and pos.numel():
             self._check(pos)
-        row, value = self.raster.place(pos.clamp_min(0))
+        row, value = self.raster.row_and_column(pos.clamp_min(0))
         return row, value // self.channels, value % self.channels
 
     def _check(self, pos: Int[Tensor, "B T"]) -> None:

@@ -20,7 +20,7 @@ class Collaborative(Projection):
     """logit_h(i, j) = ((x_i W_q * m_h) . (x_j W_k) + x_j w_h) / sqrt(s), values by head.
 
     Choose it where heads want the same things of queries and keys: trained heads do, so `shared` can be a quarter of
-    the width and the cache holds one key of that width for all heads. A trained `QKV` is turned into one by `of`.
+    the width and the cache holds one key of that width for all heads. `from_trained` turns a trained `QKV` into one.
 
     d: the width of what is projected.
     heads: heads of queries and of values.
@@ -66,7 +66,7 @@ class Collaborative(Projection):
         return self.heads
 
     @property
-    def squared(self) -> float:
+    def squared_scale(self) -> float:
         """s of the equation."""
         return self.shared if self.scale == "shared" else self.shared / self.heads
 
@@ -76,13 +76,15 @@ class Collaborative(Projection):
             own = torch.eye(self.heads, dtype=q.dtype, device=q.device)[:, None]
             q = torch.cat([q, own.expand(len(q), -1, q.shape[2], -1)], -1)
         # the mechanism will divide by the root of the width of a key
-        return Queries(q * (self.k_dim / self.squared) ** 0.5, pos[:, None])
+        return Queries(q * (self.k_dim / self.squared_scale) ** 0.5, pos[:, None])
 
     def keys(self, source: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"]) -> Keys:
         return Keys(self.k(source)[:, None], by_head(self.v(source), self.heads), pos[:, None])
 
     @classmethod
-    def of(cls, trained: QKV, shared: int | None = None, *, sweeps: int = 200, seed: int = 0) -> "Collaborative":
+    def from_trained(
+        cls, trained: QKV, shared: int | None = None, *, sweeps: int = 200, seed: int = 0
+    ) -> "Collaborative":
         """A trained projection with `shared` columns in place of heads * head_dim; its layer keeps all other weights.
 
         The matrices W_q W_k^T of all heads, a tensor [heads d d], become a sum of `shared` products of three vectors
@@ -115,7 +117,7 @@ class Collaborative(Projection):
                 bias=v_bias is not None,
                 content=q_bias is not None,
             )
-            root = (projection.squared / trained.k_dim) ** 0.5
+            root = (projection.squared_scale / trained.k_dim) ** 0.5
             projection.mixing.copy_(mix * root)
             projection.q.weight.copy_(left.mT)
             alone = [] if q_bias is None else [torch.einsum("hk,hkd->hd", q_bias.unflatten(0, (heads, -1)), k) * root]

@@ -9,7 +9,7 @@ from torch import Tensor
 from kinformer.core.checks import check_at_least, check_multiple, check_option
 from kinformer.core.heads import ExtraProjection, HeadSizes
 from kinformer.core.request import Request
-from kinformer.nn.scores.fixed_length import Synthesizer, columns
+from kinformer.nn.scores.fixed_length import Synthesizer, take_columns
 
 Second = Literal["tiled", "repeated"]
 
@@ -44,11 +44,11 @@ class FactorisedDense(Synthesizer):
         }
 
     def forward(self, request: Request) -> Float[Tensor, "B H T S"]:
-        at, _ = self.places(request.keys.pos, request)
+        at, _ = self.table_indices(request.keys.pos, request)
         first, second = self.widths
         other = at % second if self.second == "tiled" else at // first
         extras = request.queries.extras
-        return columns(extras["first"], at % first) * columns(extras["second"], other)
+        return take_columns(extras["first"], at % first) * take_columns(extras["second"], other)
 
 
 EXAMPLES = (lambda: FactorisedDense(2, 64, 4), lambda: FactorisedDense(2, 63, 9, second="repeated"))

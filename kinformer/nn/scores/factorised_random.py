@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from kinformer.core.checks import check_at_least
 from kinformer.core.request import Request
-from kinformer.nn.scores.fixed_length import Synthesizer, everywhere, lines
+from kinformer.nn.scores.fixed_length import Synthesizer, expand_to_batch, take_rows
 
 
 class FactorisedRandom(Synthesizer):
@@ -29,8 +29,8 @@ class FactorisedRandom(Synthesizer):
         self.rows, self.columns = (nn.Parameter(torch.randn(shape) * std) for _ in range(2))
 
     def forward(self, request: Request) -> Float[Tensor, "B H T S"]:
-        (rows, _), (at, _) = (self.places(part.pos, request) for part in (request.queries, request.keys))
-        return everywhere(lines(self.rows, rows) @ lines(self.columns, at).mT, request)
+        (rows, _), (at, _) = (self.table_indices(part.pos, request) for part in (request.queries, request.keys))
+        return expand_to_batch(take_rows(self.rows, rows) @ take_rows(self.columns, at).mT, request)
 
 
 EXAMPLES = (lambda: FactorisedRandom(2, 64, 3),)

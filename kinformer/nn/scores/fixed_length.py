@@ -30,7 +30,7 @@ class Synthesizer(Score):
         self._check(sizes.heads)
         return {}
 
-    def places(self, pos: Int[Tensor, "B #H N"], request: Request) -> tuple[Int[Tensor, "b #H N"], int]:
+    def table_indices(self, pos: Int[Tensor, "B #H N"], request: Request) -> tuple[Int[Tensor, "b #H N"], int]:
         """Positions as places in a table, 0 where there is padding, and how many places hold them all.
 
         Rows that are one row, expanded, are one row.
@@ -56,20 +56,20 @@ class Synthesizer(Score):
         return max(most + 1, 1)
 
 
-def lines(table: Float[Tensor, "H L n"], at: Int[Tensor, "b #H N"]) -> Float[Tensor, "b H N n"]:
+def take_rows(table: Float[Tensor, "H L n"], at: Int[Tensor, "b #H N"]) -> Float[Tensor, "b H N n"]:
     """Lines of each head's table."""
     if at.shape[:2] == (1, 1):
         return table[:, at[0, 0]][None]
     return table[torch.arange(len(table), device=at.device)[:, None], at]
 
 
-def columns(numbers: Float[Tensor, "#B H T n"], at: Int[Tensor, "b #H S"]) -> Float[Tensor, "_ H T S"]:
+def take_columns(numbers: Float[Tensor, "#B H T n"], at: Int[Tensor, "b #H S"]) -> Float[Tensor, "_ H T S"]:
     """Columns of what each query has."""
     if at.shape[:2] == (1, 1):
         return numbers[..., at[0, 0]]
     return numbers.take_along_dim(at[:, :, None], -1)
 
 
-def everywhere(scores: Float[Tensor, "_ H T S"], request: Request) -> Float[Tensor, "B H T S"]:
+def expand_to_batch(scores: Float[Tensor, "_ H T S"], request: Request) -> Float[Tensor, "B H T S"]:
     """The same scores in every row of a batch, where they are alike."""
     return scores.expand(len(request.queries.pos), -1, -1, -1)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from kinformer.core.checks import check_flag, check_in_range
 from kinformer.core.request import Request
-from kinformer.nn.scores.fixed_length import Synthesizer, columns, everywhere, lines
+from kinformer.nn.scores.fixed_length import Synthesizer, expand_to_batch, take_columns, take_rows
 
 
 class RandomSynthesizer(Synthesizer):
@@ -37,8 +37,8 @@ class RandomSynthesizer(Synthesizer):
             self.register_buffer("table", table)
 
     def forward(self, request: Request) -> Float[Tensor, "B H T S"]:
-        (rows, _), (at, end) = (self.places(part.pos, request) for part in (request.queries, request.keys))
-        return everywhere(columns(lines(self.table[..., :end], rows), at), request)
+        (rows, _), (at, end) = (self.table_indices(part.pos, request) for part in (request.queries, request.keys))
+        return expand_to_batch(take_columns(take_rows(self.table[..., :end], rows), at), request)
 
 
 EXAMPLES = (lambda: RandomSynthesizer(2, 64), lambda: RandomSynthesizer(2, 64, trained=False, std=2.0))

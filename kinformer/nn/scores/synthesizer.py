@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from kinformer.core.checks import check_at_least, check_flag
 from kinformer.core.heads import ExtraProjection, HeadSizes
 from kinformer.core.request import Request
-from kinformer.nn.scores.fixed_length import Synthesizer, columns
+from kinformer.nn.scores.fixed_length import Synthesizer, take_columns
 
 
 class DenseSynthesizer(Synthesizer):
@@ -39,9 +39,9 @@ class DenseSynthesizer(Synthesizer):
         return {**super().query_extras(sizes), "dense": ExtraProjection(self.hidden)}
 
     def forward(self, request: Request) -> Float[Tensor, "B H T S"]:
-        at, end = self.places(request.keys.pos, request)
+        at, end = self.table_indices(request.keys.pos, request)
         hidden = request.queries.extras["dense"].relu()  # [B H T hidden]
-        return columns(hidden @ self.weight[..., :end] + self.bias[..., :end], at)
+        return take_columns(hidden @ self.weight[..., :end] + self.bias[..., :end], at)
 
 
 EXAMPLES = (lambda: DenseSynthesizer(2, 64, 6), lambda: DenseSynthesizer(2, 64, 6, shared=True))

@@ -89,7 +89,7 @@ class ExactIndex(VectorIndex):
         for begin, rows, _ in self._blocks():
             distances = torch.stack([(rows - query).square_().sum(1) for query in queries])
             places = torch.arange(begin, begin + len(rows), device="cpu").expand_as(distances)
-            best = _smallest(torch.cat([best.distances, distances], 1), torch.cat([best.places, places], 1), k)
+            best = _k_smallest(torch.cat([best.distances, distances], 1), torch.cat([best.places, places], 1), k)
         return best
 
     def _blocks(self) -> Iterator[tuple[int, Float[Tensor, "S D"], Float[Tensor, " S"]]]:
@@ -112,10 +112,10 @@ def rank_candidates(
     for query, place, out in zip(queries.split(size), places.split(size), distances.split(size), strict=True):
         rows = vectors.at(place.clamp_min(0).flatten()).double().view(*place.shape, vectors.width)  # [n, c, D]
         torch.sum((rows - query[:, None]).square_(), 2, out=out)
-    return _smallest(distances.masked_fill_(places < 0, torch.inf), places, k)
+    return _k_smallest(distances.masked_fill_(places < 0, torch.inf), places, k)
 
 
-def _smallest(distances: Float[Tensor, "N n"], places: Int[Tensor, "N n"], k: int) -> SearchResult:
+def _k_smallest(distances: Float[Tensor, "N n"], places: Int[Tensor, "N n"], k: int) -> SearchResult:
     """The k smallest distances of each row, of equal distances the first; inf and -1 if others are inf or NaN."""
     distances = distances.masked_fill(distances.isnan(), torch.inf)
     smallest, order = (x[:, :k] for x in distances.sort(dim=1, stable=True))

@@ -54,7 +54,7 @@ class ConvShortener(GroupShortener):
     def forward(self, keys: Keys) -> Keys:
         self.weight.check("ConvShortener", keys)
         for name, x in (("k", keys.k), ("v", keys.v)):
-            if x.shape[3] != (width := self.weight.of(name, x).shape[-1]):
+            if x.shape[3] != (width := self.weight.matrix(name, x).shape[-1]):
                 raise ValueError(
                     f"ConvShortener was made for {name} of width {width}, and {x.shape[3]} came; give it {name}_dim="
                     f"{x.shape[3]}"
@@ -64,8 +64,8 @@ class ConvShortener(GroupShortener):
     def reduce_groups(
         self, name: str, pieces: Float[Tensor, "B G R size N"], real: Bool[Tensor, "B 1 R size 1"]
     ) -> Float[Tensor, "B G R N"]:
-        y = torch.einsum("bgrsn,gsnm->bgrm", pieces.masked_fill(~real, 0.0), self.weight.of(name, pieces))
-        return y if self.bias is None else y + self.bias.of(name, y)[:, None]
+        y = torch.einsum("bgrsn,gsnm->bgrm", pieces.masked_fill(~real, 0.0), self.weight.matrix(name, pieces))
+        return y if self.bias is None else y + self.bias.matrix(name, y)[:, None]
 
 
 EXAMPLES = (lambda: ConvShortener(3, 8, heads=2), lambda: ConvShortener(2, 8, tied=True, bias=False, align="last"))

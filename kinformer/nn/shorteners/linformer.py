@@ -50,10 +50,10 @@ class Linformer(Shorten):
 
     def forward(self, keys: Keys) -> Keys:
         self.along.check("Linformer", keys)
-        k, v = (self._mixed(name, x, keys.pos < 0) for name, x in (("k", keys.k), ("v", keys.v)))
+        k, v = (self._mix(name, x, keys.pos < 0) for name, x in (("k", keys.k), ("v", keys.v)))
         return Keys(k, v, self._ends(keys.pos), own=keys.own)
 
-    def mixed(
+    def mix_before_projection(
         self, projection: Projection, x: Float[Tensor, "B S D"], pos: Int[Tensor, "B 1 S"], full: bool
     ) -> Keys | None:
         """E (X W) = (E X) W: k mixtures are projected, and not every token."""
@@ -71,7 +71,7 @@ class Linformer(Shorten):
         x = x if real is None else x.masked_fill(~real[..., None], 0.0)
         mixture, mixtures = x, []
         for name, heads in (("k", projection.key_heads), ("v", projection.value_heads)):
-            matrix, (weight, bias) = self.along.of(name, x)[0, :length], projection.matrix(name)
+            matrix, (weight, bias) = self.along.matrix(name, x)[0, :length], projection.matrix(name)
             if name == "k" or matrices == 2:
                 mixture = matrix.mT @ x  # [B k D]
             y = F.linear(mixture, weight)
@@ -93,9 +93,9 @@ class Linformer(Shorten):
         last = pos.amax(2, keepdim=True) if pos.shape[2] else pos.new_full((len(pos), 1, 1), -1)
         return last.expand(-1, -1, self.k)
 
-    def _mixed(self, name: str, x: Float[Tensor, "B G S N"], padding: Tensor) -> Float[Tensor, "B G k N"]:
+    def _mix(self, name: str, x: Float[Tensor, "B G S N"], padding: Tensor) -> Float[Tensor, "B G k N"]:
         x = x.masked_fill(padding[..., None], 0.0)[:, :, : self.length]
-        matrix = self.along.of(name, x)[:, : x.shape[2]]
+        matrix = self.along.matrix(name, x)[:, : x.shape[2]]
         if len(matrix) == 1:  # one product of all heads
             mixed = matrix[0].mT @ x.transpose(1, 2).flatten(2)
             return mixed.unflatten(2, (x.shape[1], x.shape[3])).transpose(1, 2)

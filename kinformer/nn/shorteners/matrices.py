@@ -28,7 +28,7 @@ class Matrices(nn.Module):
             )
         self.k, self.v = k, None if tied else v
 
-    def of(self, name: str, like: Tensor) -> Tensor:
+    def matrix(self, name: str, like: Tensor) -> Tensor:
         """The tensor of keys ("k") or of values ("v")."""
         matrix = self.k if name == "k" or self.v is None else self.v
         return matrix.to(like.dtype)

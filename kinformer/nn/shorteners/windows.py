@@ -32,7 +32,7 @@ class WindowShortener(Shorten):
         self.size = check_at_least("size", size, 1)
 
     @abstractmethod
-    def pooled(
+    def pool(
         self, name: str, x: Float[Tensor, "B G S N"], of: Of, is_key: Of, middle: Int[Tensor, "B R"]
     ) -> Float[Tensor, "B G R N"]:
         """What windows make of keys ("k"), values ("v") or another number of a key; `middle` is the column of the key
@@ -46,20 +46,20 @@ class WindowShortener(Shorten):
         order = torch.where(pos < 0, torch.iinfo(pos.dtype).max, pos).argsort(dim=1, stable=True)
         ordered = keys.cut(order)
         pos, real = ordered.pos[:, 0], ordered.pos[:, 0] >= 0
-        is_key, first = self._places(real[:, None, :, None], False), torch.arange(self.size, device=pos.device)
-        begins = self._places(pos[:, None, :, None], -1)
+        is_key, first = self._pad_windows(real[:, None, :, None], False), torch.arange(self.size, device=pos.device)
+        begins = self._pad_windows(pos[:, None, :, None], -1)
         ends = [torch.where(is_key(j), begins(j) - j + self.size - 1, -1)[:, 0, :, 0] for j in first.tolist()]
         columns = torch.arange(pos.shape[1] + self.size - 1, device=pos.device) - (self.size - 1) + self.size // 2
         middle = torch.minimum(columns.clamp_min(0), (real.sum(1, keepdim=True) - 1).clamp_min(0))
 
-        def of(name: str, x: Tensor) -> Tensor:
-            return self.pooled(name, x, self._places(x, 0), is_key, middle)
+        def pool_part(name: str, x: Tensor) -> Tensor:
+            return self.pool(name, x, self._pad_windows(x, 0), is_key, middle)
 
-        extras = {name: of(name, side) for name, side in ordered.extras.items()}
+        extras = {name: pool_part(name, side) for name, side in ordered.extras.items()}
         at = torch.stack(ends).amax(0)[:, None]
-        return Keys(of("k", ordered.k), of("v", ordered.v), at, extras, own=keys.own)
+        return Keys(pool_part("k", ordered.k), pool_part("v", ordered.v), at, extras, own=keys.own)
 
-    def _places(self, x: Tensor, fill: float) -> Of:
+    def _pad_windows(self, x: Tensor, fill: float) -> Of:
         """x [B G S N] by the place in a window."""
         more = self.size - 1
         padded = nn.functional.pad(x, (0, 0, more, more), value=fill)
@@ -69,7 +69,7 @@ class WindowShortener(Shorten):
 class MeanWindows(WindowShortener):
     """The mean of each window: Poolingformer's mean pooling, without parameters."""
 
-    def pooled(self, name: str, x: Tensor, of: Of, is_key: Of, middle: Tensor) -> Tensor:
+    def pool(self, name: str, x: Tensor, of: Of, is_key: Of, middle: Tensor) -> Tensor:
         total = sum(of(j) * is_key(j) for j in range(self.size))
         return total / sum(is_key(j).to(x.dtype) for j in range(self.size)).clamp_min(1)  # type: ignore[union-attr]
 
@@ -77,7 +77,7 @@ class MeanWindows(WindowShortener):
 class MaxWindows(WindowShortener):
     """The largest of each number in a window: Poolingformer's max pooling, without parameters."""
 
-    def pooled(self, name: str, x: Tensor, of: Of, is_key: Of, middle: Tensor) -> Tensor:
+    def pool(self, name: str, x: Tensor, of: Of, is_key: Of, middle: Tensor) -> Tensor:
         most = of(0).masked_fill(~is_key(0), -torch.inf)
         for j in range(1, self.size):
             most = torch.maximum(most, of(j).masked_fill(~is_key(j), -torch.inf))
@@ -105,7 +105,7 @@ class DynamicWindows(WindowShortener):
         self.k = nn.Parameter(torch.zeros(check_at_least("heads", heads, 1), check_at_least("k_dim", k_dim, 1), size))
         self.v = nn.Parameter(torch.zeros(heads, check_at_least("v_dim", v_dim, 1), size))
 
-    def pooled(self, name: str, x: Tensor, of: Of, is_key: Of, middle: Tensor) -> Tensor:
+    def pool(self, name: str, x: Tensor, of: Of, is_key: Of, middle: Tensor) -> Tensor:
         weight = self.k if name == "k" else self.v
         if name not in ("k", "v") or (x.shape[1], x.shape[3]) != tuple(weight.shape[:2]):
             raise ValueError(

@@ -27,7 +27,7 @@ def pictures(example: Any, length: int | None) -> Iterator[Picture]:
         return
     rows = -(-(size or CELLS // 2 * raster.width) // raster.band) * raster.block[0]
     row, column = torch.meshgrid(torch.arange(rows), torch.arange(raster.width), indexing="ij")
-    pos = raster.at(row, column)
+    pos = raster.position(row, column)
     tall = raster.block[0]
     middle = (rows // 2 // tall * tall + tall - 1, raster.width // 2)  # the last row of its block reads most
     query = pos[middle]

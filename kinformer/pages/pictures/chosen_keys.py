@@ -34,7 +34,7 @@ def reading_queries(mechanism: ProbSparse, layer: Attention, where: str, length:
     """The few queries that are chosen to read, and those that get a mean of the values."""
     size = min(length or CELLS, RUN)
     call = call_of(layer, size)
-    chosen = mechanism.chosen(mechanism.make_request(call.queries, call.keys, None, call.ctx)[0])[0, 0]
+    chosen = mechanism.choose_queries(mechanism.make_request(call.queries, call.keys, None, call.ctx)[0])[0, 0]
     reads = torch.zeros(size, 1, dtype=torch.bool).index_fill(0, chosen, True)
     allowed = mask_of(call.pattern, size)[0]
     panel = masks_grid([allowed & reads, allowed & ~reads], -(-size // CELLS))

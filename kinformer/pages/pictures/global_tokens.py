@@ -62,7 +62,7 @@ def node_calls(layer: GlobalNodes, tokens: int) -> list[MechanismCall]:
 
 def calls_inside(layer: nn.Module, inside: nn.Module, x: Tensor, **labels: Tensor) -> list[MechanismCall]:
     """The calls of the mechanisms of an attention layer inside another layer that reads x."""
-    ctx = Context.of(x).replace(labels=labels) if labels else Context.of(x)
+    ctx = Context.of_sequence(x).replace(labels=labels) if labels else Context.of_sequence(x)
     x, _, ctx = inputs_of(inside, partial(layer, x, None, ctx))
     return calls(inside, x, ctx)  # type: ignore[arg-type]
 

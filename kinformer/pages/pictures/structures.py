@@ -31,7 +31,7 @@ MARK = 5  # each fifth token has the label, if a guide is a label
 def star(layer: StarRounds, where: str, length: int | None) -> Picture:
     """Tokens on a ring around a relay, the relay first."""
     size, step = span(3, length, NARROW)
-    ring = layer.around(Context.of(torch.zeros(1, size, 1)))
+    ring = layer.make_ring(Context.of_sequence(torch.zeros(1, size, 1)))
     relay, ringed = torch.zeros(2, size + 1, size + 1, dtype=torch.bool)
     relay[0] = relay[:, 0] = True
     at = torch.arange(size)

@@ -112,7 +112,7 @@ def sensitivity(layer: Layer, x: Float[Tensor, "1 T D"]) -> Float[Tensor, "T T"]
     directions, lines = torch.randn(DIRECTIONS, layer.d), []
     with torch.enable_grad():
         x = x.requires_grad_()
-        for token in layer(x, None, Context.of(x)).y[0]:
+        for token in layer(x, None, Context.of_sequence(x)).y[0]:
             gradients = [torch.autograd.grad(token @ direction, x, retain_graph=True)[0][0] for direction in directions]
             lines.append(torch.stack(gradients).norm(dim=(0, 2)))
     return torch.stack(lines)

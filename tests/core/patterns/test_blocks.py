@@ -28,7 +28,9 @@ def test_blocks_by_comparisons_alone_are_the_same_set(table: Layout, size: int) 
     """The compiler must not make a table."""
     at = torch.arange(20)
     pattern = Blocks(table, size)
-    assert torch.equal(pattern._compared(at[:, None] // size, at[None] // size).expand(20, 20), pattern.matrix(20))
+    assert torch.equal(
+        pattern._compare_blocks(at[:, None] // size, at[None] // size).expand(20, 20), pattern.matrix(20)
+    )
 
 
 class Transposed(Blocks):

@@ -25,7 +25,7 @@ def test_places_count_from_the_first_token_of_a_document() -> None:
     pos = torch.arange(17).expand(2, -1).clone()
     pos[1, 15:] = -1
     expected = [[*range(4), *range(6), *range(7)], [*range(11), *range(4), -1, -1]]
-    assert Document(torch.tensor(SORTED)).places(pos).tolist() == expected
+    assert Document(torch.tensor(SORTED)).positions_in_document(pos).tolist() == expected
 
 
 class NextKey(Document):

@@ -215,7 +215,7 @@ def test_the_queries_that_a_sample_finds_are_counted() -> None:
     (layer, *_) = (part for part in model.encoders[0].modules() if isinstance(part, ProbSparse))
     exact = ProbSparse(measure="max-mean")
     for sign in (1, -1):
-        layer.measured = lambda request, sign=sign: sign * exact.measured(request)  # type: ignore[method-assign, misc]
+        layer.measure_sparsity = lambda request, sign=sign: sign * exact.measure_sparsity(request)  # type: ignore[method-assign, misc]
         assert informer_probsparse.hits(model, batch)[0] == (sign + 1) / 2
 
 

@@ -251,7 +251,7 @@ CHEAP: dict[str, Planted] = {
     ),
     "head_size": Planted(lambda: head_size.claim((0, 1), length=4, iterations=100), changed(QKV, "keys", of_queries)),
     "informer_probsparse": Planted(
-        lambda: informer_probsparse.claim((0, 1), steps=1, learned=2.0), changed(ProbSparse, "measured", turned)
+        lambda: informer_probsparse.claim((0, 1), steps=1, learned=2.0), changed(ProbSparse, "measure_sparsity", turned)
     ),
     "lazyformer_time": Planted(
         lambda: lazyformer_time.claim((0, 1), lengths=(8,), rounds=1),
@@ -260,7 +260,7 @@ CHEAP: dict[str, Planted] = {
     ),
     "linformer_spectrum": Planted(
         lambda: linformer_spectrum.claim((0, 1), steps=0, learned=0, length=16),
-        stubbed(Linformer, forward=every_key, mixed=lambda *_: None),
+        stubbed(Linformer, forward=every_key, mix_before_projection=lambda *_: None),
         stubbed(
             linformer_spectrum,
             rows_of=lambda length: torch.randint(256, (2, length)),

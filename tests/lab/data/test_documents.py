@@ -104,7 +104,7 @@ def test_windows_say_which_document_each_token_is_of() -> None:
     for step in range(30):
         batch = stream.at(step)
         kinds.add(type(batch))
-        rows = TokenBatch.of(batch)
+        rows = TokenBatch.from_tokens(batch)
         assert (rows.tokens.diff(dim=1) == 1).all()
         if rows.documents is not None:
             groups = [[number(int(token)) for token in row] for row in rows.tokens]

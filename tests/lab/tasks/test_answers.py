@@ -127,7 +127,7 @@ def test_every_answer_is_what_the_definition_says(name: str, task: Task) -> None
             assert solve(before) == answer.decode("ascii"), before
             before += answer.decode("ascii")
         assert row.text.decode() == before and before.isprintable()
-        assert bytes(c for c, mark in zip(row.text, row.scored, strict=True) if mark) == row.answer
+        assert bytes(c for c, mark in zip(row.text, row.answer_mask, strict=True) if mark) == row.answer
         lengths.add(len(row.text))
     assert max(lengths) <= task.width and (name == "listops" or lengths == {task.width})
 

@@ -57,7 +57,7 @@ def build_example(member: str, example: int, **keywords: Any) -> Any:
     from kinformer.core.example import Example
 
     file = modules("members")[member]  # which may have several members
-    record = Example.of(file.EXAMPLES[example]).make().member
+    record = Example.from_entry(file.EXAMPLES[example]).make().member
     size = {name: value for name, value in SIZE.items() if name in record.keywords}
     torch.manual_seed(0)
     return getattr(file, record.name).rebuild(**{**record.keywords, **size, **keywords})

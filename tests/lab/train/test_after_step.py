@@ -67,7 +67,7 @@ def test_each_layer_of_a_model_moves_its_own_centroids(float64: None) -> None:
     loss = model(torch.randint(0, 11, (3, 9)))
     assert loss.parts["commitment"].item() > 0 and set(loss.stats) == {"0.0.1.clusters", "1.0.1.clusters"}
     routing = [layer.layers[0].mechanism.parts[1].centroids for layer in model.body.layers]
-    expected = [part.averaged(loss.stats[f"{n}.0.1.clusters"]) for n, part in enumerate(routing)]
+    expected = [part.update_average(loss.stats[f"{n}.0.1.clusters"]) for n, part in enumerate(routing)]
     after_step(model, 0.1, loss.stats)
     for part, mu in zip(routing, expected, strict=True):
         torch.testing.assert_close(part.mu, mu / mu.norm(dim=-1, keepdim=True), rtol=0, atol=1e-10)

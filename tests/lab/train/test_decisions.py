@@ -232,7 +232,7 @@ def test_all_members_that_pack_read_documents_in_a_row_as_each_alone() -> None:
     for name, module in modules("members").items():
         for n, example in enumerate(module.EXAMPLES):
             torch.manual_seed(0)
-            model = Example.of(example).make()
+            model = Example.from_entry(example).make()
             if isinstance(model, LM | MLM):
                 length = min(60, model.longest or 60)
                 does = packs_documents(model, length)

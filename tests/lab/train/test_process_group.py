@@ -29,7 +29,7 @@ def every() -> list[tuple[str, int]]:
 
 def breaks(member: str, example: int) -> str | None:
     """Why shares of a batch train it otherwise than the whole, where its example declares that they do."""
-    return Example.of(modules("members")[member].EXAMPLES[example]).breaks.get("shard")
+    return Example.from_entry(modules("members")[member].EXAMPLES[example]).breaks.get("shard")
 
 
 def gaps(cases: list[tuple[str, int]], folder: Path, **more: Any) -> dict[str, float]:

@@ -98,8 +98,8 @@ def test_em_routing_is_its_procedure() -> None:
 def test_what_all_heads_say_alike_is_squashed_and_what_they_do_not_is_less() -> None:
     part = DynamicRouting(3, 2, 2, capsules=1, over="outputs").double()
     votes = torch.tensor([1.0, 2.0]).double().expand(3, 1, 2)
-    assert torch.allclose(part.routed(votes)[0], squash(3 * votes[0, 0]))
-    assert part.routed(votes * torch.tensor([1, 1, -2]).view(3, 1, 1)).abs().max() < 1e-12
+    assert torch.allclose(part.route(votes)[0], squash(3 * votes[0, 0]))
+    assert part.route(votes * torch.tensor([1, 1, -2]).view(3, 1, 1)).abs().max() < 1e-12
     zero = torch.zeros(4, requires_grad=True)
     squash(zero).sum().backward()
     assert torch.equal(squash(zero), torch.zeros(4)) and zero.grad is not None and zero.grad.isfinite().all()
@@ -110,7 +110,7 @@ def test_an_outlier_is_routed_away() -> None:
     part = EMRouting(4, 2, 4, capsules=2, iterations=3).double()
     votes = torch.randn(4, 2, 2, generator=torch.Generator().manual_seed(0)).double() * 0.1
     votes[3, 0] += 5.0
-    means, _ = part.routed(votes, torch.ones(4).double())
+    means, _ = part.route(votes, torch.ones(4).double())
     assert (
         (means[0] - votes[:3, 0].mean(0)).abs().max() < 0.1 < (votes[:, 0].mean(0) - votes[:3, 0].mean(0)).abs().min()
     )

@@ -44,7 +44,7 @@ def weights_are_those_of_the_whole(bias: Bias) -> None:
     q, k, v = torch.randn(3, 2, 2, length, 8)
     pos, segment = torch.arange(length).expand(2, 1, -1), torch.randint(0, 3, (2, length))
     request = make_request(q, k, v, q_pos=pos, k_pos=pos, pattern=Causal(), bias=bias, segments=(segment, segment))
-    request = request.prepared()
+    request = request.prepare_bias()
     actual = read(request)
     matrix = torch.where(full_mask(request), torch.exp(scores(request) - actual.lse[..., None]), 0.0)
     torch.testing.assert_close(matrix.sum(-1), torch.ones(2, 2, length), rtol=0, atol=1e-12)

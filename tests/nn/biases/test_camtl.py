@@ -43,7 +43,7 @@ def with_task(bias: ConditionalBlocks, pos: Tensor = POS, task: Tensor | None = 
     q, k = torch.ones(len(pos), 2, pos.shape[1], 4), torch.zeros(len(pos), 2, pos.shape[1], 4)
     request = make_request(q, k, q_pos=pos[:, None], k_pos=pos[:, None], bias=bias)
     labels = {} if task is None else {"task": task}
-    return scores(request.replace(queries=request.queries._replace(labels=labels)).prepared())
+    return scores(request.replace(queries=request.queries._replace(labels=labels)).prepare_bias())
 
 
 @KINDS

@@ -96,7 +96,7 @@ def test_a_source_is_read_around_places_in_it(kind: type[Localness]) -> None:
     last = layer(x[:, 4:], first.state, Context(pos[:, 4:], run=True))
     torch.testing.assert_close(torch.cat([first.y, last.y], 1), short)
     queries, keys = torch.randn(1, 2, 9, 4), torch.randn(1, 2, 3, 4)
-    request = make_request(queries, keys, q_pos=pos[:, None], k_pos=pos[:, None, :3], bias=bias).prepared()
+    request = make_request(queries, keys, q_pos=pos[:, None], k_pos=pos[:, None, :3], bias=bias).prepare_bias()
     centre = request.queries.extras["local"][..., 0]
     assert ((centre > 0) & (centre < 3)).all()
 
@@ -143,7 +143,7 @@ def test_what_another_bias_shut_out_stays_out_and_two_do_not_meet() -> None:
     first, other = QueryLocalness(2, 4), FixedLocalness(2, 4, 3.0)
     q, k, v = torch.randn(3, 1, 2, 6, 4)
     pos = torch.arange(6)[None, None]
-    request = make_request(q, k, v, q_pos=pos, k_pos=pos, bias=Plus(first, other)).prepared()
+    request = make_request(q, k, v, q_pos=pos, k_pos=pos, bias=Plus(first, other)).prepare_bias()
     assert set(request.queries.extras) == {"0.local", "1.local"}
     assert not torch.equal(*request.queries.extras.values())
 

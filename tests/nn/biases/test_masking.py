@@ -15,7 +15,7 @@ from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
 from kinformer.nn.biases.adaptive_span import AdaptiveSpan
 from kinformer.nn.biases.alibi import ALiBi
-from kinformer.nn.biases.masking import FunctionMasking, Masking, StepMasking, masking
+from kinformer.nn.biases.masking import FunctionMasking, Masking, StepMasking, parse_masking
 from kinformer.nn.patterns.band import Band
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -116,16 +116,16 @@ def test_what_makes_no_mask_is_refused() -> None:
 def test_a_text_spells_a_masking_function(text: str, name: str) -> None:
     m = {**FUNCTIONS, "half": lambda x: 0.5 * (x < 4)}[name]
     q, k, v = inputs()
-    assert masking(text, 2, 64).reach == 64
-    torch.testing.assert_close(read(masking(text, 2, 64), q, k, v), read(FunctionMasking(m), q, k, v))
+    assert parse_masking(text, 2, 64).reach == 64
+    torch.testing.assert_close(read(parse_masking(text, 2, 64), q, k, v), read(FunctionMasking(m), q, k, v))
 
 
 def test_a_text_spells_windows_of_heads() -> None:
     q, k, v = inputs()
-    torch.testing.assert_close(read(masking("Step(1, 4)", 2, 3), q, k, v), read(StepMasking((1, 3)), q, k, v))
+    torch.testing.assert_close(read(parse_masking("Step(1, 4)", 2, 3), q, k, v), read(StepMasking((1, 3)), q, k, v))
     for text, says in WRONG.items():
         with pytest.raises(ValueError, match=says) as error:
-            masking(text, 2, 8)
+            parse_masking(text, 2, 8)
         assert "\n" not in str(error.value)
 
 

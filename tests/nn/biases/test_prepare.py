@@ -62,7 +62,7 @@ def naive(bias: PredictedCentre, q: Tensor, k: Tensor, v: Tensor, pattern: Patte
 def test_pieces_equal_the_whole(pattern: Pattern) -> None:
     bias = PredictedCentre(2, 4)
     q, k, v = torch.randn(3, 2, 2, 9, 4)
-    request = make_request(q, k, v, q_pos=POS[:, None], k_pos=POS[:, None], pattern=pattern, bias=bias).prepared()
+    request = make_request(q, k, v, q_pos=POS[:, None], k_pos=POS[:, None], pattern=pattern, bias=bias).prepare_bias()
     whole = read(request)
     torch.testing.assert_close(whole.y, naive(bias, q, k, v, pattern), rtol=0, atol=1e-12)
     pieces = []
@@ -93,10 +93,10 @@ def test_two_of_them_in_a_plus_are_told_apart() -> None:
     first, other = PredictedCentre(2, 4), PredictedCentre(2, 4)
     q, k, v = torch.randn(3, 2, 2, 9, 4)
     at = {"q_pos": POS[:, None], "k_pos": POS[:, None]}
-    combined, alone = (make_request(q, k, v, **at, bias=bias).prepared() for bias in (Plus(first, other), other))
+    combined, alone = (make_request(q, k, v, **at, bias=bias).prepare_bias() for bias in (Plus(first, other), other))
     assert set(combined.queries.extras) == {"0.centre", "1.centre"}
     assert torch.equal(combined.queries.extras["1.centre"], alone.queries.extras["centre"])
-    added = scores(combined) - scores(make_request(q, k, v, **at, bias=first).prepared())
+    added = scores(combined) - scores(make_request(q, k, v, **at, bias=first).prepare_bias())
     torch.testing.assert_close(added, scores(alone) - scores(make_request(q, k, v, **at)), rtol=0, atol=1e-12)
 
 

@@ -103,7 +103,7 @@ def test_an_empty_set_is_what_seeds_and_points_are_alone(float64: None) -> None:
     x, empty = torch.randn(2, 6, D), torch.zeros(2, 6, dtype=torch.bool)
     pma, isab = filled(PMA(MAB(D, HEADS))), filled(ISAB(MAB(D, HEADS), MAB(D, HEADS), 3))
     torch.testing.assert_close(pma(x, empty)[1], by_hand(pma.block, pma.seed, x[0, :0])[0])
-    torch.testing.assert_close(isab.gathered(x, mixed(x, empty)).y[1], by_hand(isab.gathers, isab.point, x[0, :0]))
+    torch.testing.assert_close(isab.induce(x, mixed(x, empty)).y[1], by_hand(isab.gathers, isab.point, x[0, :0]))
     assert torch.equal(MaxPooler()(x, empty), torch.zeros(2, D)) and torch.equal(
         SumPooler()(x, empty), torch.zeros(2, D)
     )

@@ -14,7 +14,7 @@ from kinformer.core.patterns.causal import Causal
 from kinformer.core.state import fork, leaves
 from kinformer.nn.attention import Attention
 from kinformer.nn.blocks.post_norm import PostNorm
-from kinformer.nn.depth.act import ACT, Halting, Mix, running, weighted
+from kinformer.nn.depth.act import ACT, Halting, Mix, add_weighted, interpolate_answer
 from kinformer.nn.depth.universal import Universal
 from kinformer.nn.feedforward.mlp import MLP
 from kinformer.nn.mechanisms.softmax import Softmax
@@ -32,7 +32,7 @@ Judged = Literal["input", "output"]
 def build(
     bias: float = -0.8,
     last: Last = "remainder",
-    mix: Mix = running,
+    mix: Mix = interpolate_answer,
     halted: Halted = "copied",
     judged: Judged = "input",
     spread: float = 2.0,
@@ -69,13 +69,15 @@ def naive(layer: ACT, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             else:
                 weight = h
                 total[at] += h
-            y[at] = weight * new[at] + (1 - weight) * y[at] if layer.mix is running else y[at] + weight * new[at]
+            y[at] = (
+                weight * new[at] + (1 - weight) * y[at] if layer.mix is interpolate_answer else y[at] + weight * new[at]
+            )
         s = nxt
     return y, *(torch.tensor([[v[b, t] for t in range(6)] for b in range(2)]).double() for v in (remainder, count))
 
 
 @pytest.mark.parametrize("last", ["remainder", "probability"])
-@pytest.mark.parametrize("mix", [running, weighted])
+@pytest.mark.parametrize("mix", [interpolate_answer, add_weighted])
 @pytest.mark.parametrize(("halted", "judged"), [("copied", "input"), ("copied", "output"), ("updated", "input")])
 def test_equals_the_loop(last: Last, mix: Mix, halted: Halted, judged: Judged) -> None:
     layer = build(0.0 if judged == "output" else -0.8, last, mix, halted, judged)
@@ -91,14 +93,14 @@ def test_equals_the_loop(last: Last, mix: Mix, halted: Halted, judged: Judged) -
 
 def test_weights_sum_to_one() -> None:
     """With every state the same s, Graves' answer is s; the running one falls short, for it begins at 0."""
-    for mix in (weighted, running):
+    for mix in (add_weighted, interpolate_answer):
         halting, s = Halting(D, bias=-1.0).double(), torch.randn(3, D).double()
         halt, y = halting.start(torch.ones(3, dtype=torch.bool), s), torch.zeros_like(s)
         for n in range(6):
             weight, halt = halting(s, halt, n == 5)
             y = mix(y, s, weight)
         assert not halt.alive.any() and torch.allclose(halt.total + halt.remainder, torch.ones(3).double())
-        assert torch.allclose(y, s, atol=1e-13) is (mix is weighted)
+        assert torch.allclose(y, s, atol=1e-13) is (mix is add_weighted)
 
 
 @pytest.mark.parametrize("halted", ["copied", "updated"])

@@ -51,9 +51,9 @@ def test_it_is_hugging_face_s_without_a_norm_and_with_zeros_at_the_ends() -> Non
 def test_a_row_is_shorter_between_layers_alone() -> None:
     distil = _example().double()
     x = torch.randn(2, 9, 16)
-    y, ctx, _ = distil(x, Context.of(x))
+    y, ctx, _ = distil(x, Context.of_sequence(x))
     assert y.shape == (2, 5, 16) and ctx.pos.tolist() == [list(range(5))] * 2
     alike = Distilled(distil.layers, distil=False)
-    assert alike(x, Context.of(x))[0].shape == x.shape
+    assert alike(x, Context.of_sequence(x))[0].shape == x.shape
     with pytest.raises(ValueError, match="give a Distilled at least one"):
         Distilled([])

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from kinformer.core.choice import recomputed
+from kinformer.core.choice import run_checkpointed
 from kinformer.core.layer import Context, Layer, Out, State
 from kinformer.core.loss import Penalty
 from kinformer.core.patterns.causal import Causal
@@ -234,7 +234,7 @@ def test_exits_are_those_of_the_forward_where_a_layer_is_computed_again(float64:
     grads = []
     for rule in (ConfidenceThreshold(Fickle(), 0.5), Told(torch.full((2, 6), 2))):
         stack, inputs = EarlyExit(layers, LayerNorm(D), rule).eval(), x.clone().requires_grad_()
-        y = recomputed(lambda z, stack=stack: stack(z, None, CTX).y, inputs)
+        y = run_checkpointed(lambda z, stack=stack: stack(z, None, CTX).y, inputs)
         grads.append(torch.autograd.grad(y[POS >= 0].sin().sum(), inputs)[0])
     assert torch.equal(*grads)
 

@@ -58,7 +58,9 @@ def moves(layer: torch.nn.Module, ctx: Context, length: int = LENGTH) -> Tensor:
 def test_two_layers_connect_all_through_a_node(depth: int) -> None:
     at = torch.arange(LENGTH)
     near = (at[:, None] - at).abs() <= 1
-    assert torch.equal(moves(nodes(depth), Context.of(torch.zeros(1, LENGTH, D))), near if depth == 1 else near | True)
+    assert torch.equal(
+        moves(nodes(depth), Context.of_sequence(torch.zeros(1, LENGTH, D))), near if depth == 1 else near | True
+    )
 
 
 def test_nodes_pass_nothing_between_documents_unless_the_batch_says_so() -> None:

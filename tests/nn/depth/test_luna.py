@@ -59,7 +59,7 @@ def by_hand(stack: LunaStack, x: Tensor) -> tuple[Tensor, Tensor]:
 def test_blocks_are_the_equations_and_hand_the_packs_up(tied: bool) -> None:
     body, x = stack(tied), torch.randn(3, 7, D)
     real = torch.tensor([[1] * 7, [1] * 4 + [0] * 3, [0, 0] + [1] * 5]).bool()
-    y, packs = body.read(x, Context.of(x, real))
+    y, packs = body.read(x, Context.of_sequence(x, real))
     for row, mask in enumerate(real):
         expected = by_hand(body, x[row, mask])
         torch.testing.assert_close(y[row, mask], expected[0])
@@ -71,7 +71,7 @@ def test_a_pack_alone_makes_one_of_all_tokens() -> None:
     stack, x = LunaStack([LunaBlock(Nested(D, 1), MLP(D))], Packs(1, D)), torch.randn(1, 9, D)
     block = stack.blocks[0]
     unpacked = block.nested.unpack(
-        x, None, Context.of(x).replace(source=torch.randn(1, 1, D), source_pos=torch.zeros(1, 1).long())
+        x, None, Context.of_sequence(x).replace(source=torch.randn(1, 1, D), source_pos=torch.zeros(1, 1).long())
     )
     torch.testing.assert_close(unpacked.y, unpacked.y[:, :1].expand_as(unpacked.y))
     permuted = stack(x[:, torch.randperm(9)]).y
@@ -90,7 +90,7 @@ def test_the_packs_learn_and_every_token_reaches_every_other() -> None:
 def test_what_it_cannot_do_is_refused() -> None:
     body, x = stack(), torch.randn(1, 5, D)
     with pytest.raises(ValueError, match=r"cannot honour ctx.only"):
-        body(x, None, Context.of(x).replace(only=Document(torch.zeros(1, 5, dtype=torch.long))))
+        body(x, None, Context.of_sequence(x).replace(only=Document(torch.zeros(1, 5, dtype=torch.long))))
     with pytest.raises(NoState, match="use LunaCausal"):
         body.start(1, 5)
     with pytest.raises(ValueError, match="packs are 4 wide and blocks 8"):

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from kinformer.core.choice import choice, recomputed
+from kinformer.core.choice import choice, run_checkpointed
 from kinformer.core.layer import Context, Layer, Out, PerToken, State
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
@@ -138,7 +138,7 @@ def test_hard_choices_are_those_of_the_forward(recompute: bool, float64: None) -
     results = []
     for layer in (module, plain):
         y = (
-            recomputed(lambda z, layer=layer: layer(z, None, Context(POS)).y, x)
+            run_checkpointed(lambda z, layer=layer: layer(z, None, Context(POS)).y, x)
             if recompute
             else layer(x, None, Context(POS)).y
         )

@@ -23,7 +23,7 @@ from kinformer.nn.attention import Attention
 from kinformer.nn.blocks.post_norm import PostNorm
 from kinformer.nn.blocks.pre_norm import PreNorm
 from kinformer.nn.depth import some_tokens
-from kinformer.nn.depth.act import ACT, Halting, Mix, running, weighted
+from kinformer.nn.depth.act import ACT, Halting, Mix, add_weighted, interpolate_answer
 from kinformer.nn.depth.recurrent_act import RecurrentACT
 from kinformer.nn.depth.some_tokens import serves_tokens, worth_gathering
 from kinformer.nn.depth.universal import Universal
@@ -103,7 +103,7 @@ def computed(layer: Layer) -> list[int]:
     return counts
 
 
-@pytest.mark.parametrize("mix", [running, weighted])
+@pytest.mark.parametrize("mix", [interpolate_answer, add_weighted])
 @pytest.mark.parametrize(("halted", "judged"), [("copied", "input"), ("copied", "output"), ("updated", "input")])
 def test_equals_the_loop(mix: Mix, halted: Halted, judged: Judged, monkeypatch: pytest.MonkeyPatch) -> None:
     """Token by token from the equations; "copied" computes what it reports, and not a token more."""

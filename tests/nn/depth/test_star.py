@@ -52,14 +52,14 @@ def by_hand(body: StarRounds, e: Tensor) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("length", [1, 2, 3, 7])
 def test_rounds_are_the_equations(length: int) -> None:
     body, e = rounds(), torch.randn(length, D)
-    for ours, theirs in zip(body.read(e[None], Context.of(e[None])), by_hand(body, e), strict=True):
+    for ours, theirs in zip(body.read(e[None], Context.of_sequence(e[None])), by_hand(body, e), strict=True):
         torch.testing.assert_close(ours[0], theirs)
 
 
 def test_the_ring_closes_where_each_row_ends() -> None:
     body, x = rounds(), torch.randn(3, 7, D)
     real = torch.tensor([[1] * 7, [1] * 4 + [0] * 3, [0, 0] + [1] * 5]).bool()
-    h, s = body.read(x, Context.of(x, real))
+    h, s = body.read(x, Context.of_sequence(x, real))
     for row, mask in enumerate(real):
         expected = by_hand(body, x[row, mask])
         torch.testing.assert_close(h[row, mask], expected[0])
@@ -118,7 +118,7 @@ def test_the_command_line_trains_it_to_tell_texts_apart_from_what_a_masked_one_k
 
 def test_what_it_cannot_read_is_refused() -> None:
     body, x = rounds(), torch.randn(1, 5, D)
-    whole = Context.of(x)
+    whole = Context.of_sequence(x)
     with pytest.raises(ValueError, match=r"without ctx.only and ctx.also"):
         body(x, None, whole.replace(only=Document(torch.zeros(1, 5, dtype=torch.long))))
     with pytest.raises(ValueError, match="a ring reads array order as time"):

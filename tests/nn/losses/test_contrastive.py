@@ -53,13 +53,15 @@ def test_a_part_apart_is_read_as_if_it_were_the_whole_text(projections: str) -> 
     model, tokens = make_model(projections=projections), batch()
     body, ctx = model.body, context_of_tokens(tokens)
     labelled = ctx.replace(labels={"segment": segments(tokens)})
-    actual = body.whole(model.embed_tokens(tokens, ctx), body.apart(labelled)).y[:, : body.n]
+    actual = body.read_nodes_and_text(model.embed_tokens(tokens, ctx), body.separate_segments(labelled)).y[:, : body.n]
     for r, row in enumerate(segments(tokens)):
         for n in range(int(row.max()) + 1):
             alone = tokens[r, row == n][None]
             own = context_of_tokens(alone)
             recorded = body.node_context(own.replace(labels={"segment": torch.zeros_like(alone)}))
-            torch.testing.assert_close(actual[r, n], body.whole(model.embed_tokens(alone, own), recorded).y[0, 0])
+            torch.testing.assert_close(
+                actual[r, n], body.read_nodes_and_text(model.embed_tokens(alone, own), recorded).y[0, 0]
+            )
 
 
 @torch.no_grad()

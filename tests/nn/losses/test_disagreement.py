@@ -32,7 +32,7 @@ def cosine(a: Tensor, b: Tensor) -> float:
 @torch.no_grad()
 def test_each_is_the_papers_mean_over_pairs_of_heads() -> None:
     part, x = layer(), torch.randn(2, 5, 12).double()
-    ctx = Context.of(x, torch.tensor([[True] * 5, [False, True, True, True, True]]))
+    ctx = Context.of_sequence(x, torch.tensor([[True] * 5, [False, True, True, True, True]]))
     out = part(x, None, ctx)
     queries, keys = part.projection.queries_and_keys(x, ctx.pos)
     for b in range(2):

@@ -30,7 +30,9 @@ def test_it_is_the_distance_from_the_patterns(pattern: Pattern, over: str) -> No
     names = ("next", "period", None, "first", "first", "next", "first")
     part, x = layer(pattern, *names, over=over), torch.randn(2, 6, 14).double()
     labels = torch.tensor([[0, 2, 0, 0, 2, 1], [0, 0, 0, 0, 0, 0]])
-    ctx = Context.of(x, torch.tensor([[True] * 6, [True] * 4 + [False] * 2])).replace(labels={"segment": labels})
+    ctx = Context.of_sequence(x, torch.tensor([[True] * 6, [True] * 4 + [False] * 2])).replace(
+        labels={"segment": labels}
+    )
     penalty = part(x, None, ctx).aux["guided_attention"]
     queries, keys = part.projection.queries_and_keys(x, ctx.pos)
     for b, length in ((0, 6), (1, 4)):
@@ -58,7 +60,7 @@ def test_guided_heads_come_to_look_at_their_patterns_and_a_free_one_does_not() -
     """A layer that is told positions learns four patterns from the loss alone."""
     torch.manual_seed(0)
     part, x = layer(Full(), "next", "previous", "first", None), torch.randn(1, 8, 12).double().expand(4, -1, -1)
-    optimiser, ctx = torch.optim.Adam(part.parameters(), 0.02), Context.of(x)
+    optimiser, ctx = torch.optim.Adam(part.parameters(), 0.02), Context.of_sequence(x)
     for _ in range(150):
         optimiser.zero_grad()
         part(x, None, ctx).aux["guided_attention"].mean().backward()
@@ -71,8 +73,8 @@ def test_guided_heads_come_to_look_at_their_patterns_and_a_free_one_does_not() -
 
 def test_the_weight_stays_and_then_falls_in_a_line() -> None:
     fading = FadingWeight(2.0, 0.6)
-    assert [fading.at(p) for p in (0.0, 0.6, 0.8, 1.0)] == pytest.approx([2.0, 2.0, 1.0, 0.0])
-    assert FadingWeight(3.0, 1.0).at(1.0) == 3.0 and FadingWeight(3.0, 0.0).at(0.5) == 1.5
+    assert [fading.weight_at(p) for p in (0.0, 0.6, 0.8, 1.0)] == pytest.approx([2.0, 2.0, 1.0, 0.0])
+    assert FadingWeight(3.0, 1.0).weight_at(1.0) == 3.0 and FadingWeight(3.0, 0.0).weight_at(0.5) == 1.5
     model = guided_attention(d=12, depth=2, heads=4, alpha=2.0, hold=0.5, vocab=64).train()
     tokens = torch.randint(0, 64, (2, 12))
     early, late = (model(tokens, progress=progress) for progress in (0.25, 0.75))

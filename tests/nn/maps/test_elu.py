@@ -27,7 +27,7 @@ def test_far_below_zero_it_still_reads_in_float32(kind: type[LinearAttention] | 
     pos = torch.arange(3)[None]
     q = (far + torch.tensor([0.0, 0.5, 2.0])[None, None, :, None].expand(1, 1, 3, 4)).requires_grad_()
     v = torch.tensor([1.0, 2.0, 3.0])[None, None, :, None].expand(1, 1, 3, 4)
-    ctx = Context.of(torch.zeros(1, 3, 4))
+    ctx = Context.of_sequence(torch.zeros(1, 3, 4))
     read = kind(ELU())(Queries(q, pos[:, None]), Keys(q, v, pos[:, None]), None, ctx).y
     weights = q[0, 0, :, 0].detach().double().sub(far).exp()  # of the keys; a query's own factor cancels
     expected = (weights * v[0, 0, :, 0]).cumsum(0) / weights.cumsum(0)

@@ -11,7 +11,7 @@ from kinformer.core.layer import Context
 from kinformer.core.patterns.full import Full
 from kinformer.core.read import merge
 from kinformer.nn.attention import Attention
-from kinformer.nn.maps.favor import FAVOR, raised
+from kinformer.nn.maps.favor import FAVOR, shifted_exp
 from kinformer.nn.maps.generalised import GeneralisedKernel
 from kinformer.nn.maps.random_features import Directions
 from kinformer.nn.mechanisms.linear import LinearAttention
@@ -225,8 +225,8 @@ def test_the_features_own_backward_is_that_of_what_they_are(shape):
     u, shift = (torch.randn(*size, requires_grad=True) for size in ((2, 3, 4), (2, 3)))
     floor = torch.rand(shape, requires_grad=bool(shape))  # a number learns nothing
     want = (u + shift[..., None]).exp() + floor[..., None]
-    torch.testing.assert_close(raised(u, shift, floor), want)
+    torch.testing.assert_close(shifted_exp(u, shift, floor), want)
     inputs = (u, shift, floor) if shape else (u, shift)
     direction = torch.randn_like(want)
-    gradients, expected = (torch.autograd.grad(y, inputs, direction) for y in (raised(u, shift, floor), want))
+    gradients, expected = (torch.autograd.grad(y, inputs, direction) for y in (shifted_exp(u, shift, floor), want))
     torch.testing.assert_close(gradients, expected)

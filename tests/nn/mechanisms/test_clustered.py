@@ -162,7 +162,7 @@ def test_with_a_cluster_for_each_query_it_is_dense_attention() -> None:
 @pytest.mark.parametrize("parts", [1, 3])
 def test_tiles_hold_every_query_once_however_uneven_clusters_are(parts: int) -> None:
     for cluster in (torch.zeros(1, 1, 10).long(), torch.tensor([[[0, 4, 4, 4, 1, 4, 4, 4, 4, 2]]])):
-        of = QueryClusters.of(cluster, torch.arange(10)[None, None] < 9, 5)
+        of = QueryClusters.from_clusters(cluster, torch.arange(10)[None, None] < 9, 5)
         tiles = of.tiles(parts)
         count, size = 5 * (parts + 1), -(-10 // (5 * parts))
         assert tiles.column.shape == (1, 1, count, size)
@@ -197,12 +197,12 @@ def test_choices_are_those_of_the_forward_where_it_is_computed_again(form: str) 
     mechanism = FORMS[form](HammingKMeans(K, 3, bits=9))
     queries, keys, ctx = bundles()
     choices = Choices()
-    with choices.writing():
+    with choices.record():
         want = mechanism(queries, keys, None, ctx).y
     mechanism.grouping.planes.neg_()
     mechanism.grouping.planes[::2] = 1.0
     other = mechanism(queries, keys, None, ctx).y
-    with choices.reading():
+    with choices.replay():
         recomputed = mechanism(queries, keys, None, ctx).y
     assert not torch.allclose(other.y, want.y) and torch.equal(recomputed.y, want.y)
 

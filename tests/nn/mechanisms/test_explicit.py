@@ -370,13 +370,13 @@ def test_blocks_of_queries_change_nothing_and_hold_no_whole_matrix(
 ) -> None:
     mechanism = WAYS[method]()
     x = [torch.randn(2, heads, 50, 4, requires_grad=True) for heads in (4, 2, 2)]
-    whole, sizes, whole_method = read_of(mechanism, x), [], Explicit._whole
+    whole, sizes, whole_method = read_of(mechanism, x), [], Explicit._read_with_scores
 
     def watched(self: Explicit, request: Request) -> tuple:
         sizes.append(request.queries.q.shape[2])
         return whole_method(self, request)
 
-    monkeypatch.setattr(Explicit, "_whole", watched)
+    monkeypatch.setattr(Explicit, "_read_with_scores", watched)
     monkeypatch.setattr(explicit, "PAIRS", 1)
     for ours, theirs in zip(read_of(mechanism, x), whole, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)

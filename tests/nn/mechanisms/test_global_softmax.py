@@ -372,7 +372,7 @@ def test_remembering_alone_leaves_the_same_state() -> None:
         shaken(Attention(QKV(16, 2), GlobalSoftmax(Causal() & Band(2), Causal() & Rows(9)))),
         torch.randn(2, 6, 16),
     )
-    ctx = Context.of(x)
+    ctx = Context.of_sequence(x)
     expected, actual = (
         layer(x, layer.start(2, 9), ctx).state,
         layer(x, layer.start(2, 9), ctx.replace(remember=True)).state,

@@ -83,7 +83,7 @@ def test_the_backward_that_is_written_out_is_that_of_its_operations(
     monkeypatch.setattr(state_update.DecayedSum, "apply", lambda *inputs: called.append(True) or apply(*inputs))
     written = results(name, x, groups, state)
     assert called
-    monkeypatch.setattr(UpdateWeights, "plain", lambda self: False)
+    monkeypatch.setattr(UpdateWeights, "needs_no_gradient", lambda self: False)
     for ours, theirs in zip(written, results(name, x, groups, state), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-11)
 
@@ -101,13 +101,13 @@ def test_weights_of_one_are_not_multiplied(begun: bool, monkeypatch: pytest.Monk
         outputs = DecayedSum.apply(*inputs, *weights)
         return [*outputs, *torch.autograd.grad(sum(tensor.sin().sum() for tensor in outputs), inputs)]
 
-    assert weights.even(s) and weights.even(torch.ones_like(s)) is begun
+    assert weights.is_uniform(s) and weights.is_uniform(torch.ones_like(s)) is begun
     for name in ("entering", "before"):
         other = getattr(weights, name).clone()
         other[0, 0, 1, 2] = 0.5
-        assert not weights._replace(**{name: other}).even(s)
+        assert not weights._replace(**{name: other}).is_uniform(s)
     ours = learned()
-    monkeypatch.setattr(UpdateWeights, "even", lambda *_: False)
+    monkeypatch.setattr(UpdateWeights, "is_uniform", lambda *_: False)
     for first, other in zip(ours, learned(), strict=True):
         torch.testing.assert_close(first, other, rtol=0, atol=1e-12)
 

@@ -388,10 +388,10 @@ def test_a_step_hashes_its_own_token_alone(mechanism, monkeypatch):
 @both_forms
 def test_a_layer_computed_again_finds_the_forwards_buckets(mechanism):
     (q, k, v), choices, before = inputs(), Choices(), mechanism.hash.r.clone()
-    with choices.writing():
+    with choices.record():
         first = call(mechanism, q, k, v).y.y
     mechanism.hash.r.normal_()
-    with choices.reading():
+    with choices.replay():
         recomputed = call(mechanism, q, k, v).y.y
     other = call(mechanism, q, k, v).y.y
     mechanism.hash.r.copy_(before)

@@ -155,7 +155,7 @@ def test_six_iterations_in_float32_are_those_in_float64(spread: float) -> None:
 def test_landmarks_that_are_swapped_make_no_nan() -> None:
     """A + I is singular where A swaps landmarks, as softmax of scores far apart does."""
     swap = torch.eye(4).flip(0)[None, None].requires_grad_()
-    inverse = NystromIdentity(2).between(swap)
+    inverse = NystromIdentity(2).approximate_inverse(swap)
     inverse.sum().backward()
     assert inverse.isfinite().all() and swap.grad is not None and swap.grad.isfinite().all()
 
@@ -178,7 +178,7 @@ def test_landmarks_are_means_of_size_tokens_however_a_row_is_padded(size: int, t
 def test_no_matrix_of_pairs_of_tokens_is_made_or_kept(make: Any) -> None:
     """Forward and backward: the largest are as long as the row, and as wide as a head or as there are landmarks."""
     length, width = 512, 8
-    ctx = Context.of(torch.zeros(1, length, 1))
+    ctx = Context.of_sequence(torch.zeros(1, length, 1))
     q, k, v = (torch.randn(1, 1, length, width, requires_grad=True) for _ in range(3))
     with Largest() as largest:
         make()(Queries(q, ctx.by_head), Keys(k, v, ctx.by_head), None, ctx).y.y.sum().backward()
@@ -186,7 +186,7 @@ def test_no_matrix_of_pairs_of_tokens_is_made_or_kept(make: Any) -> None:
 
 
 def test_layers_of_other_landmarks_share_no_segments() -> None:
-    x, ctx = torch.randn(1, 12, 8), Context.of(torch.randn(1, 12, 8))
+    x, ctx = torch.randn(1, 12, 8), Context.of_sequence(torch.randn(1, 12, 8))
     layers = [Attention(QKV(8, 2), part) for part in (Nystrom(3), Nystrom(4), NystromIdentity(3), PublishedNystrom(3))]
     together = [layer(x, None, ctx).y for layer in layers]
     for layer, layer_out in zip(layers, together, strict=True):

@@ -145,7 +145,7 @@ def test_the_member_s_keywords_reach_its_parts() -> None:
 def test_what_it_cannot_do_is_refused() -> None:
     layer, x = levels(), torch.randn(1, 5, 8)
     with pytest.raises(ValueError, match=r"ctx.only"):
-        layer(x, None, Context.of(x).replace(only=Document(torch.zeros(1, 5, dtype=torch.long))))
+        layer(x, None, Context.of_sequence(x).replace(only=Document(torch.zeros(1, 5, dtype=torch.long))))
     with pytest.raises(NoState, match="use a causal layer"):
         layer.start(1, 5)
     with pytest.raises(NoState, match="use the mechanism without"):

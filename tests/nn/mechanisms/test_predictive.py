@@ -17,7 +17,7 @@ LENGTH, ALPHA, SLOPE = 6, 0.3, 0.2
 class Swapped(kf.PredictiveAttention):
     """The shares of own and predicted scores are exchanged."""
 
-    def joined(self, own: Tensor, inputs: Tensor, convolved: Tensor) -> Tensor:
+    def combine_scores(self, own: Tensor, inputs: Tensor, convolved: Tensor) -> Tensor:
         return (1 - self.alpha) * own + self.alpha * convolved
 
 

@@ -98,7 +98,7 @@ def test_the_paper_s_bounds_hold_between_its_measures() -> None:
 
     def measured(name: Any) -> Tensor:
         mechanism = ProbSparse(measure=name)
-        return mechanism.measured(mechanism.make_request(queries, keys, None, ctx)[0])
+        return mechanism.measure_sparsity(mechanism.make_request(queries, keys, None, ctx)[0])
 
     exact, bound = measured("log-sum-exp"), measured("max-mean")
     assert bool((exact >= math.log(T)).all()) and bool((exact <= bound + math.log(T)).all())
@@ -112,7 +112,7 @@ def test_a_long_query_changes_no_choice_among_the_others() -> None:
     longer = queries._replace(q=torch.where(torch.arange(T)[:, None] == T - 1, 1e14 * queries.q, queries.q))
     request = mechanism.make_request(longer, keys, None, ctx)[0]
     s = request.scale * longer.q @ keys.k.repeat_interleave(H // keys.k.shape[1], 1).mT
-    m, chosen = s.amax(-1) - s.mean(-1), mechanism.chosen(request)
+    m, chosen = s.amax(-1) - s.mean(-1), mechanism.choose_queries(request)
     assert T > chosen.shape[-1] > 1
     assert torch.equal(chosen.sort(-1).values, m.topk(chosen.shape[-1]).indices.sort(-1).values)
 
@@ -177,7 +177,7 @@ def test_keys_that_are_drawn_are_gathered_or_all_multiplied(
 ) -> None:
     mechanism, (queries, keys, ctx) = ProbSparse(factor=1), bundles(groups, source=source)
     request = mechanism.make_request(queries, keys, None, ctx)[0]
-    of_all = mechanism.measured(request)
+    of_all = mechanism.measure_sparsity(request)
     monkeypatch.setattr(probsparse, "ALL", 0)
     monkeypatch.setattr(probsparse, "GATHERED", 70)  # several blocks
-    torch.testing.assert_close(mechanism.measured(request), of_all)
+    torch.testing.assert_close(mechanism.measure_sparsity(request), of_all)

@@ -40,7 +40,7 @@ def layers(span: AdaptiveSpan, memory: bool = False) -> tuple[Attention, Attenti
     table = Relative(4, LONGEST, values=False)
     near = Restricted(Causal(), span, table)
     far = Softmax(Causal() & Band(LONGEST), Plus(table, span))
-    layer = Attention(QKV(8, 2), near, memory=Hidden(5, near.back) if memory else None)
+    layer = Attention(QKV(8, 2), near, memory=Hidden(5, near.lookback) if memory else None)
     other = Attention(QKV(8, 2), far, memory=Hidden(5, LONGEST) if memory else None)
     other.load_state_dict(layer.state_dict())
     return layer, other
@@ -90,7 +90,7 @@ def test_a_memory_gives_back_what_a_span_no_longer_needs() -> None:
         with torch.no_grad():
             span.span[0] = z / LONGEST
         span.after_step(0.5, {})
-        assert near.mechanism.back() == slots
+        assert near.mechanism.lookback() == slots
         at = slice(lo, lo + 10)
         outs = [layer(x[:, at], s, Context(pos[:, at])) for layer, s in zip((near, far), states, strict=True)]
         states = [out.state for out in outs]
@@ -110,7 +110,7 @@ def test_a_copy_follows_its_own_span() -> None:
 
 def test_its_pattern_follows_the_mask() -> None:
     assert Restricted(Causal(), StepMasking((2, 5))).pattern == Causal() & Band(5)
-    assert Restricted(Causal() & Band(3), DynamicSpan(8)).back() == 3
+    assert Restricted(Causal() & Band(3), DynamicSpan(8)).lookback() == 3
     assert Restricted(Causal(), FunctionMasking(torch.ones_like)).pattern == Causal()
     with pytest.raises(NoState, match="reads up to inf positions ahead"):
         Attention(QKV(8, 2), Restricted(Full(), FunctionMasking(torch.ones_like))).start(1, 4)

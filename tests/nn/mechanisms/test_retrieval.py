@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from kinformer.core.choice import recomputed
+from kinformer.core.choice import run_checkpointed
 from kinformer.core.heads import HeadSizes, Keys, Queries, StateSpec
 from kinformer.core.layer import Context
 from kinformer.core.pattern import Heads
@@ -178,7 +178,7 @@ def test_what_was_found_is_kept_where_the_layer_is_computed_again(monkeypatch):
     layer = Attention(QKV(16, 2), shaken(Retrieval(2, 3, 9, 2)))
     x = torch.randn(2, T, 16, requires_grad=True)
     expected = torch.autograd.grad(layer(x).y.sin().sum(), x)[0]
-    y = recomputed(lambda z: layer(z).y, x)
+    y = run_checkpointed(lambda z: layer(z).y, x)
     monkeypatch.setattr(
         retrieval, "find_best_keys", lambda request, most, *_: torch.zeros(2, 2, T, most, dtype=torch.long)
     )

@@ -107,7 +107,9 @@ def test_with_one_vector_for_queries_and_keys_a_token_reads_itself():
     layer = Attention(SharedQK(16, 2), Routing(2, 8, 50))
     x, pos = torch.randn(1, 9, 16), torch.arange(9)[None]
     queries, keys = layer.projection.queries_and_keys(x, pos)
-    assert torch.equal(layer.mechanism.centroids.nearest(queries.q), layer.mechanism.centroids.nearest(keys.k))
+    assert torch.equal(
+        layer.mechanism.centroids.assign_clusters(queries.q), layer.mechanism.centroids.assign_clusters(keys.k)
+    )
     assert (call(layer.mechanism, queries.q, keys.k, keys.v).y.lse > -torch.inf).all()
 
 
@@ -145,7 +147,7 @@ def test_centroids_are_a_moving_average_of_what_training_reads(kind, update):
     torch.testing.assert_close(out.aux["commitment"][real], distance[real], rtol=0, atol=1e-12)
     mechanism.centroids.after_step(0.5, out.stats)
     torch.testing.assert_close(mechanism.centroids.mu, expected, rtol=0, atol=1e-10)
-    nothing = mechanism.centroids.averaged(torch.zeros(H, 7, K))
+    nothing = mechanism.centroids.update_average(torch.zeros(H, 7, K))
     torch.testing.assert_close(nothing, mechanism.centroids.mu, rtol=0, atol=1e-12)
     empty = (out.stats["clusters"] == 0).all(-1)
     assert int(empty.sum()) == empty_count and torch.allclose(mechanism.centroids.mu[empty], old[empty], atol=1e-12)
@@ -291,10 +293,10 @@ def test_a_step_finds_the_clusters_of_kept_keys_and_reports_of_its_own_token(gro
 @pytest.mark.parametrize("kind", [Routing, lambda *a: PublishedRouting(*a, 3)], ids=["strict", "published"])
 def test_a_layer_computed_again_finds_the_forwards_clusters(kind):
     mechanism, (q, k, v), choices = kind(H, K, C), inputs(), Choices()
-    with choices.writing():
+    with choices.record():
         first = call(mechanism, q, k, v).y.y
     mechanism.centroids.mu.copy_(mechanism.centroids.mu.flip(-1))
-    with choices.reading():
+    with choices.replay():
         recomputed = call(mechanism, q, k, v).y.y
     assert torch.equal(first, recomputed) and not torch.allclose(first, call(mechanism, q, k, v).y.y)
 
@@ -312,9 +314,9 @@ def test_the_commitment_trains_what_lies_beneath(kind):
 
 def test_clusters_are_as_precise_under_autocast():
     centroids, x = Routing(2, 64, 64).centroids.float(), torch.randn(4, 2, 300, 64).float()
-    alone = centroids.nearest(x)
+    alone = centroids.assign_clusters(x)
     with torch.autocast("cpu", torch.bfloat16):
-        assert torch.equal(centroids.nearest(x), alone)
+        assert torch.equal(centroids.assign_clusters(x), alone)
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,7 @@ def test_rows_draw_apart_and_equal_rows_alike() -> None:
 def test_edges_that_are_handed_up_are_those_of_the_layer_beneath() -> None:
     blocks = [PreNorm(Attention(QKV(8, 2), mechanism)) for mechanism in (SAC(1, N, send=True), GivenEdges())]
     stack, x = Stack(blocks).eval(), torch.randn(1, T, 8)
-    first = blocks[0](x, None, Context.of(x))
+    first = blocks[0](x, None, Context.of_sequence(x))
     edges = first.up["0.edges"].value
     assert edges.shape == (1, T, 1) and bool((edges[0, :, 0] <= torch.arange(T)).all())
     out = stack(x)

@@ -52,7 +52,7 @@ def test_one_key_a_piece_is_the_mechanism_itself():
     plain, short = layer(Softmax(Causal())), layer(Shortened(Softmax(Causal()), MeanPooled(1)))
     mask = torch.ones(2, 9, dtype=torch.bool)
     mask[0, :3] = False
-    ctx = Context.of(X, mask)
+    ctx = Context.of_sequence(X, mask)
     assert torch.allclose(plain(X, None, ctx).y, short(X, None, ctx).y, atol=1e-13)
 
 
@@ -77,8 +77,8 @@ def test_a_row_whose_keys_are_all_padding_reads_nothing():
     part = layer(Shortened(Softmax(Full(), lse=False), MeanPooled(2)))
     mask = torch.ones(2, 9, dtype=torch.bool)
     mask[0, 1:] = False
-    y = part(X, None, Context.of(X, mask)).y
-    alone = part(X[:1, :1], None, Context.of(X[:1, :1])).y
+    y = part(X, None, Context.of_sequence(X, mask)).y
+    alone = part(X[:1, :1], None, Context.of_sequence(X[:1, :1])).y
     assert y.isfinite().all() and torch.allclose(y[0, 0], alone[0, 0], atol=1e-13)
 
 
@@ -178,7 +178,7 @@ def test_linformers_cost_is_linear_in_the_row_with_gradients(impl):
 
 
 def test_a_row_whose_groups_a_state_keeps_is_not_mixed_before_it_is_projected(monkeypatch):
-    monkeypatch.setattr(MeanPooled, "mixed", pytest.fail)
+    monkeypatch.setattr(MeanPooled, "mix_before_projection", pytest.fail)
     part = layer(Shortened(Softmax(Causal()), MeanPooled(3)))
     state = part.start(len(X), 20)
     assert torch.allclose(part(X).y, part(X, state, Context(POS)).y)

@@ -13,7 +13,7 @@ from kinformer.core.patterns.document import Document
 from kinformer.nn.attention import Attention
 from kinformer.nn.mechanisms.chance import Chance
 from kinformer.nn.mechanisms.sinkhorn import Sinkhorn
-from kinformer.nn.mechanisms.sorting import BlockNet, PairNet, balanced, causally_balanced
+from kinformer.nn.mechanisms.sorting import BlockNet, PairNet, balance_causally, balance_matrix
 from kinformer.nn.projections.qkv import QKV
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -135,7 +135,7 @@ def test_every_query_reads_its_own_block_and_the_sorted_one(form: str, groups: i
 
 def test_sinkhorn_tends_to_a_doubly_stochastic_matrix() -> None:
     is_real = torch.tensor([[True] * 5 + [False], [True] * 6])
-    s = balanced(3 * torch.randn(2, 3, 6, 6), is_real, 200)
+    s = balance_matrix(3 * torch.randn(2, 3, 6, 6), is_real, 200)
     mask = is_real.to(s.dtype)[:, None].expand(-1, 3, -1)
     for dim in (-1, -2):
         torch.testing.assert_close(s.sum(dim), mask)
@@ -144,7 +144,7 @@ def test_sinkhorn_tends_to_a_doubly_stochastic_matrix() -> None:
 
 def test_a_low_temperature_makes_a_permutation_and_a_high_one_a_mean() -> None:
     logits, is_real = torch.randn(1, 1, 5, 5), torch.ones(1, 5, dtype=torch.bool)
-    hard, soft = balanced(logits / 0.003, is_real, 300), balanced(logits / 1000, is_real, 5)
+    hard, soft = balance_matrix(logits / 0.003, is_real, 300), balance_matrix(logits / 1000, is_real, 5)
     best = max(itertools.permutations(range(5)), key=lambda p: float(logits[0, 0, range(5), p].sum()))
     assert tuple(hard[0, 0].argmax(-1).tolist()) == best and bool((hard.amax(-1) > 0.99).all())
     torch.testing.assert_close(soft, torch.full_like(soft, 0.2), atol=1e-2, rtol=0)
@@ -153,15 +153,15 @@ def test_a_low_temperature_makes_a_permutation_and_a_high_one_a_mean() -> None:
 @pytest.mark.parametrize("iterations", [0, 3])
 def test_causal_rows_add_up_to_one_and_know_no_later_row(iterations: int) -> None:
     logits, is_real = torch.randn(1, 2, 6, 6), torch.ones(1, 6, dtype=torch.bool)
-    s = causally_balanced(logits, is_real, iterations)
+    s = balance_causally(logits, is_real, iterations)
     assert not s.triu().any()
     torch.testing.assert_close(s.sum(-1), torch.tensor([0.0, 1, 1, 1, 1, 1]).expand(1, 2, -1))
     logits[:, :, 4:] = torch.randn(1, 2, 2, 6)
-    torch.testing.assert_close(causally_balanced(logits, is_real, iterations)[:, :, :4], s[:, :, :4], rtol=0, atol=0)
+    torch.testing.assert_close(balance_causally(logits, is_real, iterations)[:, :, :4], s[:, :, :4], rtol=0, atol=0)
 
 
 def test_the_one_causal_permutation_is_the_block_before() -> None:
-    s = causally_balanced(torch.randn(1, 1, 4, 4), torch.ones(1, 4, dtype=torch.bool), 1_000)
+    s = balance_causally(torch.randn(1, 1, 4, 4), torch.ones(1, 4, dtype=torch.bool), 1_000)
     assert bool((s[0, 0].diagonal(-1)[1:] > 0.99).all())
 
 

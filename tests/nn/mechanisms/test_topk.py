@@ -42,7 +42,7 @@ def inputs(whole: bool, groups: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def call(mechanism: KeyValueMechanism, q: Tensor, k: Tensor, v: Tensor) -> Any:
-    ctx = Context.of(q[:, 0])
+    ctx = Context.of_sequence(q[:, 0])
     return mechanism(Queries(q, ctx.by_head), Keys(k, v, ctx.by_head), None, ctx).y
 
 

@@ -48,7 +48,7 @@ def test_it_is_the_papers_equations_beside_any_padding(float64: None, feedforwar
     x, mask = torch.full((3, 7, D), 1e3), torch.zeros(3, 7, dtype=torch.bool)
     for n, (row, left) in enumerate(zip(rows, (0, 3, 1), strict=True)):
         x[n, left : left + len(row)], mask[n, left : left + len(row)] = row, True
-    actual = layer(x, None, Context.of(x, mask)).y
+    actual = layer(x, None, Context.of_sequence(x, mask)).y
     for n, row in enumerate(rows):
         torch.testing.assert_close(actual[n][mask[n]], by_hand(layer, row), rtol=0, atol=1e-12)
 
@@ -69,7 +69,7 @@ def test_its_state_is_a_sum_and_a_count_however_long_the_row() -> None:
             "tokens": ((2,), torch.int64),
         }
     x = torch.randn(2, 5, D)
-    after = layer(x, states[0], Context.of(x)).state
+    after = layer(x, states[0], Context.of_sequence(x)).state
     assert {name: leaf.dtype for name, leaf in leaves(after)} == {"total": torch.float32, "tokens": torch.int64}
 
 

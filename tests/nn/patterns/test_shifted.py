@@ -9,7 +9,7 @@ from kinformer.core.pattern import Heads, Index, Pattern
 from kinformer.core.patterns.causal import Causal
 from kinformer.nn.patterns.band import Band
 from kinformer.nn.patterns.block import Block
-from kinformer.nn.patterns.shifted import Shifted, shifted
+from kinformer.nn.patterns.shifted import Shifted, shift_context
 from kinformer.nn.patterns.tokens import Tokens
 from tests.nn.patterns.compare import Reads, compare
 
@@ -34,7 +34,7 @@ def test_the_pairs_of_the_pattern_move(pattern: Pattern, inner: Reads, n: int) -
 
 
 def test_a_context_moves_with_its_limits() -> None:
-    ctx = shifted(Context(torch.tensor([[-1, 0, 1, 2]]), only=Causal()), 3)
+    ctx = shift_context(Context(torch.tensor([[-1, 0, 1, 2]]), only=Causal()), 3)
     assert ctx.pos.tolist() == [[-1, 3, 4, 5]]
     assert (ctx.only, ctx.also) == (Shifted(Causal(), 3), None)
 
@@ -43,7 +43,7 @@ class Clamped(Shifted):
     """Leaves new positions where the first old position stands."""
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
-        return self.pattern(b, h, self._back(q), self._back(k))
+        return self.pattern(b, h, self._shift_back(q), self._shift_back(k))
 
 
 def test_new_positions_that_read_are_noticed() -> None:

@@ -19,7 +19,7 @@ def test_all_queries_read_the_tokens(n: Positions) -> None:
 
 class Unbounded(Tokens):
     def reach(self) -> tuple[float, float]:
-        return super().reach()[0], self.marked[-1] + 1
+        return super().reach()[0], self.marked_positions[-1] + 1
 
 
 def test_a_reach_that_is_one_too_far_is_noticed() -> None:

@@ -43,7 +43,7 @@ def test_the_equation(scale: str, content: bool) -> None:
 
 def layers(trained: QKV, shared: int | None = None) -> tuple[Attention, Attention]:
     ordinary = Attention(trained, Softmax(Causal()))
-    turned = Attention(Collaborative.of(trained, shared), Softmax(Causal()), aggregation=ordinary.aggregation)
+    turned = Attention(Collaborative.from_trained(trained, shared), Softmax(Causal()), aggregation=ordinary.aggregation)
     return ordinary, turned
 
 
@@ -77,7 +77,7 @@ def test_logits_come_nearer_with_every_column_until_they_are_those_of_the_traine
     expected = torch.einsum("hka,hkb->hab", q, k) / 8**0.5
 
     def error(shared: int) -> float:
-        part = Collaborative.of(trained, shared)
+        part = Collaborative.from_trained(trained, shared)
         logits = torch.einsum("hr,ra,rb->hab", part.mixing, part.q.weight, part.k.weight[:shared]) / part.squared**0.5
         return float(((logits - expected).norm() / expected.norm()).detach())
 
@@ -94,7 +94,7 @@ def test_columns_beyond_the_rank_of_grouped_keys_help_too(key_heads: int) -> Non
     whole = torch.einsum("hka,hkb->hab", q, k.repeat_interleave(4 // key_heads, 0))
 
     def error(shared: int) -> float:
-        part = Collaborative.of(trained, shared)
+        part = Collaborative.from_trained(trained, shared)
         assert part.shared == shared
         logits = torch.einsum("hr,ra,rb->hab", part.mixing, part.q.weight, part.k.weight[:shared])
         return float((logits * (3 / part.squared) ** 0.5 - whole).norm() / whole.norm())
@@ -134,7 +134,7 @@ REFUSED = {
     ),
     "mixing='random' is not known": lambda: unchecked(mixing="random"),
     "scale='d' is not known": lambda: unchecked(scale="d"),
-    "a QKV with a rotation": lambda: Collaborative.of(QKV(8, 2, rotation=Rotary(4))),
+    "a QKV with a rotation": lambda: Collaborative.from_trained(QKV(8, 2, rotation=Rotary(4))),
     "linear attention adds up products of 1 key heads and 2": lambda: Attention(
         Collaborative(8, 2), LinearAttention(ELU())
     ),

@@ -76,7 +76,7 @@ def test_a_layer_is_the_papers_equation_beside_any_padding(form: str, causal: bo
     x, mask = torch.full((2, 9, D), 1e2), torch.zeros(2, 9, dtype=torch.bool)
     for n, (row, left) in enumerate(zip(rows, (0, 3), strict=True)):
         x[n, left : left + len(row)], mask[n, left : left + len(row)] = row, True
-    actual = layer(x, None, Context.of(x, mask)).y
+    actual = layer(x, None, Context.of_sequence(x, mask)).y
     for n, row in enumerate(rows):
         torch.testing.assert_close(actual[n][mask[n]], read(layer, score, row, causal), rtol=0, atol=1e-12)
     alone = layer(rows[1][None]).y[0]  # rows that are all alike are looked up once

@@ -74,11 +74,13 @@ def test_rows_may_be_mixed_before_they_are_projected(
     mechanism = Shortened(Softmax(Full(), lse=False), Linformer(44, MIXTURES, tied=tied))
     layer = Attention(QKV(8, 2, key_heads=groups, bias=bias), mechanism)
     x = torch.randn(2, 40, 8, requires_grad=True)
-    mixed, counted = Linformer.mixed, []
-    monkeypatch.setattr(Linformer, "mixed", lambda *arguments: counted.append(mixed(*arguments)) or counted[-1])
+    mixed, counted = Linformer.mix_before_projection, []
+    monkeypatch.setattr(
+        Linformer, "mix_before_projection", lambda *arguments: counted.append(mixed(*arguments)) or counted[-1]
+    )
     early = results(layer, x, pos.clamp_min(-1))
     assert counted and all(mixture is not None for mixture in counted)
-    monkeypatch.setattr(Linformer, "mixed", lambda *arguments: None)
+    monkeypatch.setattr(Linformer, "mix_before_projection", lambda *arguments: None)
     for ours, theirs in zip(early, results(layer, x, pos.clamp_min(-1)), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
 
@@ -96,14 +98,14 @@ def test_rows_may_be_mixed_before_they_are_projected(
 )
 def test_other_rows_are_projected_first(build: Callable[[], Projection], few: Callable[[], Linformer]) -> None:
     pos, projection, shorten = torch.arange(40)[None], build(), few()
-    assert shorten.mixed(projection, torch.randn(1, 40, 8), pos[:, None], True) is None
+    assert shorten.mix_before_projection(projection, torch.randn(1, 40, 8), pos[:, None], True) is None
     layer = Attention(projection, Shortened(Softmax(Full()), shorten))
     assert layer(torch.randn(1, 40, 8)).y.shape == (1, 40, 8)
 
 
 def test_padding_of_no_numbers_stays_out_of_mixtures() -> None:
     layer, x = Attention(QKV(8, 2), Shortened(Softmax(Full()), Linformer(44, 3))), torch.randn(1, 40, 8)
-    ctx = Context.of(x, torch.arange(40)[None] < 30)
+    ctx = Context.of_sequence(x, torch.arange(40)[None] < 30)
     expected = layer(x, None, ctx).y[:, :30]
     x[:, 30:] = torch.nan
     torch.testing.assert_close(layer(x, None, ctx).y[:, :30], expected, rtol=0, atol=0)
@@ -112,7 +114,9 @@ def test_padding_of_no_numbers_stays_out_of_mixtures() -> None:
 def test_keys_are_of_the_type_of_queries_under_autocast() -> None:
     projection, shorten = QKV(8, 2).float(), Linformer(44, 3).float()
     with torch.autocast("cpu", torch.bfloat16):
-        few = shorten.mixed(projection, torch.randn(1, 40, 8).float(), torch.arange(40)[None, None], True)
+        few = shorten.mix_before_projection(
+            projection, torch.randn(1, 40, 8).float(), torch.arange(40)[None, None], True
+        )
     assert few is not None and few.k.dtype == few.v.dtype == torch.bfloat16
 
 

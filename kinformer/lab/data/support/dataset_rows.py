@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from kinformer.checkpoint.unpacked import lines
 from kinformer.core.from_json import from_json
-from kinformer.core.keywords import nearest
+from kinformer.core.keywords import suggest_names
 from kinformer.core.missing_path import missing_path
 
 ENDINGS = (".jsonl", ".ndjson", ".json")
@@ -31,7 +31,7 @@ class DatasetRow(NamedTuple):
     def word(self, field: str) -> bytes:
         """The same, of a number or a truth what is written, as labels often are."""
         if field not in self.fields:
-            raise ValueError(f"{self.place} has no field {field!r}{nearest(field, map(str, self.fields))}")
+            raise ValueError(f"{self.place} has no field {field!r}{suggest_names(field, map(str, self.fields))}")
         value = self.fields[field]
         if isinstance(value, bool | int | float):
             value = str(value)

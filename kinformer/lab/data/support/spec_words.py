@@ -6,7 +6,7 @@ Nothing heavy is imported, so that a command can look before it begins.
 import re
 from collections.abc import Iterable, Mapping
 
-from kinformer.core.keywords import nearest
+from kinformer.core.keywords import suggest_names
 
 
 def words_of(spec: str, forms: Mapping[str, str]) -> tuple[str, str, dict[str, str]]:
@@ -20,7 +20,7 @@ def words_of(spec: str, forms: Mapping[str, str]) -> tuple[str, str, dict[str, s
     if not equals or not where:
         raise ValueError(f"the data {spec!r} has no form KIND=WHERE; {advice}")
     if kind not in forms:
-        raise ValueError(f"there is no kind of data {kind!r}{nearest(kind, forms)}; {advice}")
+        raise ValueError(f"there is no kind of data {kind!r}{suggest_names(kind, forms)}; {advice}")
     return kind, where, options
 
 
@@ -29,7 +29,7 @@ def refuse_unknown(kind: str, options: Iterable[str], names: Iterable[str]) -> N
     names = tuple(names)
     for name in options:
         if name not in names:
-            raise ValueError(f"{kind}= has no option {name!r}{nearest(name, names)}")
+            raise ValueError(f"{kind}= has no option {name!r}{suggest_names(name, names)}")
 
 
 def options_of(text: str) -> tuple[str, dict[str, str]]:

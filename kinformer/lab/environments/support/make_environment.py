@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from kinformer.core.discover import load_user_module, modules
-from kinformer.core.keywords import nearest, parse_keywords, split
+from kinformer.core.keywords import parse_keywords, split, suggest_names
 
 if TYPE_CHECKING:
     import gymnasium
@@ -76,7 +76,7 @@ def _by_value(kind: type, words: Sequence[str]) -> dict[str, Any]:
     keywords = _parse_words(kind.__name__, words)
     for name in keywords:
         if name not in parameters and not takes_any:
-            raise TypeError(f"it has no keyword {name!r}{nearest(name, parameters)}")
+            raise TypeError(f"it has no keyword {name!r}{suggest_names(name, parameters)}")
     return keywords
 
 
@@ -113,7 +113,7 @@ def _own_kind(where: str) -> type:
         raise ValueError(str(error)) from error
     kinds = {kind.__name__: kind for kind in _kinds(module, module.__name__)}
     if name not in kinds:
-        raise ValueError(f"{path} has no environment {name!r}{nearest(name, kinds)}")
+        raise ValueError(f"{path} has no environment {name!r}{suggest_names(name, kinds)}")
     return kinds[name]
 
 
@@ -129,7 +129,7 @@ def _make_known(name: str, words: Iterable[str], ours: Iterable[str]) -> "gymnas
     except gymnasium.error.DependencyNotInstalled as error:
         raise ImportError(f"{name}: {_line(error)}") from error
     except gymnasium.error.NameNotFound as error:
-        suggestion = nearest(name, [*ours, *gymnasium.registry], f"; ours are {', '.join(ours)}")
+        suggestion = suggest_names(name, [*ours, *gymnasium.registry], f"; ours are {', '.join(ours)}")
         raise ValueError(f"there is no environment {name!r}{suggestion}, and Gymnasium has others") from error
     except (gymnasium.error.Error, ImportError) as error:
         raise ValueError(f"there is no environment {name!r}: {_line(error)}") from error

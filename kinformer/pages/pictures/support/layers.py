@@ -135,7 +135,7 @@ def calls(layer: Attention, x: Tensor, ctx: Context | None = None) -> list[Mecha
                 mechanism_calls.append(MechanismCall(name, module, queries, keys, context))
 
             hooks.callback(mechanism.register_forward_pre_hook(note).remove)
-        ctx = Context.of(x) if ctx is None else ctx
+        ctx = Context.of_sequence(x) if ctx is None else ctx
         if layer.cross:
             ctx = ctx.replace(source=x, source_pos=positions(x))
         try:
