@@ -14,7 +14,7 @@ from kinformer.lab.claims.support.half_easy import (
     prompts,
     rules,
     seconds,
-    trained,
+    train_calm,
 )
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.plot import Plot, PlotLine
@@ -38,7 +38,7 @@ class Speed(NamedTuple):
 
 def speeds(seed: int, size: Size = WIDE, texts: int = TEXTS) -> dict[str, Speed]:
     """Each confidence on one trained model, at the threshold that is proven for it."""
-    model = trained(seed, size)
+    model = train_calm(seed, size)
     inputs = prompts(model, "valid", texts)
     whole, leaving = full(model, inputs), dict[str, Rule]({"full": NeverExit()})
     layers_and_loss: dict[str, tuple[float, float]] = {}

@@ -13,7 +13,7 @@ from kinformer.lab.claims.support.half_easy import (
     prompts,
     rules,
     seconds,
-    trained,
+    train_calm,
 )
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.plot import Plot, PlotLine
@@ -39,7 +39,7 @@ class HalfEasyResult(NamedTuple):
 
 def run(seed: int, size: Size = WIDE, texts: int = TEXTS) -> HalfEasyResult:
     """Train, calibrate a softmax response on valid by textual consistency, and write texts of test by it."""
-    model = trained(seed, size)
+    model = train_calm(seed, size)
     rule, inputs, fresh = (
         rules(model)["softmax response"],
         prompts(model, "valid", texts),

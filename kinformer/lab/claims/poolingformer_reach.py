@@ -40,7 +40,7 @@ def models(length: int) -> dict[str, Callable[[], Model]]:
     }
 
 
-def learned(name: str, seed: int, length: int, steps: int) -> NeedleCurve:
+def train_on_needle(name: str, seed: int, length: int, steps: int) -> NeedleCurve:
     """Trained to give the digit of a needle at the begin of a row, at its end."""
     with seeded(seed):
         task = TaskData.of("needle", Needle(length, 1, depth=0.0))
@@ -51,8 +51,8 @@ def learned(name: str, seed: int, length: int, steps: int) -> NeedleCurve:
 def claim(seeds: Sequence[int], length: int = LENGTH, steps: int = STEPS) -> Claim:
     """The share of digits that are right: with pooled keys nearly all, by a window what guessing gets."""
     reaching, window, ending = models(length)
-    runs = {name: [learned(name, seed, length, steps) for seed in seeds] for name in (reaching, window)}
-    short = learned(ending, seeds[0], length, steps)
+    runs = {name: [train_on_needle(name, seed, length, steps) for seed in seeds] for name in (reaching, window)}
+    short = train_on_needle(ending, seeds[0], length, steps)
     last = {name: [run.accuracy[-1] for run in of] for name, of in runs.items()}
     guessing = Needle(length, 1).guessing
     measures = (

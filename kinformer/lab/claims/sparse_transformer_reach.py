@@ -73,7 +73,7 @@ def claim(seeds: Sequence[int], lengths: Sequence[int] = LENGTHS, steps: int = S
         for form in FORMS
     ]
     facts = {f"pairs read, {form}": ", ".join(f"{n:,}" for n in count[form]) for form in FORMS}
-    bits = {use: [_trained(use, seed, steps) for seed in seeds] for use in ("interleaved", "merged", "heads")}
+    bits = {use: [_validation_bits(use, seed, steps) for seed in seeds] for use in ("interleaved", "merged", "heads")}
     for use, values in bits.items():
         error = stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
         facts[f"bits per byte after {steps} steps, {use}"] = f"{mean(values):.3f} ± {2 * error:.3f}" * bool(steps)
@@ -92,7 +92,7 @@ def claim(seeds: Sequence[int], lengths: Sequence[int] = LENGTHS, steps: int = S
     return Claim(SAYS, SOURCE, (*reach, *cost), facts, (reading, growth, uses))
 
 
-def _trained(use: str, seed: int, steps: int) -> float:
+def _validation_bits(use: str, seed: int, steps: int) -> float:
     """Bits per byte of a small model on valid."""
     if not steps:
         return 0.0

@@ -65,7 +65,7 @@ class RecallReader(nn.Module):
         return self.head(self.body(x).y[:, PAIRS:])
 
 
-def trained(kinds: tuple[Kind, ...], question: Question, seed: int, steps: int) -> tuple[RecallReader, float]:
+def train_reader(kinds: tuple[Kind, ...], question: Question, seed: int, steps: int) -> tuple[RecallReader, float]:
     """A reader after so many steps, and the share of right answers in rows that it has not seen."""
     generator = torch.Generator().manual_seed(seed)
     with seeded(seed):
@@ -89,7 +89,7 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     read = torch.zeros(1, 1)
     for form, kinds in FORMS.items():
         for question in QUESTIONS:
-            ends = [trained(kinds, question, seed, steps) for seed in seeds]
+            ends = [train_reader(kinds, question, seed, steps) for seed in seeds]
             shares_by_form[form, question] = [share for _, share in ends]
             if (form, question) == ("random", "place"):
                 read = looks(ends[0][0])

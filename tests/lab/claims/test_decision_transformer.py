@@ -7,7 +7,7 @@ from torch import Tensor
 from kinformer.core.acting import TimeStep
 from kinformer.lab.claims import decision_transformer_paths as paths_claim
 from kinformer.lab.claims.decision_transformer_delayed import conservative
-from kinformer.lab.claims.support.episodes import CART, LEANS, followed, leaning
+from kinformer.lab.claims.support.episodes import CART, LEANS, leaning_episodes, run_policy
 from kinformer.lab.data.support.episodes import Episode
 from kinformer.lab.environments.support.make_environment import make
 from kinformer.models.trajectory import Trajectory
@@ -52,14 +52,14 @@ def test_who_goes_nearer_at_each_step_takes_the_fewest_and_who_follows_no_link_n
 
 
 def test_controllers_that_lean_more_return_less() -> None:
-    subset = leaning(24, 0)
+    subset = leaning_episodes(24, 0)
     chance = numpy.random.default_rng(0)
     leans = [float(numpy.exp(chance.uniform(*numpy.log(LEANS)))) for _ in subset]
     order = numpy.argsort(leans)
     returns = numpy.array([x.returned for x in subset])[order]
     assert returns[0] == 200 and returns[-1] < 20 and numpy.corrcoef(returns, numpy.sort(leans))[0, 1] < -0.8
     env = make(CART)
-    repeated = followed(lambda observed: 1, env, 3)
+    repeated = run_policy(lambda observed: 1, env, 3)
     assert len(repeated.rewards) == repeated.returned < 12 and repeated.states.shape[1] == 4
 
 

@@ -46,7 +46,7 @@ class TextLosses(NamedTuple):
     places: list[float]
 
 
-def trained(seed: int, size: Size) -> MultiExit:
+def train_calm(seed: int, size: Size) -> MultiExit:
     """Eight layers with a probe; softmax response and saturation need none of it."""
     with seeded(seed):
         model = calm(d=size.width, depth=DEPTH, heads=4, length=32, confidence="probe")
