@@ -36,7 +36,7 @@ def mixture(expert: Path, folder: Path, seed: int) -> None:
         rollouts = sorted(roll_out(None if share == 1 else clone, plan), key=lambda rollout: rollout.number)
         write_episodes(folder / f"chance_{share:g}.npz", [rollout.episode for rollout in rollouts])
         print(
-            f"chance takes {share:g} of the steps: {mean(rollout.episode.returned for rollout in rollouts):.0f}",
+            f"chance takes {share:g} of the steps: {mean(rollout.episode.total_return for rollout in rollouts):.0f}",
             flush=True,
         )
 
@@ -44,7 +44,7 @@ def mixture(expert: Path, folder: Path, seed: int) -> None:
 def measure_returns(data: EpisodeData, seed: int) -> list[tuple[float, float]]:
     """Quantiles of the returns of episodes, and what came where they were asked for."""
     model = train_member(decision_transformer, data, seed, LEARNED, RATE, **SMALL, context=10)
-    whole = data.train.whole.sort()[0]
+    whole = data.train.episode_returns.sort()[0]
     quantiles = [float(whole[round((n + 0.5) / ASKED * (len(whole) - 1))]) for n in range(ASKED)]
     return [(target, mean_return(model, ENV, PLAYED, target, 10**6 + seed)) for target in quantiles]
 

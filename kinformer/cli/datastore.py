@@ -69,7 +69,11 @@ def build(
     about = {"data": f"{source.spec} ({split})", "home": str(folder.resolve())}
     dropped_index = append and read_index_record(out)
     try:
-        with from_user(ValueError), noted(), progress("reading", len(part.tokens) - len(part.firsts), "keys") as hear:
+        with (
+            from_user(ValueError),
+            noted(),
+            progress("reading", len(part.tokens) - len(part.document_starts), "keys") as hear,
+        ):
             store = Datastore.build(out, model, part, hear=hear, **about, **settings)  # type: ignore[arg-type]
     except OSError as error:
         go_on = "; go on with --resume" if (out / BUILDING).is_file() else ""

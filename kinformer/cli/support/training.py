@@ -76,7 +76,7 @@ class Job:
     @property
     def measured(self) -> str:
         """What of valid is measured, in words."""
-        return self.data.measured("valid", self.settings.length, self.settings.sample_bytes)
+        return self.data.describe_sample("valid", self.settings.length, self.settings.sample_bytes)
 
     @property
     def valid_bytes(self) -> int:

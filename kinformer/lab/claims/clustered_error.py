@@ -91,7 +91,7 @@ def approximated(model: MLM, rows: TokenBatch) -> list[float]:
 
 def claim(seeds: Sequence[int], clusters: Sequence[int] = CLUSTERS, length: int = LENGTH, steps: int = STEPS) -> Claim:
     """Errors of both forms at every number of clusters, of random attention and of a trained model's."""
-    data = TaskData.of("sorting", TASK)
+    data = TaskData.from_task("sorting", TASK)
     models = [train_bert(seed, data, steps) for seed in seeds]
     inputs = {"random": [random_heads(seed, length) for seed in seeds], "trained": [asked_of(*run) for run in models]}
     measures: list[Measure] = []

@@ -47,7 +47,10 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
 
 def _return_pairs(data: EpisodeData, seed: int, steps: int, weight: float) -> ReturnPairs:
     """Quantiles of the returns of episodes, and what came where they were asked for."""
-    model, whole = train_member(decision_transformer, data, seed, steps, RATE, beside=weight, **SMALL), data.train.whole
+    model, whole = (
+        train_member(decision_transformer, data, seed, steps, RATE, beside=weight, **SMALL),
+        data.train.episode_returns,
+    )
     targets = [float(whole.sort().values[round((n + 0.5) / TARGETS * (len(whole) - 1))]) for n in range(TARGETS)]
     return [(target, mean_return(model, CART, PLAYED, target, 10_000 + seed)) for target in targets]
 

@@ -92,7 +92,7 @@ def measure_returns(seed: int, steps: int) -> dict[str, tuple[float, float]]:
         returns[NAMES[1]].append(mean_return(cloner, CART, PLAYED, None, played))
         rewarded = [_delayed(episode) for episode in episodes] if reward == "end" else episodes
         policy, env = conservative(rewarded, seed, 5 * steps), make(CART)
-        returns[NAMES[2]].append(mean(run_policy(policy, env, played + n).returned for n in range(PLAYED)))
+        returns[NAMES[2]].append(mean(run_policy(policy, env, played + n).total_return for n in range(PLAYED)))
     return {name: (dense, late) for name, (dense, late) in returns.items()}
 
 
@@ -127,5 +127,5 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
 
 def _delayed(episode: Episode) -> Episode:
     rewards = numpy.zeros_like(episode.rewards)
-    rewards[-1] = episode.returned
+    rewards[-1] = episode.total_return
     return episode._replace(rewards=rewards)

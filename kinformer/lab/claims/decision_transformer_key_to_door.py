@@ -29,7 +29,7 @@ SOURCE = "Chen et al., 2021, arXiv:2106.01345, section 5.4"
 def measure_success(seed: int, steps: int) -> dict[str, float]:
     """The share of episodes in which each opens the door with the key."""
     episodes = [episode.episode for episode in roll_out(None, PlaySettings(SPEC, EPISODES, seed=seed * EPISODES))]
-    success, data = {"chance": mean(episode.returned for episode in episodes)}, offline(episodes)
+    success, data = {"chance": mean(episode.total_return for episode in episodes)}, offline(episodes)
     models: dict[Any, Trajectory] = {}  # one is asked for either return
     for name, (member, keywords, target) in LEARNERS.items():
         key = (member, *keywords.items())

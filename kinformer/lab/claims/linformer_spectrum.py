@@ -114,7 +114,7 @@ def claim(seeds: Sequence[int], steps: int = STEPS, learned: int = LEARNED, leng
             bits.append(train_on_text(model, steps, length, seed))
             for n in lengths:
                 trained[n].append(spectra(model, rows[n]))
-    of, data = trained[length], TaskData.of("sorting", TASK)
+    of, data = trained[length], TaskData.from_task("sorting", TASK)
     few = partial(linformer, k=round(SHARE * ROOM))
     full, mixed = ([train_and_test(make, seed, data, learned) for seed in seeds] for make in (bert, few))
     per_token = {"bert": products(bert, LONG), "linformer": products(partial(linformer, k=64), LONG)}

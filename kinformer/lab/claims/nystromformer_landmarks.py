@@ -127,7 +127,7 @@ def claim(
     is an exponent of at most 1.1, while pairs of tokens have 2. In post-norm layers A is nearly singular, and its exact
     inverse reads worse than six iterations do. So the residual of A itself is measured too, at most a tenth.
     """
-    data = TaskData.of("sorting", TASK)
+    data = TaskData.from_task("sorting", TASK)
     models = [train_both(seed, data, steps) for seed in seeds]
     runs = [_mean([measure_errors(run, landmarks) for run in heads(model, tokens_of(data))]) for model, _, _ in models]
     exponents = flops(lengths)

@@ -45,7 +45,7 @@ def train_on_sets(of: dict[str, Any], data: Data, seed: int, rate: float, steps:
         optimiser.zero_grad()
         model(batches.at(step)).total.backward()
         optimiser.step()
-    elements, marks, right = data.valid.first(1024)
+    elements, marks, right = data.valid.first_sets(1024)
     with torch.no_grad():
         off = (model.eval().says(elements, marks) - right).abs()
     sizes = (marks >= 0).sum(1)
@@ -61,7 +61,7 @@ def best(of: dict[str, Any], data: Data, seeds: Sequence[int], rates: Sequence[f
 @torch.no_grad()
 def permutation_error(model: SetRegressor, data: Data, seed: int) -> tuple[float, float]:
     """How far an answer and an encoded element are from those of the set in another order, over the largest of them."""
-    elements, marks, _ = data.valid.first(64)
+    elements, marks, _ = data.valid.first_sets(64)
     order = torch.rand(marks.shape, generator=torch.Generator().manual_seed(seed)).argsort(1)
     other, their = elements.take_along_dim(order[..., None], 1), marks.take_along_dim(order, 1)
     answers, permuted = model.says(elements, marks), model.says(other, their)

@@ -56,7 +56,7 @@ class EnvironmentData(Data):
                 raise ValueError(f"{self.spec} has {name}={expected}, and this model {actual}; give one made for that")
         return RolloutStream(model, self.spec, self.valid, batch, length, seed)  # type: ignore[arg-type]
 
-    def measured(self, split: str, length: int, limit: int) -> str:
+    def describe_sample(self, split: str, length: int, limit: int) -> str:
         return f"{len(getattr(self, split))} episodes"
 
 

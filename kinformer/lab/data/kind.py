@@ -92,7 +92,7 @@ class Data(ABC):
         """What a model is judged by on it: what its class says, unless the data decides."""
         return cast(Metric, getattr(type(model), "metric", model.metric))
 
-    def tell(self, model: Model) -> None:
+    def store_scales(self, model: Model) -> None:
         """Tell a model what it keeps of the data beside its weights, such as the scale of numbers, before it learns."""
         return None
 
@@ -119,7 +119,7 @@ class Data(ABC):
         raise ValueError(f"{self.noun} has nothing to write on from; give text=PATH, pairs=FILE.tsv or task=NAME")
 
     @abstractmethod
-    def measured(self, split: str, length: int, limit: int) -> str:
+    def describe_sample(self, split: str, length: int, limit: int) -> str:
         """What of a split is measured, in words."""
 
 

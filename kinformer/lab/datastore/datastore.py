@@ -168,7 +168,7 @@ class Datastore(Store):
             raise ValueError(f"stride={stride} carries a state, and this model is not trained so; give 1 to {length}")
         plan = plan_build(
             reader,
-            Text.of(text),
+            Text.from_tokens(text),
             data,
             tokenizer_of(model),
             home,

@@ -185,7 +185,7 @@ class Training:
     def score(self) -> Measurement:
         """The model's metric on valid."""
         if not isinstance(self.data, TextData):
-            return evaluate_batches(self.model, cast(Batches, self.stream).measured, self.group)
+            return evaluate_batches(self.model, cast(Batches, self.stream).validation_batches, self.group)
         part, limit = self.data.part("valid"), self.settings.sample_bytes
         self.show.measuring(min(part.bytes, limit))
         return evaluate(self.model, part, self.settings.length, limit, group=self.group, probe=False)
@@ -249,7 +249,7 @@ class Training:
         restore_random(self.device, tensors)
         self.history, self.smooth = history, state["smooth"]
         if isinstance(self.stream, Lanes) and state["state"] is not None:
-            like = self.stream.ready(self.model, history.step, None)
+            like = self.stream.state_before(self.model, history.step, None)
             self.learner.state = self.group.own(restore_state(like, tensors, state["state"], self.device))
         if isinstance(self.stream, ResumableStream):
             self.stream.restore(tensors)
@@ -362,7 +362,7 @@ def _note_data(model: Model, data: Data, length: int) -> None:
     """Let the model know what it learns from, and warn of what it does not see."""
     model.trained_length, model.trained_on = data.longest(length), data.name
     model.tokenizer, model.labels = data.tokenizer, data.labels
-    data.tell(model)
+    data.store_scales(model)
     if left_out := data.left_out(length):
         warnings.warn(left_out, stacklevel=4)
 

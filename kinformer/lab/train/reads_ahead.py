@@ -13,7 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from kinformer.core.example import Example
 from kinformer.core.mechanism import NoState
 from kinformer.core.model import Model, Predictor, display_name
-from kinformer.lab.data.batches import on
+from kinformer.lab.data.batches import to_device
 from kinformer.lab.train.out_of_memory import is_out_of_memory
 from kinformer.lab.train.probe import EXACT, change, probe_of, rounding, seeded
 from kinformer.models.support.wrapped_lm import WrappedLM
@@ -155,9 +155,9 @@ class _Row:
     @classmethod
     def of(cls, model: Predictor, length: int) -> "_Row":
         device, most = next(model.parameters()).device, model.longest  # the model may put a step before the row
-        steps, inputs = model.inputs(on(device, model.sample(1, length, 0)))
+        steps, inputs = model.inputs(to_device(device, model.sample(1, length, 0)))
         cuts = _cuts(steps[:, :most].shape[1]).to(device)
-        redrawn, _ = model.inputs(on(device, model.sample(len(cuts), length, 1)))
+        redrawn, _ = model.inputs(to_device(device, model.sample(len(cuts), length, 1)))
         doubles = {name: _double(value) for name, value in inputs.items()}
         return cls(model, steps[:, :most], cuts, redrawn[:, :most], doubles)
 

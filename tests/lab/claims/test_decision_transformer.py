@@ -24,7 +24,7 @@ def test_walks_go_along_links_and_distances_are_those_of_powers() -> None:
         x = paths_claim.walk(links, chance)
         nodes = [*x.states.argmax(1).tolist(), int(x.actions[-1])]
         assert nodes[1:] == x.actions.tolist() and all(links[a, b] for a, b in zip(nodes, nodes[1:], strict=False))
-        assert x.returned == -len(x.rewards) and 0 not in nodes[:-1]
+        assert x.total_return == -len(x.rewards) and 0 not in nodes[:-1]
         assert nodes[-1] == 0 or len(x.rewards) == paths_claim.LONGEST
 
 
@@ -56,11 +56,11 @@ def test_controllers_that_lean_more_return_less() -> None:
     chance = numpy.random.default_rng(0)
     leans = [float(numpy.exp(chance.uniform(*numpy.log(LEANS)))) for _ in subset]
     order = numpy.argsort(leans)
-    returns = numpy.array([x.returned for x in subset])[order]
+    returns = numpy.array([x.total_return for x in subset])[order]
     assert returns[0] == 200 and returns[-1] < 20 and numpy.corrcoef(returns, numpy.sort(leans))[0, 1] < -0.8
     env = make(CART)
     repeated = run_policy(lambda observed: 1, env, 3)
-    assert len(repeated.rewards) == repeated.returned < 12 and repeated.states.shape[1] == 4
+    assert len(repeated.rewards) == repeated.total_return < 12 and repeated.states.shape[1] == 4
 
 
 def test_values_choose_what_is_worth_more_later() -> None:

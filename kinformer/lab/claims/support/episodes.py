@@ -64,7 +64,7 @@ def train_member(
     """A member of the data's sizes after so many steps, the rate warmed up and then falling to 0."""
     torch.manual_seed(seed)
     model = member(**data.keywords, **keywords)
-    data.tell(model)
+    data.store_scales(model)
     batches, optimiser = data.stream(model, BATCH, 1, seed, 1 << 16), torch.optim.AdamW(model.parameters(), rate)
     for step in range(steps):
         for group in optimiser.param_groups:
@@ -78,4 +78,6 @@ def train_member(
 
 def mean_return(model: Trajectory, spec: str, episodes: int, target: float | None, seed: int) -> float:
     """What a model returns on average."""
-    return mean(result.episode.returned for result in roll_out(model, PlaySettings(spec, episodes, target, seed=seed)))
+    return mean(
+        result.episode.total_return for result in roll_out(model, PlaySettings(spec, episodes, target, seed=seed))
+    )

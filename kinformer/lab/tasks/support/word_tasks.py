@@ -18,7 +18,7 @@ class Letters(Task):
         check_whole_between("symbols", self.symbols, 2, len(LETTERS))
 
     @property
-    def guessing(self) -> float:
+    def chance_accuracy(self) -> float:
         return 1 / self.symbols
 
     def letters(self, count: int, chance: Generator) -> bytes:
