@@ -34,7 +34,7 @@ def refuse_picture(model: Any, out: Path | None) -> None:
 def row_length(model: Any, data: Any, parts: Iterable[str], length: int) -> int:
     """The number of tokens in each row that the model reads."""
     if not isinstance(data, TextData):
-        return data.longest(length) or length
+        return data.longest_length(length) or length
     return min(length, model.window or length, max((len(getattr(data, part)) for part in parts), default=1))
 
 

@@ -73,7 +73,7 @@ def refuse_measured_text(store: Datastore, data: Any) -> None:
                 "--data of another text"
             )
         begins = evenly_spaced(max(len(part.tokens) - LOOK, 0) + 1, LOOKS).tolist()
-        repeated = store.holds([part.tokens[at : at + LOOK] for at in begins])
+        repeated = store.count_occurring([part.tokens[at : at + LOOK] for at in begins])
         if 8 * repeated > len(begins):
             print(
                 f"{repeated} of {len(begins)} stretches of {split} stand in the datastore word for word: what it gains "

@@ -32,7 +32,7 @@ def claim(seeds: Sequence[int], corridor: int = 30, rollouts: int = 100) -> Clai
     of 0.9 and a trace of 0.8, the value did not reach back to what was shown, and a turn was settled by chance before
     it was remembered (gtrxl 0.50, lstm 0.41); with an entropy of 0.1 lstm stayed at chance too.
     """
-    curves_by_name = _all(f"t_maze,corridor={corridor}", seeds, rollouts)
+    curves_by_name = _train_agents(f"t_maze,corridor={corridor}", seeds, rollouts)
     last = {name: [curve.success[-1] for curve in curves] for name, curves in curves_by_name.items()}
     measures = [Measure(f"success of {name} at the end", last[name], "least", SOLVED, 0.5) for name in MEMORIES]
     without = Measure("success without a memory", last["no memory"], "near", 0.5, within=NEAR)
@@ -46,7 +46,7 @@ def claim(seeds: Sequence[int], corridor: int = 30, rollouts: int = 100) -> Clai
     )
 
 
-def _all(spec: str, seeds: Sequence[int], rollouts: int) -> dict[str, list[LearningCurve]]:
+def _train_agents(spec: str, seeds: Sequence[int], rollouts: int) -> dict[str, list[LearningCurve]]:
     return {
         name: [train_agent(stack, spec, seed, RATE, rollouts, entropy=ENTROPY) for seed in seeds]
         for name, stack in STACKS.items()

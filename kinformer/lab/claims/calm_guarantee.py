@@ -11,11 +11,11 @@ from kinformer.lab.claims.support.half_easy import (
     SMALL,
     Size,
     TextLosses,
-    full,
     measure_losses,
     prompts,
     rules,
     train_calm,
+    write_by_full_model,
 )
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.plot import Plot, PlotLine
@@ -53,7 +53,7 @@ def table(seed: int, size: Size = SMALL, texts: int = TEXTS) -> list[TextLosses]
     """What each threshold of the grid loses, of a trained model that leaves by its softmax response."""
     model = train_calm(seed, size)
     rule, inputs = rules(model)["softmax response"], prompts(model, "valid", texts)
-    whole = full(model, inputs)
+    whole = write_by_full_model(model, inputs)
     return [measure_losses(model, rule, threshold, inputs, whole) for threshold in rule.grid(GRID)]
 
 

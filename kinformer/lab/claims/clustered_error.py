@@ -79,7 +79,7 @@ def answer_accuracy(model: MLM, rows: TokenBatch) -> float:
     return mean_metric(model, rows, ACCURACY.name)
 
 
-def approximated(model: MLM, rows: TokenBatch) -> list[float]:
+def accuracy_by_form(model: MLM, rows: TokenBatch) -> list[float]:
     """Right answers of a bert, and of both forms of the Clustered Transformer with its weights and 25 clusters."""
     shares = [answer_accuracy(model, rows)]
     for form in FORMS.values():
@@ -109,7 +109,7 @@ def claim(seeds: Sequence[int], clusters: Sequence[int] = CLUSTERS, length: int 
             falls = [max(b / a for a, b in zip(run, run[1:], strict=False)) for run in each]
             measures.append(Measure(f"{kind}, {form}: error over that of half the clusters, any", falls, "most", 1.0))
     facts = {f"mean error, {name}": _format_errors(clusters, errors_by_seed) for name, errors_by_seed in means.items()}
-    whole, plain, improved = (mean(run) for run in zip(*(approximated(*run) for run in models), strict=True))
+    whole, plain, improved = (mean(run) for run in zip(*(accuracy_by_form(*run) for run in models), strict=True))
     facts[f"right answers of a bert, {steps} steps of {TASK}"] = (
         f"{whole:.3f}; the same weights with 25 clusters {plain:.3f} plain, {improved:.3f} improved, {TOPK} keys"
     )

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from statistics import StatisticsError, correlation, mean
 from typing import Any
 
-from kinformer.lab.claims.support.episodes import CART, leaning_episodes, mean_return, offline, train_member
+from kinformer.lab.claims.support.episodes import CART, build_episode_data, leaning_episodes, mean_return, train_member
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.offline import EpisodeData
 from kinformer.lab.plot import Plot, PlotLine
@@ -22,7 +22,7 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
 
     Told beside it is the paper's ablation: models that are taught to predict the next state and return as well.
     """
-    lots = [(seed, offline(leaning_episodes(EPISODES, seed))) for seed in seeds]
+    lots = [(seed, build_episode_data(leaning_episodes(EPISODES, seed))) for seed in seeds]
     pairs, more = ([_return_pairs(data, seed, steps, weight) for seed, data in lots] for weight in (0.0, 1.0))
     off, apart = ([mean(abs(target - reached) for target, reached in run) for run in of] for of in (pairs, more))
     by = [_correlation(run) for run in pairs]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from statistics import mean
 from typing import Any
 
-from kinformer.lab.claims.support.episodes import mean_return, offline, train_member
+from kinformer.lab.claims.support.episodes import build_episode_data, mean_return, train_member
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.support.roll_out import PlaySettings, roll_out
 from kinformer.lab.plot import by_category
@@ -29,7 +29,7 @@ SOURCE = "Chen et al., 2021, arXiv:2106.01345, section 5.4"
 def measure_success(seed: int, steps: int) -> dict[str, float]:
     """The share of episodes in which each opens the door with the key."""
     episodes = [episode.episode for episode in roll_out(None, PlaySettings(SPEC, EPISODES, seed=seed * EPISODES))]
-    success, data = {"chance": mean(episode.total_return for episode in episodes)}, offline(episodes)
+    success, data = {"chance": mean(episode.total_return for episode in episodes)}, build_episode_data(episodes)
     models: dict[Any, Trajectory] = {}  # one is asked for either return
     for name, (member, keywords, target) in LEARNERS.items():
         key = (member, *keywords.items())

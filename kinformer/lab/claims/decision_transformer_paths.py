@@ -9,7 +9,7 @@ import numpy
 import torch
 
 from kinformer.core.acting import TimeStep
-from kinformer.lab.claims.support.episodes import offline, train_member
+from kinformer.lab.claims.support.episodes import build_episode_data, train_member
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.offline import to_go
 from kinformer.lab.data.support.episodes import Episode
@@ -78,7 +78,7 @@ def measure_paths(seed: int, steps: int) -> dict[str, Any]:
     links = graph(chance)
     walks = [walk(links, chance) for _ in range(WALKS)]
     arrived = [episode for episode in walks if episode.actions[-1] == 0]
-    data, best = offline(arrived), numpy.full(NODES, -float(LONGEST))
+    data, best = build_episode_data(arrived), numpy.full(NODES, -float(LONGEST))
     for episode in arrived:
         numpy.maximum.at(best, episode.states.argmax(1), to_go(episode.rewards))
     fewest = distances(links)[1:]

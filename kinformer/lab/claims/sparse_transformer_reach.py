@@ -30,7 +30,7 @@ def factors(attention: Sets, length: int, p: int, use: Use = "interleaved") -> l
     return patterns(model)
 
 
-def reached(patterns: Sequence[Pattern], length: int) -> Bool[Tensor, "T T"]:
+def reachable_keys(patterns: Sequence[Pattern], length: int) -> Bool[Tensor, "T T"]:
     """Which keys a query knows of after layers with these sets, one above the other; it always knows itself."""
     reach = torch.eye(length)
     for pattern in patterns:
@@ -41,7 +41,7 @@ def reached(patterns: Sequence[Pattern], length: int) -> Bool[Tensor, "T T"]:
 
 def share(patterns: Sequence[Pattern], length: int) -> float:
     """Of all pairs of a query and an earlier token or itself the part that is reached; ValueError for a later one."""
-    reach = reached(patterns, length)
+    reach = reachable_keys(patterns, length)
     if bool(reach.triu(1).any()):
         raise ValueError(f"{patterns} read ahead")
     return float(reach.sum()) / (length * (length + 1) / 2)
@@ -82,7 +82,7 @@ def claim(seeds: Sequence[int], lengths: Sequence[int] = LENGTHS, steps: int = S
         "after two layers, strided",
         "token (dark: after one layer)",
         "query",
-        image=(2.0 * reached(strided[:1], 64) + reached(strided, 64)).tolist(),
+        image=(2.0 * reachable_keys(strided[:1], 64) + reachable_keys(strided, 64)).tolist(),
         darkest=3,
     )
     everything = [n * (n + 1) / 2 for n in lengths]

@@ -92,7 +92,7 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
             ends = [train_reader(kinds, question, seed, steps) for seed in seeds]
             shares_by_form[form, question] = [share for _, share in ends]
             if (form, question) == ("random", "place"):
-                read = looks(ends[0][0])
+                read = largest_weights(ends[0][0])
     learnt, failed = ("least", LEARNT, 1 / VALUES), ("most", FAILED, 1.0)  # beside guessing, and beside a product
     bounds: dict[tuple[str, Question], Any] = dict(zip(DECIDE, (learnt, failed, learnt), strict=True))
     measures = tuple(
@@ -128,7 +128,7 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
 
 
 @torch.no_grad()
-def looks(model: RecallReader) -> Float[Tensor, "T T"]:
+def largest_weights(model: RecallReader) -> Float[Tensor, "T T"]:
     """The most that any head of a random synthesizer takes of each token, whatever the text."""
     tables = [score.table for score in model.modules() if isinstance(score, RandomSynthesizer)]
     return torch.cat([table.softmax(-1) for table in tables]).amax(0)

@@ -46,7 +46,7 @@ class EnvironmentData(Data):
     def keywords(self) -> dict[str, Any]:
         return {"observations": self.observations, "actions": self.actions, "discrete": self.discrete}
 
-    def longest(self, length: int) -> None:
+    def longest_length(self, length: int) -> None:
         return None
 
     def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> RolloutStream:

@@ -45,7 +45,7 @@ class ImageData(Data):
     def keywords(self) -> dict[str, Any]:
         return {"shape": tuple(self.train[0].shape[1:])}
 
-    def longest(self, length: int) -> None:
+    def longest_length(self, length: int) -> None:
         return None
 
     def levels(self, model: Model, split: str, length: int, limit: int) -> dict[str, float]:

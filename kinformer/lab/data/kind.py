@@ -68,7 +68,7 @@ class Data(ABC):
         return {}
 
     @property
-    def drawing(self) -> Mapping[str, Any]:
+    def draw_settings(self) -> Mapping[str, Any]:
         """What is chosen of how batches are drawn: a training goes on with the same alone."""
         return {}
 
@@ -96,7 +96,7 @@ class Data(ABC):
         """Tell a model what it keeps of the data beside its weights, such as the scale of numbers, before it learns."""
         return None
 
-    def longest(self, length: int) -> int | None:
+    def longest_length(self, length: int) -> int | None:
         """The longest row of a training on rows of up to `length`; None where rows have no length."""
         return length
 
@@ -167,7 +167,7 @@ def refuse_unfit(model: Model, data: Data, length: int) -> None:
     refuse_unread(model, data)
     refuse_other_tokens(model, data)
     refuse_other_labels(model, data)
-    rows = data.longest(length)  # pictures and series end where they do
+    rows = data.longest_length(length)  # pictures and series end where they do
     if rows is not None and (most := model.longest) is not None and most < rows:
         shorter = f"train it on a length of {most}, or " if rows == length else ""
         raise ValueError(

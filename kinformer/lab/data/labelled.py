@@ -50,7 +50,7 @@ class LabelledData(Data):
         train, valid, test = (tuple((text[:length], label) for text, label in getattr(self, name)) for name in SPLITS)
         return replace(self, train=train, valid=valid, test=test)
 
-    def longest(self, length: int) -> int:
+    def longest_length(self, length: int) -> int:
         return max(len(text) for text, _ in self.truncate(length).train)
 
     def left_out(self, length: int) -> str | None:

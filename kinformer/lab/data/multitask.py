@@ -44,7 +44,7 @@ class MultitaskData(labelled.LabelledData):
     power: float = 1.0
 
     @property
-    def drawing(self) -> dict[str, Any]:
+    def draw_settings(self) -> dict[str, Any]:
         return {"sampling": self.sampling, "power": self.power}
 
     @property

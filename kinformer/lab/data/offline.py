@@ -106,7 +106,7 @@ class EpisodeData(Data):
     def keywords(self) -> dict[str, Any]:
         return {"states": self.states, "actions": self.actions, "discrete": self.discrete, "steps": self.steps}
 
-    def longest(self, length: int) -> None:
+    def longest_length(self, length: int) -> None:
         return None
 
     def store_scales(self, model: Model) -> None:
@@ -121,7 +121,9 @@ class EpisodeData(Data):
         numbers = steps.actions.abs().amax(0) if not self.discrete else torch.zeros(0)
         mean, span = steps.states.double().mean(0).float(), torch.stack(steps.episode_returns.aminmax())
         deviation = scales(steps.states)[0].float()
-        return EpisodeScales(mean, deviation, _nonzero(largest), _nonzero(numbers), span, torch.tensor(self.delayed))
+        return EpisodeScales(
+            mean, deviation, _replace_zeros(largest), _replace_zeros(numbers), span, torch.tensor(self.delayed)
+        )
 
     def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Batches:
         """Rows that end at steps drawn by seed and step; of valid always the same, each step in one of them.
@@ -231,6 +233,6 @@ def _episode_key(episode: Episode) -> bytes:
     return b"".join(part.tobytes() for part in episode)
 
 
-def _nonzero(scale: Tensor) -> Tensor:
+def _replace_zeros(scale: Tensor) -> Tensor:
     """The same, 1 where it is 0."""
     return scale.where(scale > 0, 1.0)

@@ -55,7 +55,7 @@ class PairData(Data):
         """What its tokens are called."""
         return "bytes" if self.tokenizer is None else "tokens"
 
-    def longest(self, length: int) -> int:
+    def longest_length(self, length: int) -> int:
         """The most tokens of a row that is learned from; a target has one more than bytes."""
         return max(max(len(source), len(target) + 1) for source, target in self.up_to_length(length).train)
 

@@ -24,7 +24,7 @@ from kinformer.core.keywords import nearest
 from kinformer.core.model import ColumnScales, Forecaster, Model, display_name
 from kinformer.lab.data.batches import Batches
 from kinformer.lab.data.kind import Data, named
-from kinformer.lab.data.support.baselines import least_squares, seasonal
+from kinformer.lab.data.support.baselines import least_squares, seasonal_naive
 from kinformer.lab.data.support.dates import Clock, Column, calendar, dates_of, is_date
 from kinformer.lab.data.support.scales import constant_columns
 from kinformer.lab.data.support.standardized import column_scales, standardize
@@ -72,7 +72,7 @@ class SeriesData(Data):
     def keywords(self) -> dict[str, Any]:
         return {"channels": len(self.columns), "targets": self.targets, "calendar": self.train.calendar.shape[1]}
 
-    def longest(self, length: int) -> None:
+    def longest_length(self, length: int) -> None:
         return None
 
     def describe_sample(self, split: str, length: int, limit: int) -> str:
@@ -196,9 +196,9 @@ class SeriesData(Data):
         starts, rows = torch.tensor(self.train.window_starts(model.context, rows_of(model))), rows_of(model)
         learned = (self.train.windows(lot, rows).values[..., -self.targets :] for lot in starts.split(LEARNED))
         forecasts = {"least squares": least_squares(learned, model.context)(context)}
-        forecasts["last row"] = seasonal(context, model.horizon, 1)
+        forecasts["last row"] = seasonal_naive(context, model.horizon, 1)
         if self.season is not None and self.season <= model.context:
-            forecasts["seasonal naive"] = seasonal(context, model.horizon, self.season)
+            forecasts["seasonal naive"] = seasonal_naive(context, model.horizon, self.season)
         return forecasts
 
     def future_window(self, model: Forecaster) -> SeriesWindows:

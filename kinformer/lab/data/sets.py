@@ -116,7 +116,7 @@ class SetData(Data):
     def keywords(self) -> dict[str, Any]:
         return {"inputs": self.inputs, "answer": self.answer}
 
-    def longest(self, length: int) -> None:
+    def longest_length(self, length: int) -> None:
         return None
 
     def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Batches:

@@ -86,7 +86,7 @@ class TaskData(Data):
     def metric(self, model: Model) -> Metric:
         return ACCURACY
 
-    def longest(self, length: int) -> int:
+    def longest_length(self, length: int) -> int:
         return self.task.width
 
     def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Batches:

@@ -20,7 +20,7 @@ from kinformer.decoding.saved import fingerprint
 from kinformer.lab.data.support.split_tokens import SplitTokens as Text
 from kinformer.lab.datastore.indexing import remove_index
 from kinformer.lab.datastore.manifest import BUILDING, MANIFEST, DatastorePart, Manifest, keys_file, text_file
-from kinformer.lab.datastore.shards import DatastoreError, digest, mapped
+from kinformer.lab.datastore.shards import DatastoreError, digest, map_tensors
 from kinformer.lab.datastore.windows import Window, read, shards
 from kinformer.models.support.taps import Tap
 
@@ -162,7 +162,7 @@ def _check_same_keys(old: Manifest, new: Manifest, folder: Path, begun: bool) ->
 def _is_complete(path: Path, manifest: Manifest, count: int) -> bool:
     """True if this shard is complete on the disk."""
     try:
-        mapped(path, {"keys": (manifest.dtype, (count, manifest.width))})
+        map_tensors(path, {"keys": (manifest.dtype, (count, manifest.width))})
     except DatastoreError:
         return False
     return True

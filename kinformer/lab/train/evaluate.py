@@ -169,7 +169,7 @@ def settle_measuring(
         return settings
 
     def speed() -> float:
-        return -group.most(-min(_speed(model, text, settings.length) for model in models))
+        return -group.reduce_max(-min(_speed(model, text, settings.length) for model in models))
 
     allowed = SHARE * budget.bytes_measured(settings.batch * settings.length, speed)
     size = min(settings.sample_bytes, text.part("valid").bytes)
@@ -274,7 +274,7 @@ def _in_lanes(
         (begin, min(begin + lane + 1, end)) for first, end in _documents(part) for begin in range(first, end - 1, lane)
     ]
     pieces.sort(key=lambda piece: piece[0] - piece[1])
-    for lot in _lots(pieces, lanes or BATCH, group):
+    for lot in _own_batches(pieces, lanes or BATCH, group):
         longest = lot[0][1] - lot[0][0] - 1
         state = model.start(len(lot), longest)
         for at in range(0, longest, length):
@@ -300,7 +300,7 @@ def _windows(
             groups.setdefault(most - (at - before), []).append((at - most, at + 1))
     for read_before, windows in groups.items():
         windows.sort(key=lambda window: window[0] - window[1])
-        for lot in _lots(windows, BATCH, group):
+        for lot in _own_batches(windows, BATCH, group):
             if not read_before:
                 yield _judge_pieces(model, part, lot)
                 continue
@@ -316,12 +316,14 @@ def _side_by_side(model: Model, part: SplitTokens, length: int, group: SinglePro
         for first in range(begin, end, length)
     ]
     windows.sort(key=lambda window: window[0] - window[1])
-    for lot in _lots(windows, BATCH, group):
+    for lot in _own_batches(windows, BATCH, group):
         # what is hidden is drawn by a row alone, so padding changes nothing
         yield _judge_pieces(model, part, lot)
 
 
-def _lots(pieces: Sequence[tuple[int, int]], count: int, group: SingleProcess) -> Iterator[Sequence[tuple[int, int]]]:
+def _own_batches(
+    pieces: Sequence[tuple[int, int]], count: int, group: SingleProcess
+) -> Iterator[Sequence[tuple[int, int]]]:
     """The pieces so many at a time; of these the ones that this process reads, where it has any."""
     lots = (pieces[first : first + count] for first in range(0, len(pieces), count))
-    return (mine for lot in lots if (mine := lot[group.places(len(lot))]))
+    return (mine for lot in lots if (mine := lot[group.measured_rows(len(lot))]))

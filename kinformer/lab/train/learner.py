@@ -42,7 +42,7 @@ class Learner:
         self.model, self.stream, self.settings, self.group = model, stream, settings, group
         self.device = device_of(model)
         self.recipe = settings.recipe(model)
-        self.call = group.call(model, torch.compile if settings.compile else _uncompiled)
+        self.call = group.call(model, torch.compile if settings.compile else _keep_eager)
         recipe = self.recipe
         self.optimiser = adamw(model, recipe.peak, settings.decay, recipe.betas, recipe.eps)
         self.schedule = RecipeLR(self.optimiser, recipe)
@@ -51,7 +51,7 @@ class Learner:
 
     def step(self, number: int, spent: float) -> StepResult:
         """A step, at a point of the budget; NotLearned where its loss is not finite, or there is too little memory."""
-        self.group.stir(self.settings.seed, number)
+        self.group.seed_step(self.settings.seed, number)
         tokens, losses, norm = self.gradients(number, spent)
         lr = self.schedule.begin(number, spent)
         self.optimiser.step()
@@ -142,5 +142,5 @@ class Learner:
         return StepError(why, advice)
 
 
-def _uncompiled(model: Model) -> Model:
+def _keep_eager(model: Model) -> Model:
     return model

@@ -50,7 +50,7 @@ def test_the_three_confidences_share_a_backbone(shallow: None) -> None:
     kinds = {"softmax response": SoftmaxResponse, "saturation": Saturation, "classifier": Probe}
     assert {name: type(rule.confidence) for name, rule in result.items()} == kinds
     inputs = half_easy.prompts(model, "valid", 3)
-    whole = half_easy.full(model, inputs)
+    whole = half_easy.write_by_full_model(model, inputs)
     rule = result["softmax response"]
     assert half_easy.measure_losses(model, rule, 1.0, inputs, whole).layers == half_easy.DEPTH
     early = half_easy.measure_losses(model, rule, 0.0, inputs, whole)

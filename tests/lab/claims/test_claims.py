@@ -140,7 +140,7 @@ def test_reach_is_what_is_known_after_so_many_layers() -> None:
         for pattern in pair:
             matrix = pattern.matrix(16)
             reached = [set.union(reached[i], *(reached[j] for j in range(16) if matrix[i, j])) for i in range(16)]
-        result = sparse_transformer_reach.reached(pair, 16)
+        result = sparse_transformer_reach.reachable_keys(pair, 16)
         assert [set(row.nonzero()[:, 0].tolist()) for row in result] == reached
         assert sparse_transformer_reach.share(pair, 16) == 1
         assert sparse_transformer_reach.share(pair[:1], 16) < 1  # one set alone does not
@@ -298,7 +298,9 @@ def test_questions_by_place_and_by_content_are_answered_as_they_say() -> None:
 def test_a_random_synthesizer_s_looks_are_the_most_of_all_heads() -> None:
     model = synthesizer_positions.RecallReader(("random",))
     tables = [block.layers[0].mechanism.score.table.softmax(-1) for block in model.body.layers]
-    assert torch.equal(synthesizer_positions.looks(model), torch.maximum(*(table.amax(0) for table in tables)))
+    assert torch.equal(
+        synthesizer_positions.largest_weights(model), torch.maximum(*(table.amax(0) for table in tables))
+    )
 
 
 @pytest.mark.prove
@@ -316,16 +318,16 @@ def test_every_claim_that_lies_in_the_folder_can_be_measured_and_drawn(monkeypat
     monkeypatch.setattr(luna_packs, "accuracy", lambda packs, seed, steps: 0.5 + packs / 40)  # trainings take minutes
     monkeypatch.setattr(poolingformer_reach, "train_on_needle", found_or_not)
     monkeypatch.setattr(linformer_spectrum, "rows_of", lambda length: torch.randint(256, (2, length)))  # so does text
-    for name, value in (("taught", 4.0), ("by_frequency", 5.0), ("right", 1.0)):
+    for name, value in (("train_on_text", 4.0), ("by_frequency", 5.0), ("train_and_test", 1.0)):
         monkeypatch.setattr(linformer_spectrum, name, lambda *_, value=value: value)
     monkeypatch.setattr(clustered_error, "ROWS", 2)
     for module in (decision_transformer_asked, decision_transformer_delayed):
         monkeypatch.setattr(module, "EPISODES", 8)
         monkeypatch.setattr(module, "PLAYED", 1)
     monkeypatch.setattr(
-        decision_transformer_asked, "returned", lambda model, spec, count, question, seed: question or 9.0
+        decision_transformer_asked, "mean_return", lambda model, spec, count, question, seed: question or 9.0
     )
-    monkeypatch.setattr(decision_transformer_delayed, "returned", lambda *_: decision_transformer_delayed.LEVEL + 50)
+    monkeypatch.setattr(decision_transformer_delayed, "mean_return", lambda *_: decision_transformer_delayed.LEVEL + 50)
     shares = {"chance": 0.1, **dict.fromkeys(decision_transformer_key_to_door.LEARNERS, 0.3), "cloning of all": 0.1}
     shares["asked for 1, two steps read"] = 0.2
     monkeypatch.setattr(decision_transformer_key_to_door, "measure_success", lambda *_: shares)
@@ -342,7 +344,7 @@ def test_every_claim_that_lies_in_the_folder_can_be_measured_and_drawn(monkeypat
         gtrxl_gate_bias, "train_reader", lambda b_g, *_: gtrxl_gate_bias.RepeatLearning([0.9] * (3 - int(b_g)))
     )
     for x in (agent_memory, gtrxl_solves):
-        monkeypatch.setattr(x, "learned", acted)
+        monkeypatch.setattr(x, "train_agent", acted)
     monkeypatch.setattr(
         knn_lm_datastore, "domains", lambda: {IN_DOMAIN: (near := parts(0), near, near), OUT_OF_DOMAIN: (parts(1),) * 3}
     )

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from kinformer.core.acting import TimeStep
 from kinformer.lab.claims import decision_transformer_paths as paths_claim
-from kinformer.lab.claims.decision_transformer_delayed import conservative
+from kinformer.lab.claims.decision_transformer_delayed import train_conservative_policy
 from kinformer.lab.claims.support.episodes import CART, LEANS, leaning_episodes, run_policy
 from kinformer.lab.data.support.episodes import Episode
 from kinformer.lab.environments.support.make_environment import make
@@ -72,5 +72,5 @@ def test_values_choose_what_is_worth_more_later() -> None:
         worth = {(0,): [1], (1, 0): [0, 5], (1, 1): [0, 0]}[tuple(actions)]
         return Episode(states, numpy.array(actions), numpy.array(worth, numpy.float32))
 
-    policy = conservative([episode(x) for x in ([0], [1, 0], [1, 1])] * 5, 0, 300, weight=0.1)
+    policy = train_conservative_policy([episode(x) for x in ([0], [1, 0], [1, 1])] * 5, 0, 300, weight=0.1)
     assert policy(first) == 1 and policy(second) == 0

@@ -415,7 +415,7 @@ DEAR: dict[str, Planted] = {
         ),
     ),
     "head_losses": Planted(lambda: head_losses.claim((0,)), changed(OutputDisagreement, "forward", pushing)),
-    "knn_lm_datastore": Planted(lambda: knn_lm_datastore.claim((0,)), changed(DatastoreText, "next", late)),
+    "knn_lm_datastore": Planted(lambda: knn_lm_datastore.claim((0,)), changed(DatastoreText, "next_tokens", late)),
     "luna_packs": Planted(lambda: luna_packs.claim((0,)), changed(Packs, "forward", alike)),
     "poolingformer_reach": Planted(
         lambda: poolingformer_reach.claim((0,)),

@@ -50,7 +50,7 @@ def test_batches_are_drawn_by_seed_and_step_and_long_pairs_are_left_out(tmp_path
     for step in (0, 5):
         assert all(torch.equal(a, b) for a, b in zip(first.at(step), repeated.at(step), strict=True))
     assert not torch.equal(first.at(0)[0], other.at(0)[0]) and not torch.equal(first.at(0)[0], first.at(1)[0])
-    assert pairs.longest(20) == max(len(target) + 1 for _, target in pairs.up_to_length(20).train) <= 21
+    assert pairs.longest_length(20) == max(len(target) + 1 for _, target in pairs.up_to_length(20).train) <= 21
     assert (
         sum(len(source) for source, _ in pairs.batches(4, 20, 0, 25).validation_batches) == 1
     )  # 25 bytes hold one of them

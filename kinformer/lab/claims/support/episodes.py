@@ -50,7 +50,7 @@ def leaning_episodes(count: int, seed: int) -> list[Episode]:
     return episodes
 
 
-def offline(episodes: Sequence[Episode], **options: str) -> EpisodeData:
+def build_episode_data(episodes: Sequence[Episode], **options: str) -> EpisodeData:
     """Episodes as `--data offline=` reads them."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "episodes.npz"

@@ -73,7 +73,7 @@ def rules(model: MultiExit) -> dict[str, ConfidenceThreshold]:
     return {name: ConfidenceThreshold(confidence, 1.0) for name, confidence in each.items()}
 
 
-def full(model: MultiExit, inputs: Prompts) -> list[Text]:
+def write_by_full_model(model: MultiExit, inputs: Prompts) -> list[Text]:
     """What the full model writes."""
     with use_rule(model.exits, NeverExit()):
         return write_texts(model, inputs).texts
