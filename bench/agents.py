@@ -16,8 +16,8 @@ from typing import Any
 import torch
 
 from kinformer.lab.claims.agent_memory import RATE
-from kinformer.lab.claims.gtrxl_solves import CORRIDOR, GATES, RATES, ROLLOUTS, WIDTHS, judged, stack
-from kinformer.lab.claims.support.agents import ENTROPY, LearningCurve, curves_plot, learned
+from kinformer.lab.claims.gtrxl_solves import CORRIDOR, GATES, RATES, ROLLOUTS, WIDTHS, build_claim, stack
+from kinformer.lab.claims.support.agents import ENTROPY, LearningCurve, curves_plot, train_agent
 from kinformer.lab.plot import Plot
 from kinformer.pages.plots import save_plots
 
@@ -67,7 +67,7 @@ def train(name: str, member: str, seed: int) -> None:
     task, key, began = TASKS[name], f"{name}, {member}, {seed}", process_time()
     if key in saved_trainings():
         return
-    curve = learned(task.stacks[member], task.spec, seed, task.lr, task.rollouts, **task.settings)
+    curve = train_agent(task.stacks[member], task.spec, seed, task.lr, task.rollouts, **task.settings)
     of = {"returns": tuple(value / WORTH for value in curve.returns), "success": ()} if name == "cartpole" else {}
     training = {**curve._asdict(), **of, "seconds": round(process_time() - began)}
     FOUND.write_text(json.dumps(saved_trainings() | {key: training}).replace("}, ", "},\n") + "\n")
@@ -106,7 +106,7 @@ def decided() -> list[Plot]:
     by = [curves(f"solves {lr:g}") for lr in RATES]
     if any(len(entry) < len(GATES) for entry in by):
         return []
-    claim = judged({gate: [[entry[gate][seed] for entry in by] for seed in SEEDS] for gate in GATES})
+    claim = build_claim({gate: [[entry[gate][seed] for entry in by] for seed in SEEDS] for gate in GATES})
     for entry in claim.measures:
         print(f"{entry.quantity}: {entry.summary}: {entry.verdict}")
     for subject, fact in claim.facts.items():

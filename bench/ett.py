@@ -69,7 +69,7 @@ def trained(data: SeriesData, horizon: int, folder: Path, steps: int, seed: int)
 
 def measured(data: SeriesData, model: Forecaster, columns: str, step: int, valid: float) -> Errors:
     """Errors in all windows of test."""
-    starts = torch.tensor(data.test.starts(model.context, rows_of(model)))
+    starts = torch.tensor(data.test.window_starts(model.context, rows_of(model)))
     lots = [data.test.windows(chunk, rows_of(model)) for chunk in starts.split(64)]
     plain = data.levels(model, "test", 1, len(starts))
     score = evaluate_batches(model, lots).value
@@ -96,7 +96,7 @@ def draw(results: Sequence[Errors], models: dict[int, Forecaster], data: SeriesD
         windows = data.test.windows(starts, rows_of(model))
         history, actual = windows.values.split([model.context, horizon], 1)
         with torch.inference_mode():
-            forecasts = {"informer": model.eval().forecast(windows), **data.plain(model, history)}
+            forecasts = {"informer": model.eval().forecast(windows), **data.baseline_forecasts(model, history)}
         for n, axes in enumerate(line[1:]):
             _window(history[n], actual[n], {name: result[n] for name, result in forecasts.items()}, data, axes)
             axes.set_title(f"OT, {horizon} hours ahead, after row {int(starts[n]) + model.context:,}", fontsize=10)
@@ -127,10 +127,10 @@ def _window(
     axes: Axes,
 ) -> None:
     before, after = range(1 - DRAWN[1], 1), range(1, len(actual) + 1)
-    axes.plot(before, data.restored(history[-DRAWN[1] :])[:, -1], color="tab:gray")
-    axes.plot(after, data.restored(actual)[:, -1], color="black", label="what came")
+    axes.plot(before, data.unscale(history[-DRAWN[1] :])[:, -1], color="tab:gray")
+    axes.plot(after, data.unscale(actual)[:, -1], color="black", label="what came")
     for name, forecast in forecasts.items():
-        axes.plot(after, data.restored(forecast)[:, -1], linewidth=1.3, label=name)
+        axes.plot(after, data.unscale(forecast)[:, -1], linewidth=1.3, label=name)
     axes.grid(alpha=0.3)
 
 

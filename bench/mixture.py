@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from kinformer.lab.claims.support.episodes import returned, taught
+from kinformer.lab.claims.support.episodes import mean_return, train_member
 from kinformer.lab.data.offline import EpisodeData, read
 from kinformer.lab.data.support.episodes import write_episodes
 from kinformer.lab.data.support.roll_out import PlaySettings, roll_out
@@ -28,7 +28,7 @@ CLONED, LEARNED, RATE, ASKED, PLAYED = 1200, 1800, 3e-3, 8, 16
 
 def mixture(expert: Path, folder: Path, seed: int) -> None:
     """Into a folder: the expert's episodes, those of its clone with so many steps by chance, and those of chance."""
-    clone = taught(behaviour_cloning, read(str(expert)), seed, CLONED, RATE, **SMALL, context=3, best=100)
+    clone = train_member(behaviour_cloning, read(str(expert)), seed, CLONED, RATE, **SMALL, context=3, best=100)
     folder.mkdir(parents=True)
     shutil.copyfile(expert, folder / "expert.npz")
     for place, share in enumerate(SHARES):
@@ -36,17 +36,17 @@ def mixture(expert: Path, folder: Path, seed: int) -> None:
         rollouts = sorted(roll_out(None if share == 1 else clone, plan), key=lambda rollout: rollout.number)
         write_episodes(folder / f"chance_{share:g}.npz", [rollout.episode for rollout in rollouts])
         print(
-            f"chance takes {share:g} of the steps: {mean(rollout.episode.returned for rollout in rollouts):.0f}",
+            f"chance takes {share:g} of the steps: {mean(rollout.episode.total_return for rollout in rollouts):.0f}",
             flush=True,
         )
 
 
 def measure_returns(data: EpisodeData, seed: int) -> list[tuple[float, float]]:
     """Quantiles of the returns of episodes, and what came where they were asked for."""
-    model = taught(decision_transformer, data, seed, LEARNED, RATE, **SMALL, context=10)
-    whole = data.train.whole.sort()[0]
+    model = train_member(decision_transformer, data, seed, LEARNED, RATE, **SMALL, context=10)
+    whole = data.train.episode_returns.sort()[0]
     quantiles = [float(whole[round((n + 0.5) / ASKED * (len(whole) - 1))]) for n in range(ASKED)]
-    return [(target, returned(model, ENV, PLAYED, target, 10**6 + seed)) for target in quantiles]
+    return [(target, mean_return(model, ENV, PLAYED, target, 10**6 + seed)) for target in quantiles]
 
 
 def main() -> None:

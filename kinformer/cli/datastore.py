@@ -72,7 +72,7 @@ def build(
         with (
             from_user(ValueError),
             print_warnings(),
-            progress("reading", len(part.tokens) - len(part.firsts), "keys") as hear,
+            progress("reading", len(part.tokens) - len(part.document_starts), "keys") as hear,
         ):
             store = Datastore.build(out, model, part, hear=hear, **about, **settings)  # type: ignore[arg-type]
     except OSError as error:

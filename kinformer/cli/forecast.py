@@ -59,7 +59,7 @@ def forecast(
             ) from wrong
         refuse_unfit(model, series, 1)
         assert isinstance(series, SeriesData)
-        series = series.checked(model)
+        series = series.check_for_model(model)
         if out.suffix == ".csv":
             forecasts.write(model, series, out)
             print(f"{model.horizon} rows that come after {series.name}, in {out}")

@@ -58,7 +58,7 @@ class Task(ABC):
         """A row, drawn."""
 
     @property
-    def guessing(self) -> float:
+    def chance_accuracy(self) -> float:
         """The share of answers that are right by guessing without a look at the row: the likeliest at each place.
 
         Estimated from rows where a task does not say it itself.

@@ -28,8 +28,8 @@ def judge(task: Task) -> Iterator[str]:
     counts = sorted({len(row.answer) for row in rows})
     if len(counts) > 1:
         yield f"answers have {counts[0]} symbols and {counts[-1]}; give all as many, or guessing has no score"
-    if not 0 <= task.guessing <= 1:
-        yield f"guessing is {task.guessing!r}, and a share is from 0 to 1"
+    if not 0 <= task.chance_accuracy <= 1:
+        yield f"chance_accuracy is {task.chance_accuracy!r}, and a share is from 0 to 1"
 
 
 def _rows(task: Task, seed: int) -> list[TaskRow]:

@@ -54,9 +54,9 @@ class Trajectory(TrajectoryModel):
     dropout: the share of embedded numbers that training drops.
 
     States are taken by their mean and deviation, returns by their largest and actions, where they are numbers, by their
-    largest, as in what is learned from (`Data.tell`); all are kept beside the weights. An action is said by a reading
-    of the whole window: its first step falls out with each step, and with it what the others had read in it, so keys
-    that were kept would be other than those of training.
+    largest, as in what is learned from (`Data.store_scales`); all are kept beside the weights. An action is said by a
+    reading of the whole window: its first step falls out with each step, and with it what the others had read in it, so
+    keys that were kept would be other than those of training.
 
     Errors: NoState from `start`; ValueError for numbers without a meaning, for a body with losses of its own, for steps
     beyond the table, and for padding between steps. Source: Chen et al., 2021, arXiv:2106.01345, section 3.

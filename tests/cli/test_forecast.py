@@ -36,10 +36,10 @@ def test_the_rows_that_come_are_in_the_file_s_units_with_their_dates(tmp_path: P
     assert isinstance(data, SeriesData) and names == ["at", "a", "b"]
     assert [row[0] for row in rows] == ["2020-03-26 00:00:00", "2020-03-26 06:00:00", "2020-03-26 12:00:00"]
     with torch.inference_mode():
-        forecast = model.eval().forecast(data.ahead(model))[0]  # type: ignore[attr-defined]
+        forecast = model.eval().forecast(data.future_window(model))[0]  # type: ignore[attr-defined]
     whole = torch.cat([data.train.rows, data.valid.rows, data.test.rows])
-    assert torch.equal(data.ahead(model).values[0, :8], whole[-8:])  # type: ignore[arg-type]
-    want = data.restored(forecast).numpy()
+    assert torch.equal(data.future_window(model).values[0, :8], whole[-8:])  # type: ignore[arg-type]
+    want = data.unscale(forecast).numpy()
     assert numpy.allclose(numpy.array([row[1:] for row in rows], float), want, rtol=1e-4) and want.mean() > 20
 
 
@@ -77,7 +77,7 @@ def test_a_target_is_forecast_from_all_columns(tmp_path: Path, capsys: pytest.Ca
     (names, *rows), data, model = csv.reader(out.read_text().splitlines()), read_spec(spec), load(run_folder)
     assert isinstance(data, SeriesData) and names == ["at", "a"] and data.columns == ("b", "c", "a")
     with torch.inference_mode():
-        forecast = model.eval().forecast(data.ahead(model))[0]  # type: ignore[attr-defined, arg-type]
+        forecast = model.eval().forecast(data.future_window(model))[0]  # type: ignore[attr-defined, arg-type]
     mean, deviation = data.scale[:, 2]
     assert numpy.allclose(numpy.array([row[1] for row in rows], float), forecast[:, 0] * deviation + mean, rtol=1e-4)
     assert run(["forecast", run_folder, "--data", spec, "--out", str(tmp_path / "f.png"), "--windows", "1"]) == 0

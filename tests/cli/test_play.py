@@ -40,7 +40,7 @@ def test_returns_are_told_kept_and_drawn(tmp_path: Path, capsys: pytest.CaptureF
     assert [entry["asked"] for entry in played] == [1, 2, 3] and all(len(entry["returns"]) == 5 for entry in played)
     assert image.imread(out / "returns.png")[..., :3].std() > 0
     data = read_spec(f"offline={save}")  # the same episode twice is one
-    assert isinstance(data, EpisodeData) and data.states == 3 and len(data.train.whole) >= 2
+    assert isinstance(data, EpisodeData) and data.states == 3 and len(data.train.episode_returns) >= 2
 
 
 def test_an_episode_is_drawn_as_an_animation_and_steps_are_told_before_it_ends(

@@ -25,7 +25,7 @@ class Made(Task):
         return 25
 
     @property
-    def guessing(self) -> float:
+    def chance_accuracy(self) -> float:
         return self.scores
 
     def row(self, chance: Generator) -> TaskRow:
@@ -52,7 +52,7 @@ BROKEN: dict[str, tuple[Any, str]] = {
         answered(lambda answer, chance: answer[: int(answer[0]) % 3 + 1]),
         "answers have 1 symbols and 3",
     ),
-    "no share": (Made(scores=1.5), "guessing is 1.5, and a share is from 0 to 1"),
+    "no share": (Made(scores=1.5), "chance_accuracy is 1.5, and a share is from 0 to 1"),
 }
 
 

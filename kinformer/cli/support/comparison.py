@@ -167,7 +167,7 @@ def settings_record(comparison: Comparison) -> dict[str, Any]:
         **asdict(job.settings),
         **({"lr": None, "lrs": list(rates)} if len(rates) > 1 else {}),
         **({"valid_bytes": job.valid_bytes} if text else {}),
-        "measured": job.data.measured(comparison.split, job.settings.length, job.settings.sample_bytes),
+        "measured": job.data.describe_sample(comparison.split, job.settings.length, job.settings.sample_bytes),
         "counted": job.data.counted,
         **{"split": comparison.split, "seeds": comparison.seeds, "matched": list(comparison.changed)},
         **spent.as_record,

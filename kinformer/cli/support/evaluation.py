@@ -34,7 +34,7 @@ def refuse_picture(model: Any, out: Path | None) -> None:
 def row_length(model: Any, data: Any, parts: Iterable[str], length: int) -> int:
     """The number of tokens in each row that the model reads."""
     if not isinstance(data, TextData):
-        return data.longest(length) or length
+        return data.longest_length(length) or length
     return min(length, model.window or length, max((len(getattr(data, part)) for part in parts), default=1))
 
 
@@ -68,7 +68,7 @@ def _measured_part(data: Any, split: str, limit: int | None, reading: dict[str, 
         return {}
     if reading["lanes"] is not None:
         return {"measured": f"the first {limit:,} bytes of {split}"}
-    return {"measured": data.measured(split, reading["length"], limit)}
+    return {"measured": data.describe_sample(split, reading["length"], limit)}
 
 
 def value_of_all_layers(model: Any, data: Any, split: str, limit: int | None, reading: dict[str, Any]) -> float:
@@ -94,14 +94,14 @@ def score_model(model: Any, data: Any, split: str, limit: int | None, reading: d
     if isinstance(data, TextData):
         stream(model, split_data, 1, 1, 0, most)  # refuses a text that the model does not read
         part = data.part(split)
-        sample = part.spread(limit, reading["length"]) if reading.get("lanes") is None else part.first(limit)
+        sample = part.spread(limit, reading["length"]) if reading.get("lanes") is None else part.first_bytes(limit)
         with progress("measuring", len(sample.tokens) - 1, "tokens") as hear:
             return evaluate(model, sample, hear=hear, probe=False, **reading)
     if reading.get("stride") is not None or reading.get("lanes") is not None or reading.get("full"):
         raise ValueError(
             f"windows and lanes are of texts, and {data.name} is none; leave out --stride, --full and --lanes"
         )
-    batches = cast(Batches, stream(model, split_data, 1, reading["length"], 0, most)).measured
+    batches = cast(Batches, stream(model, split_data, 1, reading["length"], 0, most)).validation_batches
     with progress("measuring", len(batches), "batches (--bytes N measures fewer)") as hear:
         return evaluate_batches(model, _reporting(batches, hear))
 

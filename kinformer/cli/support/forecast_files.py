@@ -13,7 +13,7 @@ from kinformer.checkpoint.files import write as write_file
 from kinformer.core.batch import SeriesWindows
 from kinformer.core.evaluating import evaluating
 from kinformer.core.model import Forecaster
-from kinformer.lab.data.batches import device_of, on
+from kinformer.lab.data.batches import device_of, to_device
 from kinformer.lab.data.series import SeriesData, rows_of
 from kinformer.lab.plot import Plot, PlotLine
 from kinformer.pages.plots import colour, save_plots
@@ -27,7 +27,7 @@ def write(model: Forecaster, data: SeriesData, out: Path) -> None:
     Numbers keep all significant digits, and dates have the form of the input file. Errors: OSError, in one line, if the
     file cannot be written; no partial file remains.
     """
-    rows = data.restored(_forecast(model, data.ahead(model)))[0].tolist()
+    rows = data.unscale(_forecast(model, data.future_window(model)))[0].tolist()
     dates = [] if data.clock is None else data.clock.words_after(model.horizon)
     table = StringIO()
     lines = csv.writer(table, lineterminator="\n")
@@ -42,7 +42,7 @@ def draw(model: Forecaster, data: SeriesData, split: str, windows: int, out: Pat
     begin = series.sample_starts(model.context, rows, windows)
     batch = series.windows(begin, rows)
     context, future = batch.values.split([model.context, model.horizon], 1)
-    forecasts = {member_record(model).name: _forecast(model, batch), **data.plain(model, context)}
+    forecasts = {member_record(model).name: _forecast(model, batch), **data.baseline_forecasts(model, context)}
     before, after = range(1 - min(2 * model.horizon, model.context), 1), range(1, model.horizon + 1)
     plots = []
     columns = range(-min(data.targets, COLUMNS), 0)  # counted from the last, which is usually what matters
@@ -65,12 +65,12 @@ def draw(model: Forecaster, data: SeriesData, split: str, windows: int, out: Pat
 
 def _numbers(data: SeriesData, rows: Float[Tensor, "N C"], column: int) -> list[float]:
     """A column in the units of the file."""
-    return data.restored(rows)[:, column].tolist()
+    return data.unscale(rows)[:, column].tolist()
 
 
 def _forecast(model: Forecaster, batch: SeriesWindows) -> Float[Tensor, "W N M"]:
     with evaluating(model), torch.inference_mode():
-        values = model.forecast(on(device_of(model), batch)).cpu()
+        values = model.forecast(to_device(device_of(model), batch)).cpu()
     if not bool(values.isfinite().all()):
         raise ValueError("the model forecasts no numbers: its weights are spoiled, or too large")
     return values

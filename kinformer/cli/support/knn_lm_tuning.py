@@ -66,14 +66,14 @@ def refuse_measured_text(store: Datastore, data: Any) -> None:
     """ValueError for a datastore of the very text that it would be tuned and measured on; a note where it has some."""
     for split in _filled_splits(data):
         part = data.part(split)
-        same = digest(part.tokens.numpy(), part.firsts.numpy())
+        same = digest(part.tokens.numpy(), part.document_starts.numpy())
         if any(manifest_part.part.text == same for manifest_part in store.texts):
             raise ValueError(
                 f"the datastore is of {split} itself, where every token finds itself again: build it of train, or give "
                 "--data of another text"
             )
         begins = evenly_spaced(max(len(part.tokens) - LOOK, 0) + 1, LOOKS).tolist()
-        repeated = store.holds([part.tokens[at : at + LOOK] for at in begins])
+        repeated = store.count_occurring([part.tokens[at : at + LOOK] for at in begins])
         if 8 * repeated > len(begins):
             print(
                 f"{repeated} of {len(begins)} stretches of {split} stand in the datastore word for word: what it gains "

@@ -66,7 +66,7 @@ def measure_member(
 
 def _lengths(trial: Trial, seconds: float) -> list[dict[str, Any]]:
     """Speed and memory against length, where rows have one; pictures are as large as they are."""
-    if trial.job.data.longest(trial.job.settings.length) is None:
+    if trial.job.data.longest_length(trial.job.settings.length) is None:
         return []
     return against_length(trial.choice, longest_row(trial.job.data, trial.job.settings), seconds)
 

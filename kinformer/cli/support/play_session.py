@@ -40,7 +40,7 @@ class PlaySession:
     def line(self, target: float | None) -> str:
         """What the episodes of a return came to."""
         episodes = self.episodes[target]
-        returns = [episode.episode.returned for episode in episodes]
+        returns = [episode.episode.total_return for episode in episodes]
         ask = "" if target is None else f"asked for {target:g}, "
         spread = f" ± {stdev(returns):.4g}" if len(returns) > 1 else ""
         success = [episode.success for episode in episodes if episode.success is not None]
@@ -56,7 +56,7 @@ class PlaySession:
     def means(self) -> dict[float, float]:
         """The mean return by what was asked."""
         return {
-            target: mean(episode.episode.returned for episode in episodes)
+            target: mean(episode.episode.total_return for episode in episodes)
             for target, episodes in self.episodes.items()
             if target is not None and episodes
         }
@@ -79,7 +79,10 @@ class PlaySession:
         out.mkdir(parents=True)
         by_number = attrgetter("number")
         numbers = [
-            {"asked": target, "returns": {each.number: each.episode.returned for each in sorted(played, key=by_number)}}
+            {
+                "asked": target,
+                "returns": {each.number: each.episode.total_return for each in sorted(played, key=by_number)},
+            }
             for target, played in self.episodes.items()
         ]
         write(out / JSON, f"{json.dumps({'env': self.spec, 'played': numbers}, indent=2)}\n".encode())
@@ -147,7 +150,7 @@ def _plot(session: PlaySession) -> Plot:
     means = dict(sorted(session.means.items()))
     lines = [PlotLine([*means], [*means.values()], "mean of episodes", "o-", "tab:blue")]
     for target in means:
-        returns = [rolled.episode.returned for rolled in session.episodes[target]]
+        returns = [rolled.episode.total_return for rolled in session.episodes[target]]
         lines.append(PlotLine([target] * len(returns), returns, "", "o", "tab:blue", 0.25))
     lines.append(PlotLine([*means], [*means], "as asked", "--", "tab:gray"))
     return Plot(session.spec, "return asked for", "return that came", lines)

@@ -29,7 +29,7 @@ def refuse_damaged(folder: Path, advice: str | None = None) -> None:
 
     advice: what to do instead; that of `advice_instead_of_resuming` unless given.
     """
-    if (damaged := RunFolder(folder).damaged()) is not None:
+    if (damaged := RunFolder(folder).find_damage()) is not None:
         raise UserError(f"{damaged}; {advice or advice_instead_of_resuming(folder)}")
 
 

@@ -18,11 +18,16 @@ def process_group(form: Form) -> Iterator[SingleProcess]:
     """
     with from_user(ProcessLost, code=FAILED), processes(form) as group:
         if not group.rank:
-            with group.watched():
+            with group.detect_lost_process():
                 yield group
             return
         try:
-            with open(os.devnull, "w") as nothing, redirect_stdout(nothing), redirect_stderr(nothing), group.watched():
+            with (
+                open(os.devnull, "w") as nothing,
+                redirect_stdout(nothing),
+                redirect_stderr(nothing),
+                group.detect_lost_process(),
+            ):
                 yield group
         except (UserError, ProcessLost) as error:
             code = error.code if isinstance(error, UserError) else FAILED

@@ -76,7 +76,7 @@ class Job:
     @property
     def measurement(self) -> str:
         """What of valid is measured, in words."""
-        return self.data.measured("valid", self.settings.length, self.settings.sample_bytes)
+        return self.data.describe_sample("valid", self.settings.length, self.settings.sample_bytes)
 
     @property
     def valid_bytes(self) -> int:
@@ -90,7 +90,7 @@ class Job:
         """
         if not isinstance(self.data, TextData):
             return self
-        least = min(budgets, key=lambda budget: -budget.spent(1, 1.0), default=self.budget)
+        least = min(budgets, key=lambda budget: -budget.fraction_spent(1, 1.0), default=self.budget)
         with from_user(ValueError, LookupError):
             placed = [model.to(self.device) for model in models]
             return replace(self, settings=settle_measuring(placed, self.data, least, self.settings, self.group))
@@ -221,7 +221,7 @@ def train_member(
 
 
 def _resume_text(done: History, budget: Budget) -> str:
-    if budget.spent(done.step, done.seconds) >= 1:
+    if budget.fraction_spent(done.step, done.seconds) >= 1:
         more = "give more --steps or --minutes to go on"
         return f"it already has {done.step:,} steps, and there is nothing to do; {more}"
     if isinstance(budget, StepBudget):

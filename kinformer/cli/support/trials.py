@@ -171,7 +171,7 @@ def train_in_turns(trials: Sequence[Trial]) -> tuple[dict[str, History], dict[st
 
 
 def _spent_share(trial: Trial, history: History) -> float:
-    return trial.job.budget.spent(history.step, history.seconds)
+    return trial.job.budget.fraction_spent(history.step, history.seconds)
 
 
 def comparison_plan(

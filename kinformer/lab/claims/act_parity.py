@@ -44,7 +44,7 @@ class ParityResult(NamedTuple):
         return mean(self.steps)
 
     @property
-    def harder(self) -> float:
+    def extra_steps(self) -> float:
         """How many more steps the harder half takes."""
         half = len(self.steps) // 2
         return mean(self.steps[half:]) - mean(self.steps[:half])
@@ -79,12 +79,12 @@ class Ponderer(nn.Module):
         return F.cross_entropy(scores, rows.odd) + price * reports["ponder"].mean()
 
 
-def charged(step: int, steps: int) -> float:
+def price_fraction(step: int, steps: int) -> float:
     """The fraction of the full price of computation that a training step charges."""
     return min(max((step / steps - FREE) / (FULL - FREE), 0.0), 1.0)
 
 
-def trained(price: float, seed: int, steps: int) -> ParityResult:
+def train_and_test(price: float, seed: int, steps: int) -> ParityResult:
     """Train a network and test it on inputs that it may have seen, because only 728 exist.
 
     The network first learns parity while steps are free, and then learns to save steps. With a price of 0.01 from the
@@ -97,7 +97,7 @@ def trained(price: float, seed: int, steps: int) -> ParityResult:
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, RATE, total_steps=steps, pct_start=0.1)
     for step in range(steps):
         optimiser.zero_grad()
-        model.loss(batch(ROWS, generator), price * charged(step, steps)).backward()
+        model.loss(batch(ROWS, generator), price * price_fraction(step, steps)).backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()
         schedule.step()
@@ -115,12 +115,12 @@ def gradient_error(seed: int, directions: int = 8, step: float = 1e-6) -> float:
     try:
         with seeded(seed):
             model, rows = Ponderer(8), batch(16, torch.Generator().manual_seed(seed))
-            return max(_off(model, rows, step) for _ in range(directions))
+            return max(_gradient_error(model, rows, step) for _ in range(directions))
     finally:
         torch.set_default_dtype(before)
 
 
-def _off(model: Ponderer, rows: ParityBatch, step: float) -> float:
+def _gradient_error(model: Ponderer, rows: ParityBatch, step: float) -> float:
     own = list(model.parameters())
     direction = [torch.randn_like(weight) for weight in own]
     exact = sum(
@@ -143,13 +143,13 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     for harder inputs. At the highest price 7 of 8 seeds take more steps for harder inputs (0.22 steps, deviation 0.13),
     and one seed takes as many.
     """
-    runs = {price: [trained(price, seed, steps) for seed in seeds] for price in PRICES}
+    runs = {price: [train_and_test(price, seed, steps) for seed in seeds] for price in PRICES}
     cheap, dear = runs[PRICES[0]], runs[PRICES[-1]]
     saved = [run.mean - other.mean for run, other in zip(cheap, dear, strict=True)]
     right = [min(each) for each in zip(*([run.right for run in of] for of in runs.values()), strict=True)]
     measures = (
         Measure("right answers, at the price at which they are fewest", right, "least", LEARNT, no_effect=0.5),
-        Measure(f"steps more for the harder half, price {PRICES[-1]:g}", [run.harder for run in dear], "least", 0),
+        Measure(f"steps more for the harder half, price {PRICES[-1]:g}", [run.extra_steps for run in dear], "least", 0),
         Measure(f"steps fewer at price {PRICES[-1]:g} than at {PRICES[0]:g}", saved, "least", 0),
         Measure("largest relative error of the gradient", (max(map(gradient_error, seeds)),), "most", GRADIENT),
     )

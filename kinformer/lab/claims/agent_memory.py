@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from statistics import mean
 
-from kinformer.lab.claims.support.agents import ENTROPY, SOLVED, LearningCurve, curves_plot, learned
+from kinformer.lab.claims.support.agents import ENTROPY, SOLVED, LearningCurve, curves_plot, train_agent
 from kinformer.lab.claims.support.verdict import Claim, Measure
 
 SAYS = "agents with a memory turn where they were shown at a corridor's start, and one without by chance"
@@ -32,24 +32,26 @@ def claim(seeds: Sequence[int], corridor: int = 30, rollouts: int = 100) -> Clai
     of 0.9 and a trace of 0.8, the value did not reach back to what was shown, and a turn was settled by chance before
     it was remembered (gtrxl 0.50, lstm 0.41); with an entropy of 0.1 lstm stayed at chance too.
     """
-    curves_by_name = _all(f"t_maze,corridor={corridor}", seeds, rollouts)
+    curves_by_name = _train_agents(f"t_maze,corridor={corridor}", seeds, rollouts)
     last = {name: [curve.success[-1] for curve in curves] for name, curves in curves_by_name.items()}
     measures = [Measure(f"success of {name} at the end", last[name], "least", SOLVED, 0.5) for name in MEMORIES]
     without = Measure("success without a memory", last["no memory"], "near", 0.5, within=NEAR)
     facts = {f"weights of {name}": f"{curves[0].parameters:,}" for name, curves in curves_by_name.items()}
-    facts |= {f"steps until {name} has solved it": _solved(curves) for name, curves in curves_by_name.items()}
+    facts |= {
+        f"steps until {name} has solved it": _format_solving_steps(curves) for name, curves in curves_by_name.items()
+    }
     facts["success of TrXL at the end"] = f"{mean(last['TrXL']):.3f}"
     return Claim(
         SAYS, SOURCE, (*measures, without), facts, (curves_plot(f"T-maze, corridor {corridor}", curves_by_name),)
     )
 
 
-def _all(spec: str, seeds: Sequence[int], rollouts: int) -> dict[str, list[LearningCurve]]:
+def _train_agents(spec: str, seeds: Sequence[int], rollouts: int) -> dict[str, list[LearningCurve]]:
     return {
-        name: [learned(stack, spec, seed, RATE, rollouts, entropy=ENTROPY) for seed in seeds]
+        name: [train_agent(stack, spec, seed, RATE, rollouts, entropy=ENTROPY) for seed in seeds]
         for name, stack in STACKS.items()
     }
 
 
-def _solved(curves: Sequence[LearningCurve]) -> str:
-    return ", ".join("never" if curve.solved is None else f"{curve.solved:,}" for curve in curves)
+def _format_solving_steps(curves: Sequence[LearningCurve]) -> str:
+    return ", ".join("never" if curve.solving_step is None else f"{curve.solving_step:,}" for curve in curves)

@@ -49,7 +49,7 @@ def step(model: Writer, row: Tensor) -> tuple[int, int]:
 
 
 @torch.no_grad()
-def apart(model: Writer, row: Tensor) -> float:
+def stepwise_error(model: Writer, row: Tensor) -> float:
     """How far logits of a row that is read token by token are from those of the whole."""
     model.double().eval()
     state, steps = model.start(1, row.shape[1]), []
@@ -75,7 +75,7 @@ def claim(seeds: Sequence[int], lengths: Sequence[int] = LENGTHS) -> Claim:
             numbers, bytes_ = zip(*(step(model, row) for row in rows), strict=True)
             work[name].append(list(numbers))
             state_bytes[name].append(list(bytes_))
-        away.append(apart(ours, rows[min(1, len(rows) - 1)]))
+        away.append(stepwise_error(ours, rows[min(1, len(rows) - 1)]))
     measures = (
         Measure("exponent of a step's work in the tokens before it", powers(work, lengths), "near", 0.0, within=FLAT),
         Measure("exponent of the state's bytes", powers(state_bytes, lengths), "near", 0.0, within=FLAT),

@@ -58,16 +58,16 @@ def graphs(seed: int) -> dict[str, Pattern]:
     }
     graphs_by_name = {}
     for name, keys in (("window", 0), ("window and random blocks", KEYS)):
-        graphs_by_name[name] = local(patterns(bigbird(**tiny, keys=keys))[seed])
+        graphs_by_name[name] = without_global(patterns(bigbird(**tiny, keys=keys))[seed])
     return graphs_by_name
 
 
-def local(pattern: Pattern) -> Pattern:
+def without_global(pattern: Pattern) -> Pattern:
     """Remove the global parts of a union: through global tokens any two tokens are only two steps apart."""
     if not isinstance(pattern, Or):
         return pattern
     left, right = pattern.left, pattern.right
-    return local(left) if isinstance(right, Rows | Tokens) else local(left) | right
+    return without_global(left) if isinstance(right, Rows | Tokens) else without_global(left) | right
 
 
 def claim(seeds: Sequence[int], sizes: Sequence[int] = SIZES) -> Claim:

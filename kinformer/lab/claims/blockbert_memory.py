@@ -70,7 +70,7 @@ def by_blocks(q: Float[Tensor, "B H T K"], k: Float[Tensor, "B H T K"], v: Float
 
 
 @torch.no_grad()
-def away(model: MLM, tokens: Int[Tensor, "B T"], blocks: int) -> float:
+def attention_error(model: MLM, tokens: Int[Tensor, "B T"], blocks: int) -> float:
     """The largest difference between a layer's attention and the paper's equation, in float64."""
     errors: list[float] = []
 
@@ -110,7 +110,7 @@ def claim(seeds: Sequence[int], blocks: Sequence[int] = BLOCKS, lengths: Sequenc
             torch.manual_seed(seed)
             rows = torch.randint(256, (1, least))
             for n in blocks:
-                off[n].append(away(build_model(n, least), rows, n))
+                off[n].append(attention_error(build_model(n, least), rows, n))
         read = {n: pairs(build_model(n, least), least) for n in blocks}
     measures: list[Measure] = []
     for n in blocks:

@@ -9,12 +9,12 @@ from kinformer.lab.claims.support.half_easy import (
     WIDE,
     Size,
     TextLosses,
-    full,
     measure_losses,
     prompts,
     rules,
     seconds,
-    trained,
+    train_calm,
+    write_by_full_model,
 )
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.plot import Plot, PlotLine
@@ -38,9 +38,9 @@ class Speed(NamedTuple):
 
 def speeds(seed: int, size: Size = WIDE, texts: int = TEXTS) -> dict[str, Speed]:
     """Each confidence on one trained model, at the threshold that is proven for it."""
-    model = trained(seed, size)
+    model = train_calm(seed, size)
     inputs = prompts(model, "valid", texts)
-    whole, leaving = full(model, inputs), dict[str, Rule]({"full": NeverExit()})
+    whole, leaving = write_by_full_model(model, inputs), dict[str, Rule]({"full": NeverExit()})
     layers_and_loss: dict[str, tuple[float, float]] = {}
     for name, rule in rules(model).items():
         tested = dict[Any, TextLosses]()

@@ -11,11 +11,11 @@ from kinformer.lab.claims.support.half_easy import (
     SMALL,
     Size,
     TextLosses,
-    full,
     measure_losses,
     prompts,
     rules,
-    trained,
+    train_calm,
+    write_by_full_model,
 )
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.plot import Plot, PlotLine
@@ -43,7 +43,7 @@ def violations(losses: Sequence[Sequence[float]], delta: float, chance: numpy.ra
     return broken / sets
 
 
-def hardest(delta: float, chance: numpy.random.Generator) -> list[list[float]]:
+def hardest_losses(delta: float, chance: numpy.random.Generator) -> list[list[float]]:
     """Losses of 0 or 1 whose mean is a hair above delta at once: a promise that every rejection breaks."""
     count = int(delta * TEXTS) + 1
     return [chance.permutation([1.0] * count + [0.0] * (TEXTS - count)).tolist()]
@@ -51,9 +51,9 @@ def hardest(delta: float, chance: numpy.random.Generator) -> list[list[float]]:
 
 def table(seed: int, size: Size = SMALL, texts: int = TEXTS) -> list[TextLosses]:
     """What each threshold of the grid loses, of a trained model that leaves by its softmax response."""
-    model = trained(seed, size)
+    model = train_calm(seed, size)
     rule, inputs = rules(model)["softmax response"], prompts(model, "valid", texts)
-    whole = full(model, inputs)
+    whole = write_by_full_model(model, inputs)
     return [measure_losses(model, rule, threshold, inputs, whole) for threshold in rule.grid(GRID)]
 
 
@@ -68,7 +68,9 @@ def claim(seeds: Sequence[int], size: Size = SMALL, texts: int = TEXTS, sets: in
             chance = numpy.random.default_rng(seed)
             for delta in DELTAS:
                 rows = (
-                    hardest(delta, chance) if name == "hardest" else [getattr(losses_at, name) for losses_at in losses]
+                    hardest_losses(delta, chance)
+                    if name == "hardest"
+                    else [getattr(losses_at, name) for losses_at in losses]
                 )
                 broken[name][delta].append(violations(rows, delta, chance, sets))
     measures = tuple(

@@ -8,12 +8,12 @@ from kinformer.lab.claims.support.half_easy import (
     DEPTH,
     WIDE,
     Size,
-    full,
     measure_losses,
     prompts,
     rules,
     seconds,
-    trained,
+    train_calm,
+    write_by_full_model,
 )
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.plot import Plot, PlotLine
@@ -39,20 +39,20 @@ class HalfEasyResult(NamedTuple):
 
 def run(seed: int, size: Size = WIDE, texts: int = TEXTS) -> HalfEasyResult:
     """Train, calibrate a softmax response on valid by textual consistency, and write texts of test by it."""
-    model = trained(seed, size)
+    model = train_calm(seed, size)
     rule, inputs, fresh = (
         rules(model)["softmax response"],
         prompts(model, "valid", texts),
         prompts(model, "test", texts),
     )
-    whole = full(model, inputs)
+    whole = write_by_full_model(model, inputs)
     grid = rule.grid(GRID)
     test = learn_then_test(
         grid, lambda threshold: measure_losses(model, rule, threshold, inputs, whole).textual, DELTA, EPSILON
     )
     if test.threshold is None:
         return HalfEasyResult(1.0, 0.0, [float(DEPTH)] * inputs.tokens, None)
-    result = measure_losses(model, rule, test.threshold, fresh, full(model, fresh))
+    result = measure_losses(model, rule, test.threshold, fresh, write_by_full_model(model, fresh))
     took = seconds(model, {"exits": rule, "full": NeverExit()}, fresh)
     assert isinstance(test.threshold, float)
     return HalfEasyResult(took["full"] / took["exits"], mean(result.textual), result.places, test.threshold)

@@ -58,7 +58,7 @@ def random_heads(seed: int, length: int) -> list[Pair]:
     return [(normal[0], normal[1])]
 
 
-def trained(seed: int, data: TaskData, steps: int) -> tuple[MLM, TokenBatch]:
+def train_bert(seed: int, data: TaskData, steps: int) -> tuple[MLM, TokenBatch]:
     """A bert after a short training, and rows that it has not seen."""
     with seeded(seed):
         model = bert(**SIZES)
@@ -74,25 +74,25 @@ def asked_of(model: MLM, rows: TokenBatch) -> list[Pair]:
     return [(q.double(), k.double()) for q, k, _ in heads(model, model.mask_batch(rows, fixed=True)[0])]
 
 
-def right(model: MLM, rows: TokenBatch) -> float:
+def answer_accuracy(model: MLM, rows: TokenBatch) -> float:
     """The share of answers that are right."""
     return mean_metric(model, rows, ACCURACY.name)
 
 
-def approximated(model: MLM, rows: TokenBatch) -> list[float]:
+def accuracy_by_form(model: MLM, rows: TokenBatch) -> list[float]:
     """Right answers of a bert, and of both forms of the Clustered Transformer with its weights and 25 clusters."""
-    shares = [right(model, rows)]
+    shares = [answer_accuracy(model, rows)]
     for form in FORMS.values():
         other = clustered_transformer(**form, **SIZES)
         carry_weights(model, other)
-        shares.append(right(other.eval(), rows))
+        shares.append(answer_accuracy(other.eval(), rows))
     return shares
 
 
 def claim(seeds: Sequence[int], clusters: Sequence[int] = CLUSTERS, length: int = LENGTH, steps: int = STEPS) -> Claim:
     """Errors of both forms at every number of clusters, of random attention and of a trained model's."""
-    data = TaskData.of("sorting", TASK)
-    models = [trained(seed, data, steps) for seed in seeds]
+    data = TaskData.from_task("sorting", TASK)
+    models = [train_bert(seed, data, steps) for seed in seeds]
     inputs = {"random": [random_heads(seed, length) for seed in seeds], "trained": [asked_of(*run) for run in models]}
     measures: list[Measure] = []
     means: dict[str, list[float]] = {}
@@ -108,8 +108,8 @@ def claim(seeds: Sequence[int], clusters: Sequence[int] = CLUSTERS, length: int 
             means[f"{kind}, {form}"] = [mean(run) for run in zip(*each, strict=True)]
             falls = [max(b / a for a, b in zip(run, run[1:], strict=False)) for run in each]
             measures.append(Measure(f"{kind}, {form}: error over that of half the clusters, any", falls, "most", 1.0))
-    facts = {f"mean error, {name}": _listed(clusters, errors_by_seed) for name, errors_by_seed in means.items()}
-    whole, plain, improved = (mean(run) for run in zip(*(approximated(*run) for run in models), strict=True))
+    facts = {f"mean error, {name}": _format_errors(clusters, errors_by_seed) for name, errors_by_seed in means.items()}
+    whole, plain, improved = (mean(run) for run in zip(*(accuracy_by_form(*run) for run in models), strict=True))
     facts[f"right answers of a bert, {steps} steps of {TASK}"] = (
         f"{whole:.3f}; the same weights with 25 clusters {plain:.3f} plain, {improved:.3f} improved, {TOPK} keys"
     )
@@ -137,5 +137,5 @@ def _errors(pairs: list[Pair], clusters: Sequence[int], seed: int) -> Errors:
     }
 
 
-def _listed(clusters: Sequence[int], values: Sequence[float]) -> str:
+def _format_errors(clusters: Sequence[int], values: Sequence[float]) -> str:
     return ", ".join(f"{error:.3f} of {count}" for count, error in zip(clusters, values, strict=True)) + " clusters"

@@ -43,7 +43,7 @@ class ConversionLoss(NamedTuple):
     even: float
 
 
-def trained(seed: int, steps: int, text: TextData) -> LM:
+def train_gpt(seed: int, steps: int, text: TextData) -> LM:
     """A small gpt after a training of `steps` steps; untrained for 0 steps."""
     with seeded(seed):
         model = gpt(**SIZES)
@@ -97,8 +97,8 @@ def claim(seeds: Sequence[int], steps: int = STEPS, columns: Sequence[int] = COL
     """
     text = read_text("stdlib")
     rows = text.valid[: 16 * LENGTH].long().view(16, LENGTH)
-    runs = [conversion_loss(trained(seed, steps, text), rows, columns) for seed in seeds]
-    fresh = [conversion_loss(trained(seed, 0, text), rows, columns[-2:-1]) for seed in seeds]
+    runs = [conversion_loss(train_gpt(seed, steps, text), rows, columns) for seed in seeds]
+    fresh = [conversion_loss(train_gpt(seed, 0, text), rows, columns[-2:-1]) for seed in seeds]
     measures = (
         Measure("relative error of logits with all columns", [run.logits[-1] for run in runs], "most", EXACT),
         Measure(

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from statistics import StatisticsError, correlation, mean
 from typing import Any
 
-from kinformer.lab.claims.support.episodes import CART, leaning, offline, returned, taught
+from kinformer.lab.claims.support.episodes import CART, build_episode_data, leaning_episodes, mean_return, train_member
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.offline import EpisodeData
 from kinformer.lab.plot import Plot, PlotLine
@@ -22,7 +22,7 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
 
     Told beside it is the paper's ablation: models that are taught to predict the next state and return as well.
     """
-    lots = [(seed, offline(leaning(EPISODES, seed))) for seed in seeds]
+    lots = [(seed, build_episode_data(leaning_episodes(EPISODES, seed))) for seed in seeds]
     pairs, more = ([_return_pairs(data, seed, steps, weight) for seed, data in lots] for weight in (0.0, 1.0))
     off, apart = ([mean(abs(target - reached) for target, reached in run) for run in of] for of in (pairs, more))
     by = [_correlation(run) for run in pairs]
@@ -47,9 +47,12 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
 
 def _return_pairs(data: EpisodeData, seed: int, steps: int, weight: float) -> ReturnPairs:
     """Quantiles of the returns of episodes, and what came where they were asked for."""
-    model, whole = taught(decision_transformer, data, seed, steps, RATE, beside=weight, **SMALL), data.train.whole
+    model, whole = (
+        train_member(decision_transformer, data, seed, steps, RATE, beside=weight, **SMALL),
+        data.train.episode_returns,
+    )
     targets = [float(whole.sort().values[round((n + 0.5) / TARGETS * (len(whole) - 1))]) for n in range(TARGETS)]
-    return [(target, returned(model, CART, PLAYED, target, 10_000 + seed)) for target in targets]
+    return [(target, mean_return(model, CART, PLAYED, target, 10_000 + seed)) for target in targets]
 
 
 def _correlation(pairs: ReturnPairs) -> float:

@@ -9,7 +9,15 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from kinformer.lab.claims.support.episodes import CART, Policy, followed, leaning, offline, returned, taught
+from kinformer.lab.claims.support.episodes import (
+    CART,
+    Policy,
+    build_episode_data,
+    leaning_episodes,
+    mean_return,
+    run_policy,
+    train_member,
+)
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.support.episodes import Episode
 from kinformer.lab.environments.support.make_environment import make
@@ -26,7 +34,7 @@ SOURCE = "Chen et al., 2021, arXiv:2106.01345, section 5.6"
 NAMES = ("Decision Transformer", "cloning of the best tenth", "conservative Q-learning")
 
 
-def conservative(episodes: Sequence[Episode], seed: int, steps: int, weight: float = 1.0) -> Policy:
+def train_conservative_policy(episodes: Sequence[Episode], seed: int, steps: int, weight: float = 1.0) -> Policy:
     """The greedy policy of conservative Q-learning, which lowers the values of actions that the data does not show.
 
     loss = |Q(s, a) - r - 0.99 max_a' Q'(s', a')| (smooth) + weight (log sum_a exp Q(s, a) - Q(s, a of the data)),
@@ -72,25 +80,25 @@ def conservative(episodes: Sequence[Episode], seed: int, steps: int, weight: flo
     return policy
 
 
-def measured(seed: int, steps: int) -> dict[str, tuple[float, float]]:
+def measure_returns(seed: int, steps: int) -> dict[str, tuple[float, float]]:
     """What each returns, rewarded at each step and at the end."""
-    episodes, played = leaning(EPISODES, seed), 10_000 + seed
+    episodes, played = leaning_episodes(EPISODES, seed), 10_000 + seed
     returns: dict[str, list[float]] = {name: [] for name in NAMES}
     for reward in ("step", "end"):
-        data = offline(episodes, reward=reward)
-        model = taught(decision_transformer, data, seed, steps, RATE, **SMALL)
-        returns[NAMES[0]].append(returned(model, CART, PLAYED, None, played))
-        cloner = taught(behaviour_cloning, data, seed, steps, RATE, best=10, **SMALL)
-        returns[NAMES[1]].append(returned(cloner, CART, PLAYED, None, played))
-        rewarded = [_delayed(episode) for episode in episodes] if reward == "end" else episodes
-        policy, env = conservative(rewarded, seed, 5 * steps), make(CART)
-        returns[NAMES[2]].append(mean(followed(policy, env, played + n).returned for n in range(PLAYED)))
+        data = build_episode_data(episodes, reward=reward)
+        model = train_member(decision_transformer, data, seed, steps, RATE, **SMALL)
+        returns[NAMES[0]].append(mean_return(model, CART, PLAYED, None, played))
+        cloner = train_member(behaviour_cloning, data, seed, steps, RATE, best=10, **SMALL)
+        returns[NAMES[1]].append(mean_return(cloner, CART, PLAYED, None, played))
+        rewarded = [_delay_rewards(episode) for episode in episodes] if reward == "end" else episodes
+        policy, env = train_conservative_policy(rewarded, seed, 5 * steps), make(CART)
+        returns[NAMES[2]].append(mean(run_policy(policy, env, played + n).total_return for n in range(PLAYED)))
     return {name: (dense, late) for name, (dense, late) in returns.items()}
 
 
 def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     """CartPole, episodes of controllers that lean by more or less; each learner is asked for the best it knows."""
-    runs = [measured(seed, steps) for seed in seeds]
+    runs = [measure_returns(seed, steps) for seed in seeds]
     losses = [1 - run[NAMES[0]][1] / run[NAMES[0]][0] for run in runs]
     dense = [run[NAMES[0]][0] for run in runs]
     measures = (
@@ -117,7 +125,7 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     return Claim(SAYS, SOURCE, measures, facts, (plot,))
 
 
-def _delayed(episode: Episode) -> Episode:
+def _delay_rewards(episode: Episode) -> Episode:
     rewards = numpy.zeros_like(episode.rewards)
-    rewards[-1] = episode.returned
+    rewards[-1] = episode.total_return
     return episode._replace(rewards=rewards)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from statistics import mean
 from typing import Any
 
-from kinformer.lab.claims.support.episodes import offline, returned, taught
+from kinformer.lab.claims.support.episodes import build_episode_data, mean_return, train_member
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.support.roll_out import PlaySettings, roll_out
 from kinformer.lab.plot import by_category
@@ -26,16 +26,16 @@ SAYS = "asked for the reward of Key-to-Door, it succeeds twice as often as the r
 SOURCE = "Chen et al., 2021, arXiv:2106.01345, section 5.4"
 
 
-def measured(seed: int, steps: int) -> dict[str, float]:
+def measure_success(seed: int, steps: int) -> dict[str, float]:
     """The share of episodes in which each opens the door with the key."""
     episodes = [episode.episode for episode in roll_out(None, PlaySettings(SPEC, EPISODES, seed=seed * EPISODES))]
-    success, data = {"chance": mean(episode.returned for episode in episodes)}, offline(episodes)
+    success, data = {"chance": mean(episode.total_return for episode in episodes)}, build_episode_data(episodes)
     models: dict[Any, Trajectory] = {}  # one is asked for either return
     for name, (member, keywords, target) in LEARNERS.items():
         key = (member, *keywords.items())
         if key not in models:
-            models[key] = taught(member, data, seed, steps, RATE, **SMALL, **keywords)
-        success[name] = returned(models[key], SPEC, PLAYED, target, 10**6 + seed * PLAYED)
+            models[key] = train_member(member, data, seed, steps, RATE, **SMALL, **keywords)
+        success[name] = mean_return(models[key], SPEC, PLAYED, target, 10**6 + seed * PLAYED)
     return success
 
 
@@ -46,7 +46,7 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     best tenth, with which the paper finds it about equal, is told beside. That it takes the whole episode is a measure
     of its own, and two seeds do not resolve it.
     """
-    runs = [measured(seed, steps) for seed in seeds]
+    runs = [measure_success(seed, steps) for seed in seeds]
     first, short = list(LEARNERS)[:2]
     over = [run[first] / max(run["chance"], run["cloning of all"], 1 / PLAYED) for run in runs]
     longer = [run[first] - run[short] for run in runs]

@@ -9,7 +9,7 @@ import numpy
 import torch
 
 from kinformer.core.acting import TimeStep
-from kinformer.lab.claims.support.episodes import offline, taught
+from kinformer.lab.claims.support.episodes import build_episode_data, train_member
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.offline import to_go
 from kinformer.lab.data.support.episodes import Episode
@@ -72,18 +72,18 @@ def paths(model: Trajectory, links: numpy.ndarray, targets: numpy.ndarray | None
     return counts
 
 
-def measured(seed: int, steps: int) -> dict[str, Any]:
+def measure_paths(seed: int, steps: int) -> dict[str, Any]:
     """Of one graph the steps from each node: of walks, of models, and the fewest there are."""
     chance = numpy.random.default_rng(seed)
     links = graph(chance)
     walks = [walk(links, chance) for _ in range(WALKS)]
     arrived = [episode for episode in walks if episode.actions[-1] == 0]
-    data, best = offline(arrived), numpy.full(NODES, -float(LONGEST))
+    data, best = build_episode_data(arrived), numpy.full(NODES, -float(LONGEST))
     for episode in arrived:
         numpy.maximum.at(best, episode.states.argmax(1), to_go(episode.rewards))
     fewest = distances(links)[1:]
-    asking = taught(decision_transformer, data, seed, steps, RATE, **SMALL)
-    cloning = taught(behaviour_cloning, data, seed, steps, RATE, **SMALL)
+    asking = train_member(decision_transformer, data, seed, steps, RATE, **SMALL)
+    cloning = train_member(behaviour_cloning, data, seed, steps, RATE, **SMALL)
     return {
         "Decision Transformer": paths(asking, links, best[1:]) - fewest,
         "behaviour cloning": paths(cloning, links, None) - fewest,
@@ -100,7 +100,7 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     The best return seen from a start is asked for, so what came beside what was asked is told by the share of shortest
     paths; `decision_transformer_asked` has the correlation over returns of all sizes.
     """
-    runs = [measured(seed, steps) for seed in seeds]
+    runs = [measure_paths(seed, steps) for seed in seeds]
     names = ("Decision Transformer", "behaviour cloning", "walks that arrive")
     share = {name: [float((run[name] == 0).mean()) for run in runs] for name in names}
     cloned = mean(share["behaviour cloning"])

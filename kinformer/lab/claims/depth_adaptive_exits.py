@@ -59,7 +59,7 @@ def rows(count: int, chance: torch.Generator) -> QuestionBatch:
     return QuestionBatch(mixed.long(), TokenBatch(torch.stack([question, answer], -1).flatten(1), scored), hard)
 
 
-def built(**of: Any) -> MultiExitSeq2Seq:
+def build_model(**of: Any) -> MultiExitSeq2Seq:
     """A small model, not trained."""
     model = depth_adaptive(
         d=32,
@@ -89,10 +89,10 @@ def train(model: MultiExitSeq2Seq, steps: int, seed: int) -> MultiExitSeq2Seq:
     return model.eval()
 
 
-def begun(model: MultiExitSeq2Seq, seed: int, **of: Any) -> MultiExitSeq2Seq:
+def copy_with_classifier(model: MultiExitSeq2Seq, seed: int, **of: Any) -> MultiExitSeq2Seq:
     """A model with a classifier of its own over the same layers."""
     torch.manual_seed(seed)
-    other = built(**of)
+    other = build_model(**of)
     other.load_state_dict({**other.state_dict(), **model.state_dict()})
     return other
 
@@ -105,17 +105,21 @@ def measure_exits(model: MultiExitSeq2Seq, batch: QuestionBatch) -> ExitResult:
     layers = out.aux["exit"][:, answers]
     right = (out.y.argmax(-1) == target)[:, answers]
     easy, hard = (float(layers[mask].mean()) for mask in (~batch.hard, batch.hard))
-    return ExitResult(easy, hard, float(layers.mean()), float(right.double().mean()), alike(model, batch)[-1])
+    return ExitResult(
+        easy, hard, float(layers.mean()), float(right.double().mean()), accuracy_by_exit(model, batch)[-1]
+    )
 
 
 @torch.no_grad()
-def alike(model: MultiExitSeq2Seq, batch: QuestionBatch) -> list[float]:
+def accuracy_by_exit(model: MultiExitSeq2Seq, batch: QuestionBatch) -> list[float]:
     """The share of right answers if all leave at the first exit, at the second, and so on."""
     _, logits, target, _ = model.every_exit((batch.source, batch.target))
     return [float((scores.argmax(-1) == target)[:, 1:-1:2].double().mean()) for scores in logits]
 
 
-def searched(model: MultiExitSeq2Seq, search_rows: QuestionBatch, batch: QuestionBatch) -> list[MeasuredThresholds]:
+def search_thresholds(
+    model: MultiExitSeq2Seq, search_rows: QuestionBatch, batch: QuestionBatch
+) -> list[MeasuredThresholds]:
     """Thresholds by the random search on some rows, each with what it is worth on others, where tokens leave by it."""
     candidates = search(
         score_exits(model, [(search_rows.source, search_rows.target)], right=True).measure, DEPTH, draws=DRAWS
@@ -139,15 +143,15 @@ def claim(seeds: Sequence[int], steps: int = STEPS, more: int = MORE) -> Claim:
         chance = torch.Generator().manual_seed(10_000 + seed)
         first, second = rows(JUDGED, chance), rows(JUDGED, chance)
         torch.manual_seed(seed)
-        plain = train(built(classifier="probability"), steps, seed)
-        levels.append(alike(plain, second))
+        plain = train(build_model(classifier="probability"), steps, seed)
+        levels.append(accuracy_by_exit(plain, second))
         for classifier in CLASSIFIERS:
             price = PRICE * (2 * QUESTIONS if classifier == "sequence" else 1)  # merits of a row are summed
             for oracle in ORACLES:
-                model = begun(plain, seed, classifier=classifier, oracle=oracle, price=price)
+                model = copy_with_classifier(plain, seed, classifier=classifier, oracle=oracle, price=price)
                 result = measure_exits(train(model, more, 20_000 + seed), second)
                 results.setdefault(f"{classifier}, {oracle}", []).append(result)
-        curves.append(searched(plain, first, second))
+        curves.append(search_thresholds(plain, first, second))
     measures = [measure for name in CLASSIFIERS for measure in _measures(name, results[f"{name}, likelihood"])]
     facts = {name: _summary(result) for name, result in results.items()}
     facts["right if all leave at exit 1, 2, .."] = ", ".join(

@@ -43,7 +43,7 @@ class RepeatLearning(NamedTuple):
         return len(self.right)
 
 
-def learned(b_g: float, seed: int, steps: int, depth: int = DEPTH) -> RepeatLearning:
+def train_reader(b_g: float, seed: int, steps: int, depth: int = DEPTH) -> RepeatLearning:
     """Batches of fresh rows, equal for every b_g, until a batch is answered well enough."""
     generator = torch.Generator().manual_seed(seed)
     with seeded(seed):
@@ -63,7 +63,7 @@ def learned(b_g: float, seed: int, steps: int, depth: int = DEPTH) -> RepeatLear
 
 def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     """Steps to ENOUGH by where the biases start; what has not learned in all its steps counts as if it then had."""
-    runs = {b_g: [learned(b_g, seed, steps) for seed in seeds] for b_g in STARTS}
+    runs = {b_g: [train_reader(b_g, seed, steps) for seed in seeds] for b_g in STARTS}
     closed = [run.steps for run in runs[STARTS[0]]]
     measures = tuple(
         Measure(
@@ -74,10 +74,10 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
         )
         for b_g in STARTS[1:]
     )
-    facts = {f"steps with b_g = {b_g:g}": ", ".join(map(_said, of)) for b_g, of in runs.items()}
+    facts = {f"steps with b_g = {b_g:g}": ", ".join(map(_format_steps, of)) for b_g, of in runs.items()}
     for b_g in STARTS:
         facts[f"steps of {SHALLOW} blocks with b_g = {b_g:g}"] = (
-            _said(learned(b_g, seeds[0], steps, SHALLOW)) + " (one seed)"
+            _format_steps(train_reader(b_g, seeds[0], steps, SHALLOW)) + " (one seed)"
         )
     lines = [
         PlotLine(range(run.steps), run.right, f"b_g = {b_g:g}", alpha=0.7) for b_g, of in runs.items() for run in of
@@ -93,5 +93,5 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     return Claim(SAYS, SOURCE, measures, facts, (plot,))
 
 
-def _said(run: RepeatLearning) -> str:
+def _format_steps(run: RepeatLearning) -> str:
     return f"{run.steps}" if run.right[-1] >= ENOUGH else f"{run.steps}, which were not enough"

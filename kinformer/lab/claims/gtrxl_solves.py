@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from statistics import mean
 
-from kinformer.lab.claims.support.agents import ENTROPY, SOLVED, LearningCurve, curves_plot, learned
+from kinformer.lab.claims.support.agents import ENTROPY, SOLVED, LearningCurve, curves_plot, train_agent
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.members.support.gated_xl import GateName
 
@@ -34,13 +34,13 @@ def claim(
     """
     spec = f"t_maze,corridor={corridor}"
     runs: CurvesByGate = {
-        gate: [[learned(stack(gate), spec, seed, lr, rollouts, entropy=ENTROPY) for lr in RATES] for seed in seeds]
+        gate: [[train_agent(stack(gate), spec, seed, lr, rollouts, entropy=ENTROPY) for lr in RATES] for seed in seeds]
         for gate in gates
     }
-    return judged(runs, corridor)
+    return build_claim(runs, corridor)
 
 
-def judged(runs: CurvesByGate, corridor: int = CORRIDOR) -> Claim:
+def build_claim(runs: CurvesByGate, corridor: int = CORRIDOR) -> Claim:
     """What curves say of it."""
     shares = {gate: [mean(curve.success[-1] >= SOLVED for curve in rates) for rates in of] for gate, of in runs.items()}
     more = [curve - other for curve, other in zip(shares["gru"], shares["post_norm"], strict=True)]

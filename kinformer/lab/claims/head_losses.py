@@ -26,12 +26,12 @@ SOURCE = "Li et al., 2018, arXiv:1810.10183, section 4.3; Deshpande and Narasimh
 Make = Callable[[float], Model]
 
 
-def apart(weight: float) -> Model:
+def build_disagreeing_decoder(weight: float) -> Model:
     """A decoder whose heads are kept apart by what they read."""
     return disagreement(**SIZES, output=weight)
 
 
-def guided(weight: float) -> Model:
+def build_guided_encoder(weight: float) -> Model:
     """An encoder in whose layers one head is guided to the next token, and one to the one before."""
     return guided_attention(**SIZES, guides=("next", "previous"), alpha=weight, hold=1.0)
 
@@ -55,11 +55,14 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     """Both losses, each as its paper weighs it and unfelt."""
     text = read_text("stdlib")
     alike = {
-        weight: [cosine(penalty(apart, weight, OutputDisagreement.key, seed, steps, text)) for seed in seeds]
+        weight: [
+            cosine(penalty(build_disagreeing_decoder, weight, OutputDisagreement.key, seed, steps, text))
+            for seed in seeds
+        ]
         for weight in (UNFELT, 1.0)
     }
     away = {
-        weight: [penalty(guided, weight, GuidedAttention.key, seed, steps, text) / 2 for seed in seeds]
+        weight: [penalty(build_guided_encoder, weight, GuidedAttention.key, seed, steps, text) / 2 for seed in seeds]
         for weight in (UNFELT, 1.0)
     }
     fall, share = (

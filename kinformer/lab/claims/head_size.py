@@ -38,14 +38,16 @@ def random_weights(seed: int, length: int = LENGTH) -> Float[Tensor, "T T"]:
     return (SPREAD * torch.randn(length, length, generator=generator, dtype=torch.float64)).softmax(-1)
 
 
-def attended(projection: QKV, x: Float[Tensor, "1 T D"]) -> Float[Tensor, "T T"]:
+def attention_weights(projection: QKV, x: Float[Tensor, "1 T D"]) -> Float[Tensor, "T T"]:
     """The attention weights of a row, read off with one-hot values."""
     pos = torch.arange(x.shape[1])[None]
     q, k = projection.queries(x, pos).q, projection.keys(x, pos).k
     return attend(q, k, torch.eye(x.shape[1], dtype=x.dtype)[None, None], impl="reference").y[0, 0]
 
 
-def fitted(weights: Float[Tensor, "T T"], width: int, seed: int, iterations: int = ITERATIONS) -> Float[Tensor, "T T"]:
+def fit_attention(
+    weights: Float[Tensor, "T T"], width: int, seed: int, iterations: int = ITERATIONS
+) -> Float[Tensor, "T T"]:
     """Fit the attention of a head of this width over distinct tokens to the given weights, by cross-entropy."""
     length = len(weights)
     with seeded(seed):
@@ -62,31 +64,31 @@ def fitted(weights: Float[Tensor, "T T"], width: int, seed: int, iterations: int
 
     def loss() -> Tensor:
         optimiser.zero_grad()
-        loss = -(weights * attended(projection, x).clamp_min(TINY).log()).sum(-1).mean()
+        loss = -(weights * attention_weights(projection, x).clamp_min(TINY).log()).sum(-1).mean()
         loss.backward()
         return loss
 
     optimiser.step(loss)
-    return attended(projection, x).detach()
+    return attention_weights(projection, x).detach()
 
 
-def least(weights: Float[Tensor, "T T"], width: int) -> float:
+def least_logit_error(weights: Float[Tensor, "T T"], width: int) -> float:
     """How far logits of this rank must be from those of the weights, whatever is added to a row (Eckart and Young)."""
     logits = weights.log()
     beyond = torch.linalg.svdvals(logits - logits.mean(-1, keepdim=True))[width:]
     return float((beyond.square().sum() / weights.numel()).sqrt())
 
 
-def off(seed: int, length: int = LENGTH, iterations: int = ITERATIONS) -> Off:
+def measure_errors(seed: int, length: int = LENGTH, iterations: int = ITERATIONS) -> Off:
     """Of weights that were drawn, for each width up to the length of a row."""
     weights, widths = random_weights(seed, length), range(1, length + 1)
-    apart = [(fitted(weights, width, seed, iterations) - weights).abs().sum(-1).mean() / 2 for width in widths]
-    return Off([float(error) for error in apart], [least(weights, width) for width in widths])
+    apart = [(fit_attention(weights, width, seed, iterations) - weights).abs().sum(-1).mean() / 2 for width in widths]
+    return Off([float(error) for error in apart], [least_logit_error(weights, width) for width in widths])
 
 
 def claim(seeds: Sequence[int], length: int = LENGTH, iterations: int = ITERATIONS) -> Claim:
     """Weights drawn by seeds, fitted by every width."""
-    runs = [off(seed, length, iterations) for seed in seeds]
+    runs = [measure_errors(seed, length, iterations) for seed in seeds]
     measures = (
         Measure(f"the least that width {length - 2} is off", (min(run.weights[-3] for run in runs),), "least", LEFT),
         Measure(

@@ -37,7 +37,7 @@ def series(rows: int, seed: int, noise: float = NOISE) -> SeriesWindows:
     return SeriesWindows(whole[..., None], torch.zeros(rows, len(at), 0))
 
 
-def trained(attention: Kind, seed: int, steps: int) -> tuple[Forecast, float]:
+def train_informer(attention: Kind, seed: int, steps: int) -> tuple[Forecast, float]:
     """A small Informer, and its mean squared error."""
     with seeded(seed):
         model = informer(
@@ -79,7 +79,7 @@ def hits(model: Forecast, batch: SeriesWindows) -> tuple[float, float]:
 
 def claim(seeds: Sequence[int], steps: int = STEPS, learned: float = LEARNED) -> Claim:
     """Hit rates of the trained model, and its error over that of the same with full attention."""
-    few, full = ([trained(kind, seed, steps) for seed in seeds] for kind in KINDS)
+    few, full = ([train_informer(kind, seed, steps) for seed in seeds] for kind in KINDS)
     rates, blind = zip(*(hits(model, series(16, 77)) for model, _ in few), strict=True)
     nothing = float(series(VALID, 9_999).values[:, CONTEXT:].square().mean())
     ratios = [error / other for (_, error), (_, other) in zip(few, full, strict=True)]

@@ -42,11 +42,11 @@ class DatastoreSweep(NamedTuple):
     valid: SweepResult
     test: SweepResult
 
-    def tuned(self, k: int) -> float:
+    def tuned_bits(self, k: int) -> float:
         """Bits of test with so many neighbours, all else the best of valid."""
-        return self.test.choices[min(self.at(k), key=self.valid.choices.__getitem__)]
+        return self.test.choices[min(self.choices_with(k), key=self.valid.choices.__getitem__)]
 
-    def at(self, k: int) -> list[SweepChoice]:
+    def choices_with(self, k: int) -> list[SweepChoice]:
         """The choices of so many neighbours."""
         return [choice for choice in self.valid.choices if choice.k == k]
 
@@ -74,14 +74,14 @@ def _manual() -> tuple[SplitTokens, SplitTokens, SplitTokens]:
     return SplitTokens(pages[:first][:LEARNED]), SplitTokens(pages[first:second]), SplitTokens(pages[second:])
 
 
-def sampled(part: SplitTokens, size: int) -> SplitTokens:
+def sample_pieces(part: SplitTokens, size: int) -> SplitTokens:
     """So many bytes from all over a text, each piece read by itself."""
     count = max(size // PIECE, 1)
     firsts = torch.linspace(0, max(len(part.tokens) - PIECE, 0), count).long()
     return SplitTokens(torch.cat([part.tokens[at : at + PIECE] for at in firsts.tolist()]), torch.arange(count) * PIECE)
 
 
-def trained(seed: int, text: SplitTokens, steps: int) -> LM:
+def train_byte_model(seed: int, text: SplitTokens, steps: int) -> LM:
     """A byte model of some bytes."""
     with seeded(seed):
         model = gpt(**SIZES, length=LENGTH)
@@ -104,10 +104,12 @@ def sweep_datastore(
     """Every choice beside a datastore of so many bytes."""
     train, *measured = parts
     with tempfile.TemporaryDirectory() as folder:
-        store = Datastore.build(Path(folder) / "store", model, sampled(train, size), dtype="float32")
+        store = Datastore.build(Path(folder) / "store", model, sample_pieces(train, size), dtype="float32")
         sweep = NearestNeighbourSweep(model, store, Tap(model, store.tap).place, k=max(KS))
         sweep.sweep(KS, sweep.spread(train.tokens))
-        return DatastoreSweep(*(sweep_result(evaluate(sweep, sampled(part, judged), LENGTH)) for part in measured))
+        return DatastoreSweep(
+            *(sweep_result(evaluate(sweep, sample_pieces(part, judged), LENGTH)) for part in measured)
+        )
 
 
 def claim(
@@ -118,7 +120,7 @@ def claim(
     runs: dict[str, list[DatastoreSweep]] = {name: [] for name in texts}
     less: list[DatastoreSweep] = []
     for seed in seeds:
-        model = trained(seed, texts[IN_DOMAIN][0], steps)
+        model = train_byte_model(seed, texts[IN_DOMAIN][0], steps)
         less.append(sweep_datastore(model, texts[IN_DOMAIN], small, judged))
         for name, parts in texts.items():
             runs[name].append(sweep_datastore(model, parts, size, judged))
@@ -126,13 +128,13 @@ def claim(
     share = {name: [run.valid.best.weight for run in of] for name, of in runs.items()}
     alone, fewer, smaller = (
         [x.test.own for x in in_domain],
-        [x.tuned(few) for x in in_domain],
-        [x.tuned(many) for x in less],
+        [x.tuned_bits(few) for x in in_domain],
+        [x.tuned_bits(many) for x in less],
     )
     measures = (
-        Measure("bits per byte with neighbours less without", _less(in_domain, many, alone), "most", 0),
-        Measure(f"with {size:,} entries less with {small:,}", _less(in_domain, many, smaller), "most", 0),
-        Measure(f"with {many} neighbours less with {few}", _less(in_domain, many, fewer), "most", 0),
+        Measure("bits per byte with neighbours less without", _bits_difference(in_domain, many, alone), "most", 0),
+        Measure(f"with {size:,} entries less with {small:,}", _bits_difference(in_domain, many, smaller), "most", 0),
+        Measure(f"with {many} neighbours less with {few}", _bits_difference(in_domain, many, fewer), "most", 0),
         Measure(
             "bits at the ends of the sweep of lambda less at the best",
             [_bend(run.valid) for run in in_domain],
@@ -157,7 +159,7 @@ def claim(
     )
     facts = {
         f"bits per byte of test, {name}": f"{mean(x.test.own for x in of):.3f} alone, "
-        f"{mean(x.tuned(many) for x in of):.3f} beside a datastore of it, best lambda {mean(share[name]):.2f}"
+        f"{mean(x.tuned_bits(many) for x in of):.3f} beside a datastore of it, best lambda {mean(share[name]):.2f}"
         for name, of in runs.items()
     }
     facts["ran on"] = f"{', '.join(texts)}; {MORE}=FILE{os.pathsep}FILE names more texts, such as novels and WikiText-2"
@@ -170,8 +172,8 @@ def _bend(swept: SweepResult) -> float:
     return min(line[min(line)], line[max(line)]) - line[swept.best.weight]
 
 
-def _less(runs: list[DatastoreSweep], k: int, other: list[float]) -> list[float]:
-    return [run.tuned(k) - bits for run, bits in zip(runs, other, strict=True)]
+def _bits_difference(runs: list[DatastoreSweep], k: int, other: list[float]) -> list[float]:
+    return [run.tuned_bits(k) - bits for run, bits in zip(runs, other, strict=True)]
 
 
 def _plot(title: str, runs_by_text: dict[str, list[DatastoreSweep]]) -> Plot:
@@ -179,7 +181,7 @@ def _plot(title: str, runs_by_text: dict[str, list[DatastoreSweep]]) -> Plot:
     lines = []
     for name, runs in runs_by_text.items():
         swept = runs[0].valid
-        best = min(runs[0].at(max(KS)), key=swept.choices.__getitem__)
+        best = min(runs[0].choices_with(max(KS)), key=swept.choices.__getitem__)
         curve = {choice.weight: bits for choice, bits in swept.choices.items() if choice[:2] == best[:2]}
         lines.append(PlotLine(list(curve), list(curve.values()), name, ".-"))
         lines.append(PlotLine([best.weight], [swept.choices[best]], name, "o"))

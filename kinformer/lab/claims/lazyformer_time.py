@@ -39,7 +39,7 @@ def seconds(model: LazyModel, tokens: Tensor) -> float:
 
 
 @torch.no_grad()
-def multiplied(model: LazyModel, length: int) -> int:
+def count_flops(model: LazyModel, length: int) -> int:
     """Additions and multiplications in the matrix products of all blocks for one row, with any executor."""
     x = torch.zeros(1, length, model.body.d)
     with counting() as tally:
@@ -76,7 +76,7 @@ def claim(seeds: Sequence[int], lengths: Sequence[int] = LENGTHS, rounds: int = 
                 ratio = median(turn[PLAIN] / turn[name] for turn in turns)
                 speed.setdefault(name, {}).setdefault(length, []).append(ratio)
             if seed == seeds[0]:
-                of = {name: multiplied(model, length) for name, model in members.items()}
+                of = {name: count_flops(model, length) for name, model in members.items()}
                 for name, count in of.items():
                     counts.setdefault(name, {})[length] = of[PLAIN] / count
     judged = JUDGED if JUDGED in lengths else lengths[-1]

@@ -53,12 +53,12 @@ def cumulative_share(values: Float[Tensor, "N T"], power: int = 2) -> Float[Tens
     return sums / sums[:, -1:]
 
 
-def needed(values: Float[Tensor, "N T"], share: float = ENERGY, power: int = 2) -> Float[Tensor, " N"]:
+def count_needed(values: Float[Tensor, "N T"], share: float = ENERGY, power: int = 2) -> Float[Tensor, " N"]:
     """How many of the singular values hold that much."""
     return (cumulative_share(values, power) < share).sum(-1) + 1.0
 
 
-def taught(model: MLM, steps: int, length: int, seed: int) -> float:
+def train_on_text(model: MLM, steps: int, length: int, seed: int) -> float:
     """Train on text and return the bits per hidden byte on validation data."""
     history = fit(model, TEXT, steps=steps, batch=BATCH, length=length, lr=RATE, seed=seed)
     return history.points[-1].valid
@@ -72,7 +72,7 @@ def by_frequency() -> float:
     return float(-(valid * ((train + 1) / (train + 1).sum()).log2()).sum() / valid.sum())
 
 
-def right(make: Any, seed: int, data: TaskData, steps: int) -> float:
+def train_and_test(make: Any, seed: int, data: TaskData, steps: int) -> float:
     """Train a model and return its accuracy on unseen rows."""
     with seeded(seed):
         model = make(**SIZES, length=ROOM)
@@ -111,12 +111,12 @@ def claim(seeds: Sequence[int], steps: int = STEPS, learned: int = LEARNED, leng
         with seeded(seed):
             model = bert(**SIZES, norm="pre", position="rotary")
             fresh.append(spectra(model, rows[length]))
-            bits.append(taught(model, steps, length, seed))
+            bits.append(train_on_text(model, steps, length, seed))
             for n in lengths:
                 trained[n].append(spectra(model, rows[n]))
-    of, data = trained[length], TaskData.of("sorting", TASK)
+    of, data = trained[length], TaskData.from_task("sorting", TASK)
     few = partial(linformer, k=round(SHARE * ROOM))
-    full, mixed = ([right(make, seed, data, learned) for seed in seeds] for make in (bert, few))
+    full, mixed = ([train_and_test(make, seed, data, learned) for seed in seeds] for make in (bert, few))
     per_token = {"bert": products(bert, LONG), "linformer": products(partial(linformer, k=64), LONG)}
     exponent = slope(LONG, per_token["linformer"])
     frequencies = by_frequency()
@@ -130,7 +130,7 @@ def claim(seeds: Sequence[int], steps: int = STEPS, learned: int = LEARNED, leng
         ),
         Measure(
             f"singular values that hold {ENERGY:.0%} of the energy of attention over {length} tokens, per token",
-            [float(needed(run).mean()) / length for run in of],
+            [float(count_needed(run).mean()) / length for run in of],
             "most",
             SHARE,
         ),
@@ -143,14 +143,14 @@ def claim(seeds: Sequence[int], steps: int = STEPS, learned: int = LEARNED, leng
         ),
         Measure("exponent of a Linformer's products per token in the row", (exponent,), "near", 0.0, within=FLAT),
     )
-    means = [[float(needed(values).mean()) for values in trained[n]] for n in lengths]
+    means = [[float(count_needed(values).mean()) for values in trained[n]] for n in lengths]
     facts = {
         **{f"how many, of {n} tokens": _range(counts) for n, counts in zip(lengths, means, strict=True)},
         "their exponent in the length": f"{slope(lengths, [mean(counts) for counts in means]):.2f}",
         f"how many, of {length} tokens, the head that needs most": _range(
-            [float(needed(values).max()) for values in of]
+            [float(count_needed(values).max()) for values in of]
         ),
-        "before training": _range([float(needed(values).mean()) for values in fresh]),
+        "before training": _range([float(count_needed(values).mean()) for values in fresh]),
         f"of the sum of singular values, and not of squares, in the first {SHARE * length:g}": _range(
             [float(cumulative_share(values, 1)[:, int(SHARE * length) - 1].mean()) for values in of]
         ),

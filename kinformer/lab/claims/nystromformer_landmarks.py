@@ -59,7 +59,7 @@ class Whole(Nystrom):
         return torch.linalg.pinv(a)
 
 
-def trained(model: MLM, seed: int, data: TaskData, steps: int) -> float:
+def train_and_test(model: MLM, seed: int, data: TaskData, steps: int) -> float:
     """The share of right answers on rows that a model has not seen, after a short training."""
     if steps:
         fit(model, data, steps=steps, batch=BATCH, lr=3e-3, seed=seed)
@@ -71,7 +71,7 @@ def train_both(seed: int, data: TaskData, steps: int) -> tuple[MLM, float, float
     """Train a bert and a nystromformer of equal size; return the bert and both accuracies."""
     with seeded(seed):
         dense, few = bert(**SIZES), nystromformer(**SIZES, landmarks=USUAL)
-        return dense, trained(dense, seed, data, steps), trained(few, seed, data, steps)
+        return dense, train_and_test(dense, seed, data, steps), train_and_test(few, seed, data, steps)
 
 
 def tokens_of(data: TaskData) -> Int[Tensor, "B T"]:
@@ -81,7 +81,7 @@ def tokens_of(data: TaskData) -> Int[Tensor, "B T"]:
     return rows.tokens
 
 
-def away(layer: HeadInputs, landmarks: Sequence[int]) -> Away:
+def measure_errors(layer: HeadInputs, landmarks: Sequence[int]) -> Away:
     """Of a layer's queries, keys and values."""
     q, k, v = (x.double() for x in layer)
     ctx = Context(torch.arange(q.shape[2]).expand(len(q), -1), run=True, full=True)
@@ -130,9 +130,9 @@ def claim(
     is an exponent of at most 1.1, while pairs of tokens have 2. In post-norm layers A is nearly singular, and its exact
     inverse reads worse than six iterations do. So the residual of A itself is measured too, at most a tenth.
     """
-    data = TaskData.of("sorting", TASK)
+    data = TaskData.from_task("sorting", TASK)
     models = [train_both(seed, data, steps) for seed in seeds]
-    runs = [_mean([away(run, landmarks) for run in heads(model, tokens_of(data))]) for model, _, _ in models]
+    runs = [_mean([measure_errors(run, landmarks) for run in heads(model, tokens_of(data))]) for model, _, _ in models]
     exponents = flops(lengths)
     of_right = [few / dense for _, dense, few in models]
     measures = (
@@ -149,9 +149,9 @@ def claim(
         f"right answers after {steps} steps of {TASK}": ", ".join(
             f"{few:.3f} of {dense:.3f}" for _, dense, few in models
         ),
-        "error by landmarks, 1 being a plain mean": _listed(landmarks, every.error),
-        "error of the best matrix of that rank": _listed(landmarks, every.best),
-        "|AZA - A| / |A| by iterations": _listed(ITERATIONS, every.left),
+        "error by landmarks, 1 being a plain mean": _format_errors(landmarks, every.error),
+        "error of the best matrix of that rank": _format_errors(landmarks, every.best),
+        "|AZA - A| / |A| by iterations": _format_errors(ITERATIONS, every.left),
         "exponent of multiplications in the row, bert": f"{exponents['bert']:.3f}",
     }
     lines = [
@@ -179,5 +179,5 @@ def _mean(runs: Sequence[Away]) -> Away:
     return Away(by_place("error"), by_place("best"), mean(run.stopped for run in runs), by_place("left"))
 
 
-def _listed(at: Sequence[int], values: Sequence[float]) -> str:
+def _format_errors(at: Sequence[int], values: Sequence[float]) -> str:
     return ", ".join(f"{value:.2g} of {n}" for n, value in zip(at, values, strict=True))

@@ -40,10 +40,10 @@ def models(length: int) -> dict[str, Callable[[], Model]]:
     }
 
 
-def learned(name: str, seed: int, length: int, steps: int) -> NeedleCurve:
+def train_on_needle(name: str, seed: int, length: int, steps: int) -> NeedleCurve:
     """Trained to give the digit of a needle at the begin of a row, at its end."""
     with seeded(seed):
-        task = TaskData.of("needle", Needle(length, 1, depth=0.0))
+        task = TaskData.from_task("needle", Needle(length, 1, depth=0.0))
         points = fit(models(length)[name](), task, steps=steps, batch=16, lr=3e-3, seed=seed).points
     return NeedleCurve([point.step for point in points], [point.valid for point in points])
 
@@ -51,10 +51,10 @@ def learned(name: str, seed: int, length: int, steps: int) -> NeedleCurve:
 def claim(seeds: Sequence[int], length: int = LENGTH, steps: int = STEPS) -> Claim:
     """The share of digits that are right: with pooled keys nearly all, by a window what guessing gets."""
     reaching, window, ending = models(length)
-    runs = {name: [learned(name, seed, length, steps) for seed in seeds] for name in (reaching, window)}
-    short = learned(ending, seeds[0], length, steps)
+    runs = {name: [train_on_needle(name, seed, length, steps) for seed in seeds] for name in (reaching, window)}
+    short = train_on_needle(ending, seeds[0], length, steps)
     last = {name: [run.accuracy[-1] for run in of] for name, of in runs.items()}
-    guessing = Needle(length, 1).guessing
+    guessing = Needle(length, 1).chance_accuracy
     measures = (
         Measure("accuracy with pooled keys", last[reaching], "least", 0.95, no_effect=guessing),
         Measure("accuracy of the window alone", last[window], "most", 0.2, no_effect=0.95),

@@ -34,7 +34,7 @@ class TrainedSets(NamedTuple):
     by_size: dict[int, float]
 
 
-def trained(of: dict[str, Any], data: Data, seed: int, rate: float, steps: int) -> TrainedSets:
+def train_on_sets(of: dict[str, Any], data: Data, seed: int, rate: float, steps: int) -> TrainedSets:
     """A model after so many steps, the rate warmed up and then falling to 0."""
     torch.manual_seed(seed)
     model = set_transformer(**of)
@@ -45,7 +45,7 @@ def trained(of: dict[str, Any], data: Data, seed: int, rate: float, steps: int) 
         optimiser.zero_grad()
         model(batches.at(step)).total.backward()
         optimiser.step()
-    elements, marks, right = data.valid.first(1024)
+    elements, marks, right = data.valid.first_sets(1024)
     with torch.no_grad():
         off = (model.eval().predict(elements, marks) - right).abs()
     sizes = (marks >= 0).sum(1)
@@ -54,20 +54,22 @@ def trained(of: dict[str, Any], data: Data, seed: int, rate: float, steps: int) 
 
 def best(of: dict[str, Any], data: Data, seeds: Sequence[int], rates: Sequence[float], steps: int) -> list[TrainedSets]:
     """A model of each seed, at the rate that is best on average."""
-    tried = [[trained(of, data, seed, rate, steps) for seed in seeds] for rate in rates]
+    tried = [[train_on_sets(of, data, seed, rate, steps) for seed in seeds] for rate in rates]
     return min(tried, key=lambda runs: mean(run.error for run in runs))
 
 
 @torch.no_grad()
 def permutation_error(model: SetRegressor, data: Data, seed: int) -> tuple[float, float]:
     """How far an answer and an encoded element are from those of the set in another order, over the largest of them."""
-    elements, marks, _ = data.valid.first(64)
+    elements, marks, _ = data.valid.first_sets(64)
     order = torch.rand(marks.shape, generator=torch.Generator().manual_seed(seed)).argsort(1)
     other, their = elements.take_along_dim(order[..., None], 1), marks.take_along_dim(order, 1)
     answers, permuted = model.predict(elements, marks), model.predict(other, their)
     encoded = model.encode(elements, marks).y.take_along_dim(order[..., None], 1)
     real = (their >= 0)[..., None]
-    return _apart(permuted, answers), _apart(model.encode(other, their).y * real, encoded * real)
+    return _relative_difference(permuted, answers), _relative_difference(
+        model.encode(other, their).y * real, encoded * real
+    )
 
 
 def claim(seeds: Sequence[int], rates: Sequence[float] = RATES, steps: int = STEPS) -> Claim:
@@ -103,5 +105,5 @@ def claim(seeds: Sequence[int], rates: Sequence[float] = RATES, steps: int = STE
     return Claim(SAYS, SOURCE, measures, facts, (plot,))
 
 
-def _apart(x: Tensor, other: Tensor) -> float:
+def _relative_difference(x: Tensor, other: Tensor) -> float:
     return float((x - other).abs().max() / other.abs().max())

@@ -64,10 +64,10 @@ def toy(seed: int, people: int = PEOPLE, times: int = TIMES) -> Toy:
     """Each person has a sign and a name of random letters; sentences say both, in another order in each part."""
     chance = Random(seed)
 
-    def word(size: int) -> str:
+    def random_word(size: int) -> str:
         return "".join(chance.choice("abcdefghijklmnopqrstuvwxyz") for _ in range(size))
 
-    pairs = [(word(4).upper(), word(6)) for _ in range(people)]
+    pairs = [(random_word(4).upper(), random_word(6)) for _ in range(people)]
 
     def part(times: int) -> tuple[bytes, list[bool]]:
         text, marks = "", list[bool]()
@@ -83,7 +83,7 @@ def toy(seed: int, people: int = PEOPLE, times: int = TIMES) -> Toy:
     return Toy(TextData("names", learned, watched, judged), torch.tensor(names))
 
 
-def trained(model: M, seed: int, text: TextData, steps: int) -> M:
+def train_further(model: M, seed: int, text: TextData, steps: int) -> M:
     """A model, trained for so many steps more."""
     with seeded(seed):
         fit(model, text, steps=steps, batch=ROWS, length=LENGTH, lr=LR, seed=seed, valid_bytes=1000)
@@ -98,14 +98,14 @@ def measure_seed(seed: int, people: int, steps: int) -> SpalmResult:
     """
     text, names = toy(seed, people)
     with tempfile.TemporaryDirectory() as folder, seeded(seed):
-        base = trained(spalm(**SIZES), seed, text, steps)
+        base = train_further(spalm(**SIZES), seed, text, steps)
         home = Path(folder) / "base"
         save(base, home)
         store(Path(folder) / "store", base, text, str(home))
         joint_model = spalm(datastore=str(Path(folder) / "store"), **SIZES)
         joint_model.load_state_dict(base.state_dict(), strict=False)
-        further = trained(base, seed + 1, text, steps)
-        joint_model = trained(joint_model, seed + 1, text, steps)
+        further = train_further(base, seed + 1, text, steps)
+        joint_model = train_further(joint_model, seed + 1, text, steps)
         sweep = NearestNeighbourSweep(further, *store(Path(folder) / "further", further, text), k=max(KS))
         sweep.sweep(KS, sweep.spread(text.valid))
         valid, test = (sweep_result(evaluate(sweep, part, LENGTH)) for part in (text.valid, text.test))

@@ -30,7 +30,7 @@ def factors(attention: Sets, length: int, p: int, use: Use = "interleaved") -> l
     return patterns(model)
 
 
-def reached(patterns: Sequence[Pattern], length: int) -> Bool[Tensor, "T T"]:
+def reachable_keys(patterns: Sequence[Pattern], length: int) -> Bool[Tensor, "T T"]:
     """Which keys a query knows of after layers with these sets, one above the other; it always knows itself."""
     reach = torch.eye(length)
     for pattern in patterns:
@@ -41,7 +41,7 @@ def reached(patterns: Sequence[Pattern], length: int) -> Bool[Tensor, "T T"]:
 
 def share(patterns: Sequence[Pattern], length: int) -> float:
     """Of all pairs of a query and an earlier token or itself the part that is reached; ValueError for a later one."""
-    reach = reached(patterns, length)
+    reach = reachable_keys(patterns, length)
     if bool(reach.triu(1).any()):
         raise ValueError(f"{patterns} read ahead")
     return float(reach.sum()) / (length * (length + 1) / 2)
@@ -73,7 +73,7 @@ def claim(seeds: Sequence[int], lengths: Sequence[int] = LENGTHS, steps: int = S
         for form in FORMS
     ]
     facts = {f"pairs read, {form}": ", ".join(f"{n:,}" for n in count[form]) for form in FORMS}
-    bits = {use: [_trained(use, seed, steps) for seed in seeds] for use in ("interleaved", "merged", "heads")}
+    bits = {use: [_validation_bits(use, seed, steps) for seed in seeds] for use in ("interleaved", "merged", "heads")}
     for use, values in bits.items():
         error = stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
         facts[f"bits per byte after {steps} steps, {use}"] = f"{mean(values):.3f} ± {2 * error:.3f}" * bool(steps)
@@ -82,7 +82,7 @@ def claim(seeds: Sequence[int], lengths: Sequence[int] = LENGTHS, steps: int = S
         "after two layers, strided",
         "token (dark: after one layer)",
         "query",
-        image=(2.0 * reached(strided[:1], 64) + reached(strided, 64)).tolist(),
+        image=(2.0 * reachable_keys(strided[:1], 64) + reachable_keys(strided, 64)).tolist(),
         darkest=3,
     )
     everything = [n * (n + 1) / 2 for n in lengths]
@@ -92,7 +92,7 @@ def claim(seeds: Sequence[int], lengths: Sequence[int] = LENGTHS, steps: int = S
     return Claim(SAYS, SOURCE, (*reach, *cost), facts, (reading, growth, uses))
 
 
-def _trained(use: str, seed: int, steps: int) -> float:
+def _validation_bits(use: str, seed: int, steps: int) -> float:
     """Bits per byte of a small model on valid."""
     if not steps:
         return 0.0

@@ -65,7 +65,7 @@ class RecallReader(nn.Module):
         return self.head(self.body(x).y[:, PAIRS:])
 
 
-def trained(kinds: tuple[Kind, ...], question: Question, seed: int, steps: int) -> tuple[RecallReader, float]:
+def train_reader(kinds: tuple[Kind, ...], question: Question, seed: int, steps: int) -> tuple[RecallReader, float]:
     """A reader after so many steps, and the share of right answers in rows that it has not seen."""
     generator = torch.Generator().manual_seed(seed)
     with seeded(seed):
@@ -89,10 +89,10 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     read = torch.zeros(1, 1)
     for form, kinds in FORMS.items():
         for question in QUESTIONS:
-            ends = [trained(kinds, question, seed, steps) for seed in seeds]
+            ends = [train_reader(kinds, question, seed, steps) for seed in seeds]
             shares_by_form[form, question] = [share for _, share in ends]
             if (form, question) == ("random", "place"):
-                read = looks(ends[0][0])
+                read = largest_weights(ends[0][0])
     learnt, failed = ("least", LEARNT, 1 / VALUES), ("most", FAILED, 1.0)  # beside guessing, and beside a product
     bounds: dict[tuple[str, Question], Any] = dict(zip(DECIDE, (learnt, failed, learnt), strict=True))
     measures = tuple(
@@ -128,7 +128,7 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
 
 
 @torch.no_grad()
-def looks(model: RecallReader) -> Float[Tensor, "T T"]:
+def largest_weights(model: RecallReader) -> Float[Tensor, "T T"]:
     """The most that any head of a random synthesizer takes of each token, whatever the text."""
     tables = [score.table for score in model.modules() if isinstance(score, RandomSynthesizer)]
     return torch.cat([table.softmax(-1) for table in tables]).amax(0)

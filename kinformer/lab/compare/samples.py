@@ -55,7 +55,7 @@ def draw_sample(model: Any, data: Data, settings: Settings) -> MemberSample:
 def displayed_task(model: Any, data: Data, settings: Settings) -> WritingTask:
     """What is shown of a member that writes: how it goes on with valid, or answers its first row."""
     if isinstance(data, PairData):
-        source, target = (tokenizer_of_model(data).decode(side) for side in data.within(settings.length).valid[0])
+        source, target = (tokenizer_of_model(data).decode(side) for side in data.up_to_length(settings.length).valid[0])
         return WritingTask(b"", source, len(target), 0.0, target)
     if not isinstance(data, TaskData):
         assert isinstance(data, TextData)

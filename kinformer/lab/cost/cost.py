@@ -24,7 +24,7 @@ from kinformer.core.patterns.full import Full
 from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
 from kinformer.core.state import detach, leaves
-from kinformer.lab.cost.resident_memory import highest, resident, restart_peak
+from kinformer.lab.cost.resident_memory import peak_resident, resident, restart_peak
 from kinformer.lab.cost.tally import Tally, products_of
 from kinformer.lab.cost.temporal_range import TemporalRange, remembered_by_layer, temporal_range
 from kinformer.lab.train.optimiser import adamw, clip, clip_groups
@@ -113,8 +113,8 @@ def cost(model: Model, batch: int, length: int, hear: Callable[[int], None] = la
     used = _memory(model, min(batch, most), length, readers)
     hear(3)
     if less is not None:
-        used = used.further(less, (batch - most) / (most - most // 2))
-    process = None if before is None else before + used.grown(before if anew else None)
+        used = used.extrapolate(less, (batch - most) / (most - most // 2))
+    process = None if before is None else before + used.process_growth(before if anew else None)
     flops, once = (batch * count for count in _flops(model, length))
     reader_counts = {
         layer: dict(counts) for layer, counts in readers.items()
@@ -199,7 +199,7 @@ class StepMemory(NamedTuple):
         """The most bytes of tensors that were alive at once."""
         return max(self.high, self.steady)
 
-    def further(self, less: "StepMemory", times: float) -> "StepMemory":
+    def extrapolate(self, less: "StepMemory", times: float) -> "StepMemory":
         """Of a larger batch, on a line from a smaller one through this; `times` as far behind it as they are apart."""
         activations, high = (
             round(now + times * (now - before)) for now, before in zip(self[:2], less[:2], strict=True)
@@ -207,7 +207,7 @@ class StepMemory(NamedTuple):
         top = None if self.top is None or less.top is None else round(self.top + times * (self.top - less.top))
         return StepMemory(activations, high, self.steady, top)
 
-    def grown(self, before: int | None) -> int:
+    def process_growth(self, before: int | None) -> int:
         """The bytes that a process of `here` bytes took more; reckoned from tensors where it had room from before."""
         grown = 0 if before is None or self.top is None else self.top - before
         return grown if grown >= self.peak else round(KEPT * self.peak)
@@ -243,7 +243,7 @@ def _memory(model: Model, rows: int, length: int, readers: dict[str, Counter[str
             state = detach(loss.state) if model.lanes else None
             del loss
             tally.restart()
-    return StepMemory(activations, high, steady, highest())
+    return StepMemory(activations, high, steady, peak_resident())
 
 
 def _flops(model: Model, length: int) -> tuple[int, int]:
@@ -274,7 +274,7 @@ def counting() -> Iterator[Tally]:
 
 def _count_read(tally: Tally, shares: dict[Any, float], name: str, request: Request, executor: Any) -> AttentionOutput:
     """A read that is counted as the reference's, whoever reads."""
-    with tally.silent():
+    with tally.without_counting():
         tally.add(_read_flops(request, shares))
         return executor.read(request)
 

@@ -23,7 +23,7 @@ def before_training() -> int | None:
 
 
 def restart_peak() -> bool:
-    """From now on `highest` tells anew; False where the system does not forget what was before."""
+    """From now on `peak_resident` tells anew; False where the system does not forget what was before."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
@@ -31,7 +31,7 @@ def restart_peak() -> bool:
     return True
 
 
-def highest() -> int | None:
+def peak_resident() -> int | None:
     """The most bytes of memory that this process had since `restart_peak`; None where nobody tells."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()

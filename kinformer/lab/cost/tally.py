@@ -12,12 +12,12 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 
-def recurrent(x: Tensor, of_x: Tensor, of_state: Tensor, *_: Any, **__: Any) -> int:
+def count_lstm_flops(x: Tensor, of_x: Tensor, of_state: Tensor, *_: Any, **__: Any) -> int:
     """What a layer of an LSTM multiplies and adds: its two matrices at each step of each row."""
     return 2 * x.shape[0] * x.shape[1] * (of_x.numel() + of_state.numel())
 
 
-LEFT_OUT = {torch.ops.aten.mkldnn_rnn_layer: recurrent}  # by PyTorch's counter
+LEFT_OUT = {torch.ops.aten.mkldnn_rnn_layer: count_lstm_flops}  # by PyTorch's counter
 
 
 class Tally(TorchDispatchMode):
@@ -57,7 +57,7 @@ class Tally(TorchDispatchMode):
         self.still += 0 if torch.is_grad_enabled() else flops
 
     @contextmanager
-    def silent(self) -> Any:
+    def without_counting(self) -> Any:
         """What is multiplied inside is not counted; what is kept is."""
         before, self._counting = self._counting, False
         try:
@@ -76,11 +76,11 @@ class Tally(TorchDispatchMode):
         if key in self._counted or not size:
             return
 
-        def freed(_: object) -> None:
+        def forget(_: object) -> None:
             self.live -= size
             self._counted.pop(key, None)
 
-        self._counted[key] = weakref.ref(storage, freed)
+        self._counted[key] = weakref.ref(storage, forget)
         self.live += size
         self.peak = max(self.peak, self.live)
 

@@ -29,11 +29,11 @@ class Batches:
         for name in ("train", "valid"):  # an iterable may be gone through once alone
             if (batches := getattr(self, name)) is not None and not callable(batches):
                 object.__setattr__(self, name, tuple(batches))
-        if self.train == () or self.measured == ():
+        if self.train == () or self.validation_batches == ():
             raise ValueError("there is no batch; give at least one to learn from and one to be measured on")
 
     @property
-    def measured(self) -> tuple[Any, ...]:
+    def validation_batches(self) -> tuple[Any, ...]:
         """The batches that are measured."""
         return cast(tuple[Any, ...], self.train if self.valid is None else self.valid)
 
@@ -50,16 +50,16 @@ def device_of(model: nn.Module) -> torch.device:
     return next(model.parameters()).device
 
 
-def on(device: Any, batch: Any) -> Any:
+def to_device(device: Any, batch: Any) -> Any:
     """A batch, with every tensor in it, on a device."""
     if isinstance(batch, Tensor):
         return batch.to(device)
     if isinstance(batch, tuple) and hasattr(batch, "_fields"):
-        return type(batch)(*(on(device, part) for part in batch))
+        return type(batch)(*(to_device(device, part) for part in batch))
     if isinstance(batch, tuple | list):
-        return type(batch)(on(device, part) for part in batch)
+        return type(batch)(to_device(device, part) for part in batch)
     if isinstance(batch, dict):
-        return {name: on(device, part) for name, part in batch.items()}
+        return {name: to_device(device, part) for name, part in batch.items()}
     return batch
 
 

@@ -46,7 +46,7 @@ class EnvironmentData(Data):
     def keywords(self) -> dict[str, Any]:
         return {"observations": self.observations, "actions": self.actions, "discrete": self.discrete}
 
-    def longest(self, length: int) -> None:
+    def longest_length(self, length: int) -> None:
         return None
 
     def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> RolloutStream:
@@ -56,7 +56,7 @@ class EnvironmentData(Data):
                 raise ValueError(f"{self.spec} has {name}={expected}, and this model {actual}; give one made for that")
         return RolloutStream(model, self.spec, self.valid, batch, length, seed)  # type: ignore[arg-type]
 
-    def measured(self, split: str, length: int, limit: int) -> str:
+    def describe_sample(self, split: str, length: int, limit: int) -> str:
         return f"{len(getattr(self, split))} episodes"
 
 

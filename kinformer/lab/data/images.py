@@ -18,8 +18,8 @@ from kinformer.core.model import Model
 from kinformer.lab.data.batches import Batches
 from kinformer.lab.data.kind import Data
 from kinformer.lab.data.support.arrays import read_arrays
-from kinformer.lab.data.support.compressors import compressed
-from kinformer.lab.data.support.copies import copies
+from kinformer.lab.data.support.compressors import compressed_bits
+from kinformer.lab.data.support.copies import count_copies
 from kinformer.lab.data.support.sample import sampled_rows
 
 FORM, SERVES = "images=FOLDER", ("images",)
@@ -45,15 +45,15 @@ class ImageData(Data):
     def keywords(self) -> dict[str, Any]:
         return {"shape": tuple(self.train[0].shape[1:])}
 
-    def longest(self, length: int) -> None:
+    def longest_length(self, length: int) -> None:
         return None
 
     def levels(self, model: Model, split: str, length: int, limit: int) -> dict[str, float]:
         if model.metric.name != "bits per dimension":
             return {}
-        return compressed(getattr(self, split)[0][self._sample(limit, split)].numpy().tobytes())
+        return compressed_bits(getattr(self, split)[0][self._sample(limit, split)].numpy().tobytes())
 
-    def measured(self, split: str, length: int, limit: int) -> str:
+    def describe_sample(self, split: str, length: int, limit: int) -> str:
         return f"{len(self._sample(limit, split)):,} images of {split}"
 
     def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Batches:
@@ -68,13 +68,13 @@ class ImageData(Data):
                 f"shape={','.join(map(str, shape))}"
             )
 
-        def at(step: int) -> Lot:
+        def draw_batch(step: int) -> Lot:
             indices = torch.from_numpy(numpy.random.default_rng((seed, step)).integers(len(pixels), size=batch))
             return pixels[indices], labels[indices]
 
         sample = self._sample(limit)
         lots = (tensor[sample].split(MEASURED) for tensor in self.valid)
-        return Batches(at, zip(*lots, strict=True))
+        return Batches(draw_batch, zip(*lots, strict=True))
 
     def _sample(self, limit: int, split: str = "valid") -> list[int]:
         """The indices of the images that a measurement reads."""
@@ -91,11 +91,11 @@ def read(where: str) -> ImageData:
     Errors: FileNotFoundError for what is not there, ValueError, in one line, for what is cut off or of another form.
     """
     path = existing_path(where, "write images=FOLDER or images=FILE.npz")
-    train, test = _idx(path) if path.is_dir() else _arrays(path)
+    train, test = _read_idx_folder(path) if path.is_dir() else _read_npz(path)
     held_out = max(1, round(len(train[0]) * HELD_OUT))
     lots = (train[0][:-held_out], train[1][:-held_out]), (train[0][-held_out:], train[1][-held_out:])
     named = dict(zip(("train", "valid", "test"), (*lots, test), strict=True))
-    copied = copies({name: map(_bytes, lot[0]) for name, lot in named.items()}).line("images")
+    copied = count_copies({name: map(_bytes, lot[0]) for name, lot in named.items()}).line("images")
     counts = ", ".join(f"{len(lot[0]):,} {name}" for name, lot in named.items())
     description = f"images={where}: {counts}; valid is the last tenth of train{'; ' * bool(copied)}{copied}"
     return ImageData(f"images={where}", *lots, test, split=description)
@@ -105,7 +105,7 @@ def _bytes(pixels: UInt8[Tensor, "C H W"]) -> bytes:
     return pixels.numpy().tobytes()
 
 
-def _lot(pixels: numpy.ndarray, labels: numpy.ndarray, place: str) -> Lot:
+def _build_lot(pixels: numpy.ndarray, labels: numpy.ndarray, place: str) -> Lot:
     if labels.dtype.kind not in "iu" and not numpy.array_equal(labels, numpy.round(labels)):
         raise ValueError(
             f"{place} has invalid labels: got {labels[labels % 1 != 0][0]}, expected integers. Number the labels"
@@ -119,21 +119,21 @@ def _lot(pixels: numpy.ndarray, labels: numpy.ndarray, place: str) -> Lot:
     return torch.from_numpy(whole.copy()), torch.from_numpy(labels.reshape(-1).astype(numpy.int64))
 
 
-def _idx(folder: Path) -> tuple[Lot, Lot]:
-    return _of(folder, "train"), _of(folder, "t10k")
+def _read_idx_folder(folder: Path) -> tuple[Lot, Lot]:
+    return _read_idx_split(folder, "train"), _read_idx_split(folder, "t10k")
 
 
-def _of(folder: Path, split: str) -> Lot:
+def _read_idx_split(folder: Path, split: str) -> Lot:
     files = []
     for kind, magic in (("images", PIXELS), ("labels", NUMBERS)):
         paths = sorted(folder.glob(f"{split}-{kind}*"))
         if not paths:
             raise FileNotFoundError(f"{folder} has no file {split}-{kind}-idx; give MNIST's four files, or a .npz")
-        files.append(_numbers(paths[0], magic))
-    return _lot(files[0], files[1], str(folder))
+        files.append(_read_idx_file(paths[0], magic))
+    return _build_lot(files[0], files[1], str(folder))
 
 
-def _numbers(path: Path, magic: bytes) -> numpy.ndarray:
+def _read_idx_file(path: Path, magic: bytes) -> numpy.ndarray:
     data = b"".join(unpacked.chunks(path))
     sizes = numpy.frombuffer(data[4 : 4 + 4 * magic[3]], ">u4").astype(int)
     if data[:4] != magic or len(data) != 4 + 4 * magic[3] + numpy.prod(sizes):
@@ -141,12 +141,12 @@ def _numbers(path: Path, magic: bytes) -> numpy.ndarray:
     return numpy.frombuffer(data, numpy.uint8, offset=4 + 4 * magic[3]).reshape(sizes)
 
 
-def _arrays(path: Path) -> tuple[Lot, Lot]:
+def _read_npz(path: Path) -> tuple[Lot, Lot]:
     by_name = read_arrays(path)
     for pixels, labels in (("x_{}", "y_{}"), ("{}_images", "{}_labels"), ("{}_x", "{}_y")):
         if all(name.format(split) in by_name for split in ("train", "test") for name in (pixels, labels)):
             train, test = (
-                _lot(by_name[pixels.format(split)], by_name[labels.format(split)], f"{split} of {path}")
+                _build_lot(by_name[pixels.format(split)], by_name[labels.format(split)], f"{split} of {path}")
                 for split in ("train", "test")
             )
             return train, test

@@ -68,7 +68,7 @@ class Data(ABC):
         return {}
 
     @property
-    def drawing(self) -> Mapping[str, Any]:
+    def draw_settings(self) -> Mapping[str, Any]:
         """What is chosen of how batches are drawn: a training goes on with the same alone."""
         return {}
 
@@ -92,11 +92,11 @@ class Data(ABC):
         """What a model is judged by on it: what its class says, unless the data decides."""
         return cast(Metric, getattr(type(model), "metric", model.metric))
 
-    def tell(self, model: Model) -> None:
+    def store_scales(self, model: Model) -> None:
         """Tell a model what it keeps of the data beside its weights, such as the scale of numbers, before it learns."""
         return None
 
-    def longest(self, length: int) -> int | None:
+    def longest_length(self, length: int) -> int | None:
         """The longest row of a training on rows of up to `length`; None where rows have no length."""
         return length
 
@@ -119,7 +119,7 @@ class Data(ABC):
         raise ValueError(f"{self.noun} has nothing to write on from; give text=PATH, pairs=FILE.tsv or task=NAME")
 
     @abstractmethod
-    def measured(self, split: str, length: int, limit: int) -> str:
+    def describe_sample(self, split: str, length: int, limit: int) -> str:
         """What of a split is measured, in words."""
 
 
@@ -167,7 +167,7 @@ def refuse_unfit(model: Model, data: Data, length: int) -> None:
     refuse_unread(model, data)
     refuse_other_tokens(model, data)
     refuse_other_labels(model, data)
-    rows = data.longest(length)  # pictures and series end where they do
+    rows = data.longest_length(length)  # pictures and series end where they do
     if rows is not None and (most := model.longest) is not None and most < rows:
         shorter = f"train it on a length of {most}, or " if rows == length else ""
         raise ValueError(

@@ -45,13 +45,13 @@ class LabelledData(Data):
     tokenizer: Tokenizer | None = None
     split: str = ""
 
-    def within(self, length: int) -> "LabelledData":
+    def truncate(self, length: int) -> "LabelledData":
         """The same with texts of their first `length` tokens."""
         train, valid, test = (tuple((text[:length], label) for text, label in getattr(self, name)) for name in SPLITS)
         return replace(self, train=train, valid=valid, test=test)
 
-    def longest(self, length: int) -> int:
-        return max(len(text) for text, _ in self.within(length).train)
+    def longest_length(self, length: int) -> int:
+        return max(len(text) for text, _ in self.truncate(length).train)
 
     def left_out(self, length: int) -> str | None:
         if not (count := sum(len(text) > length for text, _ in self.train)):
@@ -61,19 +61,19 @@ class LabelledData(Data):
             "give a larger length to read all"
         )
 
-    def measured(self, split: str, length: int, limit: int) -> str:
-        sample = sample_of(getattr(self.within(length), split), limit)
-        guess = f"always {COMMONEST} scores {self._guessing(sample):.3f}"
+    def describe_sample(self, split: str, length: int, limit: int) -> str:
+        sample = sample_of(getattr(self.truncate(length), split), limit)
+        guess = f"always {COMMONEST} scores {self._constant_accuracy(sample):.3f}"
         return f"{len(sample):,} texts of {split}{self._by_task(sample)} ({guess})"
 
     def levels(self, model: Model, split: str, length: int, limit: int) -> Mapping[str, float]:
         """What an answer that is always the same scores."""
-        sample = sample_of(getattr(self.within(length), split), limit)
-        return {f"always {COMMONEST}": self._guessing(sample)}
+        sample = sample_of(getattr(self.truncate(length), split), limit)
+        return {f"always {COMMONEST}": self._constant_accuracy(sample)}
 
     def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Stream:
         """Batches of rows of similar length, drawn by seed and step; a sample of at most `limit` bytes of valid."""
-        cut = self.within(length)
+        cut = self.truncate(length)
         buckets, sample = Buckets([len(text) for text, _ in cut.train], batch, seed), sample_of(cut.valid, limit)
         lots = [rows(sample[first : first + MEASURED]) for first in range(0, len(sample), MEASURED)]
         return Batches(lambda step: rows([cut.train[n] for n in buckets.at(step)]), lots)
@@ -83,7 +83,7 @@ class LabelledData(Data):
         """The labels of each task, by their numbers; here there is one."""
         return (range(len(self.labels)),)
 
-    def _guessing(self, rows: Sequence[Row]) -> float:
+    def _constant_accuracy(self, rows: Sequence[Row]) -> float:
         """The share of rows whose label is the commonest of its task in train."""
         counts = Counter(label for _, label in self.train)
         guessed = {max(task, key=lambda label: counts[label]) for task in self.tasks}

@@ -23,8 +23,8 @@ class Lanes:
     Choose it for a model whose state is carried: row b of a step's batch goes on where row b of the step before ended.
     Consecutive chunks share exactly one token (the last target is the next first input), so every transition from a
     token to the next is seen once in a reading; fewer than `batch` of them are left over at the end. The last chunk of
-    a reading may be shorter; after it the lanes begin again (`begins`), and the state must too. Raises ValueError where
-    a lane would be shorter than one chunk.
+    a reading may be shorter; after it the lanes begin again (`is_at_start`), and the state must too. Raises ValueError
+    where a lane would be shorter than one chunk.
     """
 
     text: Shaped[Tensor, " N"]
@@ -33,7 +33,7 @@ class Lanes:
 
     def __post_init__(self) -> None:
         check_at_least("batch", self.batch, 1), check_at_least("length", self.length, 1)
-        needed, unit = self.batch * self.length + 1, SplitTokens.of(self.text).unit
+        needed, unit = self.batch * self.length + 1, SplitTokens.from_tokens(self.text).unit
         if len(self.text) < needed:
             raise ValueError(
                 f"the text to learn from is too short: {len(self.text):,} {unit} are there, and {self.batch} lanes of "
@@ -50,14 +50,16 @@ class Lanes:
         """How many steps one reading of the text takes."""
         return -(-self.lane // self.length)
 
-    def begins(self, step: int) -> bool:
+    def is_at_start(self, step: int) -> bool:
         """Whether the lanes stand at their first chunk, where a state must start anew."""
         return step % self.chunks == 0
 
-    def ready(self, model: Model, step: int, state: State | None, rows: slice = ALL) -> State:
+    def state_before(self, model: Model, step: int, state: State | None, rows: slice = ALL) -> State:
         """The state before the batch of a step, or some rows of it: new where the lanes begin, else the one that these
         rows had after the batch before."""
-        return model.start(len(range(self.batch)[rows]), self.lane) if self.begins(step) or state is None else state
+        return (
+            model.start(len(range(self.batch)[rows]), self.lane) if self.is_at_start(step) or state is None else state
+        )
 
     def at(self, step: int) -> Int[Tensor, "B T"]:
         """The batch of a step, int64 tokens."""
@@ -82,12 +84,12 @@ class DocumentLanes(Lanes):
         check_at_least("batch", self.batch, 1), check_at_least("length", self.length, 1)
         if not self.chunks:
             raise ValueError(
-                f"the text to learn from is too short: its documents have {int(self._before[-1]):,} chunks of length "
-                f"{self.length:,}, and {self.batch} lanes need one each; give more text, or a smaller batch"
+                f"the text to learn from is too short: its documents have {int(self._chunks_before[-1]):,} chunks of "
+                f"length {self.length:,}, and {self.batch} lanes need one each; give more text, or a smaller batch"
             )
 
     @cached_property
-    def _before(self) -> Int[Tensor, " D1"]:
+    def _chunks_before(self) -> Int[Tensor, " D1"]:
         """How many chunks there are before each document, and in all."""
         counts = (self.text.sizes - 1 + self.length - 1) // self.length
         return torch.cat([torch.zeros(1, dtype=torch.long), counts.clamp_min(0).cumsum(0)])
@@ -100,23 +102,23 @@ class DocumentLanes(Lanes):
     @property
     def chunks(self) -> int:
         """How many steps one reading of the text takes."""
-        return int(self._before[-1]) // self.batch
+        return int(self._chunks_before[-1]) // self.batch
 
-    def ready(self, model: Model, step: int, state: State | None, rows: slice = ALL) -> State:
+    def state_before(self, model: Model, step: int, state: State | None, rows: slice = ALL) -> State:
         """The state before the batch of a step: new in the rows in which a document begins."""
-        if self.begins(step) or state is None:
+        if self.is_at_start(step) or state is None:
             return model.start(len(range(self.batch)[rows]), self.lane)
-        new = self.new(step)[rows]
+        new = self.is_document_start(step)[rows]
         return reset(state, new.to(next(model.parameters()).device)) if bool(new.any()) else state
 
-    def new(self, step: int) -> Bool[Tensor, " B"]:
+    def is_document_start(self, step: int) -> Bool[Tensor, " B"]:
         """In which rows a document begins."""
         return self._chunk(step)[1] == 0
 
     def at(self, step: int) -> Int[Tensor, "B T"]:
         """The batch of a step, int64 tokens, -1 behind the end of a document."""
         document, chunk = self._chunk(step)
-        first, end = self.text.firsts[document] + chunk * self.length, self.text.end(document)
+        first, end = self.text.document_starts[document] + chunk * self.length, self.text.end(document)
         places = first[:, None] + torch.arange(min(self.length + 1, int((end - first).max())))
         tokens = self.text.tokens[places.clamp_max(len(self.text.tokens) - 1)].long()
         return torch.where(places < end[:, None], tokens, -1)
@@ -124,5 +126,5 @@ class DocumentLanes(Lanes):
     def _chunk(self, step: int) -> tuple[Int[Tensor, " B"], Int[Tensor, " B"]]:
         """For each row the document that it reads, and which chunk of it."""
         number = torch.arange(self.batch) * self.chunks + step % self.chunks
-        document = torch.searchsorted(self._before, number, right=True) - 1
-        return document, number - self._before[document]
+        document = torch.searchsorted(self._chunks_before, number, right=True) - 1
+        return document, number - self._chunks_before[document]

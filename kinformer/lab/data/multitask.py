@@ -44,7 +44,7 @@ class MultitaskData(labelled.LabelledData):
     power: float = 1.0
 
     @property
-    def drawing(self) -> dict[str, Any]:
+    def draw_settings(self) -> dict[str, Any]:
         return {"sampling": self.sampling, "power": self.power}
 
     @property
@@ -83,7 +83,7 @@ class MultitaskData(labelled.LabelledData):
                 f"this {display_name(model)} knows tasks of {model_classes} classes, and {self.name} has {self.classes}"
             )
             raise ValueError(f"{name}; give it classes={','.join(map(str, self.classes))}")
-        cut, of_class = self.within(length), numpy.arange(len(self.classes)).repeat(self.classes)
+        cut, of_class = self.truncate(length), numpy.arange(len(self.classes)).repeat(self.classes)
         by_task = [[row for row in cut.train if of_class[row[1]] == task] for task in range(len(self.classes))]
         sample, size = labelled.sample_of(cut.valid, limit), labelled.MEASURED
         measured = tuple(self._rows(sample[first : first + size]) for first in range(0, len(sample), size))

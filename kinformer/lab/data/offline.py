@@ -42,14 +42,14 @@ class EpisodeTable(NamedTuple):
     times: Int[Tensor, " N"]
 
     @property
-    def firsts(self) -> Int[Tensor, " E"]:
+    def episode_starts(self) -> Int[Tensor, " E"]:
         """Where each episode begins."""
         return (self.times == 0).nonzero().squeeze(1)
 
     @property
-    def whole(self) -> Float[Tensor, " E"]:
+    def episode_returns(self) -> Float[Tensor, " E"]:
         """What each episode returned."""
-        return self.returns[self.firsts]
+        return self.returns[self.episode_starts]
 
     def rows(self, ends: Int[Tensor, " W"], before: Int[Tensor, " W"], length: int) -> EpisodeSteps:
         """Rows of `length` steps that end there and begin so many before, padded to the left."""
@@ -63,9 +63,9 @@ class EpisodeTable(NamedTuple):
         """Where the steps of the episodes are that return most: of as many as make so many percent of all steps."""
         if percent == 100:
             return torch.arange(len(self.times))
-        firsts = self.firsts
+        firsts = self.episode_starts
         sizes = torch.diff(firsts, append=torch.tensor([len(self.times)]))
-        order = self.whole.argsort(descending=True, stable=True)
+        order = self.episode_returns.argsort(descending=True, stable=True)
         chosen = sizes[order].cumsum(0) - sizes[order] < percent / 100 * len(self.times)
         return torch.cat([torch.arange(int(firsts[n]), int(firsts[n] + sizes[n])) for n in order[chosen].sort().values])
 
@@ -106,10 +106,10 @@ class EpisodeData(Data):
     def keywords(self) -> dict[str, Any]:
         return {"states": self.states, "actions": self.actions, "discrete": self.discrete, "steps": self.steps}
 
-    def longest(self, length: int) -> None:
+    def longest_length(self, length: int) -> None:
         return None
 
-    def tell(self, model: Model) -> None:
+    def store_scales(self, model: Model) -> None:
         """Means, deviations and the largest numbers of train, by which the model takes all that it reads."""
         if isinstance(model, Trajectory):
             model.measured.set_scales(self.scales)
@@ -119,9 +119,11 @@ class EpisodeData(Data):
         """By what numbers are divided: by 1 where all are alike, but for the rounding of float32."""
         steps, largest = self.train, self.train.returns.abs().max()
         numbers = steps.actions.abs().amax(0) if not self.discrete else torch.zeros(0)
-        mean, span = steps.states.double().mean(0).float(), torch.stack(steps.whole.aminmax())
+        mean, span = steps.states.double().mean(0).float(), torch.stack(steps.episode_returns.aminmax())
         deviation = scales(steps.states)[0].float()
-        return EpisodeScales(mean, deviation, _nonzero(largest), _nonzero(numbers), span, torch.tensor(self.delayed))
+        return EpisodeScales(
+            mean, deviation, _replace_zeros(largest), _replace_zeros(numbers), span, torch.tensor(self.delayed)
+        )
 
     def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Batches:
         """Rows that end at steps drawn by seed and step; of valid always the same, each step in one of them.
@@ -143,18 +145,18 @@ class EpisodeData(Data):
                 )
         size, eligible = getattr(model, "context", CONTEXT), self.train.best(getattr(model, "best", 100))
 
-        def at(step: int) -> EpisodeSteps:
+        def draw_batch(step: int) -> EpisodeSteps:
             places = numpy.random.default_rng((seed, step)).integers(len(eligible), size=batch)
             ends = eligible[torch.from_numpy(places)]
             return self.train.rows(ends, self.train.times[ends].clamp_max(size - 1), size)
 
-        ends = self.valid.tiles(size, self._most(size, limit))
+        ends = self.valid.tiles(size, self._sample_size(size, limit))
         before = self.valid.times[ends] % size
         lots = zip(ends.split(MEASURED), before.split(MEASURED), strict=True)
-        return Batches(at, [self.valid.rows(*lot, size) for lot in lots])
+        return Batches(draw_batch, [self.valid.rows(*lot, size) for lot in lots])
 
-    def measured(self, split: str, length: int, limit: int) -> str:
-        return f"steps of {len(getattr(self, split).firsts):,} episodes of {split}"
+    def describe_sample(self, split: str, length: int, limit: int) -> str:
+        return f"steps of {len(getattr(self, split).episode_starts):,} episodes of {split}"
 
     def levels(self, model: Model, split: str, length: int, limit: int) -> Mapping[str, float]:
         """Baselines: the accuracy of the commonest action of train, or the error of its mean in the model's unit."""
@@ -166,7 +168,7 @@ class EpisodeData(Data):
         apart = (actions - learned.mean(0)) / model.measured.actions.cpu()  # the unit of the model's error
         return {"always the mean": float(apart.square().mean())}
 
-    def _most(self, size: int, limit: int) -> int:
+    def _sample_size(self, size: int, limit: int) -> int:
         """How many rows are measured: all that fit into a limit of bytes, or in training some."""
         return max(1, limit // size if limit > 1 << 20 else min(MOST, limit // size))
 
@@ -198,7 +200,7 @@ def read(where: str, *, reward: str = "step") -> EpisodeData:
     actions = 1 + max(int(episode.actions.max()) for episode in every) if discrete else every[0].actions.shape[1]
     name = f"offline={where}{'' if reward == 'step' else f',reward={reward}'}"
     sizes = ", ".join(f"{end - first:,} {split}" for (first, end), split in zip(pairwise(ends), SPLITS, strict=True))
-    whole = [episode.returned for episode in every]
+    whole = [episode.total_return for episode in every]
     text = f"{name}: episodes that returned {min(whole):.6g} to {max(whole):.6g}, {sizes}, by the SHA-256 of each"
     steps, flat = max(len(episode.rewards) for episode in every), int(scales(train.states)[1].sum())
     text += f"; {flat:,} of {train.states.shape[1]:,} numbers of an observation are constant in train" * bool(flat)
@@ -217,7 +219,7 @@ def _episode_steps(lot: list[Episode], like: Episode, reward: str) -> EpisodeTab
         empty = (torch.from_numpy(part[:0]) for part in (like.rewards, like.states, like.actions))
         return EpisodeTable._make((*empty, torch.zeros(0, dtype=torch.long)))
     left = [
-        numpy.full(len(episode.rewards), episode.returned) if reward == "end" else to_go(episode.rewards)
+        numpy.full(len(episode.rewards), episode.total_return) if reward == "end" else to_go(episode.rewards)
         for episode in lot
     ]
     times = [numpy.arange(len(episode.rewards)) for episode in lot]
@@ -231,6 +233,6 @@ def _episode_key(episode: Episode) -> bytes:
     return b"".join(part.tobytes() for part in episode)
 
 
-def _nonzero(scale: Tensor) -> Tensor:
+def _replace_zeros(scale: Tensor) -> Tensor:
     """The same, 1 where it is 0."""
     return scale.where(scale > 0, 1.0)

@@ -39,7 +39,7 @@ class PairData(Data):
     tokenizer: Tokenizer | None = None
     split: str = ""
 
-    def within(self, length: int) -> "PairData":
+    def up_to_length(self, length: int) -> "PairData":
         """Those whose source and target have at most `length` bytes; ValueError where too few are left."""
         short = {name: tuple(pair for pair in getattr(self, name) if max(map(len, pair)) <= length) for name in SPLITS}
         for name in ("train", "valid"):
@@ -55,33 +55,33 @@ class PairData(Data):
         """What its tokens are called."""
         return "bytes" if self.tokenizer is None else "tokens"
 
-    def longest(self, length: int) -> int:
+    def longest_length(self, length: int) -> int:
         """The most tokens of a row that is learned from; a target has one more than bytes."""
-        return max(max(len(source), len(target) + 1) for source, target in self.within(length).train)
+        return max(max(len(source), len(target) + 1) for source, target in self.up_to_length(length).train)
 
     def left_out(self, length: int) -> str | None:
-        if not (count := len(self.train) - len(self.within(length).train)):
+        if not (count := len(self.train) - len(self.up_to_length(length).train)):
             return None
         return (
             f"{count:,} of {len(self.train):,} pairs have a side of more than {length:,} {self.unit} and are "
             "left out; give a larger length to keep them"
         )
 
-    def measured(self, split: str, length: int, limit: int) -> str:
-        return f"{sum(map(len, self.within(length).watched(limit, split))):,} pairs of {split}"
+    def describe_sample(self, split: str, length: int, limit: int) -> str:
+        return f"{sum(map(len, self.up_to_length(length).sample_batches(limit, split))):,} pairs of {split}"
 
     def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Batches:
         return self.batches(batch, length, seed, limit)
 
     def batches(self, batch: int, length: int, seed: int, limit: int) -> Batches:
         """Batches of pairs of similar length, drawn by seed and step; a sample of at most `limit` bytes of valid."""
-        short = self.within(length)
+        short = self.up_to_length(length)
         buckets = Buckets([len(source) + len(target) for source, target in short.train], batch, seed)
 
-        def at(step: int) -> tuple[Tensor, Tensor]:
+        def draw_batch(step: int) -> tuple[Tensor, Tensor]:
             return rows([short.train[n] for n in buckets.at(step)])
 
-        return Batches(at, [rows(lot) for lot in short.watched(limit)])
+        return Batches(draw_batch, [rows(lot) for lot in short.sample_batches(limit)])
 
     def prompts(self, model: Model, split: str, count: int, length: int, tokens: int) -> Prompts:
         """Sources drawn from a split, none twice, with their targets."""
@@ -90,7 +90,7 @@ class PairData(Data):
         targets = [target for _, target in chosen]
         return Prompts([b""] * count, targets, max(map(len, targets)), [source for source, _ in chosen])
 
-    def watched(self, limit: int, split: str = "valid") -> Iterator[Sequence[Pair]]:
+    def sample_batches(self, limit: int, split: str = "valid") -> Iterator[Sequence[Pair]]:
         """Batches of pairs spread over a split: at most `limit` bytes, and at least one pair."""
         pairs = getattr(self, split)
         sample = sampled_rows(pairs, [len(source) + len(target) for source, target in pairs], limit)

@@ -35,7 +35,7 @@ class RandomWindows:
     def __post_init__(self) -> None:
         check_at_least("batch", self.batch, 1), check_at_least("length", self.length, 1)
         check_at_least("seed", self.seed, 0), check_at_least("after", self.after, 0)
-        part = SplitTokens.of(self.text)
+        part = SplitTokens.from_tokens(self.text)
         if len(part.tokens) < self.length + self.after and (part.begins is None or self.packed):
             raise ValueError(
                 f"the text to learn from is too short: {len(part.tokens):,} {part.unit} are there, and a window of "
@@ -44,10 +44,10 @@ class RandomWindows:
 
     def at(self, step: int) -> Int[Tensor, "B T"] | TokenBatch:
         """The batch of a step, int64 tokens; with their documents where a window has several."""
-        part, width = SplitTokens.of(self.text), self.length + self.after
+        part, width = SplitTokens.from_tokens(self.text), self.length + self.after
         draw = numpy.random.default_rng((self.seed, step))
         if part.begins is not None and not self.packed:
-            return self._apart(part, torch.from_numpy(draw.integers(len(part.tokens), size=self.batch)))
+            return self._document_windows(part, torch.from_numpy(draw.integers(len(part.tokens), size=self.batch)))
         starts = draw.integers(len(part.tokens) - width + 1, size=(self.batch, 1))
         places = torch.from_numpy(starts) + torch.arange(width)
         tokens = part.tokens[places].long()
@@ -56,10 +56,10 @@ class RandomWindows:
         documents = torch.searchsorted(part.begins, places, right=True)
         return tokens if bool((documents[:, 0] == documents[:, -1]).all()) else TokenBatch(tokens, None, documents)
 
-    def _apart(self, part: SplitTokens, positions: Int[Tensor, " B"]) -> Int[Tensor, "B T"]:
+    def _document_windows(self, part: SplitTokens, positions: Int[Tensor, " B"]) -> Int[Tensor, "B T"]:
         """The documents of some tokens, or a window of each that lies within it."""
-        number = torch.searchsorted(part.firsts, positions, right=True) - 1
-        first, end, width = part.firsts[number], part.end(number), self.length + self.after
+        number = torch.searchsorted(part.document_starts, positions, right=True) - 1
+        first, end, width = part.document_starts[number], part.end(number), self.length + self.after
         first = torch.maximum(first, torch.minimum(positions, end - width))
         places = first[:, None] + torch.arange(min(width, int((end - first).max())))
         tokens = part.tokens[places.clamp_max(len(part.tokens) - 1)].long()

@@ -25,7 +25,7 @@ class ResumableStream(ABC):
 
     @property
     @abstractmethod
-    def measured(self) -> tuple[Any, ...]:
+    def validation_batches(self) -> tuple[Any, ...]:
         """The batches that are measured now."""
 
     @abstractmethod

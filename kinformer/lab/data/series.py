@@ -24,10 +24,10 @@ from kinformer.core.keywords import suggest_names
 from kinformer.core.model import ColumnScales, Forecaster, Model, display_name
 from kinformer.lab.data.batches import Batches
 from kinformer.lab.data.kind import Data, named
-from kinformer.lab.data.support.baselines import least_squares, seasonal
+from kinformer.lab.data.support.baselines import least_squares, seasonal_naive
 from kinformer.lab.data.support.dates import Clock, Column, calendar, dates_of, is_date
 from kinformer.lab.data.support.scales import constant_columns
-from kinformer.lab.data.support.standardized import column_scales, standardized
+from kinformer.lab.data.support.standardized import column_scales, standardize
 from kinformer.lab.data.support.stretch import Stretch
 
 FORM, SERVES = "series=FILE.csv", ("series",)
@@ -72,13 +72,13 @@ class SeriesData(Data):
     def keywords(self) -> dict[str, Any]:
         return {"channels": len(self.columns), "targets": self.targets, "calendar": self.train.calendar.shape[1]}
 
-    def longest(self, length: int) -> None:
+    def longest_length(self, length: int) -> None:
         return None
 
-    def measured(self, split: str, length: int, limit: int) -> str:
-        return f"up to {self._most(length, limit):,} windows of {split}"
+    def describe_sample(self, split: str, length: int, limit: int) -> str:
+        return f"up to {self._sample_size(length, limit):,} windows of {split}"
 
-    def tell(self, model: Model) -> None:
+    def store_scales(self, model: Model) -> None:
         """Store the names and scales of these columns in a model that has none."""
         if model.columns is None:
             mean, deviation = self.scale.tolist()
@@ -99,7 +99,7 @@ class SeriesData(Data):
         counters = [name for name in self.row_numbers if name in names and name not in self.columns]
         columns = (*self.columns, *counters)
         numbers = torch.cat([self.numbers, *(self.row_numbers[name][:, None] for name in counters)], 1)
-        order = range(len(names)) if names == columns else self._places(columns, names, display_name(model))
+        order = range(len(names)) if names == columns else self._column_indices(columns, names, display_name(model))
         targets = getattr(model, "targets", len(names))
         if self.targets < len(self.columns) and {*self.columns[-self.targets :]} != {*names[-targets:]}:
             raise ValueError(
@@ -108,7 +108,7 @@ class SeriesData(Data):
                 "Leave out target=."
             )
         numbers, by = numbers[:, list(order)], torch.tensor(scale, dtype=torch.float64)
-        values = standardized(self.name, names, numbers, by)
+        values = standardize(self.name, names, numbers, by)
         train, valid, test = (
             stretch._replace(values=values[: len(stretch.values)]) for stretch in (self.train, self.valid, self.test)
         )
@@ -116,7 +116,7 @@ class SeriesData(Data):
             self, train=train, valid=valid, test=test, columns=names, numbers=numbers, scale=by, targets=targets
         )
 
-    def checked(self, model: Model) -> "SeriesData":
+    def check_for_model(self, model: Model) -> "SeriesData":
         """`for_model`; warns if the model has no stored columns, and refuses other sizes than those of the model."""
         if model.columns is None and not model.training:
             warnings.warn(
@@ -134,7 +134,7 @@ class SeriesData(Data):
                 )
         return series
 
-    def _places(self, columns: Sequence[str], names: Sequence[str], member: str) -> list[int]:
+    def _column_indices(self, columns: Sequence[str], names: Sequence[str], member: str) -> list[int]:
         """The indices of the named columns among these; ValueError for a name that is missing or occurs twice."""
         missing = [name for name in names if columns.count(name) == 0]
         if missing:
@@ -158,19 +158,19 @@ class SeriesData(Data):
         lies in valid, what it knows may lie before. ValueError where train or valid is shorter than a window, and for a
         model of other columns.
         """
-        series = self.checked(model)
+        series = self.check_for_model(model)
         context, rows = (model.context, rows_of(model)) if isinstance(model, Forecaster) else (0, length)
         # evaluate puts the split that it measures in the place of valid
         for name, stretch in (("train", series.train), ("test" if self.valid is self.test else "valid", series.valid)):
             stretch.check_holds(f"{name} of {self.name}", context, rows)
-        begins = series.train.starts(context, rows)
+        begins = series.train.window_starts(context, rows)
 
-        def at(step: int) -> SeriesWindows:
+        def draw_batch(step: int) -> SeriesWindows:
             starts = numpy.random.default_rng((seed, step)).integers(begins.start, begins.stop, size=batch)
             return series.train.windows(torch.from_numpy(starts), rows)
 
-        watched = series.valid.sample_starts(context, rows, self._most(length, limit))
-        return Batches(at, [series.valid.windows(lot, rows) for lot in watched.split(MEASURED)])
+        watched = series.valid.sample_starts(context, rows, self._sample_size(length, limit))
+        return Batches(draw_batch, [series.valid.windows(lot, rows) for lot in watched.split(MEASURED)])
 
     def levels(self, model: Model, split: str, length: int, limit: int) -> Mapping[str, float]:
         """The mean squared errors of plain forecasts of the same windows.
@@ -182,24 +182,26 @@ class SeriesData(Data):
             return {}
         series = self.for_model(model)
         stretch, rows = getattr(series, split), rows_of(model)
-        starts = stretch.sample_starts(model.context, rows, self._most(length, limit))
+        starts = stretch.sample_starts(model.context, rows, self._sample_size(length, limit))
         context, targets = stretch.windows(starts, rows).values.split([model.context, model.horizon], 1)
-        forecasts = series.plain(model, context)
+        forecasts = series.baseline_forecasts(model, context)
         targets = targets[..., -series.targets :]
         return {name: float((forecast - targets).square().double().mean()) for name, forecast in forecasts.items()}
 
-    def plain(self, model: Forecaster, context: Float[Tensor, "W T C"]) -> Mapping[str, Float[Tensor, "W N M"]]:
+    def baseline_forecasts(
+        self, model: Forecaster, context: Float[Tensor, "W T C"]
+    ) -> Mapping[str, Float[Tensor, "W N M"]]:
         """Forecasts of the targets that need no model, by name, the linear one first."""
         context = context[..., -self.targets :]
-        starts, rows = torch.tensor(self.train.starts(model.context, rows_of(model))), rows_of(model)
+        starts, rows = torch.tensor(self.train.window_starts(model.context, rows_of(model))), rows_of(model)
         learned = (self.train.windows(lot, rows).values[..., -self.targets :] for lot in starts.split(LEARNED))
         forecasts = {"least squares": least_squares(learned, model.context)(context)}
-        forecasts["last row"] = seasonal(context, model.horizon, 1)
+        forecasts["last row"] = seasonal_naive(context, model.horizon, 1)
         if self.season is not None and self.season <= model.context:
-            forecasts["seasonal naive"] = seasonal(context, model.horizon, self.season)
+            forecasts["seasonal naive"] = seasonal_naive(context, model.horizon, self.season)
         return forecasts
 
-    def ahead(self, model: Forecaster) -> SeriesWindows:
+    def future_window(self, model: Forecaster) -> SeriesWindows:
         """The window whose known rows are the last of all, and whose others are still to come: zeros.
 
         Errors: ValueError if the file has fewer rows than the context of the model.
@@ -212,16 +214,16 @@ class SeriesData(Data):
         values = self.test.values[-model.context :]
         coming = values.new_zeros(model.horizon, 0)
         if self.clock is not None:
-            coming = calendar(self.clock.after(model.horizon))
+            coming = calendar(self.clock.next_dates(model.horizon))
         dates = torch.cat([self.test.calendar[-model.context :], coming])
         return SeriesWindows(torch.cat([values, values.new_zeros(model.horizon, len(self.columns))])[None], dates[None])
 
-    def restored(self, values: Float[Tensor, "*n C"]) -> Float[Tensor, "*n C"]:
+    def unscale(self, values: Float[Tensor, "*n C"]) -> Float[Tensor, "*n C"]:
         """Numbers of the last columns, as many as there are, as the file has them."""
         mean, deviation = self.scale[:, -values.shape[-1] :]
         return values.double() * deviation + mean
 
-    def _most(self, length: int, limit: int) -> int:
+    def _sample_size(self, length: int, limit: int) -> int:
         return max(1, limit // max(length, 1))
 
 
@@ -291,7 +293,7 @@ def read(where: str, rows: str = "", columns: str = "", target: str = "") -> Ser
     numbers = torch.from_numpy(values)
     its_names = tuple(names[n] for n in numeric)
     by, constant = column_scales(f"series={where}", its_names, numbers[:first])
-    whole = standardized(f"series={where}", its_names, numbers, by)
+    whole = standardize(f"series={where}", its_names, numbers, by)
     clock = dated.clock
     dates = torch.zeros(len(body), 0) if clock is None else calendar(clock.dates)
     train, valid, test = (

@@ -61,11 +61,11 @@ class GeneratedSets:
             )
         return elements, marks, torch.tensor([example.answer for example in sets])
 
-    first = draw
+    first_sets = draw
 
     def _draw_one(self, chance: numpy.random.Generator) -> AnsweredSet:
         for _ in range(TRIED):
-            if split_of(unordered((example := self.problem.draw(chance, self.split)).elements)) == self.split:
+            if split_of(set_key((example := self.problem.draw(chance, self.split)).elements)) == self.split:
                 return example
         raise ValueError(
             f"{self.problem} has too few sets to split into {', '.join(SPLITS)}: none of {self.split} came in "
@@ -85,7 +85,7 @@ class StoredSets(NamedTuple):
         at = torch.from_numpy(numpy.random.default_rng((seed, step)).integers(len(self.answers), size=count))
         return self.elements[at], self.marks[at], self.answers[at]
 
-    def first(self, count: int) -> SetBatch:
+    def first_sets(self, count: int) -> SetBatch:
         """The first of them."""
         return self.elements[:count], self.marks[:count], self.answers[:count]
 
@@ -116,7 +116,7 @@ class SetData(Data):
     def keywords(self) -> dict[str, Any]:
         return {"inputs": self.inputs, "answer": self.answer}
 
-    def longest(self, length: int) -> None:
+    def longest_length(self, length: int) -> None:
         return None
 
     def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Batches:
@@ -134,21 +134,22 @@ class SetData(Data):
                 raise ValueError(
                     f"{self.name} has {name}={mine}, and this {display_name(model)} {actual}; give {name}={mine}"
                 )
-        valid = self.valid.first(self._count(limit))
+        valid = self.valid.first_sets(self._count(limit))
         lots = zip(*(x.split(MEASURED) for x in valid), strict=True)
         return Batches(lambda step: self.train.draw(batch, seed, step), lots)
 
-    def measured(self, split: str, length: int, limit: int) -> str:
-        return f"{self._count(limit, split):,} sets of {split} (always the same answer scores {self.guessing:.3f})"
+    def describe_sample(self, split: str, length: int, limit: int) -> str:
+        score = f"always the same answer scores {self.constant_answer_score:.3f}"
+        return f"{self._count(limit, split):,} sets of {split} ({score})"
 
     def levels(self, model: Model, split: str, length: int, limit: int) -> Mapping[str, float]:
         """What the best answer scores that is always the same."""
-        return {"always the same answer": self.guessing}
+        return {"always the same answer": self.constant_answer_score}
 
     @property
-    def guessing(self) -> float:
+    def constant_answer_score(self) -> float:
         """What the best answer scores that is always the same: the likeliest count, or the median of numbers."""
-        right = self.train.first(MOST)[2]
+        right = self.train.first_sets(MOST)[2]
         best = right.mode().values if self.answer == "count" else right.median()
         return float((right == best).float().mean() if self.answer == "count" else (right - best).abs().mean())
 
@@ -157,7 +158,7 @@ class SetData(Data):
         return max(1, min(count, limit // self.most))
 
 
-def unordered(elements: ndarray) -> bytes:
+def set_key(elements: ndarray) -> bytes:
     """What a set [n C] is, its elements in an order of their own."""
     return b"".join(sorted(element.tobytes() for element in elements))
 
@@ -196,12 +197,12 @@ def _generated_data(name: str, answer: str, sizes: dict[str, str]) -> SetData:
 
 def _stored_data(where: str, answer: str) -> SetData:
     path = existing_path(where, "write sets=FILE.npz")
-    elements, marks, answers = _arrays(path)
+    elements, marks, answers = _read_arrays(path)
     if answer == "count" and (answers != answers.round()).any() | (answers < 0).any():
         raise ValueError(f"{where} has answers that are no counts; leave out answer=count")
     by_set: dict[bytes, list[int]] = {}
     for n, (element, mark) in enumerate(zip(elements, marks, strict=True)):
-        by_set.setdefault(unordered(element[mark >= 0]), []).append(n)
+        by_set.setdefault(set_key(element[mark >= 0]), []).append(n)
     if len(by_set) < 2:
         raise ValueError(f"{where} has one set alone; give at least two, one to learn from and one to measure")
     keys = sorted(by_set, key=digest)
@@ -217,7 +218,7 @@ def _stored_data(where: str, answer: str) -> SetData:
     return SetData(f"sets={where}", train, valid, test, elements.shape[2], answer, elements.shape[1], description)
 
 
-def _arrays(path: Path) -> tuple[ndarray, ndarray, ndarray]:
+def _read_arrays(path: Path) -> tuple[ndarray, ndarray, ndarray]:
     """Elements [N T C], marks [N T] and answers [N] of a file."""
     by_name = read_arrays(path)
     if missing := [name for name in ("elements", "answers") if name not in by_name]:

@@ -79,32 +79,32 @@ class TaskData(Data):
     test: Lot
 
     @classmethod
-    def of(cls, name: str, task: Task) -> "TaskData":
+    def from_task(cls, name: str, task: Task) -> "TaskData":
         """All splits of a task."""
         return cls(name, task, *(Lot(task, split) for split in SPLITS))
 
     def metric(self, model: Model) -> Metric:
         return ACCURACY
 
-    def longest(self, length: int) -> int:
+    def longest_length(self, length: int) -> int:
         return self.task.width
 
     def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Batches:
         """Batches drawn by seed and step, and of valid always the same rows."""
 
-        def at(step: int) -> Any:
+        def draw_batch(step: int) -> Any:
             return of_form(self.train.rows(batch, seed, step), model.reads)
 
         rows = self.valid.rows(self.count(limit))
         lots = (rows[first : first + MEASURED] for first in range(0, len(rows), MEASURED))
-        return Batches(at, [of_form(lot, model.reads) for lot in lots])
+        return Batches(draw_batch, [of_form(lot, model.reads) for lot in lots])
 
     def count(self, limit: int) -> int:
         """How many rows of at most so many bytes in all are measured."""
         return max(1, min(MOST, limit // self.task.width))
 
     def levels(self, model: Model, split: str, length: int, limit: int) -> dict[str, float]:
-        return {"guessing": self.task.guessing}
+        return {"guessing": self.task.chance_accuracy}
 
     def prompts(self, model: Model, split: str, count: int, length: int, tokens: int) -> Prompts:
         """Rows up to their last answer; of what reads pairs questions for sources."""
@@ -116,8 +116,8 @@ class TaskData(Data):
         begins = [row.text[: len(row.text) - len(answer)] for row, answer in zip(rows, answers, strict=True)]
         return Prompts(begins, answers, max(map(len, answers)), by_place=True)
 
-    def measured(self, split: str, length: int, limit: int) -> str:
-        return f"{self.count(limit):,} rows of {split} (guessing scores {self.task.guessing:.3f})"
+    def describe_sample(self, split: str, length: int, limit: int) -> str:
+        return f"{self.count(limit):,} rows of {split} (guessing scores {self.task.chance_accuracy:.3f})"
 
 
 def split_of(question: bytes) -> str:
@@ -146,7 +146,7 @@ def read(where: str, **sizes: str) -> TaskData:
         task = kind(**parse_keywords(kind, [f"{name}={value}" for name, value in sizes.items()]))
     except TypeError as error:
         raise ValueError(str(error)) from error
-    return TaskData.of(",".join([f"task={where}", *(f"{name}={value}" for name, value in sizes.items())]), task)
+    return TaskData.from_task(",".join([f"task={where}", *(f"{name}={value}" for name, value in sizes.items())]), task)
 
 
 def _task_kind(name: str) -> type[Task]:

@@ -19,7 +19,7 @@ from kinformer.decoding.prompts import Prompts, draw_places
 from kinformer.lab.data.kind import Data, named
 from kinformer.lab.data.lanes import DocumentLanes, Lanes
 from kinformer.lab.data.random_windows import RandomWindows
-from kinformer.lab.data.support.compressors import compressed, unigram
+from kinformer.lab.data.support.compressors import compressed_bits, unigram
 from kinformer.lab.data.support.sources import source_of
 from kinformer.lab.data.support.split_tokens import SplitTokens
 from kinformer.lab.data.support.splits import NAMES, Split, split
@@ -93,7 +93,7 @@ class TextData(Data):
         description = f"windows of {width:,} {part.unit} of {split}, side by side,"
         at = torch.tensor(draw_places(count, int(ends[-1]) if len(ends) else 0, description))
         document = torch.searchsorted(ends, at, right=True)
-        first = part.firsts[document] + (at - (ends - rooms)[document]) * width
+        first = part.document_starts[document] + (at - (ends - rooms)[document]) * width
         rows = [part.tokens[place : place + width].tolist() for place in first.tolist()]
         return Prompts([row[:length] for row in rows], [row[length:] for row in rows], tokens)
 
@@ -105,13 +105,13 @@ class TextData(Data):
         tokens = self.part(split).spread(limit, length).tokens.tolist()
         data = bytes(tokens) if self.tokenizer is None else self.tokenizer.decode(tokens)
         if name == "bits per byte":
-            return compressed(data)
+            return compressed_bits(data)
         return {"unigram entropy": unigram(data)} if self.tokenizer is None else {}
 
-    def measured(self, split: str, length: int, limit: int) -> str:
+    def describe_sample(self, split: str, length: int, limit: int) -> str:
         part = self.part(split)
         sample = part.spread(limit, length)
-        count, stretches = min(limit, part.bytes), len(sample.firsts)
+        count, stretches = min(limit, part.bytes), len(sample.document_starts)
         if stretches == 1 or sample is part:
             return f"the first {count:,} bytes of {split}"
         of = " of documents" if self.begins else ""

@@ -20,7 +20,7 @@ from kinformer.decoding.saved import fingerprint
 from kinformer.lab.data.support.split_tokens import SplitTokens as Text
 from kinformer.lab.datastore.indexing import remove_index
 from kinformer.lab.datastore.manifest import BUILDING, MANIFEST, DatastorePart, Manifest, keys_file, text_file
-from kinformer.lab.datastore.shards import DatastoreError, digest, mapped
+from kinformer.lab.datastore.shards import DatastoreError, digest, map_tensors
 from kinformer.lab.datastore.windows import Window, read, shards
 from kinformer.models.support.taps import Tap
 
@@ -68,9 +68,15 @@ def plan_build(
     if stride > length:
         raise ValueError(f"stride={stride} leaves out tokens between windows of {length}; give 1 to {length}")
     counts = tuple(sum(window.keys for window in shard) for shard in windows)
-    begins = text.firsts.long()
+    begins = text.document_starts.long()
     part = DatastorePart(
-        data, len(text.tokens), len(begins), length, stride, digest(text.tokens.numpy(), text.firsts.numpy()), counts
+        data,
+        len(text.tokens),
+        len(begins),
+        length,
+        stride,
+        digest(text.tokens.numpy(), text.document_starts.numpy()),
+        counts,
     )
     return BuildPlan(
         tap, text, Manifest(fingerprint(tap.model), tokenizer, tap.name, dtype, tap.width, home, (part,)), windows
@@ -96,7 +102,7 @@ def build(plan: BuildPlan, folder: Path, *, append: bool, resume: bool, hear: Ca
             return
         if not (folder / BUILDING).is_file():
             plan.manifest.save(folder / BUILDING)
-        begins = plan.text.firsts.long()
+        begins = plan.text.document_starts.long()
         _write_tensors(folder / text_file(plan.number), {"tokens": plan.text.tokens.to(torch.int32), "begins": begins})
         with evaluating(plan.tap.model):
             for shard, count in enumerate(plan.part.shards):
@@ -156,7 +162,7 @@ def _check_same_keys(old: Manifest, new: Manifest, folder: Path, begun: bool) ->
 def _is_complete(path: Path, manifest: Manifest, count: int) -> bool:
     """True if this shard is complete on the disk."""
     try:
-        mapped(path, {"keys": (manifest.dtype, (count, manifest.width))})
+        map_tensors(path, {"keys": (manifest.dtype, (count, manifest.width))})
     except DatastoreError:
         return False
     return True

@@ -19,7 +19,7 @@ from kinformer.lab.data.support.split_tokens import SplitTokens as Text
 from kinformer.lab.datastore.building import SHARD, Dtype, build, plan_build
 from kinformer.lab.datastore.indexing import open_index, read_index_record
 from kinformer.lab.datastore.manifest import BUILDING, MANIFEST, DatastorePart, Manifest, keys_file, text_file
-from kinformer.lab.datastore.shards import DatastoreError, Shards, digest, mapped
+from kinformer.lab.datastore.shards import DatastoreError, Shards, digest, map_tensors
 from kinformer.models.support.taps import LAST_FFN_INPUT, Tap
 from kinformer.nn.search.exact import ExactSearch
 
@@ -87,7 +87,7 @@ class Datastore(Store):
             texts.append(DatastoreText.open(folder / text_file(number), part))
             for shard, count in enumerate(part.shards):
                 expected = {"keys": (manifest.dtype, (count, manifest.width))}
-                maps.append(mapped(folder / keys_file(number, shard), expected)["keys"])
+                maps.append(map_tensors(folder / keys_file(number, shard), expected)["keys"])
         keys, record = Shards(maps, manifest.width), read_index_record(folder) if search is None else None
         if record is not None:
             return cls(manifest, texts, keys, open_index(folder, record, keys))
@@ -168,7 +168,7 @@ class Datastore(Store):
             raise ValueError(f"stride={stride} carries a state, and this model is not trained so; give 1 to {length}")
         plan = plan_build(
             reader,
-            Text.of(text),
+            Text.from_tokens(text),
             data,
             tokenizer_of(model),
             home,
@@ -234,10 +234,10 @@ class Datastore(Store):
         part = torch.searchsorted(self.starts, flat, right=True) - 1
         for number, text in enumerate(self.texts):
             at = part == number
-            tokens[at] = text.next(flat[at] - self.starts[number])
+            tokens[at] = text.next_tokens(flat[at] - self.starts[number])
         return tokens.view(places.shape)
 
-    def holds(self, pieces: Sequence[Shaped[Tensor, " _"]]) -> int:
+    def count_occurring(self, pieces: Sequence[Shaped[Tensor, " _"]]) -> int:
         """The number of pieces that occur in its texts, token for token."""
         data = [piece.cpu().numpy().astype(numpy.int32).tobytes() for piece in pieces]
         occurs = [False] * len(data)
@@ -270,7 +270,7 @@ class DatastoreText:
     def open(cls, path: Path, part: DatastorePart) -> "DatastoreText":
         """Open the text in a file; DatastoreError if it does not belong to this part."""
         shapes = {"tokens": ("int32", (part.tokens,)), "begins": ("int64", (part.documents,))}
-        maps = mapped(path, shapes)
+        maps = map_tensors(path, shapes)
         begins = numpy.array(maps["begins"])
         ordered = not len(begins) or (begins[0] == 0 and bool((numpy.diff(begins, append=part.tokens) >= 0).all()))
         text = cls(part, maps["tokens"], begins) if ordered else None
@@ -280,19 +280,19 @@ class DatastoreText:
             raise DatastoreError(f"{path} is damaged: it holds another text than was put there; build it again")
         return text
 
-    def at(self, keys: numpy.ndarray) -> tuple[numpy.ndarray, numpy.ndarray]:
+    def locate(self, keys: numpy.ndarray) -> tuple[numpy.ndarray, numpy.ndarray]:
         """The numbers of the tokens and of the documents to which keys belong."""
         # a document without keys shares its first key with the next document
         document = numpy.searchsorted(self.firsts, keys, side="right") - 1
         return self.begins[document] + keys - self.firsts[document], document
 
-    def next(self, keys: Int[Tensor, " n"]) -> Int[Tensor, " n"]:
+    def next_tokens(self, keys: Int[Tensor, " n"]) -> Int[Tensor, " n"]:
         """The tokens that followed keys."""
-        return torch.from_numpy(self.tokens[self.at(keys.numpy())[0] + 1].astype(numpy.int64))
+        return torch.from_numpy(self.tokens[self.locate(keys.numpy())[0] + 1].astype(numpy.int64))
 
     def context(self, key: int, before: int, after: int) -> KeyContext:
         """The tokens around a key."""
-        (at,), (document,) = self.at(numpy.array([key]))
+        (at,), (document,) = self.locate(numpy.array([key]))
         begin, end = int(self.begins[document]), int(self.ends[document])
         first, last = max(begin, at + 1 - before), min(end, at + 2 + after)
         tokens = self.tokens[first:last].tolist()

@@ -64,7 +64,7 @@ def digest(tokens: numpy.ndarray, begins: numpy.ndarray) -> str:
     return sha256.hexdigest()
 
 
-def mapped(path: Path, expected: Mapping[str, tuple[str, tuple[int, ...]]]) -> dict[str, numpy.ndarray]:
+def map_tensors(path: Path, expected: Mapping[str, tuple[str, tuple[int, ...]]]) -> dict[str, numpy.ndarray]:
     """Map tensors of a safetensors file from the disk, given the dtype and shape of each.
 
     DatastoreError if the file is missing or truncated, or holds other tensors.

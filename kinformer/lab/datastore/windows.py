@@ -30,7 +30,7 @@ def windows(part: SplitTokens, length: int, stride: int) -> Iterator[Window]:
 
     A window has `length` tokens and begins `stride` tokens after the previous window; a lane has STRETCH tokens.
     """
-    for begin, end in pairwise([*part.firsts.tolist(), len(part.tokens)]):
+    for begin, end in pairwise([*part.document_starts.tolist(), len(part.tokens)]):
         if not stride:
             yield from (Window(at, 0, min(at + STRETCH + 1, end)) for at in range(begin, end - 1, STRETCH))
             continue

@@ -47,31 +47,31 @@ class KeyToDoor(gymnasium.Env):
         self.taken, self.has_key = 0, False
         places = self.np_random.permutation(self.size**2)[:2]
         self.at, self.key = (divmod(int(place), self.size) for place in places)
-        return self._seen(), {}
+        return self._observe(), {}
 
     def step(self, action: Any) -> tuple[Float32[numpy.ndarray, "7"], float, bool, bool, dict[str, Any]]:
         self.at = tuple(min(max(n + by, 0), self.size - 1) for n, by in zip(self.at, MOVES[int(action)], strict=True))  # type: ignore[assignment]
-        room = self.room
+        room = self.room_number
         self.taken += 1
         if room == 0 and self.at == self.key:
             self.has_key = True
         opened = room == 2 and self.at == self.door
         over = opened or self.taken == 3 * self.steps
-        if self.room != room and not over:
+        if self.room_number != room and not over:
             self._enter()
         won = opened and self.has_key
-        return self._seen(), float(won), over, False, {"success": won} if over else {}
+        return self._observe(), float(won), over, False, {"success": won} if over else {}
 
     @property
-    def room(self) -> int:
+    def room_number(self) -> int:
         """The first is 0."""
         return min(self.taken // self.steps, 2)
 
     def render(self) -> Any:
         """The room as lines, or as a small picture."""
         marks = [["."] * self.size for _ in range(self.size)]
-        if (visible := self._shown()) is not None:
-            marks[visible[0]][visible[1]] = "k" if self.room == 0 else "d"
+        if (visible := self._visible_place()) is not None:
+            marks[visible[0]][visible[1]] = "k" if self.room_number == 0 else "d"
         marks[self.at[0]][self.at[1]] = "o"
         if self.render_mode == "ansi":
             return "\n".join(map("".join, marks))
@@ -87,16 +87,16 @@ class KeyToDoor(gymnasium.Env):
         places = self.np_random.permutation(self.size**2)[:2]
         self.at, self.door = (divmod(int(place), self.size) for place in places)
 
-    def _shown(self) -> tuple[int, int] | None:
+    def _visible_place(self) -> tuple[int, int] | None:
         """Where the key or the door is, if there is one to be seen."""
-        if self.room == 0:
+        if self.room_number == 0:
             return None if self.has_key else self.key
-        return self.door if self.room == 2 else None
+        return self.door if self.room_number == 2 else None
 
-    def _seen(self) -> Float32[numpy.ndarray, "7"]:
+    def _observe(self) -> Float32[numpy.ndarray, "7"]:
         observation = numpy.zeros(7, numpy.float32)
-        observation[self.room] = 1
+        observation[self.room_number] = 1
         observation[3:5] = numpy.array(self.at) / (self.size - 1)
-        if (visible := self._shown()) is not None:
+        if (visible := self._visible_place()) is not None:
             observation[5:] = (numpy.array(visible) + 1) / self.size
         return observation

@@ -38,7 +38,7 @@ class RepeatPrevious(gymnasium.Env):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
         super().reset(seed=seed)
-        self.shown, self.right = [self._drawn()], 0
+        self.shown, self.right = [self._draw_symbol()], 0
         return self.shown[-1], {}
 
     def step(self, action: int | numpy.integer) -> tuple[int, float, bool, bool, dict[str, Any]]:
@@ -49,7 +49,7 @@ class RepeatPrevious(gymnasium.Env):
             self.right += right
             reward = (1 if right else -1) / self.length
         over = answers == self.length
-        self.shown.append(self._drawn())
+        self.shown.append(self._draw_symbol())
         return self.shown[-1], reward, over, False, {"success": self.right / self.length} if over else {}
 
     def render(self) -> str:
@@ -59,5 +59,5 @@ class RepeatPrevious(gymnasium.Env):
             for n, symbol in enumerate(self.shown)
         )
 
-    def _drawn(self) -> int:
+    def _draw_symbol(self) -> int:
         return int(self.np_random.integers(self.kinds))

@@ -43,7 +43,7 @@ class TMaze(gymnasium.Env):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Seen, dict[str, Any]]:
         super().reset(seed=seed)
         self.side, self.cell, self.taken = int(self.np_random.integers(2)), 0, 0
-        return self._seen(), {}
+        return self._observe(), {}
 
     def step(
         self, action: int | numpy.integer
@@ -52,10 +52,10 @@ class TMaze(gymnasium.Env):
         turns, at_junction = int(action) != FORWARD, self.cell == self.corridor
         if turns and at_junction:
             right = int(action) - 1 == self.side
-            return self._seen(), RIGHT if right else WRONG, True, False, {"success": right}
+            return self._observe(), RIGHT if right else WRONG, True, False, {"success": right}
         self.cell += not turns and not at_junction
         over = self.taken >= self.limit
-        return self._seen(), STILL if turns or at_junction else 0.0, False, over, {"success": False} if over else {}
+        return self._observe(), STILL if turns or at_junction else 0.0, False, over, {"success": False} if over else {}
 
     def render(self) -> Any:
         """The maze as a line, or as a small picture."""
@@ -68,7 +68,7 @@ class TMaze(gymnasium.Env):
         picture[1, self.cell] = (230, 180, 40)
         return picture.repeat(12, 0).repeat(12, 1)
 
-    def _seen(self) -> Seen:
+    def _observe(self) -> Seen:
         observation = numpy.zeros(4, numpy.float32)
         if self.cell == 0:
             observation[self.side] = 1

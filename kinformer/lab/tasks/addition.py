@@ -35,7 +35,7 @@ class Addition(Task):
         return 3 * self.digits + 3
 
     @property
-    def guessing(self) -> float:
+    def chance_accuracy(self) -> float:
         carried = 0.5 - 0.5 * 10**-self.digits  # of 10^2n sums so many are at least 10^n; the other digits are uniform
         return (1 - carried + 0.1 * self.digits) / (self.digits + 1)
 

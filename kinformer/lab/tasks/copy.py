@@ -28,7 +28,7 @@ class Copy(Words):
         check_at_least("gap", self.gap, 0)
 
     @property
-    def between(self) -> bytes:
+    def separator(self) -> bytes:
         return b"." * self.gap + b"|"
 
     def answer(self, word: bytes) -> bytes:

@@ -61,7 +61,7 @@ class Listops(Task):
             if len(text) > self.longest:
                 break
         text += b"]"
-        return _of(name, values)
+        return _apply_operator(name, values)
 
     def _argument(self, text: bytearray, depth: int, chance: Generator) -> int:
         if depth < self.deepest and chance.random() < NESTED:
@@ -71,7 +71,7 @@ class Listops(Task):
         return value
 
 
-def _of(name: str, values: list[int]) -> int:
+def _apply_operator(name: str, values: list[int]) -> int:
     """What an operator makes of its arguments."""
     if name == "MIN":
         return min(values)

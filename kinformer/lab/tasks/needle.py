@@ -41,7 +41,7 @@ class Needle(Task):
         return self.length
 
     @property
-    def guessing(self) -> float:
+    def chance_accuracy(self) -> float:
         return 1 / len(DIGITS)
 
     def row(self, chance: Generator) -> TaskRow:

@@ -32,7 +32,7 @@ class Parity(Task):
         return self.length + 2
 
     @property
-    def guessing(self) -> float:
+    def chance_accuracy(self) -> float:
         return 0.5
 
     def row(self, chance: Generator) -> TaskRow:

@@ -36,7 +36,7 @@ class Recall(Task):
         return 2 * self.pairs + 1 + 2 * (self.queries or self.pairs)
 
     @property
-    def guessing(self) -> float:
+    def chance_accuracy(self) -> float:
         return 1 / len(DIGITS)
 
     def row(self, chance: Generator) -> TaskRow:

@@ -22,7 +22,7 @@ class Sorting(Words):
     """
 
     @property
-    def guessing(self) -> float:
+    def chance_accuracy(self) -> float:
         return sum(max(self._shares(place)) for place in range(self.length)) / self.length
 
     def _shares(self, place: int) -> list[float]:

@@ -14,7 +14,7 @@ class Budget(ABC):
     """What a training may spend; its schedule follows the part that is spent."""
 
     @abstractmethod
-    def spent(self, step: int, seconds: float) -> float:
+    def fraction_spent(self, step: int, seconds: float) -> float:
         """The part of the budget spent after `step` steps that took `seconds` of training time; 1 is the end."""
 
     @abstractmethod
@@ -46,7 +46,7 @@ class StepBudget(Budget):
         if check_whole_number("steps", self.count) < 1:
             raise ValueError(f"wrong number of steps: got {self.count}, expected at least 1")
 
-    def spent(self, step: int, seconds: float) -> float:
+    def fraction_spent(self, step: int, seconds: float) -> float:
         """The steps taken, over all."""
         return step / self.count
 
@@ -72,7 +72,7 @@ class MinuteBudget(Budget):
         if check_finite_number("minutes", self.count) <= 0:
             raise ValueError(f"wrong number of minutes: got {self.count:g}, expected a number above 0")
 
-    def spent(self, step: int, seconds: float) -> float:
+    def fraction_spent(self, step: int, seconds: float) -> float:
         """The training time gone by, over all; never the end before a first step."""
         return seconds / (60 * self.count) if step else 0.0
 

@@ -44,7 +44,7 @@ def decide(model: Model, data: Data | Batches, settings: Settings, group: Single
     reason = reads_ahead(model, length)
     refuse_no_state(model, settings.length)
     shares = isinstance(data, TextData) and bool(data.begins) and not model.lanes and packs_documents(model, length)
-    return Decisions(reason, packs_documents=not group.most(not shares))
+    return Decisions(reason, packs_documents=not group.reduce_max(not shares))
 
 
 def row_length(model: Model, data: Data | Batches, settings: Settings) -> int:
@@ -52,7 +52,7 @@ def row_length(model: Model, data: Data | Batches, settings: Settings) -> int:
     if isinstance(data, TextData):
         return min(settings.length, len(data.train))
     if isinstance(data, Data):
-        return data.longest(settings.length) or settings.length
+        return data.longest_length(settings.length) or settings.length
     if not isinstance(model, Predictor):
         return settings.length
     steps = model.inputs(data.at(0))[0]

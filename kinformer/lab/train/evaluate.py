@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from kinformer.core.checks import check_at_least, check_whole_number
 from kinformer.core.model import ACCURACY, EvaluationSums, Metric, Model, display_name
-from kinformer.lab.data.batches import device_of, on
+from kinformer.lab.data.batches import device_of, to_device
 from kinformer.lab.data.support.split_tokens import STRETCH, SplitTokens
 from kinformer.lab.data.text import TextData
 from kinformer.lab.train.budget import Budget
@@ -96,7 +96,11 @@ def evaluate(
     check_at_least("length", length, 1)
     if limit is not None:
         check_at_least("limit", limit, 1)
-    part = SplitTokens.of(text).spread(limit, length) if lanes is None else SplitTokens.of(text).first(limit)
+    part = (
+        SplitTokens.from_tokens(text).spread(limit, length)
+        if lanes is None
+        else SplitTokens.from_tokens(text).first_bytes(limit)
+    )
     last = int(part.sizes.max()) - 1
     if last < 1:
         raise ValueError(
@@ -165,7 +169,7 @@ def settle_measuring(
         return settings
 
     def speed() -> float:
-        return -group.most(-min(_speed(model, text, settings.length) for model in models))
+        return -group.reduce_max(-min(_speed(model, text, settings.length) for model in models))
 
     allowed = SHARE * budget.bytes_measured(settings.batch * settings.length, speed)
     size = min(settings.sample_bytes, text.part("valid").bytes)
@@ -185,7 +189,9 @@ def _speed(model: Model, text: TextData, length: int) -> float:
 def evaluate_batches(model: Model, batches: Iterable[Any], group: SingleProcess = SINGLE_PROCESS) -> Measurement:
     """The metric of a model over batches, in eval mode. ValueError where nothing in them counts."""
     mine = (part for part in map(group.part, batches) if part is not None)
-    score = _sum_scores(model, (ScoredRows(model.judge(on(device_of(model), batch))) for batch in mine), group=group)
+    score = _sum_scores(
+        model, (ScoredRows(model.judge(to_device(device_of(model), batch))) for batch in mine), group=group
+    )
     if not score.count:
         raise ValueError("in the batches to evaluate on nothing counts: every target is padding; give others")
     return score
@@ -254,7 +260,7 @@ def rows_of(model: Model, part: SplitTokens, places: Sequence[tuple[int, int]]) 
 
 def _documents(part: SplitTokens) -> Iterator[tuple[int, int]]:
     """Where each document begins and ends, of those that have a token to predict."""
-    firsts = part.firsts.tolist()
+    firsts = part.document_starts.tolist()
     return ((first, end) for first, end in pairwise([*firsts, len(part.tokens)]) if end - first > 1)
 
 
@@ -268,7 +274,7 @@ def _in_lanes(
         (begin, min(begin + lane + 1, end)) for first, end in _documents(part) for begin in range(first, end - 1, lane)
     ]
     pieces.sort(key=lambda piece: piece[0] - piece[1])
-    for lot in _lots(pieces, lanes or BATCH, group):
+    for lot in _own_batches(pieces, lanes or BATCH, group):
         longest = lot[0][1] - lot[0][0] - 1
         state = model.start(len(lot), longest)
         for at in range(0, longest, length):
@@ -294,7 +300,7 @@ def _windows(
             groups.setdefault(most - (at - before), []).append((at - most, at + 1))
     for read_before, windows in groups.items():
         windows.sort(key=lambda window: window[0] - window[1])
-        for lot in _lots(windows, BATCH, group):
+        for lot in _own_batches(windows, BATCH, group):
             if not read_before:
                 yield _judge_pieces(model, part, lot)
                 continue
@@ -306,16 +312,18 @@ def _windows(
 def _side_by_side(model: Model, part: SplitTokens, length: int, group: SingleProcess) -> Iterator[ScoredRows]:
     windows = [
         (first, min(first + length, end))
-        for begin, end in pairwise([*part.firsts.tolist(), len(part.tokens)])
+        for begin, end in pairwise([*part.document_starts.tolist(), len(part.tokens)])
         for first in range(begin, end, length)
     ]
     windows.sort(key=lambda window: window[0] - window[1])
-    for lot in _lots(windows, BATCH, group):
+    for lot in _own_batches(windows, BATCH, group):
         # what is hidden is drawn by a row alone, so padding changes nothing
         yield _judge_pieces(model, part, lot)
 
 
-def _lots(pieces: Sequence[tuple[int, int]], count: int, group: SingleProcess) -> Iterator[Sequence[tuple[int, int]]]:
+def _own_batches(
+    pieces: Sequence[tuple[int, int]], count: int, group: SingleProcess
+) -> Iterator[Sequence[tuple[int, int]]]:
     """The pieces so many at a time; of these the ones that this process reads, where it has any."""
     lots = (pieces[first : first + count] for first in range(0, len(pieces), count))
-    return (mine for lot in lots if (mine := lot[group.places(len(lot))]))
+    return (mine for lot in lots if (mine := lot[group.measured_rows(len(lot))]))

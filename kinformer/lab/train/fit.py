@@ -99,7 +99,11 @@ def fit(
     budget = _budget(minutes, steps)
     settings = _settings({"batch": batch, "length": length}, lr=lr, seed=seed, **further)
     folder = None if out is None else Path(out)
-    with processes(parallel) as group, group.watched(), nullcontext() if folder is None else lock_folder(folder, group):
+    with (
+        processes(parallel) as group,
+        group.detect_lost_process(),
+        nullcontext() if folder is None else lock_folder(folder, group),
+    ):
         if folder is not None and not overwrite:
             _check_folder(folder, model, resume)
         read = _data(data, valid)
@@ -128,7 +132,7 @@ def _settings(usual: Mapping[str, Any], **keywords: Any) -> Settings:
 def _check_folder(folder: Path, model: Model, resume: bool) -> None:
     """ValueError where a training would overwrite what the folder holds, or could not go on with it."""
     run = RunFolder(folder)
-    if resume and (reason := run.damaged() or run.missing_trainer()) is not None:
+    if resume and (reason := run.find_damage() or run.missing_trainer()) is not None:
         raise ValueError(f"{reason}; {_advice_for(folder)}")
     if (run.step is None or not resume) and (other := find_conflict(folder, model)) is not None:
         advice = "give another out=, or overwrite=True" + ("" if resume else ", or resume=True to go on with it")

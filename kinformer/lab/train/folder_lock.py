@@ -43,7 +43,7 @@ def lock_folder(folder: Path, group: SingleProcess = SINGLE_PROCESS, *, within: 
                 stack.enter_context(_lock(folder, within))
             except (FolderInUse, OSError) as error:
                 refusal = error
-        if group.most(float(refusal is not None)):
+        if group.reduce_max(float(refusal is not None)):
             raise refusal or FolderInUse(folder, "")
         yield
 

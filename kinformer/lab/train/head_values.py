@@ -46,7 +46,7 @@ def head_values_by_layer(model: nn.Module) -> Iterator[dict[str, LayerValues]]:
     sums: dict[tuple[str, str], tuple[Tensor, Tensor]] = {}
     units: dict[str, str] = {}
 
-    def hear(layer: str, executor: str, request: Request) -> None:
+    def add_values(layer: str, executor: str, request: Request) -> None:
         if request.bias is None or not _has_request_values(request.bias):
             return
         with torch.no_grad():
@@ -59,7 +59,7 @@ def head_values_by_layer(model: nn.Module) -> Iterator[dict[str, LayerValues]]:
     if not has_head_values(model):
         yield by_name
         return
-    with layers_that_read(model, hear):
+    with layers_that_read(model, add_values):
         yield by_name
     attention = ((layer, part) for layer, part in model.named_modules() if isinstance(part, Attention))
     for number, (layer, part) in enumerate(attention, 1):

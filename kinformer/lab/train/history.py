@@ -71,24 +71,24 @@ class History:
     def add(self, line: dict[str, Any]) -> None:
         """What a line of the file tells: of a step, or of a measurement."""
         if "step" in line:
-            self.step, self.tokens = (_whole(line[name]) for name in ("step", "tokens"))
-            self.seconds = _number(line["seconds"])
+            self.step, self.tokens = (_check_integer(line[name]) for name in ("step", "tokens"))
+            self.seconds = _check_number(line["seconds"])
         elif "valid" in line:
-            extras = {name: _number(value) for name, value in line.get("others", {}).items()}
-            minutes, train, valid = (_number(line[name]) for name in ("minutes", "train", "valid"))
-            self.points.append(Point(_whole(line["after"]), minutes, train, valid, extras))
+            extras = {name: _check_number(value) for name, value in line.get("others", {}).items()}
+            minutes, train, valid = (_check_number(line[name]) for name in ("minutes", "train", "valid"))
+            self.points.append(Point(_check_integer(line["after"]), minutes, train, valid, extras))
 
 
-def _number(value: Any) -> Any:
+def _check_number(value: Any) -> Any:
     """What a line says, which must be a number: TypeError for what is none."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{value!r:.40} is no number")
     return value
 
 
-def _whole(value: Any) -> Any:
+def _check_integer(value: Any) -> Any:
     """What a line says, which must be a whole number: TypeError for another."""
-    if not isinstance(_number(value), int):
+    if not isinstance(_check_number(value), int):
         raise TypeError(f"{value!r:.40} is no whole number")
     return value
 

@@ -13,7 +13,7 @@ from kinformer.core.layer import State
 from kinformer.core.loss import Loss
 from kinformer.core.model import Model
 from kinformer.core.state import select
-from kinformer.lab.data.batches import device_of, on, tokens_of
+from kinformer.lab.data.batches import device_of, to_device, tokens_of
 from kinformer.lab.data.kind import Stream
 from kinformer.lab.data.lanes import Lanes
 from kinformer.lab.data.resumable_stream import ResumableStream, StepError
@@ -42,7 +42,7 @@ class Learner:
         self.model, self.stream, self.settings, self.group = model, stream, settings, group
         self.device = device_of(model)
         self.recipe = settings.recipe(model)
-        self.call = group.call(model, torch.compile if settings.compile else _uncompiled)
+        self.call = group.call(model, torch.compile if settings.compile else _keep_eager)
         recipe = self.recipe
         self.optimiser = adamw(model, recipe.peak, settings.decay, recipe.betas, recipe.eps)
         self.schedule = RecipeLR(self.optimiser, recipe)
@@ -51,7 +51,7 @@ class Learner:
 
     def step(self, number: int, spent: float) -> StepResult:
         """A step, at a point of the budget; StepError where its loss is not finite, or there is too little memory."""
-        self.group.stir(self.settings.seed, number)
+        self.group.seed_step(self.settings.seed, number)
         tokens, losses, norm = self.gradients(number, spent)
         lr = self.schedule.begin(number, spent)
         self.optimiser.step()
@@ -87,10 +87,10 @@ class Learner:
         count = self.settings.accumulate
         batch = self.stream.at(number)
         mine = self.group.share(batch, count)
-        pieces = [on(self.device, piece) for piece in cut(mine, count)]
+        pieces = [to_device(self.device, piece) for piece in cut(mine, count)]
         if not isinstance(self.stream, Lanes):
             return pieces, [None] * len(pieces), tokens_of(batch)
-        self.state = self.stream.ready(self.model, number, self.state, self.group.rows(self.stream.batch))
+        self.state = self.stream.state_before(self.model, number, self.state, self.group.rows(self.stream.batch))
         return pieces, cut_state(self.state, row_count(mine), count), tokens_of(batch)
 
     def learn(self, number: int, pieces: list[Any], states: list[State | None], spent: float) -> list[Loss]:
@@ -130,7 +130,7 @@ class Learner:
         def attempt(row_limit: int) -> None:
             before = None if state is None else select(state, torch.arange(row_limit, device=self.device))
             try:
-                self.learn(number, [on(self.device, rows(batch, 0, row_limit))], [before], spent)
+                self.learn(number, [to_device(self.device, rows(batch, 0, row_limit))], [before], spent)
             finally:
                 self.optimiser.zero_grad(set_to_none=True)
 
@@ -142,5 +142,5 @@ class Learner:
         return StepError(why, advice)
 
 
-def _uncompiled(model: Model) -> Model:
+def _keep_eager(model: Model) -> Model:
     return model

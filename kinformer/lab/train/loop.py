@@ -96,28 +96,28 @@ class Training:
 
     def go_on(self, stopped: Callable[[], int | None], until: float) -> None:
         """Steps until a part of the budget is spent, measured and saved when it is time; a signal saves, and stops."""
-        measures, spent = self.settings.measures, self.spent
+        measures, spent = self.settings.measures, self.fraction_spent
         if spent >= 1 and not self.history.points:  # its only measurement failed
             self.measure()
         while spent < until:
             self.step(spent)
-            before, spent = spent, self.spent
+            before, spent = spent, self.fraction_spent
             self.report(spent)
             due = spent >= 1 or int(spent * measures) > int(before * measures)
             if due:
                 self.measure()
-            signal = int(self.group.most(stopped() or 0))
-            if due or signal or spent >= until or self.group.most(monotonic() - self.saved) >= EVERY:
+            signal = int(self.group.reduce_max(stopped() or 0))
+            if due or signal or spent >= until or self.group.reduce_max(monotonic() - self.saved) >= EVERY:
                 self.save()
             if signal:
                 raise TrainingInterrupt(
-                    f"stopped at step {self.history.step:,}; the weights are kept{self._place}", signal
+                    f"stopped at step {self.history.step:,}; the weights are kept{self._folder_note}", signal
                 )
 
     @property
-    def spent(self) -> float:
+    def fraction_spent(self) -> float:
         """The part of the budget that is spent."""
-        return self.budget.spent(self.history.step, self.history.seconds)
+        return self.budget.fraction_spent(self.history.step, self.history.seconds)
 
     def step(self, spent: float) -> None:
         """One optimiser step, at a point of the budget; TrainingStopped, with all that was learned before it saved."""
@@ -131,10 +131,10 @@ class Training:
         self.smooth = now if self.smooth is None else 0.95 * self.smooth + 0.05 * now
         done.step += 1
         done.tokens += learned.tokens
-        done.seconds += self.group.most(monotonic() - began)
+        done.seconds += self.group.reduce_max(monotonic() - began)
         more = {name: value for name, value in parts.items() if name not in ("nll", "total")}
         line = {"step": done.step, "loss": now, "lr": learned.lr, "norm": learned.norm}
-        self.tell({**line, **({"parts": more} if more else {}), "tokens": done.tokens, "seconds": done.seconds})
+        self.log_line({**line, **({"parts": more} if more else {}), "tokens": done.tokens, "seconds": done.seconds})
 
     def _save_and_describe(self) -> str:
         """Save what there is, and say so."""
@@ -142,15 +142,15 @@ class Training:
             return "the model holds the weights before it"
         if self.history.step:
             self.save()
-        return f"the weights before it are{self._place}" if self.history.step else "nothing was learned before it"
+        return f"the weights before it are{self._folder_note}" if self.history.step else "nothing was learned before it"
 
     @property
-    def _place(self) -> str:
+    def _folder_note(self) -> str:
         return f" in {self.run.folder}" if self.run else ""
 
     # What is told and measured ---------------------------------------------------------------------------------------
 
-    def tell(self, line: dict[str, Any]) -> None:
+    def log_line(self, line: dict[str, Any]) -> None:
         """A line of the run's metrics."""
         if self.metrics is not None:
             self.metrics.write(line)
@@ -171,7 +171,11 @@ class Training:
             self._save_and_describe()
             raise
         if not math.isfinite(score.value):
-            state = f"what was kept before is{self._place}" if self.run and self.run.step else "nothing was kept before"
+            state = (
+                f"what was kept before is{self._folder_note}"
+                if self.run and self.run.step
+                else "nothing was kept before"
+            )
             why = f"{score.metric.name} on valid became {score.value} at step {done.step:,}"
             raise TrainingStopped(f"{why}: {state}; try a lr below {self.learner.recipe.peak:g}")
         point = Point(done.step, done.seconds / 60, self.smooth or 0.0, score.value, score.extras)
@@ -180,14 +184,14 @@ class Training:
             self.run.best(self.model, done.step)
         extras = {"others": point.extras} if point.extras else {}
         line = {"valid": point.valid, **extras, "train": point.train, "after": point.step, "minutes": point.minutes}
-        self.tell(line)
+        self.log_line(line)
 
     def score(self) -> Measurement:
         """The model's metric on valid."""
         if not isinstance(self.data, TextData):
-            return evaluate_batches(self.model, cast(Batches, self.stream).measured, self.group)
+            return evaluate_batches(self.model, cast(Batches, self.stream).validation_batches, self.group)
         part, limit = self.data.part("valid"), self.settings.sample_bytes
-        self.show.measuring(min(part.bytes, limit))
+        self.show.begin_measuring(min(part.bytes, limit))
         return evaluate(self.model, part, self.settings.length, limit, group=self.group, probe=False)
 
     # What is kept ----------------------------------------------------------------------------------------------------
@@ -197,10 +201,10 @@ class Training:
         if self.run is not None:
             self.run.folder.mkdir(parents=True, exist_ok=True)
             self.run.clear()
-            self.metrics = self.run.metrics(self.model.metric, about=self._about)
+            self.metrics = self.run.metrics(self.model.metric, about=self._header_entries)
 
     @property
-    def _about(self) -> dict[str, str]:
+    def _header_entries(self) -> dict[str, str]:
         """Further entries of the first line of the metrics."""
         return {"data": self.data.name} if isinstance(self.data, Data) else {}
 
@@ -249,12 +253,12 @@ class Training:
         restore_random(self.device, tensors)
         self.history, self.smooth = history, state["smooth"]
         if isinstance(self.stream, Lanes) and state["state"] is not None:
-            like = self.stream.ready(self.model, history.step, None)
-            self.learner.state = self.group.own(restore_state(like, tensors, state["state"], self.device))
+            like = self.stream.state_before(self.model, history.step, None)
+            self.learner.state = self.group.own_rows(restore_state(like, tensors, state["state"], self.device))
         if isinstance(self.stream, ResumableStream):
             self.stream.restore(tensors)
         run.tidy()  # nothing in the folder has changed before, so that a refusal leaves it as it was
-        self.metrics = run.metrics(self.model.metric, state["metrics"], self._about)
+        self.metrics = run.metrics(self.model.metric, state["metrics"], self._header_entries)
 
 
 def stream(model: Model, data: Data | Batches, settings: Settings, decisions: Decisions) -> Stream:
@@ -318,7 +322,7 @@ def _train(
     run = None if folder is None else group.run(folder)
     if run is None and resume:
         raise ValueError("resume=True goes on with a run in a folder, and none is given")
-    going_on = not group.most(not (resume and run is not None and run.step is not None))
+    going_on = not group.reduce_max(not (resume and run is not None and run.step is not None))
     if run is not None and going_on:
         settings, decisions = _restore_run(run, model, data, settings)  # before it is spread over processes
     training = Training(
@@ -360,9 +364,9 @@ def _restore_run(
 
 def _note_data(model: Model, data: Data, length: int) -> None:
     """Let the model know what it learns from, and warn of what it does not see."""
-    model.trained_length, model.trained_on = data.longest(length), data.name
+    model.trained_length, model.trained_on = data.longest_length(length), data.name
     model.tokenizer, model.labels = data.tokenizer, data.labels
-    data.tell(model)
+    data.store_scales(model)
     if left_out := data.left_out(length):
         warnings.warn(left_out, stacklevel=4)
 

@@ -39,4 +39,4 @@ def check_readable(name: str, model: Any, data: Data, settings: Settings) -> Non
 
 def longest_row(data: Data, settings: Settings) -> int:
     """The tokens of the longest row that is learned from."""
-    return data.longest(settings.length) or settings.length
+    return data.longest_length(settings.length) or settings.length

@@ -37,7 +37,7 @@ def packs_documents(model: Model, length: int) -> bool:
             probe = probe_of(model)
             tokens = probe.sample(1, length, 0).to(next(probe.parameters()).device)
             _settle(probe, tokens)
-            return all(_same(probe, tokens, sizes) for sizes in _sizes(length))
+            return all(_is_packing_exact(probe, tokens, sizes) for sizes in _sizes(length))
         except (ValueError, NotImplementedError):
             return False
         except (MemoryError, RuntimeError) as error:
@@ -60,16 +60,16 @@ def _settle(probe: Documents, tokens: Tensor) -> None:
         probe.eval()
 
 
-def _same(probe: Documents, tokens: Tensor, sizes: Sequence[int]) -> bool:
+def _is_packing_exact(probe: Documents, tokens: Tensor, sizes: Sequence[int]) -> bool:
     """True if documents of these sizes give the same outputs in one row as alone."""
 
-    def alone() -> Tensor:
+    def read_alone() -> Tensor:
         return torch.cat([_outputs(probe, document) for document in tokens.split(list(sizes), 1)], 1)
 
     ids = torch.repeat_interleave(torch.tensor(sizes, device=tokens.device))[None]
-    y = alone()
+    y = read_alone()
     apart = change(y, _outputs(probe, tokens, ids))
-    return apart <= EXACT or apart <= rounding(probe, alone, y)
+    return apart <= EXACT or apart <= rounding(probe, read_alone, y)
 
 
 def _outputs(probe: Documents, tokens: Tensor, documents: Tensor | None = None, seed: int = 0) -> Tensor:

@@ -59,7 +59,7 @@ class SingleProcess:
         """Which of so many rows of a batch are this process's."""
         return slice(0, count)
 
-    def places(self, count: int) -> slice:
+    def measured_rows(self, count: int) -> slice:
         """Which of so many rows this process measures."""
         return slice(0, count)
 
@@ -67,7 +67,7 @@ class SingleProcess:
         """The rows of a batch that this process measures; None where it has none."""
         return batch
 
-    def own(self, state: State) -> State:
+    def own_rows(self, state: State) -> State:
         """This process's rows of a state."""
         return state
 
@@ -83,7 +83,7 @@ class SingleProcess:
         """What is called in place of the model, of which `made` makes a program: its loss is the whole batch's."""
         return compile_model(model)
 
-    def most(self, value: float) -> float:
+    def reduce_max(self, value: float) -> float:
         """The largest of what the processes say."""
         return value
 
@@ -91,11 +91,11 @@ class SingleProcess:
         """What all processes have measured, each of its part: totals and counts by name."""
         return sums
 
-    def stir(self, seed: int, step: int) -> None:
+    def seed_step(self, seed: int, step: int) -> None:
         """Begin a step's random numbers, where each process has its own."""
 
     @contextmanager
-    def watched(self) -> Iterator[None]:
+    def detect_lost_process(self) -> Iterator[None]:
         """While this lasts, an error that another process's end has left behind is a ProcessLost."""
         yield
 
@@ -129,14 +129,14 @@ class ProcessGroup(SingleProcess):
     def rows(self, count: int) -> slice:
         return slice(self.rank * count // self.size, (self.rank + 1) * count // self.size)
 
-    def places(self, count: int) -> slice:
+    def measured_rows(self, count: int) -> slice:
         return self.rows(count)
 
     def part(self, batch: Any) -> Any:
-        mine = self.places(row_count(batch))
+        mine = self.measured_rows(row_count(batch))
         return rows(batch, mine.start, mine.stop) if mine.stop > mine.start else None
 
-    def own(self, state: State) -> State:
+    def own_rows(self, state: State) -> State:
         count = _rows_of(state)
         return state if count is None else select(state, torch.arange(count)[self.rows(count)])
 
@@ -164,7 +164,7 @@ class ProcessGroup(SingleProcess):
 
         return call
 
-    def most(self, value: float) -> float:
+    def reduce_max(self, value: float) -> float:
         largest = torch.tensor(float(value), dtype=torch.float64)
         dist.all_reduce(largest, dist.ReduceOp.MAX)
         return float(largest)
@@ -178,12 +178,12 @@ class ProcessGroup(SingleProcess):
             name: (sum(total for total, _ in pairs), sum(count for _, count in pairs)) for name, pairs in of.items()
         }
 
-    def stir(self, seed: int, step: int) -> None:
+    def seed_step(self, seed: int, step: int) -> None:
         mixed = hashlib.sha256(f"{seed} {step} {self.rank}".encode()).digest()
         torch.manual_seed(int.from_bytes(mixed[:8], "little") >> 1)
 
     @contextmanager
-    def watched(self) -> Iterator[None]:
+    def detect_lost_process(self) -> Iterator[None]:
         try:
             yield
         except RuntimeError as error:
@@ -201,7 +201,7 @@ class ShardedGroup(ProcessGroup):
     valid, since blocks are gathered in step.
     """
 
-    def places(self, count: int) -> slice:
+    def measured_rows(self, count: int) -> slice:
         return slice(0, count)
 
     def sum(self, sums: Sums) -> Sums:

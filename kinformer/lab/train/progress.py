@@ -28,10 +28,10 @@ class Status:
         learned = f"{self.train:.3f} {self.unit}" if bits else f"loss {self.train:.3f}"
         valid = "" if self.valid is None else f", valid {self.valid:.3f}{'' if bits else f' {self.unit}'}"
         speed = f"{self.tokens / max(self.seconds, 1e-9):,.0f} {self.counted}/s"
-        return f"step {self.step:,}: {learned}{valid}, {speed}, {self.left} left"
+        return f"step {self.step:,}: {learned}{valid}, {speed}, {self.time_left} left"
 
     @property
-    def left(self) -> str:
+    def time_left(self) -> str:
         """The training time that remains at this pace."""
         if not self.spent:
             return "?"
@@ -44,7 +44,7 @@ class ProgressDisplay:
     def status(self, status: Status) -> None:
         """The training has made a step."""
 
-    def measuring(self, count: int) -> None:
+    def begin_measuring(self, count: int) -> None:
         """The training pauses to be measured on so many bytes of valid."""
 
 
@@ -60,7 +60,7 @@ class LineDisplay(ProgressDisplay):
             self.next = status.seconds + EVERY
             self.console.print(f"{self.name}: {status}", soft_wrap=True, markup=False, highlight=False)
 
-    def measuring(self, count: int) -> None:
+    def begin_measuring(self, count: int) -> None:
         """Print it: on a slow machine it takes a while."""
         self.console.print(
             f"{self.name}: measuring on valid, {count:,} bytes ...", soft_wrap=True, markup=False, highlight=False
@@ -77,7 +77,7 @@ class LiveDisplay(ProgressDisplay):
         """Change the line."""
         self.progress.update(self.task, completed=min(status.spent, 1.0), status=str(status))
 
-    def measuring(self, count: int) -> None:
+    def begin_measuring(self, count: int) -> None:
         """Say so in place of the line."""
         self.progress.update(self.task, status=f"measuring on valid, {count:,} bytes ...")
 

@@ -19,10 +19,10 @@ def reading_through(read: Callable[[str, Request, Any], AttentionOutput]) -> Ite
     """While it is entered, each executor is called through `read(name, request, executor)`."""
     before = dict(EXECUTORS)
 
-    def through(name: str, executor: Any) -> SimpleNamespace:
+    def wrap_executor(name: str, executor: Any) -> SimpleNamespace:
         return SimpleNamespace(cost=executor.cost, read=lambda request: read(name, request, executor))
 
-    EXECUTORS.update({name: through(name, executor) for name, executor in before.items()})  # type: ignore[misc]
+    EXECUTORS.update({name: wrap_executor(name, executor) for name, executor in before.items()})  # type: ignore[misc]
     try:
         yield
     finally:
@@ -45,8 +45,8 @@ def layers_that_read(model: nn.Module, hear: Callable[[str, str, Request], None]
     hooks = []
     for name, module in model.named_modules():
         if isinstance(module, Attention):
-            hooks.append(module.register_forward_pre_hook(partial(_entered, names, name)))
-            hooks.append(module.register_forward_hook(partial(_left, names)))
+            hooks.append(module.register_forward_pre_hook(partial(_enter_layer, names, name)))
+            hooks.append(module.register_forward_hook(partial(_leave_layer, names)))
     try:
         with reading_through(note):
             yield
@@ -55,9 +55,9 @@ def layers_that_read(model: nn.Module, hear: Callable[[str, str, Request], None]
             hook.remove()
 
 
-def _entered(names: list[str], name: str, *_: Any) -> None:
+def _enter_layer(names: list[str], name: str, *_: Any) -> None:
     names.append(name)
 
 
-def _left(names: list[str], *_: Any) -> None:
+def _leave_layer(names: list[str], *_: Any) -> None:
     names.pop()

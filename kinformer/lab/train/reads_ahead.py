@@ -13,7 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from kinformer.core.example import Example
 from kinformer.core.mechanism import NoState
 from kinformer.core.model import Model, Predictor, display_name
-from kinformer.lab.data.batches import on
+from kinformer.lab.data.batches import to_device
 from kinformer.lab.train.out_of_memory import is_out_of_memory
 from kinformer.lab.train.probe import EXACT, change, probe_of, rounding, seeded
 from kinformer.models.support.wrapped_lm import WrappedLM
@@ -116,15 +116,15 @@ def _leaks_where_it_fits(probe: Predictor, length: int, least: int, training: bo
 def _noisy_copy(model: Predictor) -> Predictor:
     """A copy with noise; without noise if noise makes outputs NaN, for example under a logarithm."""
     probe = probe_of(model).eval()
-    if bool(_Row.of(probe, 2).outputs().isnan().any()):
+    if bool(_Row.from_model(probe, 2).outputs().isnan().any()):
         probe.load_state_dict(model.state_dict())  # into the same memory: a second copy may not fit
     return probe
 
 
 def _leaks(probe: Predictor, length: int, training: bool) -> bool:
-    row = _Row.of(probe.eval(), length)
+    row = _Row.from_model(probe.eval(), length)
     y = row.outputs()
-    if row.hears(y):
+    if row.is_changed_by_future(y):
         return True
     if not training:
         return False
@@ -136,7 +136,7 @@ def _leaks(probe: Predictor, length: int, training: bool) -> bool:
     if change(y, in_training) <= EXACT:
         return False
     chance = change(in_training, row.outputs()) > 0  # which no seed fixes: it would look like a leak
-    return not chance and row.hears(in_training)
+    return not chance and row.is_changed_by_future(in_training)
 
 
 @dataclass(frozen=True)
@@ -153,21 +153,21 @@ class _Row:
     inputs: Mapping[str, Any]
 
     @classmethod
-    def of(cls, model: Predictor, length: int) -> "_Row":
+    def from_model(cls, model: Predictor, length: int) -> "_Row":
         device, most = next(model.parameters()).device, model.longest  # the model may put a step before the row
-        steps, inputs = model.inputs(on(device, model.sample(1, length, 0)))
+        steps, inputs = model.inputs(to_device(device, model.sample(1, length, 0)))
         cuts = _cuts(steps[:, :most].shape[1]).to(device)
-        redrawn, _ = model.inputs(on(device, model.sample(len(cuts), length, 1)))
-        doubles = {name: _double(value) for name, value in inputs.items()}
+        redrawn, _ = model.inputs(to_device(device, model.sample(len(cuts), length, 1)))
+        doubles = {name: _to_double(value) for name, value in inputs.items()}
         return cls(model, steps[:, :most], cuts, redrawn[:, :most], doubles)
 
     def outputs(self, rows: Tensor | None = None) -> Tensor:
         """The outputs of the model for this row, or for other rows, always with the same random numbers."""
         rows = self.steps if rows is None else rows
         torch.manual_seed(0)
-        return self.model.predict(rows, **{name: _repeated(value, len(rows)) for name, value in self.inputs.items()})
+        return self.model.predict(rows, **{name: _repeat_rows(value, len(rows)) for name, value in self.inputs.items()})
 
-    def hears(self, y: Tensor) -> bool:
+    def is_changed_by_future(self, y: Tensor) -> bool:
         """True if the outputs before a cut differ from y when the steps after the cut change."""
         length, changes = self.steps.shape[1], [0.0]
         # rows that draw random numbers do so each alone, or they would draw others than the row that is not cut
@@ -186,11 +186,11 @@ def _cuts(length: int) -> Tensor:
     return torch.arange(1, length) if count >= length - 1 else length * torch.arange(count) // count | 1
 
 
-def _double(value: Any) -> Any:
+def _to_double(value: Any) -> Any:
     return value.double() if isinstance(value, Tensor) and value.is_floating_point() else value
 
 
-def _repeated(value: Any, rows: int) -> Any:
+def _repeat_rows(value: Any, rows: int) -> Any:
     return value.expand(rows, *value.shape[1:]) if isinstance(value, Tensor) else value
 
 

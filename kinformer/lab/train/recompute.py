@@ -28,7 +28,7 @@ def checkpointed(model: nn.Module) -> Iterator[None]:
         warnings.warn(f"this {display_name(model)} has no blocks to compute again: it keeps all", stacklevel=3)
     apart = {block: vars(block).get("read_apart") for block in found_blocks if isinstance(block, ResidualBlock)}
     for block in found_blocks:
-        block.forward = _recomputed(block.forward)  # names of weights stay as they are
+        block.forward = _with_recompute(block.forward)  # names of weights stay as they are
     for block in apart:
         block.read_apart = _recomputed_inside(block.read_apart)  # type: ignore[method-assign]
     try:
@@ -52,10 +52,10 @@ def blocks(module: nn.Module) -> list[nn.Module]:
     return list(dict.fromkeys(inner))
 
 
-def _recomputed(forward: Callable[..., Any]) -> Callable[..., Any]:
+def _with_recompute(forward: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *inputs: run_checkpointed(forward, *inputs) if torch.is_grad_enabled() else forward(*inputs)
 
 
 def _recomputed_inside(read_apart: Callable[..., Any]) -> Callable[..., Any]:
     """Gather sharded weights once around the recomputation."""
-    return lambda read, *inputs: read_apart(_recomputed(read), *inputs)
+    return lambda read, *inputs: read_apart(_with_recompute(read), *inputs)

@@ -51,7 +51,7 @@ class RunFolder:
         self.weights_step = self._read_weights_step()
         self.step = self._read_step()
 
-    def damaged(self) -> str | None:
+    def find_damage(self) -> str | None:
         """Why weights that are there cannot be read, as no kill leaves them; None where they can, or none are."""
         weights = self.folder / WEIGHTS
         if self.step is not None or not weights.is_file():

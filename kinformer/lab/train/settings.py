@@ -74,7 +74,7 @@ class Settings:
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise ValueError(f"{name} must be above 0, and {value} came")
-        Recipe(**self.own)  # ValueError for numbers without a meaning
+        Recipe(**self.recipe_overrides)  # ValueError for numbers without a meaning
         if not 0 <= self.decay < math.inf:
             raise ValueError(f"decay must not be negative, and {self.decay} came")
         if self.precision not in get_args(Precision):
@@ -99,14 +99,14 @@ class Settings:
         """
         record = getattr(model, "member", None)
         base = self.plan or getattr(record, "recipe", None) or Recipe()
-        recipe = replace(base, **self.own, **({} if self.lr is None else {"lr": self.lr}))
+        recipe = replace(base, **self.recipe_overrides, **({} if self.lr is None else {"lr": self.lr}))
         if self.lr is None and (self.schedule == "noam" or base.lr is None):
             warmup = recipe.warmup if recipe.schedule == "noam" else base.warmup
             recipe = replace(recipe, lr=noam_peak(_width(model), warmup))
         return recipe
 
     @property
-    def own(self) -> dict[str, Any]:
+    def recipe_overrides(self) -> dict[str, Any]:
         """The settings that override those of the recipe."""
         overrides = {"schedule": self.schedule, "warmup": self.warmup, "betas": self.betas, "eps": self.eps}
         return {name: value for name, value in overrides.items() if value is not None}

@@ -97,7 +97,7 @@ def carry_weights(old: Model, new: Model, source: str = "the trained model") -> 
     }
     unfit = {name: pair for name, pair in shapes.items() if pair[0] != pair[1]}
     if unfit:
-        reason = f"{len(unfit)} of {len(shapes)} weights do not fit, such as {_first(unfit)}"
+        reason = f"{len(unfit)} of {len(shapes)} weights do not fit, such as {_describe_first_mismatch(unfit)}"
         other = any("missing" in pair for pair in unfit.values())  # weights, not only sizes of them
         if display_name(old) != display_name(new) and (other or not _keyword_difference(old, new)):
             advice = f"give weights of {display_name(new)}"
@@ -110,7 +110,7 @@ def carry_weights(old: Model, new: Model, source: str = "the trained model") -> 
         new.columns = old.columns
 
 
-def _first(unfit: Mapping[str, list[str]]) -> str:
+def _describe_first_mismatch(unfit: Mapping[str, list[str]]) -> str:
     """The first weight that does not fit, with both of its shapes."""
     name, (trained, new_shape) = next(iter(unfit.items()))
     return f"{name}: {trained} in the trained model, {new_shape} in the new one"
@@ -138,4 +138,4 @@ def is_finished(folder: Path, budget: Budget) -> bool:
         done = History.read(folder, run.state()["metrics"])
     except (OSError, ValueError, KeyError):
         return False
-    return budget.spent(done.step, done.seconds) >= 1
+    return budget.fraction_spent(done.step, done.seconds) >= 1

@@ -35,7 +35,7 @@ def start_record(model: Model, data: Any, settings: Settings) -> dict[str, Any]:
         "member": record.name,
         "data": getattr(data, "name", type(data).__name__),  # before the keywords that follow from it, as vocab
         "bytes": fingerprint(data),
-        "drawing": dict(data.drawing) if isinstance(data, Data) else {},
+        "drawing": dict(data.draw_settings) if isinstance(data, Data) else {},
         "keywords": record.keywords,
         "settings": {name: getattr(settings, name) for name in KEPT} | asdict(settings.recipe(model)),
     }

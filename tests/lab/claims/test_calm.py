@@ -33,7 +33,7 @@ def test_violations_are_counted_against_the_mean_of_all_texts() -> None:
     assert result == broken / sets
     # a threshold that is always good and one that never is, where nothing is held to be proven but by luck
     assert calm_guarantee.violations([[0.0] * 400], delta, picture, 9) == 0
-    (hardest,) = calm_guarantee.hardest(delta, picture)
+    (hardest,) = calm_guarantee.hardest_losses(delta, picture)
     assert delta < sum(hardest) / len(hardest) < delta + 2 / len(hardest)
 
 
@@ -45,12 +45,12 @@ def shallow(monkeypatch: Any) -> None:
 
 
 def test_the_three_confidences_share_a_backbone(shallow: None) -> None:
-    model = half_easy.trained(0, UNTRAINED)
+    model = half_easy.train_calm(0, UNTRAINED)
     result = half_easy.rules(model)
     kinds = {"softmax response": SoftmaxResponse, "saturation": Saturation, "classifier": Probe}
     assert {name: type(rule.confidence) for name, rule in result.items()} == kinds
     inputs = half_easy.prompts(model, "valid", 3)
-    whole = half_easy.full(model, inputs)
+    whole = half_easy.write_by_full_model(model, inputs)
     rule = result["softmax response"]
     assert half_easy.measure_losses(model, rule, 1.0, inputs, whole).layers == half_easy.DEPTH
     early = half_easy.measure_losses(model, rule, 0.0, inputs, whole)

@@ -140,7 +140,7 @@ def test_reach_is_what_is_known_after_so_many_layers() -> None:
         for pattern in pair:
             matrix = pattern.matrix(16)
             reached = [set.union(reached[i], *(reached[j] for j in range(16) if matrix[i, j])) for i in range(16)]
-        result = sparse_transformer_reach.reached(pair, 16)
+        result = sparse_transformer_reach.reachable_keys(pair, 16)
         assert [set(row.nonzero()[:, 0].tolist()) for row in result] == reached
         assert sparse_transformer_reach.share(pair, 16) == 1
         assert sparse_transformer_reach.share(pair[:1], 16) < 1  # one set alone does not
@@ -188,8 +188,8 @@ def test_the_error_of_features_is_that_of_the_paper(positive: bool) -> None:
 def test_energy_is_counted_from_the_largest_value() -> None:
     values = torch.tensor([[3.0, 2.0, 1.0], [1.0, 0.0, 0.0]])  # squares: 9, 4, 1
     assert linformer_spectrum.cumulative_share(values)[0].tolist() == pytest.approx([9 / 14, 13 / 14, 1])
-    assert linformer_spectrum.needed(values).tolist() == [2, 1]
-    assert linformer_spectrum.needed(values, 0.95).tolist() == [3, 1]
+    assert linformer_spectrum.count_needed(values).tolist() == [2, 1]
+    assert linformer_spectrum.count_needed(values, 0.95).tolist() == [3, 1]
     model, rows = bert(d=8, depth=2, heads=2, length=5, vocab=11), torch.randint(0, 11, (3, 5))
     read = heads(model, rows)
     assert len(read) == 2 and read[0].q.shape == (3, 2, 5, 4) and not torch.equal(read[0].q, read[1].q)
@@ -208,7 +208,7 @@ def test_errors_of_clustered_attention_are_those_of_its_rows() -> None:
 
 def test_the_queries_that_a_sample_finds_are_counted() -> None:
     """By the exact measure all of them, by its opposite none."""
-    model, _ = informer_probsparse.trained("probsparse", 0, 1)
+    model, _ = informer_probsparse.train_informer("probsparse", 0, 1)
     batch = informer_probsparse.series(3, 5)
     rate, share = informer_probsparse.hits(model, batch)
     assert share < rate < 1 and share == 25 / 96
@@ -248,7 +248,7 @@ def test_the_needle_lies_where_one_model_reaches_alone() -> None:
         other[0, 4] = (x[0, 4] + 1) % 256  # after "key=" at the begin
         apart = (model.logits(x).y - model.logits(other).y)[0, -1].abs().max()  # type: ignore[attr-defined]
         assert bool(apart > 0) is reached
-    learnt = poolingformer_reach.learned("window alone", 0, 16, 1)
+    learnt = poolingformer_reach.train_on_needle("window alone", 0, 16, 1)
     assert learnt.steps == [1] and 0 <= learnt.accuracy[0] <= 1
 
 
@@ -263,7 +263,7 @@ def test_sets_are_told_by_the_mean_of_their_kinds() -> None:
 
 
 def test_landmarks_of_every_token_are_softmax_attention_and_fewer_are_no_better_than_the_best_of_their_rank() -> None:
-    result = nystromformer_landmarks.away(HeadInputs(*torch.randn(3, 1, 2, 64, 4).unbind()), (4, 48, 64))
+    result = nystromformer_landmarks.measure_errors(HeadInputs(*torch.randn(3, 1, 2, 64, 4).unbind()), (4, 48, 64))
     assert result.error[2] < 1e-12 and result.best[2] < 1e-6
     assert result.error[0] > result.best[0] and result.error[1] > result.best[1] > 1e-6
     assert result.left == sorted(result.left, reverse=True)
@@ -279,7 +279,7 @@ def test_a_step_s_work_is_counted() -> None:
     models = average_attention(d=8, depth=1, vocab=64), gpt(d=8, depth=1, heads=2, vocab=64)
     flat, growing = ([average_attention_steps.step(model, row[:, :length]) for length in (4, 40)] for model in models)
     assert flat[0] == flat[1] and growing[0][0] < growing[1][0] and growing[0][1] < growing[1][1]
-    assert average_attention_steps.apart(models[0], row) < 1e-12
+    assert average_attention_steps.stepwise_error(models[0], row) < 1e-12
 
 
 def test_questions_by_place_and_by_content_are_answered_as_they_say() -> None:
@@ -298,7 +298,9 @@ def test_questions_by_place_and_by_content_are_answered_as_they_say() -> None:
 def test_a_random_synthesizer_s_looks_are_the_most_of_all_heads() -> None:
     model = synthesizer_positions.RecallReader(("random",))
     tables = [block.layers[0].mechanism.score.table.softmax(-1) for block in model.body.layers]
-    assert torch.equal(synthesizer_positions.looks(model), torch.maximum(*(table.amax(0) for table in tables)))
+    assert torch.equal(
+        synthesizer_positions.largest_weights(model), torch.maximum(*(table.amax(0) for table in tables))
+    )
 
 
 @pytest.mark.prove
@@ -314,21 +316,21 @@ def test_every_claim_that_lies_in_the_folder_can_be_measured_and_drawn(monkeypat
     }
     monkeypatch.setattr(calm_confidences, "speeds", lambda *_: speeds)
     monkeypatch.setattr(luna_packs, "accuracy", lambda packs, seed, steps: 0.5 + packs / 40)  # trainings take minutes
-    monkeypatch.setattr(poolingformer_reach, "learned", found_or_not)
+    monkeypatch.setattr(poolingformer_reach, "train_on_needle", found_or_not)
     monkeypatch.setattr(linformer_spectrum, "rows_of", lambda length: torch.randint(256, (2, length)))  # so does text
-    for name, value in (("taught", 4.0), ("by_frequency", 5.0), ("right", 1.0)):
+    for name, value in (("train_on_text", 4.0), ("by_frequency", 5.0), ("train_and_test", 1.0)):
         monkeypatch.setattr(linformer_spectrum, name, lambda *_, value=value: value)
     monkeypatch.setattr(clustered_error, "ROWS", 2)
     for module in (decision_transformer_asked, decision_transformer_delayed):
         monkeypatch.setattr(module, "EPISODES", 8)
         monkeypatch.setattr(module, "PLAYED", 1)
     monkeypatch.setattr(
-        decision_transformer_asked, "returned", lambda model, spec, count, question, seed: question or 9.0
+        decision_transformer_asked, "mean_return", lambda model, spec, count, question, seed: question or 9.0
     )
-    monkeypatch.setattr(decision_transformer_delayed, "returned", lambda *_: decision_transformer_delayed.LEVEL + 50)
+    monkeypatch.setattr(decision_transformer_delayed, "mean_return", lambda *_: decision_transformer_delayed.LEVEL + 50)
     shares = {"chance": 0.1, **dict.fromkeys(decision_transformer_key_to_door.LEARNERS, 0.3), "cloning of all": 0.1}
     shares["asked for 1, two steps read"] = 0.2
-    monkeypatch.setattr(decision_transformer_key_to_door, "measured", lambda *_: shares)
+    monkeypatch.setattr(decision_transformer_key_to_door, "measure_success", lambda *_: shares)
     monkeypatch.setattr(decision_transformer_paths, "WALKS", 60)
     fewest = decision_transformer_paths.distances
     monkeypatch.setattr(
@@ -339,22 +341,22 @@ def test_every_claim_that_lies_in_the_folder_can_be_measured_and_drawn(monkeypat
     monkeypatch.setattr(depth_adaptive_exits, "DRAWS", 9)
     monkeypatch.setattr(depth_adaptive_exits, "JUDGED", 4)
     monkeypatch.setattr(
-        gtrxl_gate_bias, "learned", lambda b_g, *_: gtrxl_gate_bias.RepeatLearning([0.9] * (3 - int(b_g)))
+        gtrxl_gate_bias, "train_reader", lambda b_g, *_: gtrxl_gate_bias.RepeatLearning([0.9] * (3 - int(b_g)))
     )
     for x in (agent_memory, gtrxl_solves):
-        monkeypatch.setattr(x, "learned", acted)
+        monkeypatch.setattr(x, "train_agent", acted)
     monkeypatch.setattr(
         knn_lm_datastore, "domains", lambda: {IN_DOMAIN: (near := parts(0), near, near), OUT_OF_DOMAIN: (parts(1),) * 3}
     )
-    monkeypatch.setattr(knn_lm_datastore, "trained", lambda *_: None)
+    monkeypatch.setattr(knn_lm_datastore, "train_byte_model", lambda *_: None)
     monkeypatch.setattr(knn_lm_datastore, "sweep_datastore", swept_or_not)
     looks = {"Transformer-XL": 3.0, "with kNN-LM": 2.0, "SPALM": 1.0}
     monkeypatch.setattr(spalm_names, "measure_seed", lambda *_: spalm_names.SpalmResult(looks, looks, 0.5, 0.1, 2.0))
-    monkeypatch.setattr(set_transformer_maximum, "trained", untrained)
+    monkeypatch.setattr(set_transformer_maximum, "train_on_sets", untrained)
     monkeypatch.setattr(memory_compressed_length, "seconds", lambda model, tokens: slots(model, tokens.shape[1]) / 10)
     monkeypatch.setattr(nystromformer_landmarks, "ROWS", 8)
-    monkeypatch.setattr(nystromformer_landmarks, "trained", lambda *_: 1.0)  # takes a training
-    monkeypatch.setattr(synthesizer_positions, "trained", unread)
+    monkeypatch.setattr(nystromformer_landmarks, "train_and_test", lambda *_: 1.0)  # takes a training
+    monkeypatch.setattr(synthesizer_positions, "train_reader", unread)
     result = {
         **depth_and_heads(monkeypatch),
         **on_heads(monkeypatch),
@@ -468,9 +470,9 @@ def test_spalm_and_knn_lm_are_measured_as_they_are(monkeypatch: Any) -> None:
     monkeypatch.setenv(knn_lm_datastore.MORE, "more.txt")
     texts = knn_lm_datastore.domains()
     assert list(texts) == [IN_DOMAIN, OUT_OF_DOMAIN, "more.txt"]
-    model = knn_lm_datastore.trained(0, texts[IN_DOMAIN][0], 1)
+    model = knn_lm_datastore.train_byte_model(0, texts[IN_DOMAIN][0], 1)
     swept = knn_lm_datastore.sweep_datastore(model, texts[IN_DOMAIN], 300, 100)
-    assert all(swept.tuned(k) < swept.test.own for k in knn_lm_datastore.KS)
+    assert all(swept.tuned_bits(k) < swept.test.own for k in knn_lm_datastore.KS)
 
 
 def test_the_command(tmp_path: Any, capsys: Any, monkeypatch: Any) -> None:

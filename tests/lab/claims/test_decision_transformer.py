@@ -6,8 +6,8 @@ from torch import Tensor
 
 from kinformer.core.acting import TimeStep
 from kinformer.lab.claims import decision_transformer_paths as paths_claim
-from kinformer.lab.claims.decision_transformer_delayed import conservative
-from kinformer.lab.claims.support.episodes import CART, LEANS, followed, leaning
+from kinformer.lab.claims.decision_transformer_delayed import train_conservative_policy
+from kinformer.lab.claims.support.episodes import CART, LEANS, leaning_episodes, run_policy
 from kinformer.lab.data.support.episodes import Episode
 from kinformer.lab.environments.support.make_environment import make
 from kinformer.models.trajectory import Trajectory
@@ -24,7 +24,7 @@ def test_walks_go_along_links_and_distances_are_those_of_powers() -> None:
         x = paths_claim.walk(links, chance)
         nodes = [*x.states.argmax(1).tolist(), int(x.actions[-1])]
         assert nodes[1:] == x.actions.tolist() and all(links[a, b] for a, b in zip(nodes, nodes[1:], strict=False))
-        assert x.returned == -len(x.rewards) and 0 not in nodes[:-1]
+        assert x.total_return == -len(x.rewards) and 0 not in nodes[:-1]
         assert nodes[-1] == 0 or len(x.rewards) == paths_claim.LONGEST
 
 
@@ -52,15 +52,15 @@ def test_who_goes_nearer_at_each_step_takes_the_fewest_and_who_follows_no_link_n
 
 
 def test_controllers_that_lean_more_return_less() -> None:
-    subset = leaning(24, 0)
+    subset = leaning_episodes(24, 0)
     chance = numpy.random.default_rng(0)
     leans = [float(numpy.exp(chance.uniform(*numpy.log(LEANS)))) for _ in subset]
     order = numpy.argsort(leans)
-    returns = numpy.array([x.returned for x in subset])[order]
+    returns = numpy.array([x.total_return for x in subset])[order]
     assert returns[0] == 200 and returns[-1] < 20 and numpy.corrcoef(returns, numpy.sort(leans))[0, 1] < -0.8
     env = make(CART)
-    repeated = followed(lambda observed: 1, env, 3)
-    assert len(repeated.rewards) == repeated.returned < 12 and repeated.states.shape[1] == 4
+    repeated = run_policy(lambda observed: 1, env, 3)
+    assert len(repeated.rewards) == repeated.total_return < 12 and repeated.states.shape[1] == 4
 
 
 def test_values_choose_what_is_worth_more_later() -> None:
@@ -72,5 +72,5 @@ def test_values_choose_what_is_worth_more_later() -> None:
         worth = {(0,): [1], (1, 0): [0, 5], (1, 1): [0, 0]}[tuple(actions)]
         return Episode(states, numpy.array(actions), numpy.array(worth, numpy.float32))
 
-    policy = conservative([episode(x) for x in ([0], [1, 0], [1, 1])] * 5, 0, 300, weight=0.1)
+    policy = train_conservative_policy([episode(x) for x in ([0], [1, 0], [1, 1])] * 5, 0, 300, weight=0.1)
     assert policy(first) == 1 and policy(second) == 0

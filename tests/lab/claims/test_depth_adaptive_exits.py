@@ -9,9 +9,9 @@ from kinformer.lab.claims.depth_adaptive_exits import (
     KINDS,
     QUESTIONS,
     ExitResult,
-    alike,
-    begun,
-    built,
+    accuracy_by_exit,
+    build_model,
+    copy_with_classifier,
     measure_exits,
     rows,
 )
@@ -32,8 +32,8 @@ def test_easy_answers_are_what_is_asked_with_and_hard_ones_what_was_asked_with_b
 
 def test_what_answers_take_is_counted_at_answers_alone() -> None:
     torch.manual_seed(0)
-    plain = built(classifier="probability").eval()
-    model = begun(plain, 1, classifier="geometric")
+    plain = build_model(classifier="probability").eval()
+    model = copy_with_classifier(plain, 1, classifier="geometric")
     for name, weight in plain.state_dict().items():
         assert torch.equal(model.state_dict()[name], weight)
     model.exits.rule.stop[0].weight.data.mul_(20)
@@ -56,7 +56,9 @@ def test_what_answers_take_is_counted_at_answers_alone() -> None:
     mean = [sum(x) / len(x) for x in (layers[False], layers[True], pair, right, every)]
     model.exits.rule.leave_at(0.6)
     assert measure_exits(model, batch) == pytest.approx(ExitResult(*mean))
-    assert alike(model, batch)[-1] == pytest.approx(mean[-1]) and len(alike(model, batch)) == DEPTH
+    assert (
+        accuracy_by_exit(model, batch)[-1] == pytest.approx(mean[-1]) and len(accuracy_by_exit(model, batch)) == DEPTH
+    )
 
 
 @pytest.mark.prove

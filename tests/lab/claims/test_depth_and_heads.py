@@ -12,7 +12,7 @@ def depth_and_heads(monkeypatch: pytest.MonkeyPatch) -> dict[str, Claim]:
     """These claims, without their trainings."""
     half = act_parity.BITS // 2
     steps = {price: [1.0] * half + [2 - 5 * price] * half for price in act_parity.PRICES}
-    monkeypatch.setattr(act_parity, "trained", lambda price, *_: act_parity.ParityResult(1.0, steps[price]))
+    monkeypatch.setattr(act_parity, "train_and_test", lambda price, *_: act_parity.ParityResult(1.0, steps[price]))
     monkeypatch.setattr(al_rfou_losses, "read_text", lambda where: TextData("none", *torch.zeros(3, 1)))
     monkeypatch.setattr(al_rfou_losses, "bits", lambda name, *_: 5.0 if name == "none" else 4.0)
     return {
@@ -28,7 +28,7 @@ def test_parity_counts_the_ones_and_difficulty_what_is_not_zero() -> None:
         assert sum(value != 0 for value in x) == nonzero and set(x) <= {-1, 0, 1}
         assert sum(value == 1 for value in x) % 2 == odd
     assert set(rows.nonzero.tolist()) == set(range(1, act_parity.BITS + 1))
-    assert act_parity.ParityResult(1.0, [1.0, 2.0, 4.0, 6.0]).harder == 3.5
+    assert act_parity.ParityResult(1.0, [1.0, 2.0, 4.0, 6.0]).extra_steps == 3.5
 
 
 def test_a_wrong_gradient_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,7 +46,7 @@ def test_a_wrong_gradient_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_network_is_trained_and_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(act_parity, "ROWS", 8)
     monkeypatch.setattr(act_parity, "TRIED", 200)
-    result = act_parity.trained(0.1, 0, 1)
+    result = act_parity.train_and_test(0.1, 0, 1)
     assert 0 <= result.right <= 1 and all(1 <= steps <= act_parity.MOST for steps in result.steps)
 
 
@@ -67,10 +67,10 @@ def test_no_logits_of_a_rank_are_nearer_than_the_least() -> None:
     torch.testing.assert_close(weights.sum(-1), torch.ones(5, dtype=torch.float64))
     logits = weights.log() - weights.log().mean(-1, keepdim=True)
     for width in (1, 3):
-        result = head_size.fitted(weights, width, 0, 10).log()
+        result = head_size.fit_attention(weights, width, 0, 10).log()
         apart = (result - result.mean(-1, keepdim=True) - logits).square().mean().sqrt()
-        assert 0 < head_size.least(weights, width) <= float(apart)
-    assert head_size.least(weights, 4) < 1e-12
+        assert 0 < head_size.least_logit_error(weights, width) <= float(apart)
+    assert head_size.least_logit_error(weights, 4) < 1e-12
     u, s, v = torch.linalg.svd(logits)
     best = (u[:, :2] * s[:2]) @ v[:2]
-    assert head_size.least(weights, 2) == pytest.approx(float((best - logits).square().mean().sqrt()))
+    assert head_size.least_logit_error(weights, 2) == pytest.approx(float((best - logits).square().mean().sqrt()))

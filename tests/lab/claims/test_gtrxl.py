@@ -38,7 +38,7 @@ def test_a_symbol_is_wanted_again_and_learning_ends_where_it_is_known(monkeypatc
 
     assert gtrxl_gate_bias.RepeatReader(2.0, 1)(symbols).shape == (2, 12 - lag, 4)
     monkeypatch.setattr(gtrxl_gate_bias, "RepeatReader", lambda b_g, depth: Knows(1, 1))
-    result = gtrxl_gate_bias.learned(2.0, 0, 5)
+    result = gtrxl_gate_bias.train_reader(2.0, 0, 5)
     assert result.steps == 2 and result.right[-1] == 1
     assert result.right[0] == pytest.approx(expected[0].count(0) / len(expected[0]))
     assert expected[0] != expected[1]

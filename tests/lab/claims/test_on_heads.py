@@ -24,7 +24,7 @@ def on_heads(monkeypatch: pytest.MonkeyPatch) -> dict[str, Claim]:
     """These claims, without their trainings."""
     losses = collaborative_width.ConversionLoss([0.5, 0.3, 0.1, 0.0], [4.0, 3.1, 3.0, 3.0], 3.0, 4.0)
     monkeypatch.setattr(collaborative_width, "read_text", lambda where: TextData("none", *torch.zeros(3, 1024)))
-    monkeypatch.setattr(collaborative_width, "trained", lambda *_: None)
+    monkeypatch.setattr(collaborative_width, "train_gpt", lambda *_: None)
     monkeypatch.setattr(collaborative_width, "conversion_loss", lambda *_: losses)
     monkeypatch.setattr(hard_coded_translation, "bits", lambda form, *_: 2.0 if "across" in form else 0.1)
     monkeypatch.setattr(head_losses, "read_text", lambda where: TextData("none", *torch.zeros(3, 1)))
@@ -79,8 +79,8 @@ def test_a_loss_that_is_not_felt_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(head_losses, "SIZES", {**head_losses.SIZES, "d": 8, "depth": 1})
     rows = text()
     for make, key, weight in (
-        (head_losses.apart, "output_disagreement", head_losses.UNFELT),
-        (head_losses.guided, "guided_attention", 1.0),
+        (head_losses.build_disagreeing_decoder, "output_disagreement", head_losses.UNFELT),
+        (head_losses.build_guided_encoder, "guided_attention", 1.0),
     ):
         assert 0 < head_losses.penalty(make, weight, key, 0, 1, rows) < 4
 
@@ -89,7 +89,7 @@ def test_what_lazy_blocks_multiply_is_counted_beside_blocks_that_share_nothing(m
     """Those that reuse make no queries and keys, and multiply those of the block beneath again."""
     monkeypatch.setattr(lazyformer_time, "SIZES", {"d": 8, "depth": 4, "heads": 2})
     readings, tokens = lazyformer_time.models(12), torch.randint(256, (1, 12))
-    count = {name: lazyformer_time.multiplied(model, 12) for name, model in readings.items()}
+    count = {name: lazyformer_time.count_flops(model, 12) for name, model in readings.items()}
     saved = 2 * 12 * 2 * 8 * 8
     assert count["m=1"] - count["m=2"] == 2 * saved and count["m=1"] - count["m=4"] == 3 * saved
     block = 24 * 12 * 8 * 8 + 4 * 12 * 12 * 8

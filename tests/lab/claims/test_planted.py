@@ -264,8 +264,8 @@ CHEAP: dict[str, Planted] = {
         stubbed(
             linformer_spectrum,
             rows_of=lambda length: torch.randint(256, (2, length)),
-            right=lambda *_: 1.0,
-            taught=lambda *_: 4.0,
+            train_and_test=lambda *_: 1.0,
+            train_on_text=lambda *_: 4.0,
             by_frequency=lambda: 5.0,
             LONG=(512, 1024),
         ),
@@ -281,7 +281,7 @@ CHEAP: dict[str, Planted] = {
     "nystromformer_landmarks": Planted(
         lambda: nystromformer_landmarks.claim((0, 1), landmarks=(2, 90), lengths=(64, 128)),
         changed(nystrom, "pseudo_inverse", not_inverted),
-        stubbed(nystromformer_landmarks, ROWS=8, trained=lambda *_: 1.0),
+        stubbed(nystromformer_landmarks, ROWS=8, train_and_test=lambda *_: 1.0),
     ),
     "performer_features": Planted(
         lambda: performer_features.claim((0, 1), draws=200, more=5000), changed(FAVOR, "forward", longer)
@@ -289,7 +289,7 @@ CHEAP: dict[str, Planted] = {
     "set_transformer_maximum": Planted(
         lambda: set_transformer_maximum.claim((0, 1)),
         changed(SetRegressor, "encode", placed),
-        stubbed(set_transformer_maximum, trained=untrained),
+        stubbed(set_transformer_maximum, train_on_sets=untrained),
     ),
     "sparse_transformer_reach": Planted(
         lambda: sparse_transformer_reach.claim((0, 1), lengths=(64, 256), steps=0), changed(Columns, "__call__", nearer)
@@ -415,7 +415,7 @@ DEAR: dict[str, Planted] = {
         ),
     ),
     "head_losses": Planted(lambda: head_losses.claim((0,)), changed(OutputDisagreement, "forward", pushing)),
-    "knn_lm_datastore": Planted(lambda: knn_lm_datastore.claim((0,)), changed(DatastoreText, "next", late)),
+    "knn_lm_datastore": Planted(lambda: knn_lm_datastore.claim((0,)), changed(DatastoreText, "next_tokens", late)),
     "luna_packs": Planted(lambda: luna_packs.claim((0,)), changed(Packs, "forward", alike)),
     "poolingformer_reach": Planted(
         lambda: poolingformer_reach.claim((0,)),

@@ -82,7 +82,7 @@ def test_what_is_damaged_is_remade(home: Path, damage: str) -> None:
     (entry,) = entries(home)
     DAMAGE[damage](entry)
     assert bytes(read(str(home / "a")).train.tolist()) == before
-    assert array_cache.CacheEntry(entry).whole()
+    assert array_cache.CacheEntry(entry).is_intact()
 
 
 def test_what_cannot_be_made_leaves_nothing_behind(home: Path) -> None:

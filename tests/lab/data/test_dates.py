@@ -67,7 +67,7 @@ def test_dates_are_read_however_they_are_written(form: str, name: str, tmp_path:
             if dates is MONTHS
             else [datetime(2024, 1, 31), datetime(2024, 2, 29)]
         )
-    assert [at.replace(tzinfo=None) for at in series.clock.after(2)] == expected
+    assert [at.replace(tzinfo=None) for at in series.clock.next_dates(2)] == expected
     assert list(series.clock.words_after(2)) == list(map(write, expected))
     assert series.season == {id(HOURS): 24, id(DAYS): 7}.get(id(dates), 12)
 
@@ -80,7 +80,7 @@ def test_business_days_step_over_weekends_and_weekends_are_no_gaps(hours: int, t
     monday = datetime(2024, 4, 8)
     rows, coming = [at for at in business if at < monday], [at for at in business if at >= monday][:5]
     series, messages = written(tmp_path, list(map(str, rows)))
-    assert series.clock is not None and not messages and series.clock.after(5) == tuple(coming)
+    assert series.clock is not None and not messages and series.clock.next_dates(5) == tuple(coming)
     # a holiday stays a gap, and a file of less than two weeks says nothing of weekends
     series, messages = written(
         tmp_path, list(map(str, [at for at in rows if at.date() != monday.date() - timedelta(days=12)]))
@@ -88,7 +88,7 @@ def test_business_days_step_over_weekends_and_weekends_are_no_gaps(hours: int, t
     assert len(messages) == 1 and "2024-03-28 00:00:00 in line" in messages[0]
     week = [at for at in business if at < datetime(2024, 3, 9)]
     series, _ = written(tmp_path, list(map(str, week)))
-    assert series.clock is not None and series.clock.after(1) == (week[-1] + timedelta(hours=hours),)
+    assert series.clock is not None and series.clock.next_dates(1) == (week[-1] + timedelta(hours=hours),)
 
 
 def test_dates_in_a_form_of_their_own_are_followed_by_iso_dates(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_dates_in_a_form_of_their_own_are_followed_by_iso_dates(tmp_path: Path) 
 
 def test_years_are_dates(tmp_path: Path) -> None:
     series, messages = written(tmp_path, [str(1960 + n) for n in range(60)], "Year")
-    assert series.clock is not None and series.clock.after(1) == (datetime(2020, 1, 1),) and not messages
+    assert series.clock is not None and series.clock.next_dates(1) == (datetime(2020, 1, 1),) and not messages
     assert series.clock.words_after(1) == ("2020",)
 
 
@@ -111,7 +111,7 @@ def test_zones_may_change_where_clocks_do(tmp_path: Path) -> None:
         for moment in at
     ]
     series, messages = written(tmp_path, words)
-    assert series.clock is not None and not messages and series.clock.after(1)[0] == at[-1] + timedelta(hours=1)
+    assert series.clock is not None and not messages and series.clock.next_dates(1)[0] == at[-1] + timedelta(hours=1)
 
 
 def months(step: int) -> list[datetime]:
@@ -185,14 +185,14 @@ def test_ambiguous_days_say_both(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="got '01/02/2020', which can be February 1 or January 2. Write dates as"):
         written(tmp_path, words)
     series, _ = written(tmp_path, [*words, "13/02/2020"])
-    assert series.clock is not None and series.clock.after(1) == (datetime(2020, 2, 14),)
+    assert series.clock is not None and series.clock.next_dates(1) == (datetime(2020, 2, 14),)
 
 
 def test_a_first_step_that_is_off_sets_no_other(tmp_path: Path) -> None:
     dates = [HOURS[0] + timedelta(minutes=1), *HOURS[1:]]
     series, (message,) = written(tmp_path, list(map(str, dates)))
     assert series.clock is not None and series.season == 24
-    assert series.clock.after(2) == (HOURS[-1] + timedelta(hours=1), HOURS[-1] + timedelta(hours=2))
+    assert series.clock.next_dates(2) == (HOURS[-1] + timedelta(hours=1), HOURS[-1] + timedelta(hours=2))
     assert "line 3 comes 0:59:00 after the row above, but most rows come 1:00:00 apart (1 of 59 do not)" in message
 
 
@@ -201,7 +201,7 @@ def test_gaps_are_said_with_the_first_line(dates: list[datetime], gap: str, usua
     series, (message,) = written(tmp_path, list(map(str, [*dates[:30], *dates[33:40], *dates[41:]])))
     assert f"line 32 comes {gap} after the row above, but most rows come {usual} apart (2 of 55 do not)" in message
     assert series.clock is not None and "\n" not in message
-    assert series.clock.after(1) == ((HOURS[-1] + timedelta(hours=1) if dates is HOURS else datetime(2024, 1, 1)),)
+    assert series.clock.next_dates(1) == ((HOURS[-1] + timedelta(hours=1) if dates is HOURS else datetime(2024, 1, 1)),)
 
 
 @pytest.mark.parametrize("name", ["", "Unnamed: 0", "index", "id"])

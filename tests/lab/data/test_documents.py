@@ -132,7 +132,7 @@ def test_windows_of_rows_apart_hold_one_document_each() -> None:
 def test_lanes_of_documents_show_each_transition_once(batch: int, length: int) -> None:
     lanes, transitions = DocumentLanes(PART, batch, length), list[tuple[int, int]]()
     for step in range(lanes.chunks):
-        rows, new = lanes.at(step), lanes.new(step)
+        rows, new = lanes.at(step), lanes.is_document_start(step)
         for row, begins in zip(rows.tolist(), new.tolist(), strict=True):
             real = [token for token in row if token >= 0]
             assert len(real) > 1 and row[: len(real)] == real and begins == (real[0] in BEGINS.tolist())
@@ -149,7 +149,7 @@ def test_a_lane_forgets_where_a_document_begins() -> None:
     model, lanes, state = tiny.lane(), DocumentLanes(PART, 1, 5), None
     total, count = 0.0, 0
     for step in range(lanes.chunks):
-        state = lanes.ready(model, step, state)
+        state = lanes.state_before(model, step, state)
         loss = model(lanes.at(step), state)
         state, scored_count = loss.state, int((lanes.at(step)[:, 1:] >= 0).sum())
         total, count = total + float(loss.total.detach()) * scored_count, count + scored_count

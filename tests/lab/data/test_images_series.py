@@ -45,7 +45,7 @@ def test_idx_files_and_arrays_are_the_same_images(tmp_path: Path) -> None:
     stream = colour.stream(tiny.classifier(), 5, 1, 0, 1 << 16)
     batch_images, their = stream.at(3)
     assert batch_images.shape == (5, 3, 4, 3) and their.shape == (5,) and torch.equal(batch_images, stream.at(3)[0])
-    assert sum(len(lot[0]) for lot in stream.measured) == 3
+    assert sum(len(lot[0]) for lot in stream.validation_batches) == 3
     levels = data.levels(image_transformer(d=8, depth=1, heads=1, shape=(1, 4, 3)), "test", 1, 5 * 12)
     assert levels["xz -9e"] == 8 * len(lzma.compress(pixels[:5].tobytes(), preset=9 | lzma.PRESET_EXTREME)) / 60
     with pytest.raises(
@@ -112,7 +112,7 @@ def test_a_series_has_the_columns_that_are_asked_for_and_its_targets_last(tmp_pa
     turned = read_spec(f"{spec},columns=oil+load,target=oil")
     assert isinstance(turned, SeriesData) and turned.columns == ("load", "oil")
     same = torch.randn(3, 1)
-    assert torch.equal(from_both.restored(same), whole.restored(same.expand(3, 2))[:, :1])
+    assert torch.equal(from_both.unscale(same), whole.unscale(same.expand(3, 2))[:, :1])
     # a linear map of the target alone, and its own day before
     model, alone = (
         informer(**{**TINY, "calendar": 5, "context": 24, **more}) for more in ({"targets": 1}, {"channels": 1})
@@ -139,12 +139,12 @@ def test_windows_of_a_series_forecast_its_own_rows_and_look_back(tmp_path: Path)
     assert batch.values.shape == (3, 11, 2) and batch.calendar.shape == (3, 11, 5)
     assert torch.equal(batch.values, stream.at(5).values)
     assert any(torch.equal(batch.values[0], data.train.rows[n : n + 11]) for n in range(50))
-    watched = torch.cat([lot.values for lot in stream.measured])
+    watched = torch.cat([lot.values for lot in stream.validation_batches])
     assert torch.equal(watched[:, 8:], data.valid.rows.unfold(0, 3, 1).mT) and len(watched) == 18
     assert torch.equal(watched[0, :8], data.train.rows[-8:])
     few = data.stream(model, 3, 1, 0, 4)
-    assert [len(lot.values) for lot in few.measured] == [4]
-    assert torch.equal(few.measured[0].values[[0, -1]], watched[[0, -1]])
+    assert [len(lot.values) for lot in few.validation_batches] == [4]
+    assert torch.equal(few.validation_batches[0].values[[0, -1]], watched[[0, -1]])
     for more, says in (
         ({"horizon": 21}, "valid of .* is too short: got 20 rows, expected at least 21. Give more rows, or a smaller"),
         ({"context": 58}, "train of .* is too short: got 60 rows, expected at least 61. Give more rows, or a smaller"),

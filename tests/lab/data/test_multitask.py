@@ -38,7 +38,9 @@ def test_labels_are_counted_through_all_tasks_and_a_text_is_in_one_split(tmp_pat
     share = sum(label in most for _, label in rows) / len(rows)
     assert data.levels(camtl(**SMALL, classes=(3, 2)), "test", 24, 1 << 16) == {"always the commonest label": share}
     first = sum(label < 3 for _, label in data.valid)
-    assert f", {first} of kind, {len(data.valid) - first} of parity (always" in data.measured("valid", 24, 1 << 16)
+    assert f", {first} of kind, {len(data.valid) - first} of parity (always" in data.describe_sample(
+        "valid", 24, 1 << 16
+    )
 
 
 def test_batches_have_rows_of_many_tasks_and_come_again(tmp_path: Path) -> None:
@@ -50,7 +52,7 @@ def test_batches_have_rows_of_many_tasks_and_come_again(tmp_path: Path) -> None:
     labels_by_text = {bytes(text): label for text, label in data.train if label < 3}
     for row, label in zip(tokens[task == 0], labels[task == 0], strict=True):
         assert labels_by_text[bytes(row[row >= 0].tolist())] == int(label)
-    measured = torch.cat([item[1] for item in stream.measured])
+    measured = torch.cat([item[1] for item in stream.validation_batches])
     assert len(measured) == len(data.valid) and set(measured.tolist()) == {0, 1}
 
 

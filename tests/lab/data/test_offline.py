@@ -53,7 +53,7 @@ def test_rows_are_the_last_steps_of_an_episode_padded_to_the_left(tmp_path: Path
     stream, lengths = data.stream(model, 64, 128, 0, 1 << 16), set()
     batches = [stream.at(step) for step in range(6)]
     assert all(map(torch.equal, batches[3], stream.at(3)))
-    for batch in [*batches, *stream.measured]:
+    for batch in [*batches, *stream.validation_batches]:
         for row in range(len(batch.times)):
             window = as_read(batch, row)
             assert window["times"].tolist() == list(range(window["times"][0], window["times"][-1] + 1))
@@ -64,10 +64,10 @@ def test_rows_are_the_last_steps_of_an_episode_padded_to_the_left(tmp_path: Path
                 assert numpy.isclose(window["returns"][n], episode.rewards[t:].sum(), rtol=1e-4, atol=1e-5)
             lengths.add(len(window["times"]))
             assert len(window["times"]) == min(4, window["times"][-1] + 1) or any(
-                batch is episode for episode in stream.measured
+                batch is episode for episode in stream.validation_batches
             )
     assert lengths == {1, 2, 3, 4}
-    watched = torch.cat([batch.states[batch.times >= 0] for batch in stream.measured])
+    watched = torch.cat([batch.states[batch.times >= 0] for batch in stream.validation_batches])
     assert sorted(map(tuple, watched.tolist())) == sorted(map(tuple, data.valid.states.tolist()))
     splits = [{episode.tobytes() for episode in part.states.numpy()} for part in (data.train, data.valid, data.test)]
     assert sum(map(len, splits)) == len(set.union(*splits)) == len(by_state)
@@ -76,7 +76,7 @@ def test_rows_are_the_last_steps_of_an_episode_padded_to_the_left(tmp_path: Path
 def test_the_best_percent_of_steps_are_those_of_the_highest_returns(tmp_path: Path) -> None:
     data = read_spec(spec_of(tmp_path, make_episodes()))
     assert isinstance(data, EpisodeData)
-    at, whole = data.train.best(20), data.train.whole
+    at, whole = data.train.best(20), data.train.episode_returns
     best = set(data.train.returns[at][data.train.times[at] == 0].tolist())
     rest = set(whole.tolist()) - best
     assert min(best) > max(rest) and 0.2 <= len(at) / len(data.train.times) < 0.2 + 12 / len(data.train.times)
@@ -90,11 +90,11 @@ def test_rewards_at_the_end_leave_all_to_go_until_then_and_the_model_is_told(tmp
     spec = spec_of(tmp_path, make_episodes())
     data, plain = read_spec(f"{spec},reward=end"), read_spec(spec)
     assert isinstance(data, EpisodeData) and isinstance(plain, EpisodeData)
-    assert torch.allclose(data.train.whole, plain.train.whole, atol=1e-5)
-    for first, size in zip(data.train.firsts, torch.diff(data.train.firsts), strict=False):
+    assert torch.allclose(data.train.episode_returns, plain.train.episode_returns, atol=1e-5)
+    for first, size in zip(data.train.episode_starts, torch.diff(data.train.episode_starts), strict=False):
         assert len(set(data.train.returns[first : first + size].tolist())) == 1
     model: Any = decision_transformer(**TINY)
-    data.tell(model)
+    data.store_scales(model)
     assert model.measured.delayed
 
 
@@ -107,7 +107,7 @@ def test_the_mean_action_is_judged_in_the_unit_that_the_model_keeps(tmp_path: Pa
     first, second = read_spec(spec_of(tmp_path, learned)), read_spec(spec_of(tmp_path, other))
     assert isinstance(first, EpisodeData) and isinstance(second, EpisodeData)
     model: Any = decision_transformer(**{**TINY, "discrete": False})
-    first.tell(model)
+    first.store_scales(model)
     largest = first.train.actions.abs().amax(0)
     apart = (second.test.actions - second.train.actions.mean(0)) / largest
     levels = second.levels(model, "test", 1, 1 << 16)
@@ -127,7 +127,7 @@ def test_scales_are_those_of_train_and_stay_with_the_weights(numbers: bool, tmp_
     torch.testing.assert_close(saved.mean, data.train.states.mean(0), atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(saved.deviation, data.train.states.std(0, correction=0), atol=1e-4, rtol=1e-4)
     assert saved.returns == data.train.returns.abs().max() and bool(saved.known)
-    assert saved.span.tolist() == [data.train.whole.min(), data.train.whole.max()]
+    assert saved.span.tolist() == [data.train.episode_returns.min(), data.train.episode_returns.max()]
     if numbers:
         assert torch.equal(saved.actions, data.train.actions.abs().amax(0))
     other = tmp_path / "other"

@@ -50,9 +50,11 @@ def test_batches_are_drawn_by_seed_and_step_and_long_pairs_are_left_out(tmp_path
     for step in (0, 5):
         assert all(torch.equal(a, b) for a, b in zip(first.at(step), repeated.at(step), strict=True))
     assert not torch.equal(first.at(0)[0], other.at(0)[0]) and not torch.equal(first.at(0)[0], first.at(1)[0])
-    assert pairs.longest(20) == max(len(target) + 1 for _, target in pairs.within(20).train) <= 21
-    assert sum(len(source) for source, _ in pairs.batches(4, 20, 0, 25).measured) == 1  # 25 bytes hold one of them
-    assert sum(len(source) for source, _ in first.measured) == len(pairs.within(20).valid)
+    assert pairs.longest_length(20) == max(len(target) + 1 for _, target in pairs.up_to_length(20).train) <= 21
+    assert (
+        sum(len(source) for source, _ in pairs.batches(4, 20, 0, 25).validation_batches) == 1
+    )  # 25 bytes hold one of them
+    assert sum(len(source) for source, _ in first.validation_batches) == len(pairs.up_to_length(20).valid)
 
 
 WRONG = {
@@ -82,7 +84,7 @@ def test_what_is_no_file_is_said_too(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="Is a directory; write pairs=FILE.tsv"):
         read(str(tmp_path))
     with pytest.raises(ValueError, match="no pair to learn from of at most 3 bytes on either side"):
-        read(written(tmp_path, LINES)).within(3)
+        read(written(tmp_path, LINES)).up_to_length(3)
 
 
 def test_fit_learns_from_pairs_says_what_it_left_out_and_refuses_others(tmp_path: Path) -> None:

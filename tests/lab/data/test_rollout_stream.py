@@ -214,7 +214,7 @@ def test_an_episode_longer_than_a_table_is_one_line_and_what_was_learned_is_kept
     assert "\n" not in str(said.value) and RunFolder(tmp_path).step == 2 * model.epochs * model.pieces
     there = data.stream(model, 2, 4, 0, 0)
     with pytest.raises(ValueError, match="longer than the 9 positions"):
-        _ = there.measured
+        _ = there.validation_batches
 
 
 OWN = """
@@ -308,12 +308,12 @@ def test_a_policy_that_is_not_finite_stops_the_training() -> None:
     with pytest.raises(StepError, match="the policy is not finite"):
         there.at(0)
     with pytest.raises(ValueError, match="the policy is not finite"):
-        _ = there.measured
+        _ = there.validation_batches
 
 
 def test_measuring_plays_the_same_episodes_each_time() -> None:
     there = rollouts("lstm")
-    one, other = (there.model.judge(there.measured[0]).totals for _ in range(2))
+    one, other = (there.model.judge(there.validation_batches[0]).totals for _ in range(2))
     assert one == other and int(one["return"][1]) == len(there.watched)
     assert 0 <= float(one["success"][0]) <= int(one["success"][1]) == len(there.watched)
 

@@ -38,9 +38,7 @@ def test_a_column_of_a_series_that_differs_by_rounding_alone_is_said_and_not_div
     assert data.scale[1].tolist() == pytest.approx([load[:120].std(), 1, 1])
     model = informer(**{**TINY, "channels": 3, "targets": 3, "context": 8})
     assert all(value < 10 for value in data.levels(model, "test", 1, 1 << 20).values())
-    assert data.restored(data.test.values).numpy() == pytest.approx(
-        numpy.stack([load, flat, flat * 0 + 4], 1), abs=1e-5
-    )
+    assert data.unscale(data.test.values).numpy() == pytest.approx(numpy.stack([load, flat, flat * 0 + 4], 1), abs=1e-5)
 
 
 def offline(folder: Path, **changes: Any) -> str:

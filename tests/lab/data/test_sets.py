@@ -11,7 +11,7 @@ import torch
 from kinformer.checkpoint.checkpoint import load
 from kinformer.cli.__main__ import run
 from kinformer.lab.data import sets
-from kinformer.lab.data.sets import GeneratedSets, SetData, StoredSets, read, unordered
+from kinformer.lab.data.sets import GeneratedSets, SetData, StoredSets, read, set_key
 from kinformer.lab.data.spec import read_spec
 from kinformer.lab.data.task import split_of
 from kinformer.lab.train.fit import fit
@@ -51,12 +51,14 @@ def test_counts_are_of_the_vectors_that_differ() -> None:
 
 
 def test_what_always_the_same_answer_scores() -> None:
-    right = read_sets("sets=unique").train.first(512)[2]
+    right = read_sets("sets=unique").train.first_sets(512)[2]
     share = max((right == n).float().mean() for n in right.unique())
-    assert f"always the same answer scores {float(share):.3f}" in read_sets("sets=unique").measured("valid", 0, 1 << 16)
+    assert f"always the same answer scores {float(share):.3f}" in read_sets("sets=unique").describe_sample(
+        "valid", 0, 1 << 16
+    )
     numbers = read_sets("sets=maximum")
-    off = (numbers.train.first(512)[2] - torch.linspace(0, 1, 1001)[:, None]).abs().mean(1)
-    assert abs(numbers.guessing - float(off.min())) < 1e-3
+    off = (numbers.train.first_sets(512)[2] - torch.linspace(0, 1, 1001)[:, None]).abs().mean(1)
+    assert abs(numbers.constant_answer_score - float(off.min())) < 1e-3
 
 
 def test_pictures_are_those_of_their_split(tmp_path: Path) -> None:
@@ -82,7 +84,7 @@ def test_draws_are_of_their_step_and_a_set_is_of_one_split_in_any_order(tmp_path
         elements, marks, _ = getattr(data, split).draw(8)
         for vectors, mark in zip(elements.numpy(), marks.numpy(), strict=True):
             real = vectors[mark >= 0]
-            assert split_of(unordered(real)) == split_of(unordered(real[::-1])) == split
+            assert split_of(set_key(real)) == split_of(set_key(real[::-1])) == split
 
 
 def test_too_few_sets_to_split_are_refused(monkeypatch: Any) -> None:
@@ -97,7 +99,7 @@ def trained(folder: str) -> list[Any]:
     torch.manual_seed(0)
     model = set_transformer(**TINY, inducing=None, norm="none")
     history = fit(model, "sets=maximum,most=3", steps=40, batch=32, lr=1e-2, measures=2, out=folder)
-    elements, marks, _ = read_sets("sets=maximum,most=3").valid.first(4)
+    elements, marks, _ = read_sets("sets=maximum,most=3").valid.first_sets(4)
     same = torch.equal(load(folder).eval().predict(elements, marks), model.eval().predict(elements, marks))
     return [history.metric.name, history.best.valid, same]
 
@@ -129,7 +131,7 @@ def test_a_split_without_sets_is_refused(tmp_path: Path) -> None:
     assert isinstance(data, SetData) and isinstance(data.test, StoredSets)
     assert [len(lot.answers) for lot in (data.train, data.valid, data.test) if isinstance(lot, StoredSets)] == [1, 1, 0]
     model = set_transformer(**TINY, inputs=2)
-    assert len(data.stream(model, 1, 1, 0, 100).measured) == 1
+    assert len(data.stream(model, 1, 1, 0, 100).validation_batches) == 1
     with pytest.raises(ValueError, match=r"a\.npz has no sets in that split; give another one, or more sets$"):
         replace(data, valid=data.test).stream(model, 1, 1, 0, 100)
 

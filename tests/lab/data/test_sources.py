@@ -70,8 +70,8 @@ def test_rows_are_documents_split_by_what_they_say(tmp_path: Path) -> None:
     every = []
     for name in splits.NAMES:
         part = text.part(name)
-        ends = [*part.firsts.tolist()[1:], len(part.tokens)]
-        pieces = [bytes(part.tokens[a:b].tolist()) for a, b in zip(part.firsts.tolist(), ends, strict=True)]
+        ends = [*part.document_starts.tolist()[1:], len(part.tokens)]
+        pieces = [bytes(part.tokens[a:b].tolist()) for a, b in zip(part.document_starts.tolist(), ends, strict=True)]
         assert all(splits.split_of(splits.digest(piece)) == name for piece in pieces) and len(pieces) > 3
         every += pieces
     assert sorted(every) == sorted(f"note {n} of {n * n}\n".encode() for n in range(300))

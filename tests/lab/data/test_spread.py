@@ -18,7 +18,7 @@ def test_documents_are_from_all_over_and_in_order(limit: int, width: int | None)
     widths = None if width is None else torch.full_like(NUMBERS, width)
     sample = SplitTokens(NUMBERS, BEGINS, widths).spread(limit)
     assert limit - (width or 1) < sample.bytes <= limit
-    starts = sample.tokens[sample.firsts].tolist()
+    starts = sample.tokens[sample.document_starts].tolist()
     assert starts == sorted(set(starts)) and sample.tokens.tolist() == sorted(sample.tokens.tolist())
     gaps = torch.diff(torch.tensor([0, *starts, 199]))
     assert len(starts) < 8 or int(gaps.max()) < 4 * 200 / len(starts)  # no long stretch is passed over
@@ -47,7 +47,7 @@ def test_long_texts_are_cut_into_stretches_that_lie_evenly(
     part = SplitTokens(whole, begins, None if width is None else torch.full_like(whole, width))
     sample, wide = part.spread(limit, length), width or 1
     assert limit - wide < sample.bytes <= limit
-    starts = sample.tokens[sample.firsts].tolist()
+    starts = sample.tokens[sample.document_starts].tolist()
     assert starts == sorted(starts) and sample.tokens.tolist() == sorted(sample.tokens.tolist())
     least = max(1024, 4 * length * wide, limit // 16 * documents)
     least = min(least, max(limit // 8, 512))
@@ -56,14 +56,14 @@ def test_long_texts_are_cut_into_stretches_that_lie_evenly(
     gaps = torch.diff(torch.tensor([0, *starts, 300_000]))
     assert int(gaps.max()) < 4 * 300_000 / len(starts)  # no long stretch is passed over
     if documents:  # none over the end of another
-        ends = sample.tokens[torch.cat([sample.firsts[1:], torch.tensor([len(sample.tokens)])]) - 1]
-        assert torch.equal(sample.tokens[sample.firsts] // 60_000, ends // 60_000)
+        ends = sample.tokens[torch.cat([sample.document_starts[1:], torch.tensor([len(sample.tokens)])]) - 1]
+        assert torch.equal(sample.tokens[sample.document_starts] // 60_000, ends // 60_000)
     assert part.spread(10**9, length) is part
 
 
 def test_few_bytes_of_one_text_are_the_first() -> None:
     part = SplitTokens(NUMBERS)
-    assert torch.equal(part.spread(50).tokens, NUMBERS[:50]) and len(part.spread(50).firsts) == 1
+    assert torch.equal(part.spread(50).tokens, NUMBERS[:50]) and len(part.spread(50).document_starts) == 1
     assert SplitTokens(NUMBERS, BEGINS).spread(None).tokens is NUMBERS
 
 
@@ -75,4 +75,4 @@ def test_it_says_of_how_many_documents_it_is(limit: int) -> None:
     expected = f"{sample.bytes:,} bytes in {count} stretches of documents from all over valid"
     if count in (1, 200):
         expected = f"the first {sample.bytes:,} bytes of valid"
-    assert text.measured("valid", 16, limit) == expected
+    assert text.describe_sample("valid", 16, limit) == expected

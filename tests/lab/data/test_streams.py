@@ -40,7 +40,7 @@ def test_lanes_show_every_transition_once_and_share_one_token(batch: int, length
 
 def test_lanes_begin_again_after_a_reading() -> None:
     lanes = Lanes(TEXT, 4, 100)
-    assert [step for step in range(10) if lanes.begins(step)] == [0, 3, 6, 9]
+    assert [step for step in range(10) if lanes.is_at_start(step)] == [0, 3, 6, 9]
     assert torch.equal(lanes.at(0), lanes.at(3))
     assert Counter(chunk.shape[1] - 1 for chunk in map(lanes.at, range(3))) == {100: 2, 49: 1}
 

@@ -76,7 +76,7 @@ def test_each_kind_of_model_has_rows_in_its_form() -> None:
     source, target = batches[2].at(4)
     assert [bytes(row) for row in source.tolist()] == [row.question for row in rows]
     assert [bytes(row) for row in target.tokens.tolist()] == [row.answer for row in rows]
-    valid = torch.cat([batch.tokens for batch in batches[0].measured])
+    valid = torch.cat([batch.tokens for batch in batches[0].validation_batches])
     assert [bytes(row) for row in valid.tolist()] == [row.text for row in data.valid.rows(512)]
     assert torch.equal(batches[0].at(3).tokens, data.stream(gpt(**SMALL), 3, 1, 0, 9).at(3).tokens)
     assert not torch.equal(batches[0].at(3).tokens, data.stream(gpt(**SMALL), 3, 1, 1, 9).at(3).tokens)
@@ -133,7 +133,7 @@ def test_any_member_is_judged_by_accuracy(make: Callable) -> None:
     history = fit(model, data, steps=2, batch=4, length=7)
     assert history.metric == ACCURACY == model.metric and 0 <= history.best.valid <= 1
     assert model.trained_length == 7
-    batches = replace(data, valid=data.test).stream(model, 1, 1, 0, 40 * 7).measured
+    batches = replace(data, valid=data.test).stream(model, 1, 1, 0, 40 * 7).validation_batches
     score = evaluate_batches(model, batches)
     assert (score.metric, score.count) == (ACCURACY, 120) and 0 <= score.extras["rows all right"] <= score.value
     if model.reads != "pairs":

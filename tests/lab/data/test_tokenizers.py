@@ -39,7 +39,7 @@ def test_tokens_give_back_the_text_and_the_widths_its_bytes(where: str) -> None:
                 piece = text.tokenizer.decode(part.tokens[:count].long().tolist())
                 if not piece.endswith("\N{REPLACEMENT CHARACTER}".encode()):
                     assert len(piece) == int(part.widths[:count].sum())
-            assert part.first(100).bytes <= 100 < part.first(100).bytes + 20
+            assert part.first_bytes(100).bytes <= 100 < part.first_bytes(100).bytes + 20
 
 
 def test_a_text_that_is_encoded_in_pieces_has_the_tokens_of_the_whole(
@@ -65,7 +65,7 @@ def test_bits_are_of_each_byte(where: str) -> None:
     score = evaluate(model, part, 16)
     assert score.value == pytest.approx(bits / (part.bytes - int(part.widths[0])), rel=1e-5)
     assert score.count == len(part.tokens) - 1
-    few = part.first(60)
+    few = part.first_bytes(60)
     assert evaluate(model, part, 16, 60).count == len(few.tokens) - 1
 
 
@@ -138,7 +138,7 @@ def test_what_is_measured_of_a_split_is_told_in_its_own_bytes(where: str) -> Non
     text = replace(text, valid=text.valid[:-9], widths={**text.widths, "valid": text.widths["valid"][:-9]})
     for split in ("valid", "test"):
         size = len(text.tokenizer.decode(getattr(text, split).tolist()))  # type: ignore[union-attr]
-        assert text.measured(split, 8, 1 << 30) == f"the first {size:,} bytes of {split}"
+        assert text.describe_sample(split, 8, 1 << 30) == f"the first {size:,} bytes of {split}"
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{", b'{"version": "1.0"}', b"\xff\xfe"])

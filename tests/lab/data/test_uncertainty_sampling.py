@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from kinformer.lab.data.multitask import MultitaskData, in_turn, read
-from kinformer.lab.data.support.uncertainty_sampling import UncertaintySampling, unsureness
+from kinformer.lab.data.support.uncertainty_sampling import UncertaintySampling, uncertainty_scores
 from kinformer.lab.train.budget import StepBudget
 from kinformer.lab.train.loop import train
 from kinformer.lab.train.settings import Settings
@@ -77,10 +77,10 @@ def test_the_rows_of_a_step_are_those_of_the_algorithm(tmp_path: Path, form: str
 def test_the_published_form_takes_fewer_of_a_task_that_is_sure() -> None:
     """The paper's largest mean is one number for all rows; in the code a row is weighed by the mean of its own task."""
     entropy, task = torch.tensor([0.60, 0.10, 0.10, 0.50, 0.55, 0.52]), torch.tensor([0, 0, 0, 1, 1, 1])
-    first = {form: int(unsureness(entropy, task, (2, 2), form).argmax()) for form in FORMS}  # type: ignore[arg-type]
+    first = {form: int(uncertainty_scores(entropy, task, (2, 2), form).argmax()) for form in FORMS}  # type: ignore[arg-type]
     assert first == {"uncertainty": 0, "published_uncertainty": 4}
     for form in FORMS:
-        assert unsureness(torch.zeros(6), task, (2, 2), form).tolist() == [0] * 6  # type: ignore[arg-type]
+        assert uncertainty_scores(torch.zeros(6), task, (2, 2), form).tolist() == [0] * 6  # type: ignore[arg-type]
 
 
 def test_each_row_comes_once_before_any_comes_again() -> None:

@@ -63,7 +63,7 @@ def test_it_lies_on_the_cpu_whatever_the_default_device_is(store_folder: Path, t
 
 def places(part: SplitTokens) -> Iterator[tuple[int, int, int]]:
     """Every token that has one after it in its document, with where that begins and ends."""
-    for begin, end in pairwise([*part.firsts.tolist(), len(part.tokens)]):
+    for begin, end in pairwise([*part.document_starts.tolist(), len(part.tokens)]):
         yield from ((at, begin, end) for at in range(begin, end - 1))
 
 

@@ -138,11 +138,11 @@ def test_guessing_scores_what_is_said(name: str, task: Task) -> None:
     chance = numpy.random.default_rng(2)
     samples, tested = (numpy.array([list(task.row(chance).answer) for _ in range(GUESSED)]) for _ in range(2))
     guess = [numpy.bincount(place).argmax() for place in samples.T]
-    assert (tested == guess).mean() == pytest.approx(task.guessing, abs=0.04)
+    assert (tested == guess).mean() == pytest.approx(task.chance_accuracy, abs=0.04)
     documented = re.search(r"Guessing\s+scores(.*?)(?:\.\s|$)", type(task).__doc__ or "", re.DOTALL)
     assert documented, f"{name} must say what guessing scores"
     if task == type(task)():
-        assert float(re.findall(r"0\.\d+", documented[1])[-1]) == pytest.approx(task.guessing, abs=0.01)
+        assert float(re.findall(r"0\.\d+", documented[1])[-1]) == pytest.approx(task.chance_accuracy, abs=0.01)
 
 
 @pytest.mark.parametrize(("name", "task"), TASKS)

@@ -33,7 +33,7 @@ def run_kind(kind: Any, sizes: dict[str, Any]) -> object:
         return None
     if isinstance(instance, Task):
         chance = numpy.random.default_rng(3)
-        return [instance.row(chance) for _ in range(ROWS)], instance.width, instance.guessing
+        return [instance.row(chance) for _ in range(ROWS)], instance.width, instance.chance_accuracy
     return list(_played(instance))
 
 

@@ -131,7 +131,7 @@ def main() -> None:
     jobs = json.loads(Path(sys.argv[1]).read_text())
     with processes() as group:
         for job in jobs:
-            group.most(0.0)  # what one process did before is done
+            group.reduce_max(0.0)  # what one process did before is done
             form = {"ddp": ProcessGroup, "shard": ShardedGroup, "alone": SingleProcess}[job["form"]]
             if group.rank and form is SingleProcess:
                 continue

@@ -91,7 +91,7 @@ def test_some_bytes(documents: bool, limit: int) -> None:
     part = SplitTokens(TOKENS, BEGINS if documents else None, WIDTHS)
     sample = part.spread(limit)
     at = {(int(token), int(width)): n for n, (token, width) in enumerate(zip(TOKENS, WIDTHS, strict=True))}
-    firsts = set(sample.firsts.tolist())
+    firsts = set(sample.document_starts.tolist())
     assert sample.widths is not None
     places = [
         at[int(t), int(w)] for n, (t, w) in enumerate(zip(sample.tokens, sample.widths, strict=True)) if n not in firsts
@@ -108,7 +108,9 @@ def test_what_is_filled_in(documents: bool, length: int) -> None:
     part = SplitTokens(TOKENS, BEGINS if documents else None, WIDTHS)
     cost, size, count = 0.0, 0, 0
     with torch.no_grad():
-        for begin, end in zip(part.firsts.tolist(), [*part.firsts.tolist()[1:], len(TOKENS)], strict=True):
+        for begin, end in zip(
+            part.document_starts.tolist(), [*part.document_starts.tolist()[1:], len(TOKENS)], strict=True
+        ):
             for first in range(begin, end, length):
                 row = TOKENS[None, first : min(first + length, end)]
                 read, targets = model.hide(row, fixed=True)

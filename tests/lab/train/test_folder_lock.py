@@ -101,7 +101,7 @@ def test_one_of_several_processes_holds_the_folder(tmp_path: Path) -> None:
         rank, size = 1, 2
         refused = 0.0
 
-        def most(self, value: float) -> float:
+        def reduce_max(self, value: float) -> float:
             return max(value, self.refused)
 
     second = Second()
@@ -146,7 +146,7 @@ def test_an_error_of_the_first_process_ends_the_others(tmp_path: Path, monkeypat
     class First(SingleProcess):
         rank, asked = 0, 0
 
-        def most(self, value: float) -> float:
+        def reduce_max(self, value: float) -> float:
             First.asked += 1
             return value
 

@@ -43,7 +43,7 @@ def test_the_loss_falls_and_is_measured() -> None:
     assert [point.step for point in history.points] == [50, 100, 150, 200]
     assert history.step == 200 and history.tokens == 200 * 4 * 16
     assert [status.step for status in show.seen] == list(range(1, 201))
-    assert show.seen[-1].left == "0:00" and "bits per byte, valid 0." in str(show.seen[-1])
+    assert show.seen[-1].time_left == "0:00" and "bits per byte, valid 0." in str(show.seen[-1])
 
 
 def test_the_same_seed_gives_the_same_training() -> None:

@@ -117,7 +117,7 @@ def test_rows_that_are_measured_are_from_all_over(kind: str, tmp_path: Path) -> 
     model: Any = type("Any", (), {"reads": kind})()
     rows_by_limit = []
     for limit in (100 * size, 250 * size):
-        batches = data.stream(model, 2, 64, 0, limit).measured  # type: ignore[union-attr]
+        batches = data.stream(model, 2, 64, 0, limit).validation_batches  # type: ignore[union-attr]
         rows, targets = (torch.cat([batch[side] for batch in batches]) for side in (0, 1))
         classes = (targets if kind == "labelled" else rows[:, 1] - 48 if kind == "pairs" else rows[:, 0, 0, 0]).tolist()
         assert len(classes) == limit // size and classes == sorted(classes)

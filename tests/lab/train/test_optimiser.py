@@ -85,9 +85,9 @@ def test_the_weight_of_what_alone_trains_its_parameters_changes_no_step(float64:
 
 
 def test_budgets_count_steps_or_minutes() -> None:
-    assert StepBudget(4).spent(3, 1e9) == 0.75
-    assert MinuteBudget(0.5).spent(7, 15.0) == 0.5
-    assert MinuteBudget(0.5).spent(0, 100.0) == 0.0
+    assert StepBudget(4).fraction_spent(3, 1e9) == 0.75
+    assert MinuteBudget(0.5).fraction_spent(7, 15.0) == 0.5
+    assert MinuteBudget(0.5).fraction_spent(0, 100.0) == 0.0
     for wrong in (
         lambda: StepBudget(0),
         lambda: MinuteBudget(0),

@@ -28,14 +28,14 @@ class LearningCurve(NamedTuple):
     parameters: int
 
     @property
-    def solved(self) -> int | None:
+    def solving_step(self) -> int | None:
         """After how many steps it succeeded, and did not fail again; None where it did not."""
         failed = [n for n, share in enumerate(self.success) if share < SOLVED]
         first = failed[-1] + 1 if failed else 0
         return self.steps[first] if first < len(self.steps) else None
 
 
-def learned(
+def train_agent(
     stack: str, spec: str, seed: int, lr: float, rollouts: int, measures: int = 8, rows: int = ROWS, **keywords: Any
 ) -> LearningCurve:
     """An agent of these layers, taught from this seed in so many rollouts, and measured now and then."""

@@ -22,7 +22,7 @@ LEANS = 0.02, 0.6  # of controllers: the smallest balances for 200 steps, the la
 Policy = Callable[[Float[numpy.ndarray, " S"]], int]  # from what is seen to a kind of action
 
 
-def followed(policy: Policy, env: Any, seed: int) -> Episode:
+def run_policy(policy: Policy, env: Any, seed: int) -> Episode:
     """An episode by a policy that remembers nothing."""
     state, over = env.reset(seed=seed)[0], False
     states, actions, rewards = [], [], []
@@ -35,7 +35,7 @@ def followed(policy: Policy, env: Any, seed: int) -> Episode:
     return Episode(numpy.array(states, numpy.float32), numpy.array(actions), numpy.array(rewards, numpy.float32))
 
 
-def leaning(count: int, seed: int) -> list[Episode]:
+def leaning_episodes(count: int, seed: int) -> list[Episode]:
     """Episodes of CartPole of all qualities: each by a controller that leans by another angle, which is not seen."""
     env, chance = make(CART), numpy.random.default_rng(seed)
     episodes = []
@@ -46,11 +46,11 @@ def leaning(count: int, seed: int) -> list[Episode]:
             place, speed, angle, turning = state
             return int(angle + 0.5 * turning + 0.05 * speed + 0.02 * place + lean > 0)
 
-        episodes.append(followed(policy, env, seed * count + n))
+        episodes.append(run_policy(policy, env, seed * count + n))
     return episodes
 
 
-def offline(episodes: Sequence[Episode], **options: str) -> EpisodeData:
+def build_episode_data(episodes: Sequence[Episode], **options: str) -> EpisodeData:
     """Episodes as `--data offline=` reads them."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "episodes.npz"
@@ -58,13 +58,13 @@ def offline(episodes: Sequence[Episode], **options: str) -> EpisodeData:
         return read(str(file), **options)
 
 
-def taught(
+def train_member(
     member: Callable[..., Trajectory], data: EpisodeData, seed: int, steps: int, rate: float, **keywords: Any
 ) -> Trajectory:
     """A member of the data's sizes after so many steps, the rate warmed up and then falling to 0."""
     torch.manual_seed(seed)
     model = member(**data.keywords, **keywords)
-    data.tell(model)
+    data.store_scales(model)
     batches, optimiser = data.stream(model, BATCH, 1, seed, 1 << 16), torch.optim.AdamW(model.parameters(), rate)
     for step in range(steps):
         for group in optimiser.param_groups:
@@ -76,6 +76,8 @@ def taught(
     return model.eval()
 
 
-def returned(model: Trajectory, spec: str, episodes: int, target: float | None, seed: int) -> float:
+def mean_return(model: Trajectory, spec: str, episodes: int, target: float | None, seed: int) -> float:
     """What a model returns on average."""
-    return mean(result.episode.returned for result in roll_out(model, PlaySettings(spec, episodes, target, seed=seed)))
+    return mean(
+        result.episode.total_return for result in roll_out(model, PlaySettings(spec, episodes, target, seed=seed))
+    )

@@ -46,7 +46,7 @@ class TextLosses(NamedTuple):
     places: list[float]
 
 
-def trained(seed: int, size: Size) -> MultiExit:
+def train_calm(seed: int, size: Size) -> MultiExit:
     """Eight layers with a probe; softmax response and saturation need none of it."""
     with seeded(seed):
         model = calm(d=size.width, depth=DEPTH, heads=4, length=32, confidence="probe")
@@ -73,7 +73,7 @@ def rules(model: MultiExit) -> dict[str, ConfidenceThreshold]:
     return {name: ConfidenceThreshold(confidence, 1.0) for name, confidence in each.items()}
 
 
-def full(model: MultiExit, inputs: Prompts) -> list[Text]:
+def write_by_full_model(model: MultiExit, inputs: Prompts) -> list[Text]:
     """What the full model writes."""
     with use_rule(model.exits, NeverExit()):
         return write_texts(model, inputs).texts

@@ -47,13 +47,13 @@ class Measure(NamedTuple):
         """
         if self.direction == "near":
             missed = abs(self.mean - self.threshold) - self.within
-            return "holds" if missed + 2 * self.error <= 0 else _missed(missed, self.error)
+            return "holds" if missed + 2 * self.error <= 0 else _judge_missed(missed, self.error)
         sign = 1 if self.direction == "least" else -1
         no_effect = self.threshold if self.no_effect is None else self.no_effect
         effect, missed = sign * (self.mean - no_effect), sign * (self.threshold - self.mean)
         if effect > 2 * self.error and missed <= 0:
             return "holds"
-        return "does not hold" if effect <= self.error == 0 else _missed(missed, self.error)
+        return "does not hold" if effect <= self.error == 0 else _judge_missed(missed, self.error)
 
     @property
     def summary(self) -> str:
@@ -89,5 +89,5 @@ class Claim(NamedTuple):
         return "not resolved" if "not resolved" in verdicts else "holds"
 
 
-def _missed(missed: float, error: float) -> Verdict:
+def _judge_missed(missed: float, error: float) -> Verdict:
     return "does not hold" if missed > 2 * error else "not resolved"

@@ -74,7 +74,7 @@ class CacheEntry(ArraySink):
             file.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def whole(self) -> bool:
+    def is_intact(self) -> bool:
         """Is it there as it was written, byte for byte?"""
         try:
             index = from_json((self.folder / "entry.json").read_text())
@@ -87,7 +87,7 @@ class CacheEntry(ArraySink):
     @property
     def arrays(self) -> dict[str, Tensor]:
         """All arrays, mapped: what is read of them is in memory only as long as the system likes."""
-        return {name: _mapped(self.folder / f"{name}.bin", about["dtype"]) for name, about in self._kept.items()}
+        return {name: _map_tensor(self.folder / f"{name}.bin", about["dtype"]) for name, about in self._kept.items()}
 
 
 def cached_entry(key: str, make: Callable[[CacheEntry], None]) -> CacheEntry:
@@ -98,15 +98,15 @@ def cached_entry(key: str, make: Callable[[CacheEntry], None]) -> CacheEntry:
     OSError, in one line that names the folder, where it cannot be written.
     """
     place = home() / key
-    if (entry := CacheEntry(place)).whole():
+    if (entry := CacheEntry(place)).is_intact():
         return entry
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         with file_lock(place.with_name(f".{key}.lock"), wait=True):
-            if not (entry := CacheEntry(place)).whole():
+            if not (entry := CacheEntry(place)).is_intact():
                 _make(place, make)
                 entry = CacheEntry(place)
-                if not entry.whole():
+                if not entry.is_intact():
                     raise OSError(5, "what was written cannot be read back")
             return entry
     except _Unmade as error:
@@ -152,7 +152,7 @@ def _crc(path: Path) -> int:
     return crc
 
 
-def _mapped(path: Path, dtype: str) -> Tensor:
+def _map_tensor(path: Path, dtype: str) -> Tensor:
     if not path.stat().st_size:
         return torch.from_numpy(numpy.empty(0, dtype))
     with warnings.catch_warnings():

@@ -9,7 +9,7 @@ from torch import Tensor
 BLOCK = 512  # windows that are forecast at once
 
 
-def seasonal(context: Float[Tensor, "W T C"], horizon: int, season: int) -> Float[Tensor, "W N C"]:
+def seasonal_naive(context: Float[Tensor, "W T C"], horizon: int, season: int) -> Float[Tensor, "W N C"]:
     """The last `season` rows again and again; season=1 says the last row for ever."""
     return context[:, -season:][:, torch.arange(horizon) % season]
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from kinformer.checkpoint.files import digest, existing_path
 from kinformer.checkpoint.unpacked import lines
-from kinformer.lab.data.support.copies import copies
+from kinformer.lab.data.support.copies import count_copies
 from kinformer.lab.data.support.dataset_rows import hugging_face, is_json_lines, json_lines
 from kinformer.lab.data.support.splits import TEST, VALID
 
@@ -39,7 +39,7 @@ def _rows(kind: str, where: str, names: tuple[str, str], fields: tuple[str, str]
             else json_lines(existing_path(where, advice))
         )
         for record in records:
-            texts = (record.word(fields[0]), record.word(fields[1]))
+            texts = (record.value_bytes(fields[0]), record.value_bytes(fields[1]))
             _refuse_empty(texts, names, record.place)
             yield TextPairRow(record.place, texts, record.split)
         return
@@ -79,7 +79,7 @@ def split_rows(
     the first two cases a key may be in several lots; a warning gives the number of such rows.
     """
     lots, rule = _split_rows(rows, key, valid_rows)
-    copies({split: (row.texts[key] for row in lot) for split, lot in lots.items()}).warn(name, items)
+    count_copies({split: (row.texts[key] for row in lot) for split, lot in lots.items()}).warn(name, items)
     return lots, rule
 
 

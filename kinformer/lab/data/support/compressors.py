@@ -6,7 +6,7 @@ import math
 from collections import Counter
 
 
-def compressed(data: bytes) -> dict[str, float]:
+def compressed_bits(data: bytes) -> dict[str, float]:
     """Bits for each byte that gzip -9 and xz -9e reach, file headers included."""
     sizes = {
         "gzip -9": len(gzip.compress(data, 9, mtime=0)),

@@ -29,7 +29,7 @@ class CopyCount(NamedTuple):
             warnings.warn(f"{name}: {self.line(items)}. Scores on copies are too good. Remove them", stacklevel=4)
 
 
-def copies(splits: Mapping[str, Iterable[bytes]]) -> CopyCount:
+def count_copies(splits: Mapping[str, Iterable[bytes]]) -> CopyCount:
     """Count the texts in valid and test that also occur in an earlier split."""
     return copies_of({name: array("Q", map(short_hash, texts)) for name, texts in splits.items()})
 

@@ -26,9 +26,9 @@ class DatasetRow(NamedTuple):
         """A field as UTF-8; ValueError, with the row's place, where it is missing or no text."""
         if isinstance(value := self.fields.get(field), bool | int | float):
             raise ValueError(f"field {field!r} of {self.place} is no text: {value!r}; name another field")
-        return self.word(field)
+        return self.value_bytes(field)
 
-    def word(self, field: str) -> bytes:
+    def value_bytes(self, field: str) -> bytes:
         """The same, of a number or a truth what is written, as labels often are."""
         if field not in self.fields:
             raise ValueError(f"{self.place} has no field {field!r}{suggest_names(field, map(str, self.fields))}")

@@ -50,13 +50,13 @@ def _forms(word: str, date: datetime) -> Iterator[Form]:
     times = (f"{mark}{time}{zone}" for mark, time, zone in product(" T", TIMES + HALVES, ZONES))
     for template in (*NUMBERS, *("".join(parts) for parts in product(DAYS, ("", *times)))):
         if template.format_map(fields) == word:
-            yield partial(_filled, template)
+            yield partial(_fill_template, template)
     for ticks, digits in product(TICKS, range(10)):
         if date.tzinfo is None and _unix(ticks, digits, date) == word:
             yield partial(_unix, ticks, digits)
 
 
-def _filled(template: str, date: datetime) -> str:
+def _fill_template(template: str, date: datetime) -> str:
     return template.format_map(_fields(date))
 
 

@@ -62,20 +62,20 @@ class Clock(NamedTuple):
             return len(_weekdays(self.dates))
         return _count(WEEKS, self.step) if self.step >= WEEK else _count(DAY, self.step)
 
-    def after(self, count: int) -> tuple[datetime, ...]:
+    def next_dates(self, count: int) -> tuple[datetime, ...]:
         """The dates of the rows after the last one; skips days of the week without rows."""
         if self.months:
             last = all(_ends_a_month(date) for date in self.dates)
             return tuple(_months_later(self.dates[-1], n * self.months, last) for n in range(1, count + 1))
         step, days, dates = self.step, _weekdays(self.dates), [self.dates[-1]]
         for _ in range(count):
-            dates.append(_next(dates[-1], step, days))
+            dates.append(_next_date(dates[-1], step, days))
         return tuple(dates[1:])
 
     def words_after(self, count: int) -> tuple[str, ...]:
         """The dates of `after`, in the format of the file; ISO 8601 if its rows have no common format."""
         write = form_of(self.words, self.dates)
-        return tuple(map(write, self.after(count)))
+        return tuple(map(write, self.next_dates(count)))
 
 
 class Column(NamedTuple):
@@ -126,13 +126,13 @@ def dates_of(where: str, columns: Sequence[Column], lines: Sequence[int]) -> Dat
     unread: list[str] = []
     for column in columns:
         try:
-            read = _numbers(column) if column.number else _words(column, lines)
+            read = _parse_numbers(column) if column.number else _parse_words(column, lines)
         except ValueError as error:
             unread.append(str(error))
             continue
         if read is not None:
             dated_columns.append((column, read))
-    rising = [pair for pair in dated_columns if _falls(pair[1]) is None]
+    rising = [pair for pair in dated_columns if _first_fall(pair[1]) is None]
     if unread and not rising:
         raise ValueError(f"{where}: {unread[0]}")
     if dated_columns and not rising:
@@ -168,36 +168,36 @@ def is_date(word: str) -> bool:
 # How dates are written ------------------------------------------------------------------------------------------------
 
 
-def _words(column: Column, lines: Sequence[int]) -> list[datetime] | None:
+def _parse_words(column: Column, lines: Sequence[int]) -> list[datetime] | None:
     """Parse a column of text as dates; None if it holds no dates, ValueError for an unreadable date."""
     dates: list[datetime] = []
     with suppress(ValueError):
         dates += [datetime.fromisoformat(word.strip()) for word in column.words]
     if dates:
-        return _zoned(column, dates)
+        return _check_zones(column, dates)
     parts = [WRITTEN.fullmatch(word) for word in column.words]
     if None not in parts:
-        return _ordered(column, cast(list[re.Match[str]], parts), lines)
+        return _parse_by_order(column, cast(list[re.Match[str]], parts), lines)
     odd = parts.index(None)
     if odd or column.says_date or LIKE_A_DATE.search(column.words[odd]):
-        raise ValueError(_unread(column, odd, lines))
+        raise ValueError(_unreadable_message(column, odd, lines))
     return None
 
 
-def _zoned(column: Column, dates: list[datetime]) -> list[datetime]:
+def _check_zones(column: Column, dates: list[datetime]) -> list[datetime]:
     if len({date.tzinfo is None for date in dates}) > 1:
         raise ValueError(f"the column {column.name} mixes times with and without a zone; write all of them alike")
     return dates
 
 
-def _ordered(column: Column, parts: Sequence[re.Match[str]], lines: Sequence[int]) -> list[datetime]:
+def _parse_by_order(column: Column, parts: Sequence[re.Match[str]], lines: Sequence[int]) -> list[datetime]:
     """Parse dates with the year first, or last; the whole column decides whether day or month comes first."""
     if all(len(part["first"]) == 4 for part in parts):
         orders = [("first", "second", "third")]
     else:
         orders = [("third", "second", "first"), ("third", "first", "second")]
         orders = orders[:1] if all(part["sign"] == "." for part in parts) else orders
-    readings = [read for order in orders if (read := _read(parts, order))]
+    readings = [read for order in orders if (read := _parse_in_order(parts, order))]
     if len(readings) > 1 and readings[0] != readings[1]:
         row, day, other = next((n, *pair) for n, pair in enumerate(zip(*readings, strict=True)) if pair[0] != pair[1])
         raise ValueError(
@@ -205,12 +205,14 @@ def _ordered(column: Column, parts: Sequence[re.Match[str]], lines: Sequence[int
             f"{day.day} or {other:%B} {other.day}. Write dates as 2020-01-31"
         )
     if not readings:
-        odd = next((n for n in range(len(parts)) if not any(_read(parts[n : n + 1], order) for order in orders)), 0)
-        raise ValueError(_unread(column, odd, lines))
+        odd = next(
+            (n for n in range(len(parts)) if not any(_parse_in_order(parts[n : n + 1], order) for order in orders)), 0
+        )
+        raise ValueError(_unreadable_message(column, odd, lines))
     return readings[0]
 
 
-def _read(parts: Sequence[re.Match[str]], order: tuple[str, str, str]) -> list[datetime]:
+def _parse_in_order(parts: Sequence[re.Match[str]], order: tuple[str, str, str]) -> list[datetime]:
     """Parse all rows with one order of year, month and day; [] if one of the rows is not a date."""
     try:
         return [_date(part, *(part[name] for name in order)) for part in parts]
@@ -229,14 +231,14 @@ def _date(part: re.Match[str], year: str | None, month: str, day: str | None) ->
     )
 
 
-def _unread(column: Column, row: int, lines: Sequence[int]) -> str:
+def _unreadable_message(column: Column, row: int, lines: Sequence[int]) -> str:
     return (
         f"the column {column.name} has an unreadable date: got {column.words[row]!r} in line {lines[row]:,}, expected "
         "2020-01-31 00:00:00 or seconds since 1970. Write it in one of these forms"
     )
 
 
-def _numbers(column: Column) -> list[datetime] | None:
+def _parse_numbers(column: Column) -> list[datetime] | None:
     """Parse numbers as dates: 20200131, years, or time since 1970; None for plain numbers."""
     try:
         values = [float(word) for word in column.words]
@@ -246,16 +248,16 @@ def _numbers(column: Column) -> list[datetime] | None:
     if whole and "year" in column.name.lower() and 1000 <= low and high < 3000:
         return [datetime(int(value), 1, 1) for value in values]
     if whole and 1e7 <= low and high < 1e8:
-        read = _days(values)
-        return read if read and (column.says_date or _falls(read) is None) else None
+        read = _parse_days(values)
+        return read if read and (column.says_date or _first_fall(read) is None) else None
     ticks = next((ticks for ticks, (least, most) in UNIX.items() if least <= low and high <= most), None)
     if ticks is None:
         return None
     read = [EPOCH + timedelta(microseconds=round(value * (1e6 / ticks))) for value in values]
-    return read if column.says_date or (_falls(read) is None and _share(read) >= REGULAR) else None
+    return read if column.says_date or (_first_fall(read) is None and _commonest_step_share(read) >= REGULAR) else None
 
 
-def _days(values: Sequence[float]) -> list[datetime]:
+def _parse_days(values: Sequence[float]) -> list[datetime]:
     try:
         return [datetime(int(value) // 10_000, int(value) // 100 % 100, int(value) % 100) for value in values]
     except ValueError:
@@ -277,19 +279,19 @@ def _counts_rows(column: Column) -> bool:
 # In which order they come ---------------------------------------------------------------------------------------------
 
 
-def _falls(dates: Sequence[datetime]) -> int | None:
+def _first_fall(dates: Sequence[datetime]) -> int | None:
     """The first row whose date is not later than the previous one; None if all dates increase."""
     return next((n for n, (before, later) in enumerate(pairwise(dates), 1) if later <= before), None)
 
 
-def _share(dates: Sequence[datetime]) -> float:
+def _commonest_step_share(dates: Sequence[datetime]) -> float:
     """The fraction of steps between rows that equal the most common step."""
     steps = Counter(later - before for before, later in pairwise(dates))
     return steps.most_common(1)[0][1] / steps.total()
 
 
 def _refuse_order(where: str, column: Column, dates: Sequence[datetime], lines: Sequence[int]) -> None:
-    row = cast(int, _falls(dates))
+    row = cast(int, _first_fall(dates))
     raise ValueError(
         f"{where}: the times in the column {column.name} do not increase: got {column.words[row].strip()} in line "
         f"{lines[row]:,} after {column.words[row - 1].strip()}, expected a later time. Write one row for each time, "
@@ -310,7 +312,7 @@ def _clock(where: str, column: Column, dates: list[datetime], lines: Sequence[in
     odd_rows = [
         n
         for n, step in enumerate(steps, 1)
-        if step != usual and (monthly or _next(dates[n - 1], usual, days) != dates[n])
+        if step != usual and (monthly or _next_date(dates[n - 1], usual, days) != dates[n])
     ]
     if odd_rows:
         row = odd_rows[0]
@@ -335,7 +337,7 @@ def _weekdays(dates: Sequence[datetime]) -> set[int]:
     return {date.weekday() for date in dates} if dates[-1] - dates[0] >= FORTNIGHT else set(range(7))
 
 
-def _next(date: datetime, step: timedelta, weekdays: Collection[int]) -> datetime:
+def _next_date(date: datetime, step: timedelta, weekdays: Collection[int]) -> datetime:
     """Add steps to a date until it falls on one of these days of the week."""
     date += step
     while date.weekday() not in weekdays:

@@ -25,7 +25,7 @@ class Episode(NamedTuple):
     rewards: ndarray
 
     @property
-    def returned(self) -> float:
+    def total_return(self) -> float:
         """What its rewards add up to."""
         return float(self.rewards.sum())
 

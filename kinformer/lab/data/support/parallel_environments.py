@@ -138,19 +138,19 @@ class ParallelEnvironments:
             return call(*args, **keywords)
         except Exception as error:  # whatever an environment of others raises
             raise EnvironmentFailure(
-                f"{self._place} raised {type(error).__name__}: {' '.join(str(error).split())}"
+                f"{self._location} raised {type(error).__name__}: {' '.join(str(error).split())}"
             ) from error
 
     def _refuse_infinite(self, numbers: numpy.ndarray, name: str) -> None:
         if not numpy.isfinite(numbers).all():
             row = int(numpy.argwhere(~numpy.isfinite(numbers))[0][0])
             raise EnvironmentFailure(
-                f"{self._place} gave {name} that is not finite, in environment {row} at step "
+                f"{self._location} gave {name} that is not finite, in environment {row} at step "
                 f"{len(self.history[row]):,} of its episode {self.episodes[row] + 1:,}"
             )
 
     @property
-    def _place(self) -> str:
+    def _location(self) -> str:
         return f"{self.spec}, at step {self.steps:,} of {self.rows} environments,"
 
 

@@ -25,16 +25,16 @@ class Rollout(NamedTuple):
     ended: Bool[Tensor, "B T"]
     success: Float[Tensor, "B T"]
 
-    def behind(self, before: "Rollout", window: int) -> "Rollout":
+    def prepend_window(self, before: "Rollout", window: int) -> "Rollout":
         """The same behind the last steps of the rollout before."""
 
-        def joined(old: Tensor, new: Tensor) -> Tensor:
+        def join_window(old: Tensor, new: Tensor) -> Tensor:
             return torch.cat([old[:, old.shape[1] - window :], new], 1)
 
         transitions = Observations(
-            *(joined(old, new) for old, new in zip(before.transitions, self.transitions, strict=True))
+            *(join_window(old, new) for old, new in zip(before.transitions, self.transitions, strict=True))
         )
-        rest = (joined(old, new) for old, new in zip(before[2:], self[2:], strict=True))
+        rest = (join_window(old, new) for old, new in zip(before[2:], self[2:], strict=True))
         return Rollout(transitions, self.state, *rest)
 
 
@@ -67,7 +67,7 @@ def pieces(rollout: Rollout, window: int, rows: Sequence[int]) -> RolloutBatch:
     state = reset(select(rollout.state, place), torch.tensor([span.first > 0 for span in row_spans]))
     transitions, rest = (
         _cut(rollout.transitions, place, learned),
-        [_gathered(part, place, learned)[0] for part in rollout[2:]],
+        [_gather_columns(part, place, learned)[0] for part in rollout[2:]],
     )
     return RolloutBatch(transitions, _cut(rollout.transitions, place, before), state, *rest)
 
@@ -87,12 +87,12 @@ def under_way(rollout: Rollout, early: State, window: int) -> tuple[Observations
 
 def _cut(transitions: Observations, place: Tensor, ends: Sequence[tuple[int, int]]) -> Observations:
     """Columns first .. end - 1 of each row, -1 in their marks behind."""
-    _, real = _gathered(transitions.marks, place, ends)
-    parts = (_gathered(part, place, ends)[0] for part in transitions[1:])
+    _, real = _gather_columns(transitions.marks, place, ends)
+    parts = (_gather_columns(part, place, ends)[0] for part in transitions[1:])
     return Observations(torch.where(real, 0, -1), *parts)
 
 
-def _gathered(part: Tensor, place: Tensor, ends: Sequence[tuple[int, int]]) -> tuple[Tensor, Bool[Tensor, "N W"]]:
+def _gather_columns(part: Tensor, place: Tensor, ends: Sequence[tuple[int, int]]) -> tuple[Tensor, Bool[Tensor, "N W"]]:
     """Columns first .. end - 1 of each row, anything behind, and which of them are real."""
     firsts, lasts = torch.tensor(ends, device=part.device).unbind(1)
     at = firsts[:, None] + torch.arange(int((lasts - firsts).max()), device=part.device)

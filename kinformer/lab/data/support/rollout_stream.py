@@ -112,7 +112,7 @@ class RolloutStream(ResumableStream):
             steps.append(step)
         last = _agent_output(self.model, now.transition, fork(now.state), self.worlds).value[:, 0]
         self.now, self.early, self.done, new = now, early, self.worlds.progress, self._join_steps(steps, last, stored)
-        return new.behind(before, self.window) if before is not None and self.window else new
+        return new.prepend_window(before, self.window) if before is not None and self.window else new
 
     def _recompute_state(self, before: Rollout) -> State:
         """The state after the last `window` steps of the previous rollout, recomputed with the current weights."""
@@ -161,7 +161,7 @@ class RolloutStream(ResumableStream):
     # Measuring -------------------------------------------------------------------------------------------------------
 
     @property
-    def measured(self) -> tuple[RolloutBatch, ...]:
+    def validation_batches(self) -> tuple[RolloutBatch, ...]:
         """Episodes that the agent plays now, in eval mode; each as one step that earned all that it returned.
 
         Errors: ValueError for an environment that fails, and where the agent can play no further.
@@ -250,13 +250,22 @@ def play_episodes(model: Agent, spec: str, seeds: range) -> RolloutBatch:
     worlds.close()
     device = now.earned.device
 
-    def of(values: numpy.ndarray) -> Tensor:
+    def to_column(values: numpy.ndarray) -> Tensor:
         return torch.from_numpy(values)[:, None].to(device)
 
     transition, nothing = now.transition, torch.zeros(len(seeds), 1, device=device)
     before = Observations(*(part[:, :0] for part in transition))
     return RolloutBatch(
-        transition, before, None, transition.acted, nothing, nothing, nothing, of(earned), of(ended | True), of(success)
+        transition,
+        before,
+        None,
+        transition.acted,
+        nothing,
+        nothing,
+        nothing,
+        to_column(earned),
+        to_column(ended | True),
+        to_column(success),
     )
 
 

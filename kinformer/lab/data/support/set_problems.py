@@ -65,7 +65,7 @@ class CountingProblem(Problem):
 
     @property
     @abstractmethod
-    def of(self) -> int:
+    def kind_count(self) -> int:
         """How many kinds there are."""
 
     @abstractmethod
@@ -74,8 +74,8 @@ class CountingProblem(Problem):
 
     def draw(self, chance: Generator, split: str) -> AnsweredSet:
         size = int(chance.integers(self.least, self.most + 1))
-        count = int(chance.integers(1, min(size, self.of) + 1))
-        chosen = chance.choice(self.of, count, replace=False)
+        count = int(chance.integers(1, min(size, self.kind_count) + 1))
+        chosen = chance.choice(self.kind_count, count, replace=False)
         kinds = numpy.concatenate([chosen, chance.choice(chosen, size - count)])
         return AnsweredSet(self.elements(kinds, chance, split).astype(numpy.float32), float(count))
 
@@ -100,7 +100,7 @@ class Unique(CountingProblem):
         check_in_range("noise", self.noise, 0, 10)
 
     @property
-    def of(self) -> int:
+    def kind_count(self) -> int:
         return self.most
 
     def elements(self, kinds: ndarray, chance: Generator, split: str) -> ndarray:
@@ -146,7 +146,7 @@ class Pictures(CountingProblem):
         return int(self._held["train"][0].shape[1])
 
     @property
-    def of(self) -> int:
+    def kind_count(self) -> int:
         return len(self._held["train"])
 
     def elements(self, kinds: ndarray, chance: Generator, split: str) -> ndarray:

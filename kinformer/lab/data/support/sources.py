@@ -52,16 +52,16 @@ class TextSource:
         if self.piped:
             yield _document(self.name, self.piped)
         for name, path in self.files:
-            for document in self._inside(name, path):
+            for document in self._documents_in(name, path):
                 yield document if len(self.files) < FEW else document._replace(key=_bytes(name))
 
-    def _inside(self, name: str, path: Path) -> Iterator[SourceDocument]:
+    def _documents_in(self, name: str, path: Path) -> Iterator[SourceDocument]:
         if is_json_lines(path) or (self.field and len(self.files) == 1):
             yield from (_row(row, self.field or "text") for row in json_lines(path))
         elif self.between:
-            yield from (_document(str(path), piece) for piece in _pieces(_text(path), self.between))
+            yield from (_document(str(path), piece) for piece in _pieces(_read_text(path), self.between))
         else:
-            yield SourceDocument(str(path), _bytes(name), partial(_text, path), partial(unpacked.size, path))
+            yield SourceDocument(str(path), _bytes(name), partial(_read_text, path), partial(unpacked.size, path))
 
     def digest(self) -> bytes:
         """What is in it, as a hash: of the names and bytes of its files, or of all rows."""
@@ -151,17 +151,17 @@ def _document(place: str, text: bytes) -> SourceDocument:
     return SourceDocument(place, digest(text), lambda: iter((text,)), lambda: len(text))
 
 
-def _text(path: Path) -> Iterator[bytes]:
+def _read_text(path: Path) -> Iterator[bytes]:
     """The text of a file, unpacked; ValueError for a binary file."""
     for number, chunk in enumerate(unpacked.text(path)):
-        if not number and _binary(chunk[:LOOKED_AT]):
+        if not number and _is_binary(chunk[:LOOKED_AT]):
             table = f"write text=hf:{path}" if path.suffix in TABLES else ""
             advice = table or "give another file, or take it out of the folder"
             raise ValueError(f"{path} is binary, and a text is wanted; {advice}")
         yield chunk
 
 
-def _binary(data: bytes) -> bool:
+def _is_binary(data: bytes) -> bool:
     """Is this no text in any encoding whose ASCII is ASCII?"""
     control = sum(data.count(byte) for byte in (*range(7), *range(14, 27), *range(28, 32), 127))
     return control > len(data) / 100

@@ -26,7 +26,7 @@ class SplitTokens(NamedTuple):
     widths: Int[Tensor, " N"] | None = None
 
     @classmethod
-    def of(cls, text: "Tensor | SplitTokens") -> "SplitTokens":
+    def from_tokens(cls, text: "Tensor | SplitTokens") -> "SplitTokens":
         """A part, bare tokens or not."""
         return text if isinstance(text, SplitTokens) else cls(text)
 
@@ -36,21 +36,21 @@ class SplitTokens(NamedTuple):
         return "bytes" if self.widths is None and self.tokens.dtype == torch.uint8 else "tokens"
 
     @property
-    def firsts(self) -> Int[Tensor, " D"]:
+    def document_starts(self) -> Int[Tensor, " D"]:
         """Where its documents begin, one or more."""
         return torch.zeros(1, dtype=torch.long) if self.begins is None else self.begins
 
     def end(self, number: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
         """Where some of its documents end."""
-        firsts, last = self.firsts, len(self.firsts) - 1
+        firsts, last = self.document_starts, len(self.document_starts) - 1
         return torch.where(number < last, firsts[(number + 1).clamp_max(last)], len(self.tokens))
 
     @property
     def sizes(self) -> Int[Tensor, " D"]:
         """How many tokens each document has."""
-        return torch.diff(self.firsts, append=torch.tensor([len(self.tokens)]))
+        return torch.diff(self.document_starts, append=torch.tensor([len(self.tokens)]))
 
-    def first(self, limit: int | None) -> "SplitTokens":
+    def first_bytes(self, limit: int | None) -> "SplitTokens":
         """What lies in its first `limit` bytes."""
         if limit is None:
             return self
@@ -69,10 +69,10 @@ class SplitTokens(NamedTuple):
         """
         if limit is None or limit >= self.bytes:
             return self
-        return self._joined(self._stretches(limit, length))
+        return self._join(self._spread_parts(limit, length))
 
-    def _stretches(self, limit: int, length: int) -> "list[SplitTokens]":
-        firsts, sizes = self.firsts, self.sizes
+    def _spread_parts(self, limit: int, length: int) -> "list[SplitTokens]":
+        firsts, sizes = self.document_starts, self.sizes
         counts = -(-sizes // self._stretch(limit, length))
         ends = counts.cumsum(0)
         chosen: dict[int, SplitTokens] = {}
@@ -81,7 +81,7 @@ class SplitTokens(NamedTuple):
             count, size, first = int(counts[document]), int(sizes[document]), int(firsts[document])
             at = number - int(ends[document]) + count
             whole = self._cut(first + size * at // count, first + size * (at + 1) // count)
-            chosen[number] = whole.first(limit)
+            chosen[number] = whole.first_bytes(limit)
             limit -= chosen[number].bytes
             if limit <= 0 or len(chosen[number].tokens) < len(whole.tokens):
                 break
@@ -90,14 +90,14 @@ class SplitTokens(NamedTuple):
     def _stretch(self, limit: int, length: int) -> int:
         """The largest number of tokens in a stretch of a sample."""
         width = self.bytes / len(self.tokens)
-        size = max(SAMPLED, WINDOWS * length * width, limit // DOCUMENTS if len(self.firsts) > 1 else 0)
+        size = max(SAMPLED, WINDOWS * length * width, limit // DOCUMENTS if len(self.document_starts) > 1 else 0)
         return max(round(min(size, max(limit // FEWEST, SHORTEST)) / width), 2)
 
     def _cut(self, begin: int, end: int) -> "SplitTokens":
         """Its tokens between two places, as one text."""
         return SplitTokens(self.tokens[begin:end], None, None if self.widths is None else self.widths[begin:end])
 
-    def _joined(self, parts: "list[SplitTokens]") -> "SplitTokens":
+    def _join(self, parts: "list[SplitTokens]") -> "SplitTokens":
         """Pieces of it as documents."""
         sizes = torch.tensor([0, *(len(part.tokens) for part in parts[:-1])])
         widths = [part.widths for part in parts if part.widths is not None]
@@ -114,7 +114,7 @@ class SplitTokens(NamedTuple):
     @property
     def bytes_per_token(self) -> float:
         """The mean width of the tokens that have one before them in their document."""
-        if self.widths is None or len(self.tokens) <= len(self.firsts):
+        if self.widths is None or len(self.tokens) <= len(self.document_starts):
             return 1.0
-        count = len(self.tokens) - len(self.firsts)
-        return (int(self.widths.sum()) - int(self.widths[self.firsts].sum())) / count
+        count = len(self.tokens) - len(self.document_starts)
+        return (int(self.widths.sum()) - int(self.widths[self.document_starts].sum())) / count

@@ -33,11 +33,11 @@ class Split(NamedTuple):
             if self.by == CUT:
                 yield from _cut(document)
             else:
-                split = self._of(document)
+                split = self._split_name(document)
                 for number, chunk in enumerate(document.chunks()):
                     yield Piece(document.place, split, not number, chunk)
 
-    def _of(self, document: SourceDocument) -> str:
+    def _split_name(self, document: SourceDocument) -> str:
         if self.by in NAMES:
             return self.by
         return document.split or split_of(document.key)

@@ -30,7 +30,7 @@ def column_scales(
     return scale, constant
 
 
-def standardized(
+def standardize(
     where: str, names: Sequence[str], numbers: Float[Tensor, "N C"], scale: Float[Tensor, "2 C"]
 ) -> Float[Tensor, "N C"]:
     """(numbers - mean) / deviation in float32; ValueError for numbers whose squares overflow float32."""

@@ -21,13 +21,13 @@ class Stretch(NamedTuple):
         """Its own rows."""
         return self.values[self.first :]
 
-    def starts(self, context: int, length: int) -> range:
+    def window_starts(self, context: int, length: int) -> range:
         """Where windows of `length` rows begin of which all but the first `context` are its own."""
         return range(max(0, self.first - context), len(self.values) - length + 1)
 
     def check_holds(self, where: str, context: int, length: int) -> None:
         """ValueError if the stretch holds no window of `length` rows, of which up to `context` may lie before it."""
-        if not self.starts(context, length):
+        if not self.window_starts(context, length):
             raise ValueError(
                 f"{where} is too short: got {len(self.rows):,} rows, expected at least "
                 f"{length - min(context, self.first):,}. Give more rows, or a smaller context or horizon."
@@ -35,7 +35,7 @@ class Stretch(NamedTuple):
 
     def sample_starts(self, context: int, length: int, most: int) -> Int[Tensor, " W"]:
         """The same: all of them, or so many from all over."""
-        starts = torch.tensor(self.starts(context, length))
+        starts = torch.tensor(self.window_starts(context, length))
         count = min(len(starts), most)
         return starts[torch.arange(count) * (len(starts) - 1) // max(count - 1, 1)]
 

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from kinformer.core.evaluating import evaluating
-from kinformer.lab.data.batches import on
+from kinformer.lab.data.batches import to_device
 from kinformer.lab.data.resumable_stream import ResumableStream
 
 Form = Literal["uncertainty", "published_uncertainty"]
@@ -52,13 +52,13 @@ class UncertaintySampling(ResumableStream):
     def at(self, step: int) -> Candidates:
         """The batch of a step, by the model's weights as they are."""
         candidates = self.candidates(step)
-        least = unsureness(self._entropies(candidates), candidates.task, self.classes, self.form)
+        least = uncertainty_scores(self._entropies(candidates), candidates.task, self.classes, self.form)
         chosen = least.topk(min(self.batch, len(least))).indices
         tokens = candidates.tokens[chosen]
         return Candidates(tokens[:, (tokens >= 0).any(0)], candidates.task[chosen], candidates.label[chosen])
 
     @property
-    def measured(self) -> tuple[Any, ...]:
+    def validation_batches(self) -> tuple[Any, ...]:
         return self._measured
 
     def saved_tensors(self) -> dict[str, Tensor]:
@@ -73,14 +73,14 @@ class UncertaintySampling(ResumableStream):
         device = next(model.parameters()).device
         with evaluating(model):
             for first in range(0, len(candidates.task), self.batch):
-                tokens, task = on(
+                tokens, task = to_device(
                     device, (candidates.tokens[first:][: self.batch], candidates.task[first:][: self.batch])
                 )
                 entropies.append(torch.special.entr(model.scores(tokens, task).cpu().double().softmax(-1)).sum(-1))
         return torch.cat(entropies)
 
 
-def unsureness(
+def uncertainty_scores(
     entropy: Float[Tensor, " N"], task: Int[Tensor, " N"], classes: tuple[int, ...], form: Form
 ) -> Float[Tensor, " N"]:
     """By which rows are chosen, the largest first: see `UncertaintySampling`. Tasks without rows have no mean."""

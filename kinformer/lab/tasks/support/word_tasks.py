@@ -18,7 +18,7 @@ class Letters(Task):
         check_whole_between("symbols", self.symbols, 2, len(LETTERS))
 
     @property
-    def guessing(self) -> float:
+    def chance_accuracy(self) -> float:
         return 1 / self.symbols
 
     def letters(self, count: int, chance: Generator) -> bytes:
@@ -42,14 +42,14 @@ class Words(Letters):
         """The answer to a word."""
 
     @property
-    def between(self) -> bytes:
+    def separator(self) -> bytes:
         """What stands between the two."""
         return b"|"
 
     @property
     def width(self) -> int:
-        return 2 * self.length + len(self.between)
+        return 2 * self.length + len(self.separator)
 
     def row(self, chance: Generator) -> TaskRow:
         word = self.letters(self.length, chance)
-        return TaskRow([(word + self.between, self.answer(word))])
+        return TaskRow([(word + self.separator, self.answer(word))])
