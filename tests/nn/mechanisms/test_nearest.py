@@ -181,8 +181,8 @@ def test_keys_that_all_may_read_are_searched_and_only_those_near_by_scored(
     monkeypatch: pytest.MonkeyPatch, steps: None
 ) -> None:
     scored, searched = [], []
-    may, find = by_index._may, by_index._SharedKeys.find
-    monkeypatch.setattr(by_index, "_may", lambda *args: (scored.append(len(args[3])), may(*args))[1])
+    may, find = by_index._allowed_pairs, by_index._SharedKeys.find
+    monkeypatch.setattr(by_index, "_allowed_pairs", lambda *args: (scored.append(len(args[3])), may(*args))[1])
     monkeypatch.setattr(
         by_index._SharedKeys, "find", lambda self, *args: (searched.append(len(self.numbers)), find(self, *args))[1]
     )

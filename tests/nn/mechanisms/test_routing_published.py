@@ -69,8 +69,8 @@ def test_a_fault_is_noticed(fault, monkeypatch):
         chosen = routing_published.is_among_largest
         monkeypatch.setattr(routing_published, "is_among_largest", lambda x, count, near: chosen(x, count - 1, near))
     if fault == "likeness":
-        similar_to = Centroids.similar
-        monkeypatch.setattr(Centroids, "similar", lambda self, x: -similar_to(self, x))
+        similar_to = Centroids.similarities
+        monkeypatch.setattr(Centroids, "similarities", lambda self, x: -similar_to(self, x))
     with pytest.raises(AssertionError):
         check(Full(), 4)
 

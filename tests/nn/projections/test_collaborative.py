@@ -78,7 +78,8 @@ def test_logits_come_nearer_with_every_column_until_they_are_those_of_the_traine
 
     def error(shared: int) -> float:
         part = Collaborative.from_trained(trained, shared)
-        logits = torch.einsum("hr,ra,rb->hab", part.mixing, part.q.weight, part.k.weight[:shared]) / part.squared**0.5
+        logits = torch.einsum("hr,ra,rb->hab", part.mixing, part.q.weight, part.k.weight[:shared])
+        logits = logits / part.squared_scale**0.5
         return float(((logits - expected).norm() / expected.norm()).detach())
 
     errors = [error(shared) for shared in (2, 4, 8, 16)]
@@ -97,7 +98,7 @@ def test_columns_beyond_the_rank_of_grouped_keys_help_too(key_heads: int) -> Non
         part = Collaborative.from_trained(trained, shared)
         assert part.shared == shared
         logits = torch.einsum("hr,ra,rb->hab", part.mixing, part.q.weight, part.k.weight[:shared])
-        return float((logits * (3 / part.squared) ** 0.5 - whole).norm() / whole.norm())
+        return float((logits * (3 / part.squared_scale) ** 0.5 - whole).norm() / whole.norm())
 
     errors = [error(shared) for shared in (3, 6, 9, 12, 15)]
     assert all(more < 0.75 * less for less, more in pairwise(errors[:4])) and max(errors[3:]) < 1e-12

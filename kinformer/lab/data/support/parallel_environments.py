@@ -45,8 +45,8 @@ class ParallelEnvironments:
     `resume` begins these episodes anew and does again what was done. What an observation is in
     several parts, or one of several kinds, is flattened by Gymnasium.
 
-    Errors: ValueError for no rows and for actions that are neither kinds nor numbers, EnvironmentFailure for an environment
-    that raises, or whose observation or reward is not finite.
+    Errors: ValueError for no rows and for actions that are neither kinds nor numbers, EnvironmentFailure for an
+    environment that raises, or whose observation or reward is not finite.
     """
 
     def __init__(self, spec: str, rows: int, seed_of: SeedOf):

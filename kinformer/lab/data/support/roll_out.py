@@ -61,8 +61,8 @@ def roll_out(player: Player | None, settings: PlaySettings, hear: Hear = hear_no
     Which row plays which episode is fixed beforehand, so that short ones are no more frequent than long ones.
 
     Errors: ValueError for no episodes, for an environment of other observations or actions than the player knows, and
-    for returns that it cannot ask for; EnvironmentFailure, in one line, for an environment that fails, for what is not finite
-    in what the player says, and for an episode longer than it can read. What has ended before is given before.
+    for returns that it cannot ask for; EnvironmentFailure, in one line, for an environment that fails, for an output of
+    the player that is not finite, and for an episode longer than it can read. Episodes that ended before are yielded.
     """
     check_in_range("random", settings.random, 0, 1)
     rows = min(check_at_least("episodes", settings.episodes, 1), SIDE_BY_SIDE)
