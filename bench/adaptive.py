@@ -13,7 +13,7 @@ from kinformer.members.adaptive_span import adaptive_span
 from kinformer.members.universal_transformer import universal_transformer
 from kinformer.models.lm import LM
 from kinformer.nn.biases.adaptive_span import AdaptiveSpan
-from kinformer.nn.depth import some_tokens
+from kinformer.nn.depth import selected_tokens as some_tokens
 from kinformer.nn.depth.act import Halt, Halting
 
 D, HEADS, DEPTH, READ, STEPS = 256, 4, 8, 128, 16

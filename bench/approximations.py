@@ -31,7 +31,7 @@ from kinformer.nn.maps.random_fourier import RandomFourier
 from kinformer.nn.mechanisms.clustered import Clustered
 from kinformer.nn.mechanisms.clustered_improved import ImprovedClustered
 from kinformer.nn.mechanisms.delayed import Delayed
-from kinformer.nn.mechanisms.hamming import HammingKMeans
+from kinformer.nn.mechanisms.hamming_kmeans import HammingKMeans
 from kinformer.nn.mechanisms.linear import LinearAttention
 from kinformer.nn.mechanisms.linear_full import FullLinearAttention
 from kinformer.nn.mechanisms.low_rank_band import LowRankBand

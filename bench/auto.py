@@ -20,8 +20,8 @@ from torch.nn import functional as F
 from kinformer import attend
 from kinformer.attend import EXECUTORS, impl_of
 from kinformer.core.bias import Bias
-from kinformer.core.expression import parse
 from kinformer.core.pattern import Pattern
+from kinformer.core.pattern_parser import parse
 from kinformer.nn.biases.alibi import ALiBi
 from kinformer.nn.biases.t5 import T5
 

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from kinformer.checkpoint.checkpoint import load
 from kinformer.core.model import Forecaster
-from kinformer.core.recipe import Recipe
+from kinformer.core.training_recipe import Recipe
 from kinformer.lab.data.series import SeriesData, read, rows_of
 from kinformer.lab.train.budget import StepBudget
 from kinformer.lab.train.evaluate import evaluate_batches

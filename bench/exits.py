@@ -9,14 +9,14 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from kinformer.core.layer import Context, State
-from kinformer.core.numbering import NumberedState
 from kinformer.core.state import fork
+from kinformer.core.token_positions import NumberedState
 from kinformer.decoding.consistency import use_rule
 from kinformer.members.calm import calm
 from kinformer.models.multi_exit import MultiExit
 from kinformer.nn.exits.confidence import Head, SoftmaxResponse
+from kinformer.nn.exits.exit_rules import Rule, States
 from kinformer.nn.exits.never_exit import NeverExit
-from kinformer.nn.exits.rules import Rule, States
 
 D, DEPTH, HEADS, READ, STEPS = 256, 8, 4, 128, 32
 EXITS = (2, 5)  # layers of every second token, and of the others; which rows these are changes from step to step

@@ -30,7 +30,7 @@ from kinformer.nn.mechanisms.routing_published import PublishedRouting
 from kinformer.nn.mechanisms.shortened import Shortened
 from kinformer.nn.mechanisms.sinkhorn import Sinkhorn
 from kinformer.nn.mechanisms.softmax import Softmax
-from kinformer.nn.mechanisms.sorting import PairNet
+from kinformer.nn.mechanisms.sort_networks import PairNet
 from kinformer.nn.mechanisms.talking_heads import MixHeads
 from kinformer.nn.mechanisms.value_conv import ValueConv
 from kinformer.nn.patterns.band import Band

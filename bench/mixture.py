@@ -15,8 +15,8 @@ import torch
 
 from kinformer.lab.claims.support.episodes import mean_return, train_member
 from kinformer.lab.data.offline import EpisodeData, read
-from kinformer.lab.data.support.episodes import write_episodes
-from kinformer.lab.data.support.roll_out import PlaySettings, roll_out
+from kinformer.lab.data.support.offline_episodes import write_episodes
+from kinformer.lab.data.support.play_episodes import PlaySettings, roll_out
 from kinformer.members.behaviour_cloning import behaviour_cloning
 from kinformer.members.decision_transformer import decision_transformer
 

@@ -20,7 +20,7 @@ from kinformer.lab.search.flat import Flat
 from kinformer.lab.search.hnsw import HNSW
 from kinformer.lab.search.ivf import IVF
 from kinformer.lab.search.ivf_pq import IVFPQ
-from kinformer.nn.mechanisms.indexed import find_best_keys
+from kinformer.nn.mechanisms.index_search import find_best_keys
 from kinformer.nn.mechanisms.topk import TopK
 from kinformer.nn.search.exact import ExactSearch
 

@@ -6,7 +6,7 @@ from types import ModuleType
 
 from kinformer.core.discover import load_plugins, load_user_module, modules, part_files
 from kinformer.core.example import Example
-from kinformer.laws.support.judging import JudgedPart
+from kinformer.laws.support.verdicts import JudgedPart
 
 EXECUTORS = "executors"  # their examples are the modules themselves, called "executors.file"
 

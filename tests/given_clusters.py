@@ -7,7 +7,7 @@ from torch import Tensor
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
 from kinformer.nn.mechanisms.clustered import Clustered
-from kinformer.nn.mechanisms.hamming import Grouping
+from kinformer.nn.mechanisms.hamming_kmeans import Grouping
 from tests.parity.goldens import Golden
 
 

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from kinformer.core.read import AttentionOutput, merge
+from kinformer.core.attention_output import AttentionOutput, merge
 from tests.annotations import check, jaxtyped, plain
 
 Y = TypeVar("Y")

@@ -64,7 +64,7 @@ import json, sys
 import torch
 from kinformer import attend, fit
 from kinformer.core.discover import kinds, modules
-from kinformer.laws.support.judging import laws, verdict
+from kinformer.laws.support.verdicts import laws, verdict
 from tests.discovered import discovered
 found = {"kinds": kinds(), "verdicts": [], "executors": []}
 every, first = json.load(sys.stdin)

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from kinformer.attend.calls import Stage
+from kinformer.attend.tile_plan import Stage
 from kinformer.core.pattern import Pattern
 
 EDGE = 64  # queries more that a tile takes the time of: products of few queries are slow

@@ -1,8 +1,8 @@
 """A model in a folder: `config.json`, how to build it, and `model.safetensors`, its weights.
 
 Nothing is ever unpickled and no code from a folder is ever run. Every write goes to a file beside the old one, which it
-replaces in one step once all files of the model are on the disk (`checkpoint/files.py`): a crash, a kill or a full disk
-leaves the old ones whole. Between two such steps the weights say that they are not what the config builds.
+replaces in one step once all files of the model are on the disk (`checkpoint/atomic_files.py`): a crash, a kill or a
+full disk leaves the old ones whole. Between two such steps the weights say that they are not what the config builds.
 """
 
 import hashlib
@@ -21,13 +21,14 @@ from safetensors.torch import save as format_tensors
 from torch import Tensor, nn
 
 from kinformer import __version__
-from kinformer.checkpoint.files import write_together
+from kinformer.checkpoint.atomic_files import write_together
 from kinformer.checkpoint.model_files import BEST, CONFIG, TOKENIZER, WEIGHTS, contents
 from kinformer.checkpoint.tokenizer import Tokenizer
 from kinformer.checkpoint.upgrade import upgrade_tensors
+from kinformer.core.did_you_mean import suggest_names
 from kinformer.core.discover import MemberRecord, Origin, members
 from kinformer.core.from_json import from_json
-from kinformer.core.keywords import check_keywords, name_of, suggest_names
+from kinformer.core.keywords import check_keywords, name_of
 from kinformer.core.model import ColumnScales, Metric
 
 DIGEST = "sha256"  # of weights, in their own file, so that a kill cannot part them
@@ -51,9 +52,8 @@ class MemberNeeded(CheckpointError):
 def save(model: nn.Module, folder: str | Path, *, step: int | None = None) -> None:
     """Write a model that a member function built into a folder, made where it is missing.
 
-    A tied tensor is written once, under its first name. A training says of which step the weights are. Raises TypeError
-    where the model has no record of its member, and OSError where the disk is full or the folder cannot be written: an
-    earlier checkpoint there is then unchanged.
+    A tied tensor is written once, under its first name. step: the training step of the weights. Raises TypeError if the
+    model has no record of its member, and OSError if the folder cannot be written; an earlier checkpoint then stays.
     """
     record = member_record(model)
     folder = Path(folder)

@@ -6,7 +6,7 @@ Choose `contents` to read one of them; `checkpoint/checkpoint.py` says what is i
 
 from pathlib import Path
 
-from kinformer.checkpoint.files import contents as read_file
+from kinformer.checkpoint.atomic_files import contents as read_file
 from kinformer.core.missing_path import missing_path
 
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from kinformer.checkpoint.unpacked import text as opened
+from kinformer.checkpoint.decompress import text as opened
 from kinformer.core.from_json import from_json
 
 LEAST = 257  # a byte-level vocabulary has all bytes, and one merge

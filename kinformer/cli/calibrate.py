@@ -94,7 +94,7 @@ def calibrate(
     from kinformer.cli.support.load_model import load_model
     from kinformer.cli.support.model_data import read_for_model
     from kinformer.cli.support.training import refuse_length
-    from kinformer.decoding.calibrated import FILE, save_calibration
+    from kinformer.decoding.calibrated_threshold import FILE, save_calibration
     from kinformer.lab.data.text import TextData
 
     by = cast("By | None", search)  # as the option's callback reads it

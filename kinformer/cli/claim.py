@@ -7,8 +7,8 @@ import typer
 
 from kinformer.cli.errors import refuse_useless
 from kinformer.cli.support.static_source import first_sentences
+from kinformer.core.did_you_mean import suggest_names
 from kinformer.core.discover import modules
-from kinformer.core.keywords import suggest_names
 from kinformer.lab.errors import FAILED, UserError, from_user
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def claim(
         raise UserError(f"there is no claim {name!r}{suggest_names(name, sentences, '; kinformer claim has them all')}")
 
     # imported here, so that --help and early refusals need not wait for torch or rich
-    from kinformer.checkpoint.files import write
+    from kinformer.checkpoint.atomic_files import write
     from kinformer.cli.support.run_folder import make_folder
     from kinformer.pages.plots import save_plots
 

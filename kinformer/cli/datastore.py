@@ -51,11 +51,11 @@ def build(
     from kinformer.cli.support.load_model import load_model
     from kinformer.cli.support.model_data import read_text, source_for
     from kinformer.cli.support.progress_bar import progress
-    from kinformer.core.evaluating import evaluating
+    from kinformer.core.eval_mode import evaluating
     from kinformer.lab.datastore.datastore import Datastore
-    from kinformer.lab.datastore.indexing import read_index_record
+    from kinformer.lab.datastore.index_file import read_index_record
     from kinformer.lab.datastore.manifest import BUILDING
-    from kinformer.models.support.taps import Tap
+    from kinformer.models.support.hidden_taps import Tap
 
     search = None if index is None else datastore_tables.index_named(index)
     model = load_model(folder, member, device)

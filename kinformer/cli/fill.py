@@ -12,7 +12,7 @@ from kinformer.cli.errors import print_warnings
 from kinformer.cli.options import Device, Json, Own
 from kinformer.cli.support import option_checks
 from kinformer.lab.errors import UserError, from_user
-from kinformer.pages.printable import for_stream
+from kinformer.pages.terminal_safe_text import for_stream
 
 
 def fill(
@@ -35,9 +35,9 @@ def fill(
     """
     # imported here, so that --help and early refusals need not wait for torch or rich
     from kinformer.cli.support.load_model import load_model
-    from kinformer.decoding.filling import blank_probabilities, encode_blanks, fill_blanks
-    from kinformer.decoding.spelling import tokenizer_of_model, warn_of_loss
-    from kinformer.lab.writing import INSTEAD
+    from kinformer.decoding.byte_tokenizer import tokenizer_of_model, warn_of_loss
+    from kinformer.decoding.fill_blanks import blank_probabilities, encode_blanks, fill_blanks
+    from kinformer.lab.text_continuation import INSTEAD
 
     model = load_model(folder, member, device)
     if model.reads != "masked":

@@ -42,7 +42,7 @@ def forecast(
     from kinformer.cli.support import forecast_files as forecasts
     from kinformer.cli.support.load_model import load_model
     from kinformer.core.model import Forecaster, display_name
-    from kinformer.lab.data.kind import refuse_unfit
+    from kinformer.lab.data.data_fits_model import refuse_unfit
     from kinformer.lab.data.resolve import resolve
     from kinformer.lab.data.series import SeriesData, rows_of
 

@@ -88,9 +88,9 @@ def generate(
     from kinformer.cli.support import generation, image_generation
     from kinformer.cli.support.calibrated_exits import layers_can_be_left, leave_as_calibrated_here
     from kinformer.cli.support.load_model import load_model, with_datastore
-    from kinformer.decoding.saved import load_reading
-    from kinformer.decoding.spelling import warn_of_loss
-    from kinformer.lab.writing import WritingSettings
+    from kinformer.decoding.byte_tokenizer import warn_of_loss
+    from kinformer.decoding.saved_state import load_reading
+    from kinformer.lab.text_continuation import WritingSettings
 
     model = load_model(folder, member, device, datastore=datastore)
     generation.refuse_layers(model, layers, beam)
@@ -174,7 +174,7 @@ def _lines(text: str | None, file: Path | None, name: str) -> list[bytes] | None
         return [os.fsencode(text)]
     if file is None:
         return None
-    from kinformer.checkpoint.unpacked import decode_text
+    from kinformer.checkpoint.decompress import decode_text
 
     try:
         with from_user(ValueError):

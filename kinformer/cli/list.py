@@ -6,8 +6,8 @@ import typer
 
 from kinformer.cli.options import WIDTH
 from kinformer.cli.support.static_source import first_sentences
+from kinformer.core.did_you_mean import suggest_names
 from kinformer.core.discover import kinds
-from kinformer.core.keywords import suggest_names
 from kinformer.lab.environments.support.make_environment import EXTRA, environment_folder
 from kinformer.lab.errors import UserError
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from kinformer.cli.support import option_checks
-from kinformer.core.recipe import ScheduleName
+from kinformer.core.training_recipe import ScheduleName
 
 MOST = 10**12  # of anything that is counted; what memory holds is asked where it is needed
 WIDTH = 200  # of a table where there is no terminal to ask, so that no cell is cut

@@ -59,8 +59,8 @@ def play(
     with from_user(ImportError):
         # imported here, so that --help and early refusals need not wait for torch or rich
         from kinformer.cli.support.play_session import play_episodes
-    from kinformer.core.acting import Player
-    from kinformer.lab.data.support.roll_out import PlaySettings
+    from kinformer.core.actor import Player
+    from kinformer.lab.data.support.play_episodes import PlaySettings
 
     model = None
     if folder is not None:

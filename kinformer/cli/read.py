@@ -38,16 +38,16 @@ def read(
     What is kept belongs to these weights: another model's is refused. The file is safetensors with a header in JSON.
     """
     # imported here, so that --help and early refusals need not wait for torch or rich
-    from kinformer.checkpoint import unpacked
-    from kinformer.checkpoint.files import existing_path
+    from kinformer.checkpoint import decompress as unpacked
+    from kinformer.checkpoint.atomic_files import existing_path
     from kinformer.cli.support.load_model import load_model
     from kinformer.cli.support.memory_limits import refuse_no_room
     from kinformer.cli.support.progress_bar import progress
     from kinformer.core.mechanism import NoState
     from kinformer.core.state import leaves
+    from kinformer.decoding.byte_tokenizer import tokenizer_of_model
     from kinformer.decoding.prefill import prefill as read_once
-    from kinformer.decoding.saved import save_reading
-    from kinformer.decoding.spelling import tokenizer_of_model
+    from kinformer.decoding.saved_state import save_reading
     from kinformer.lab.train.progress import clock
 
     with from_user(OSError, ValueError):
@@ -87,7 +87,7 @@ def _refuse_place(save: Path, overwrite: bool) -> None:
 
 def _length(file: Path, size: int, encode: Callable[[bytes], list[int]]) -> int:
     """How many tokens a file has, judged by its first bytes."""
-    from kinformer.checkpoint.unpacked import text
+    from kinformer.checkpoint.decompress import text
 
     block = next(text(file), b"")[:BLOCK]
     return math.ceil(size * len(encode(block)) / max(len(block), 1))
@@ -97,8 +97,8 @@ def _chunks(model: Any, file: Path) -> "Iterator[Tensor]":
     """The tokens of a file, which is never in memory at once."""
     import torch
 
-    from kinformer.checkpoint.unpacked import text
-    from kinformer.decoding.spelling import tokenize_blocks
+    from kinformer.checkpoint.decompress import text
+    from kinformer.decoding.byte_tokenizer import tokenize_blocks
 
     blocks = (chunk[first : first + BLOCK] for chunk in text(file) for first in range(0, len(chunk), BLOCK))
     for tokens in tokenize_blocks(model, blocks, str(file)):

@@ -63,7 +63,7 @@ class Bias(nn.Module, ABC):
         """The same as `bind` and `values` for a whole read, at each of some distances; None where there is more to it.
 
         Executors that read runs of positions ask for it: no distance is looked up, and what needs no gradient is a
-        mask as any other. `nn/biases/of_distances.py` makes it for a bias that adds a function of head and
+        mask as any other. `nn/biases/bias_by_distance.py` makes it for a bias that adds a function of head and
         distance.
         """
         return None

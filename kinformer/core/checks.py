@@ -9,7 +9,7 @@ from typing import Any, TypeVar, get_args
 import torch
 from torch import Tensor, nn
 
-from kinformer.core.needs import RECORDED
+from kinformer.core.keyword_conditions import RECORDED
 
 V = TypeVar("V")
 

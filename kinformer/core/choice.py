@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from kinformer.core.transforms import is_transformed
+from kinformer.core.function_transforms import is_transformed
 
 
 class Choices:

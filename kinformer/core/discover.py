@@ -20,13 +20,14 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
+from kinformer.core.did_you_mean import suggest_names
 from kinformer.core.example import Example
-from kinformer.core.keywords import check_keywords, name_of, parse_keywords, signature, suggest_names
+from kinformer.core.keyword_conditions import Needs, allow_unused_keywords, by_keyword, check_used
+from kinformer.core.keywords import check_keywords, name_of, parse_keywords, signature
 from kinformer.core.missing_path import missing_path
-from kinformer.core.needs import Needs, allow_unused_keywords, by_keyword, check_used
 
 if TYPE_CHECKING:
-    from kinformer.core.recipe import Recipe
+    from kinformer.core.training_recipe import Recipe
 
 PACKAGE = Path(__file__).resolve().parents[1]
 STOREYS = ("core", "attend", "nn", "", "lab")  # where folders of parts lie; a kind may have a folder in several
@@ -216,8 +217,9 @@ def member(
     (TypeError), and leaves on the model a `MemberRecord` named `member`: the name and every keyword with its value.
 
     needs: the condition of each keyword that has an effect only with certain values of other keywords, such as
-        {"length": "position=learned"} (`kinformer.core.needs`). A call that passes a keyword without effect raises a
-        ValueError. `function.rebuild(**keywords)` takes a complete record of keywords and refuses none of them.
+        {"length": "position=learned"} (`kinformer.core.keyword_conditions`). A call that passes a keyword without
+        effect raises a ValueError. `function.rebuild(**keywords)` takes a complete record of keywords and refuses none
+        of them.
     """
     if function is None:
         return functools.partial(_member, recipe=recipe, needs=needs)

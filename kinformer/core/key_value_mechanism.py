@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from jaxtyping import Float
 from torch import Tensor
 
+from kinformer.core.attention_output import AttentionOutput, received_attention
 from kinformer.core.bias import Bias
-from kinformer.core.cache import KV, update_cache
 from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec
+from kinformer.core.kv_cache import KV, update_cache
 from kinformer.core.layer import Context, Out, Want
 from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.core.pattern import Pattern, narrow_pattern
-from kinformer.core.read import AttentionOutput, received_attention
 from kinformer.core.request import Request
 from kinformer.core.score import Score
 from kinformer.core.scores.product import Product

@@ -3,30 +3,16 @@
 Choose `parse_keywords` to turn the words of a command line into keywords, `check_keywords` before anything is built.
 """
 
-import difflib
 import inspect
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, Union
 
+from kinformer.core.did_you_mean import suggest_names
+
 _SCALARS: tuple[Any, ...] = (int, float, bool, str, types.NoneType)
-NEAR = 0.6  # difflib's ratio from which a name may be a slip of another; at 0.5 Foo-v0 is near Acrobot-v1
 _WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
-
-
-def suggest_names(name: str, names: Iterable[str], otherwise: str | None = None) -> str:
-    """The end of an error's sentence: the nearest of the names there are.
-
-    Where none is near it is all of them, or `otherwise`, where they are too many to tell.
-    """
-    names = sorted(names)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=NEAR)
-    if close:
-        return f"; the nearest is {close[0]!r}"
-    if otherwise is not None:
-        return otherwise
-    return f"; there are {', '.join(names)}" if names else "; there are none"
 
 
 def _options(annotation: Any) -> tuple[Any, ...]:

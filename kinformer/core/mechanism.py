@@ -12,8 +12,8 @@ from kinformer.core.layer import Context, Out, State, Want
 from kinformer.core.projection import Projection
 
 if TYPE_CHECKING:
+    from kinformer.core.attention_output import AttentionOutput
     from kinformer.core.memory import MemoryCost
-    from kinformer.core.read import AttentionOutput
 
 
 class NoState(TypeError):

@@ -9,12 +9,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.core.cache import first_position, surviving_columns
 from kinformer.core.heads import Selection, StateSpec, cut
+from kinformer.core.kv_cache import first_position, surviving_columns
 from kinformer.core.layer import Context, State
-from kinformer.core.numbering import next_positions
 from kinformer.core.pattern import Pattern, narrow_pattern, pair_mask
 from kinformer.core.state import map_state
+from kinformer.core.token_positions import next_positions
 
 FAR = 4096  # positions into a row at which a pattern that knows no bound of its reach is tried
 

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from kinformer.core.batch import SeriesWindows
-from kinformer.core.collected import is_sent
+from kinformer.core.collected_outputs import is_sent
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 from kinformer.core.loss import Loss
 from kinformer.core.mechanism import NoState

@@ -24,9 +24,9 @@ class Pattern(ABC):
     """S_i, the set of keys that query i may read, as a predicate over absolute positions.
 
     A frozen dataclass of numbers and tuples, so it hashes, and prints as the expression that makes it again
-    (`core.expression.parse`). `__call__` is the only method that must be written; every other one has a default that
-    is true of any pattern, and an override only makes it sharper. Positions are always >= 0 here: padding is excluded
-    by `attend`. Choose one from `kinformer.nn.patterns`, or write a file with one method.
+    (`core.pattern_parser.parse`). `__call__` is the only method that must be written; every other one has a default
+    that is true of any pattern, and an override only makes it sharper. Positions are always >= 0 here: padding is
+    excluded by `attend`. Choose one from `kinformer.nn.patterns`, or write a file with one method.
     """
 
     @abstractmethod

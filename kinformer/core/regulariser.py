@@ -5,8 +5,8 @@ from abc import ABC, abstractmethod
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from kinformer.core.attention_output import AttentionOutput
 from kinformer.core.heads import Keys
-from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
 
 

@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from kinformer.core.did_you_mean import suggest_names
 from kinformer.core.discover import modules, parse_keywords
-from kinformer.core.keywords import suggest_names
 
 BLOCK = 1 << 13  # vectors of a block, unless another size is given
 LONG = 2.0**60  # length from which squared distances may overflow float32, which datastores and FAISS use

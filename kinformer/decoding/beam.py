@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from kinformer.decoding.draw import Hear, Stop, keep_top_k
 from kinformer.decoding.generation_state import GenerationState, append_tokens, next_logits, pad_rows, select_rows
+from kinformer.decoding.sampling import Hear, Stop, keep_top_k
 
 
 def search(

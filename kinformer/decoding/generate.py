@@ -10,16 +10,16 @@ from jaxtyping import Int, Shaped
 from torch import Tensor, nn
 
 from kinformer.core.bias import Bias
-from kinformer.core.cache import widen_caches
 from kinformer.core.checks import check_finite_number, check_unused, check_whole_between, check_whole_number
-from kinformer.core.evaluating import evaluating
+from kinformer.core.eval_mode import evaluating
+from kinformer.core.kv_cache import widen_caches
 from kinformer.core.layer import State
 from kinformer.core.position import Position, Rotation
 from kinformer.core.state import leaves
 from kinformer.decoding.beam import search
-from kinformer.decoding.draw import LENGTH_PENALTY, Hear, Seed, Stop, default_draw, draw, make_sampler
 from kinformer.decoding.generation_state import GenerationState
-from kinformer.models.support.sliding import SlidingReader, SlidingState, must_slide
+from kinformer.decoding.sampling import LENGTH_PENALTY, Hear, Seed, Stop, default_draw, draw, make_sampler
+from kinformer.models.support.sliding_reader import SlidingReader, SlidingState, must_slide
 
 SEEDS = -(2**63), 2**64 - 1  # what PyTorch takes
 PENALTY = 40  # at most: of a text of ten million tokens (5 + n) / 6 to a higher power is beyond a float

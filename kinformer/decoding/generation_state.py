@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from kinformer.core.autocast import at_least_float32
 from kinformer.core.layer import Context, Decoding, State
-from kinformer.core.numbering import NumberedState, context_of_tokens
 from kinformer.core.state import select
+from kinformer.core.token_positions import NumberedState, context_of_tokens
 
 
 class GenerationState(NamedTuple):

@@ -7,12 +7,12 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from kinformer.core.evaluating import evaluating
+from kinformer.core.eval_mode import evaluating
 from kinformer.core.layer import Context, Decoding, State
 from kinformer.core.model import display_name
-from kinformer.core.numbering import NumberedState, context_of_tokens
 from kinformer.core.state import fork, select
-from kinformer.models.support.sliding import SlidingReader, must_slide
+from kinformer.core.token_positions import NumberedState, context_of_tokens
+from kinformer.models.support.sliding_reader import SlidingReader, must_slide
 
 
 class PrefilledText(NamedTuple):

@@ -5,8 +5,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kinformer.core.did_you_mean import suggest_names
 from kinformer.core.discover import Origin, find_member, load_user_module, parse_keywords
-from kinformer.core.keywords import describe_callable, name_of, signature, split, suggest_names
+from kinformer.core.keywords import describe_callable, name_of, signature, split
 from kinformer.lab.errors import UserError, from_user
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from kinformer.laws.support.batch import InputBatch, positions
 from kinformer.laws.support.findings import Broken, findings
+from kinformer.laws.support.input_batch import InputBatch, positions
 from kinformer.laws.support.subject import EFFORT, Subject, TrainingSubject
 
 SAYS = "rows of any number of tokens work"

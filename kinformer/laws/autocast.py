@@ -14,8 +14,8 @@ from torch import Tensor
 from kinformer.core.choice import Choices
 from kinformer.core.layer import Out
 from kinformer.laws.chunk import call_in_chunks
+from kinformer.laws.support.dependences import gradients
 from kinformer.laws.support.findings import Broken, findings
-from kinformer.laws.support.reading import gradients
 from kinformer.laws.support.subject import EFFORT, ROWS, Subject, TrainingSubject
 
 SAYS = "under autocast to bfloat16 what it gives, reports and learns by stays finite and close"

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from kinformer.core.state import select
-from kinformer.laws.support.compare import agree, agree_out, agree_states
+from kinformer.laws.support.comparisons import agree, agree_out, agree_states
 from kinformer.laws.support.findings import find_smallest
 from kinformer.laws.support.subject import ROWS, Subject, TrainingSubject
 

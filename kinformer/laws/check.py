@@ -11,10 +11,10 @@ from time import monotonic
 from types import ModuleType
 from typing import Any
 
+from kinformer.core.did_you_mean import suggest_names
 from kinformer.core.example import Example
-from kinformer.core.keywords import suggest_names
-from kinformer.laws.support.judging import JudgedPart, Verdict, laws, unjudged_kind, verdict
 from kinformer.laws.support.parts_file import read_parts
+from kinformer.laws.support.verdicts import JudgedPart, Verdict, laws, unjudged_kind, verdict
 
 
 def check(part_or_path: Any, *, law: str | Sequence[str] | None = None) -> list[Verdict]:

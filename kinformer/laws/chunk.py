@@ -13,9 +13,9 @@ from torch import Tensor
 
 from kinformer.core.layer import Out, State
 from kinformer.core.mechanism import NoState
-from kinformer.laws.support.batch import InputBatch
-from kinformer.laws.support.compare import agree, agree_out, agree_states, entries, join_outs
+from kinformer.laws.support.comparisons import agree, agree_out, agree_states, entries, join_outs
 from kinformer.laws.support.findings import Broken, Unjudged, find_smallest
+from kinformer.laws.support.input_batch import InputBatch
 from kinformer.laws.support.lse_record import agree_lse, record_lse
 from kinformer.laws.support.subject import EFFORT, ROWS, Subject, TrainingSubject
 

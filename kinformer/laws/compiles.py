@@ -7,9 +7,9 @@ import torch
 
 from kinformer.core.layer import Out
 from kinformer.core.state import fork
-from kinformer.laws.support.compare import agree_gradients, agree_out, agree_states
+from kinformer.laws.support.comparisons import agree_gradients, agree_out, agree_states
+from kinformer.laws.support.dependences import gradients
 from kinformer.laws.support.findings import Broken, Unjudged, findings
-from kinformer.laws.support.reading import gradients
 from kinformer.laws.support.subject import EFFORT, ROWS, Subject, TrainingSubject
 
 SAYS = "it compiles as one graph, with a state too"

@@ -10,9 +10,9 @@ from torch import Tensor
 from kinformer.core.choice import Choices
 from kinformer.core.dropout import dropout_parts
 from kinformer.core.pattern import Pattern
-from kinformer.laws.support.dropping import drop_share
+from kinformer.laws.support.dependences import gradients, real_values
+from kinformer.laws.support.dropout_on import drop_share
 from kinformer.laws.support.findings import Broken, findings
-from kinformer.laws.support.reading import gradients, real_values
 from kinformer.laws.support.subject import Subject
 
 SAYS = "its gradients are those of its values, with dropout too"

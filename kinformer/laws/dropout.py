@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from kinformer.core.dropout import dropout_parts
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.pattern import Pattern
-from kinformer.laws.support.compare import agree_out
-from kinformer.laws.support.dropping import drop_share
+from kinformer.laws.support.comparisons import agree_out
+from kinformer.laws.support.dropout_on import drop_share
 from kinformer.laws.support.findings import Broken, Unjudged, findings
 from kinformer.laws.support.subject import ROWS, Subject, TrainingSubject
 

@@ -18,8 +18,8 @@ from kinformer.core.memory import Memory
 from kinformer.core.pattern import Pattern
 from kinformer.core.state import leaves
 from kinformer.laws.chunk import call_in_chunks
-from kinformer.laws.support.batch import InputBatch
 from kinformer.laws.support.findings import Broken, findings
+from kinformer.laws.support.input_batch import InputBatch
 from kinformer.laws.support.subject import EFFORT, ROWS, Subject, TrainingSubject, make_rounded_pair
 
 SAYS = "bfloat16 and float16 stay finite and close"

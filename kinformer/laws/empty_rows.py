@@ -12,9 +12,9 @@ from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context, Out
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.pattern import Pattern, narrow_pattern, pair_mask
-from kinformer.laws.support.batch import InputBatch, positions
+from kinformer.laws.support.dependences import trainable
 from kinformer.laws.support.findings import Broken, findings
-from kinformer.laws.support.reading import trainable
+from kinformer.laws.support.input_batch import InputBatch, positions
 from kinformer.laws.support.subject import ROWS, SOURCE, Subject
 from kinformer.nn.patterns.band import Band
 

@@ -7,9 +7,9 @@ import torch
 
 from kinformer.core.pattern import Pattern
 from kinformer.laws.chunk import call_in_chunks
-from kinformer.laws.support.compare import agree_gradients
+from kinformer.laws.support.comparisons import agree_gradients
+from kinformer.laws.support.dependences import beyond_rounding, dependences, gradients, loss, memory_read
 from kinformer.laws.support.findings import Broken, Unjudged, find_smallest
-from kinformer.laws.support.reading import beyond_rounding, dependences, gradients, loss, memory_read
 from kinformer.laws.support.subject import ROWS, Subject
 from kinformer.nn.attention import Attention
 

@@ -4,16 +4,16 @@ from collections.abc import Iterator
 
 from torch import Tensor
 
+from kinformer.core.attention_output import AttentionOutput
 from kinformer.core.bias import Bias
 from kinformer.core.heads import Keys
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.core.patterns.full import Full
-from kinformer.core.read import AttentionOutput
 from kinformer.core.score import Score
-from kinformer.laws.support.compare import agree
+from kinformer.laws.support.comparisons import agree
 from kinformer.laws.support.findings import Unjudged, findings
-from kinformer.laws.support.heads import TOKENS, draw_queries_and_keys
+from kinformer.laws.support.queries_and_keys import TOKENS, draw_queries_and_keys
 from kinformer.nn.mechanisms.softmax import Softmax
 
 SAYS = "grouped heads read what heads with copies of the keys read, or are refused"

@@ -13,7 +13,7 @@ from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.core.patterns.full import Full
 from kinformer.core.score import Score
 from kinformer.laws.support.findings import Unjudged
-from kinformer.laws.support.heads import draw_queries_and_keys
+from kinformer.laws.support.queries_and_keys import draw_queries_and_keys
 from kinformer.nn.mechanisms.softmax import Softmax
 
 SAYS = "other numbers of heads than it was made for are refused in one line"

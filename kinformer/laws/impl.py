@@ -11,12 +11,12 @@ from torch import Tensor
 
 from kinformer.attend import EXECUTORS
 from kinformer.attend.executors import reference
+from kinformer.core.attention_output import AttentionOutput
 from kinformer.core.bias import Bias
 from kinformer.core.pattern import Pattern
-from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Refusal, Request
 from kinformer.laws.support.findings import Broken, Unjudged, find_smallest
-from kinformer.laws.support.requests import draw_request, requests_of_each_feature
+from kinformer.laws.support.random_requests import draw_request, requests_of_each_feature
 from kinformer.laws.support.subject import EFFORT
 
 SAYS = "every executor reads what the reference reads"

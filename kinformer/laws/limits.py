@@ -13,11 +13,11 @@ from kinformer.core.mechanism import Mechanism
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.document import Document
 from kinformer.core.patterns.on_heads import OnHeads
-from kinformer.laws.support.batch import InputBatch
-from kinformer.laws.support.compare import agree
+from kinformer.laws.support.comparisons import agree
+from kinformer.laws.support.dependences import beyond_rounding, dependences
 from kinformer.laws.support.findings import Broken, Unjudged, find_smallest, findings
-from kinformer.laws.support.heads import draw_queries_and_keys
-from kinformer.laws.support.reading import beyond_rounding, dependences
+from kinformer.laws.support.input_batch import InputBatch
+from kinformer.laws.support.queries_and_keys import draw_queries_and_keys
 from kinformer.laws.support.subject import GARBAGE, Subject
 
 SAYS = "what a batch shuts out is not read, or the batch is refused"

@@ -6,17 +6,17 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from kinformer.core.attention_output import AttentionOutput
 from kinformer.core.bias import Bias
 from kinformer.core.choice import Choices
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.patterns.full import Full
-from kinformer.core.read import AttentionOutput
 from kinformer.core.score import Score
-from kinformer.laws.support.compare import agree
+from kinformer.laws.support.comparisons import agree
 from kinformer.laws.support.findings import Broken, Unjudged, findings
-from kinformer.laws.support.heads import WIDTH, draw_queries_and_keys
+from kinformer.laws.support.queries_and_keys import WIDTH, draw_queries_and_keys
 from kinformer.laws.support.subject import make_rounded_pair
 from kinformer.nn.mechanisms.softmax import Softmax
 

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from kinformer.core.attention_output import AttentionOutput, merge
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import Mechanism
-from kinformer.core.read import AttentionOutput, merge
 from kinformer.laws.support.findings import Broken, findings
-from kinformer.laws.support.heads import draw_queries_and_keys
+from kinformer.laws.support.queries_and_keys import draw_queries_and_keys
 
 SAYS = "reads of pieces of the keys merge to the read of all"
 OVER = "mechanism"

@@ -15,9 +15,9 @@ from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.segment import Segment
 from kinformer.core.state import share_positions
-from kinformer.laws.support.compare import agree_out
+from kinformer.laws.support.comparisons import agree_out
 from kinformer.laws.support.findings import Unjudged, findings
-from kinformer.laws.support.forms import forms
+from kinformer.laws.support.layer_forms import forms
 from kinformer.laws.support.subject import ROWS, Subject, build_module
 from kinformer.nn.attention import Attention
 from kinformer.nn.mechanisms.softmax import Softmax

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kinformer.laws.support.batch import InputBatch, place_content, positions
-from kinformer.laws.support.compare import agree, agree_names, agree_states
+from kinformer.laws.support.comparisons import agree, agree_names, agree_states
+from kinformer.laws.support.dependences import ROUNDING, gradients, loss, real_values
 from kinformer.laws.support.findings import Broken, Unjudged, find_smallest
-from kinformer.laws.support.reading import ROUNDING, gradients, loss, real_values
+from kinformer.laws.support.input_batch import InputBatch, place_content, positions
 from kinformer.laws.support.subject import EFFORT, ROWS, SOURCE, Subject, TrainingSubject
 
 SAYS = "padding changes nothing, left or right, in values and gradients"

@@ -11,7 +11,7 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-from kinformer.attend.parts import parts
+from kinformer.attend.pattern_parts import parts
 from kinformer.core.pattern import And, Heads, Not, Or, Pattern
 from kinformer.laws.support.findings import Broken, find_smallest
 from kinformer.laws.support.subject import EFFORT

@@ -15,10 +15,10 @@ from kinformer.core.memory import Memory
 from kinformer.core.model import Forecaster
 from kinformer.core.pattern import Pattern, narrow_pattern, pair_mask
 from kinformer.core.state import leaves
-from kinformer.laws.support.batch import InputBatch
-from kinformer.laws.support.compare import agree, agree_names
+from kinformer.laws.support.comparisons import agree, agree_names
+from kinformer.laws.support.dependences import beyond_rounding, dependences, memory_read
 from kinformer.laws.support.findings import Broken, Unjudged, find_smallest, findings
-from kinformer.laws.support.reading import beyond_rounding, dependences, memory_read
+from kinformer.laws.support.input_batch import InputBatch
 from kinformer.laws.support.subject import EFFORT, GARBAGE, ROWS, Subject, TrainingSubject
 from kinformer.nn.attention import Attention
 

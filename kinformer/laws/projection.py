@@ -8,9 +8,9 @@ from torch.nn import functional as F
 
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.projection import Projection, by_head
-from kinformer.laws.support.batch import numbers, positions
-from kinformer.laws.support.compare import agree
+from kinformer.laws.support.comparisons import agree
 from kinformer.laws.support.findings import Broken, findings
+from kinformer.laws.support.input_batch import numbers, positions
 from kinformer.laws.support.subject import build_module
 
 SAYS = "queries and keys have the sizes that it says, and are the same at once, apart and by its matrices"

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from kinformer.core.position import Rotation
-from kinformer.laws.support.compare import agree
+from kinformer.laws.support.comparisons import agree
 from kinformer.laws.support.findings import findings
 from kinformer.laws.support.subject import build_module
 

@@ -6,12 +6,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kinformer.core.cache import widen_caches
+from kinformer.core.kv_cache import widen_caches
 from kinformer.core.layer import State
 from kinformer.core.state import fork, leaves, reset, select
-from kinformer.laws.support.batch import InputBatch
-from kinformer.laws.support.compare import agree_out, agree_states, join_outs
+from kinformer.laws.support.comparisons import agree_out, agree_states, join_outs
 from kinformer.laws.support.findings import Broken, Unjudged, find_smallest, findings
+from kinformer.laws.support.input_batch import InputBatch
 from kinformer.laws.support.subject import Subject
 
 SAYS = "rows of its state can be reset, picked, copied and given more slots"

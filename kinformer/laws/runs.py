@@ -7,15 +7,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kinformer.core.collected import is_sent
+from kinformer.core.attention_output import AttentionOutput
+from kinformer.core.collected_outputs import is_sent
 from kinformer.core.layer import Context, Layer, Out
 from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.core.model import EvaluationSums, Model, Writer
 from kinformer.core.position import Position
-from kinformer.core.read import AttentionOutput
-from kinformer.laws.support.batch import InputBatch
-from kinformer.laws.support.compare import agree, agree_out
+from kinformer.laws.support.comparisons import agree, agree_out
 from kinformer.laws.support.findings import Broken, find_smallest
+from kinformer.laws.support.input_batch import InputBatch
 from kinformer.laws.support.subject import Subject, TrainingSubject
 
 SAYS = "a plain call gives finite numbers of the right shape"

@@ -10,7 +10,7 @@ from torch import Tensor
 from kinformer.checkpoint.checkpoint import load, save
 from kinformer.core.after_step import after_step
 from kinformer.core.discover import MemberRecord, find_member
-from kinformer.laws.support.compare import agree_out
+from kinformer.laws.support.comparisons import agree_out
 from kinformer.laws.support.findings import Broken, findings
 from kinformer.laws.support.subject import Subject, TrainingSubject
 

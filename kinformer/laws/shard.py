@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from kinformer.core.loss import Loss
-from kinformer.laws.support.compare import agree, agree_gradients
+from kinformer.laws.support.comparisons import agree, agree_gradients
+from kinformer.laws.support.dependences import trainable
 from kinformer.laws.support.findings import find_smallest
-from kinformer.laws.support.reading import trainable
 from kinformer.laws.support.subject import ROWS, SampledBatch, TrainingSubject
 
 SAYS = "rows in shares, weighed by their targets, train it as all of them at once"

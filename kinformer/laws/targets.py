@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from kinformer.core.loss import Penalty, sum_over_layers
+from kinformer.laws.support.dependences import ROUNDING, trainable
 from kinformer.laws.support.findings import Broken, Unjudged, findings
-from kinformer.laws.support.reading import ROUNDING, trainable
 from kinformer.laws.support.subject import Subject, TrainingSubject
 
 SAYS = "each penalty moves exactly the parameters it names"

@@ -7,7 +7,7 @@ from torch import nn
 from kinformer.core.checks import check_at_least, check_option
 from kinformer.core.discover import member
 from kinformer.core.example import Example
-from kinformer.core.recipe import Recipe
+from kinformer.core.training_recipe import Recipe
 from kinformer.models.lm import LM
 from kinformer.nn.depth.act import Halting, Last, add_weighted, interpolate_answer
 from kinformer.nn.depth.recurrent_act import RecurrentACT

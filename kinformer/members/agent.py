@@ -1,7 +1,7 @@
 """Agent: the layers of another member, with a policy and a value in place of words."""
 
 from kinformer.core.discover import member
-from kinformer.core.recipe import Recipe
+from kinformer.core.training_recipe import Recipe
 from kinformer.members.support.member_stack import parse_stack
 from kinformer.models.agent import Agent
 

@@ -7,11 +7,11 @@ from kinformer.core.checks import check_at_least, check_in_range, check_unused
 from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.layer import Layer
-from kinformer.core.recipe import Recipe
+from kinformer.core.training_recipe import Recipe
 from kinformer.members.support.wiring import Norms, Positions, Wiring
 from kinformer.models.auxiliary_lm import AuxiliaryLM
 from kinformer.nn.feedforward.mlp import MLP
-from kinformer.nn.losses.auxiliary import LowerSchedule
+from kinformer.nn.losses.multi_step_loss import LowerSchedule
 
 
 @member(

@@ -8,7 +8,7 @@ from kinformer.core.example import Example
 from kinformer.core.layer import Layer
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.causal import Causal
-from kinformer.core.recipe import Recipe
+from kinformer.core.training_recipe import Recipe
 from kinformer.members.support.wiring import Wiring
 from kinformer.models.image import Image, check_shape
 from kinformer.models.support.categorical_intensities import CategoricalIntensities

@@ -1,7 +1,7 @@
 """Behaviour cloning: what was done in the best episodes, whatever came of it."""
 
 from kinformer.core.discover import member
-from kinformer.core.recipe import Recipe
+from kinformer.core.training_recipe import Recipe
 from kinformer.members.decision_transformer import TINY
 from kinformer.members.support.trajectory_body import trajectory_body
 from kinformer.models.trajectory import Trajectory

@@ -5,11 +5,11 @@ from typing import Any, Literal
 
 from kinformer.core.checks import check_at_least
 from kinformer.core.discover import member
-from kinformer.core.expression import parse
 from kinformer.core.layer import Layer
 from kinformer.core.pattern import Pattern
-from kinformer.core.recipe import Recipe
-from kinformer.members.support.windows import one_per_layer
+from kinformer.core.pattern_parser import parse
+from kinformer.core.training_recipe import Recipe
+from kinformer.members.support.window_sizes import one_per_layer
 from kinformer.models.mlm import MLM
 from kinformer.nn.attention import Attention
 from kinformer.nn.blocks.post_norm import PostNorm

@@ -5,7 +5,7 @@ from functools import partial
 from kinformer.core.checks import check_at_least
 from kinformer.core.discover import member
 from kinformer.core.pattern import Heads, Pattern
-from kinformer.core.recipe import Recipe
+from kinformer.core.training_recipe import Recipe
 from kinformer.models.mlm import MLM
 from kinformer.nn.attention import Attention
 from kinformer.nn.blocks.post_norm import PostNorm

@@ -5,7 +5,7 @@ from typing import Literal
 from kinformer.core.checks import check_at_least, resolve_head_dim
 from kinformer.core.discover import member
 from kinformer.core.example import Example
-from kinformer.core.recipe import Recipe
+from kinformer.core.training_recipe import Recipe
 from kinformer.members.support.wiring import START
 from kinformer.models.lm import LM
 from kinformer.models.mlm import MLM

@@ -4,7 +4,7 @@ from typing import Literal
 
 from kinformer.core.checks import check_at_least, check_option, check_whole_between
 from kinformer.core.discover import member
-from kinformer.core.expression import parse
+from kinformer.core.pattern_parser import parse
 from kinformer.members.support.wiring import Wiring
 from kinformer.models.multitask import MultiTask
 from kinformer.nn.attention import Attention

@@ -5,7 +5,7 @@ from typing import Literal
 from kinformer.core.checks import check_at_least
 from kinformer.core.discover import member
 from kinformer.core.mechanism import Mechanism
-from kinformer.core.recipe import Recipe
+from kinformer.core.training_recipe import Recipe
 from kinformer.members.bert import EPS
 from kinformer.members.support.wiring import Norms, Wiring
 from kinformer.models.mlm import MLM
@@ -13,7 +13,7 @@ from kinformer.nn.attention import Attention
 from kinformer.nn.feedforward.mlp import MLP
 from kinformer.nn.mechanisms.clustered import Clustered
 from kinformer.nn.mechanisms.clustered_improved import ImprovedClustered
-from kinformer.nn.mechanisms.hamming import HammingKMeans
+from kinformer.nn.mechanisms.hamming_kmeans import HammingKMeans
 from kinformer.nn.projections.qkv import QKV
 
 Form = Literal["improved", "plain"]

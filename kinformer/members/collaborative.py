@@ -2,7 +2,7 @@
 
 from kinformer.core.checks import check_at_least
 from kinformer.core.discover import member
-from kinformer.core.expression import parse
+from kinformer.core.pattern_parser import parse
 from kinformer.members.support.wiring import tied_start
 from kinformer.models.lm import LM
 from kinformer.nn.attention import Attention

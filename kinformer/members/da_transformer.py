@@ -6,8 +6,8 @@ from typing import Literal
 from kinformer.core.checks import check_at_least
 from kinformer.core.discover import member
 from kinformer.core.example import Example
-from kinformer.core.expression import parse
 from kinformer.core.layer import Layer
+from kinformer.core.pattern_parser import parse
 from kinformer.members.support.wiring import Norms, Wiring
 from kinformer.models.mlm import MLM
 from kinformer.nn.attention import Attention

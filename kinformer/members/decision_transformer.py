@@ -4,7 +4,7 @@ from typing import Any
 
 from kinformer.core.discover import member
 from kinformer.core.example import Example
-from kinformer.core.recipe import Recipe
+from kinformer.core.training_recipe import Recipe
 from kinformer.members.support.trajectory_body import trajectory_body
 from kinformer.models.trajectory import SHARES, Trajectory
 from kinformer.nn.feedforward.mlp import Activation

@@ -9,10 +9,10 @@ from kinformer.members.support.early_exit import Form, early_exit
 from kinformer.members.support.wiring import Norms, Positions, Wiring
 from kinformer.models.multi_exit import MultiExit
 from kinformer.models.multi_exit_seq2seq import MultiExitSeq2Seq
-from kinformer.models.support.exits import Outputs
+from kinformer.models.support.exit_losses import Outputs
 from kinformer.nn.exits.confidence import SoftmaxProbability
-from kinformer.nn.exits.rules import BySequence, ConfidenceThreshold, Geometric, Multinomial, Rule
-from kinformer.nn.losses.aligned import Weights
+from kinformer.nn.exits.exit_rules import BySequence, ConfidenceThreshold, Geometric, Multinomial, Rule
+from kinformer.nn.losses.aligned_exits import Weights
 from kinformer.nn.losses.exit_oracles import Correctness, Likelihood
 
 Classifier = Literal["multinomial", "geometric", "sequence", "probability"]

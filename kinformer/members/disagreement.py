@@ -4,7 +4,7 @@ import math
 
 from kinformer.core.checks import check_at_least, check_in_range, resolve_head_dim
 from kinformer.core.discover import member
-from kinformer.core.expression import parse
+from kinformer.core.pattern_parser import parse
 from kinformer.core.regulariser import Regulariser
 from kinformer.members.support.wiring import tied_start
 from kinformer.models.lm import LM

@@ -6,8 +6,8 @@ from typing import Any, Literal
 from kinformer.core.checks import check_at_least, resolve_head_dim
 from kinformer.core.discover import member
 from kinformer.core.example import Example
-from kinformer.core.expression import parse
 from kinformer.core.mechanism import Mechanism
+from kinformer.core.pattern_parser import parse
 from kinformer.core.patterns.full import Full
 from kinformer.models.contrastive_mlm import ContrastiveMLM
 from kinformer.models.mlm import MLM

@@ -6,8 +6,8 @@ from kinformer.core.layer import Layer
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
-from kinformer.core.recipe import Recipe
-from kinformer.members.support.forms import Form, build_form
+from kinformer.core.training_recipe import Recipe
+from kinformer.members.support.attention_forms import Form, build_form
 from kinformer.members.support.wiring import Norms, Positions, Wiring
 from kinformer.models.lm import LM
 from kinformer.models.mlm import MLM

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from kinformer.core.discover import member
 from kinformer.core.layer import Layer
-from kinformer.members.support.windows import one_per_layer
+from kinformer.members.support.window_sizes import one_per_layer
 from kinformer.members.support.wiring import Norms, Positions, Wiring
 from kinformer.models.lm import LM
 from kinformer.nn.feedforward.mlp import MLP

@@ -2,7 +2,7 @@
 
 from kinformer.core.discover import member
 from kinformer.core.example import Example
-from kinformer.core.recipe import Recipe
+from kinformer.core.training_recipe import Recipe
 from kinformer.members.support.gated_xl import B_G, GatedXL, GateName, NormedName
 from kinformer.models.lm import LM
 from kinformer.nn.biases.transformer_xl import SHARED

@@ -10,7 +10,7 @@ from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.loss import FadingWeight
 from kinformer.core.patterns.full import Full
-from kinformer.core.recipe import Recipe
+from kinformer.core.training_recipe import Recipe
 from kinformer.models.mlm import MLM
 from kinformer.nn.attention import Attention
 from kinformer.nn.blocks.post_norm import PostNorm

@@ -5,13 +5,13 @@ from typing import Literal
 
 from kinformer.core.checks import check_at_least, check_option
 from kinformer.core.discover import member
-from kinformer.core.expression import parse
 from kinformer.core.key_value_mechanism import KeyValueMechanism
 from kinformer.core.layer import Layer
 from kinformer.core.pattern import Pattern
+from kinformer.core.pattern_parser import parse
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
-from kinformer.members.support.forms import Form, build_form
+from kinformer.members.support.attention_forms import Form, build_form
 from kinformer.members.support.wiring import Norms, Wiring
 from kinformer.models.lm import LM
 from kinformer.models.mlm import MLM

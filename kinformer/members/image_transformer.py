@@ -7,7 +7,7 @@ from kinformer.core.discover import member
 from kinformer.core.layer import Layer
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.full import Full
-from kinformer.core.recipe import Recipe
+from kinformer.core.training_recipe import Recipe
 from kinformer.members.support.wiring import Norms, Wiring
 from kinformer.models.image import Image, check_shape
 from kinformer.models.support.categorical_intensities import CategoricalIntensities

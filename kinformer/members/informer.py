@@ -8,7 +8,7 @@ from kinformer.core.layer import Layer
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
-from kinformer.core.recipe import Recipe
+from kinformer.core.training_recipe import Recipe
 from kinformer.members.support.wiring import Norms, Wiring
 from kinformer.models.forecast import Forecast
 from kinformer.nn.attention import Attention

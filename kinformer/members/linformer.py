@@ -7,9 +7,9 @@ from kinformer.core.checks import check_multiple, check_option, resolve_head_dim
 from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.patterns.full import Full
-from kinformer.core.recipe import Recipe
 from kinformer.core.shorten import Shorten
-from kinformer.members.support.windows import numbers_per_layer
+from kinformer.core.training_recipe import Recipe
+from kinformer.members.support.window_sizes import numbers_per_layer
 from kinformer.models.mlm import MLM
 from kinformer.nn.attention import Attention
 from kinformer.nn.blocks.post_norm import PostNorm

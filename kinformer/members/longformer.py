@@ -4,8 +4,8 @@ from functools import partial
 
 from kinformer.core.checks import check_at_least
 from kinformer.core.discover import member
-from kinformer.core.recipe import Recipe
-from kinformer.members.support.windows import growing_windows, numbers_per_layer, window_pattern
+from kinformer.core.training_recipe import Recipe
+from kinformer.members.support.window_sizes import growing_windows, numbers_per_layer, window_pattern
 from kinformer.models.mlm import MLM
 from kinformer.nn.attention import Attention
 from kinformer.nn.blocks.post_norm import PostNorm

@@ -4,7 +4,7 @@ from kinformer.core.checks import resolve_head_dim
 from kinformer.core.discover import member
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.causal import Causal
-from kinformer.members.support.windows import growing_windows, numbers_per_layer, window_pattern
+from kinformer.members.support.window_sizes import growing_windows, numbers_per_layer, window_pattern
 from kinformer.members.support.wiring import tied_start
 from kinformer.models.lm import LM
 from kinformer.nn.attention import Attention

@@ -2,7 +2,7 @@
 
 from kinformer.core.checks import check_at_least
 from kinformer.core.discover import member
-from kinformer.core.recipe import Recipe
+from kinformer.core.training_recipe import Recipe
 from kinformer.models.lm import LM
 from kinformer.nn.mixers.lstm import LSTM
 

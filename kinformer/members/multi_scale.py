@@ -7,7 +7,7 @@ from kinformer.core.checks import check_at_least, check_in_range, check_option, 
 from kinformer.core.discover import member
 from kinformer.core.pattern import Heads, Pattern
 from kinformer.core.patterns.causal import Causal
-from kinformer.core.recipe import Recipe
+from kinformer.core.training_recipe import Recipe
 from kinformer.members.support.encoder import encoder
 from kinformer.members.support.wiring import Norms, Positions, Wiring
 from kinformer.models.lm import LM

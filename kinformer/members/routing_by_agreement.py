@@ -6,7 +6,7 @@ from kinformer.core.aggregation import Aggregation
 from kinformer.core.checks import check_at_least, check_option, check_whole_between, resolve_head_dim
 from kinformer.core.discover import member
 from kinformer.core.example import Example
-from kinformer.core.expression import parse
+from kinformer.core.pattern_parser import parse
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
 from kinformer.members.support.encoder_decoder import embedding_std

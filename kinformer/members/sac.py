@@ -3,7 +3,7 @@
 from functools import partial
 
 from kinformer.core.discover import member
-from kinformer.members.support.connections import Share, block, share_mechanisms
+from kinformer.members.support.sac_blocks import Share, block, share_mechanisms
 from kinformer.members.support.wiring import tied_start
 from kinformer.models.reinforced_lm import ReinforcedLM
 from kinformer.nn.depth.stack import Stack

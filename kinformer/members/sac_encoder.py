@@ -3,7 +3,7 @@
 from functools import partial
 
 from kinformer.core.discover import member
-from kinformer.members.support.connections import Share, block, share_mechanisms
+from kinformer.members.support.sac_blocks import Share, block, share_mechanisms
 from kinformer.models.reinforced_lm import ReinforcedMLM
 from kinformer.nn.depth.stack import Stack
 from kinformer.nn.mechanisms.sac_published import GivenPairs, PublishedSAC

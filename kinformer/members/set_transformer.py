@@ -9,7 +9,7 @@ from kinformer.core.discover import member
 from kinformer.core.layer import Layer
 from kinformer.core.pooler import Pooler
 from kinformer.models.set_regressor import SetRegressor
-from kinformer.models.support.answers import Answer, CountAnswer, NumberAnswer
+from kinformer.models.support.set_answers import Answer, CountAnswer, NumberAnswer
 from kinformer.nn.blocks.isab import ISAB
 from kinformer.nn.blocks.mab import MAB, PublishedMAB
 from kinformer.nn.blocks.post_norm import PostNorm

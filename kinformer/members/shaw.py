@@ -1,7 +1,7 @@
 """Shaw's Transformer: relative positions in keys and values, and no others."""
 
 from kinformer.core.discover import member
-from kinformer.core.recipe import Recipe
+from kinformer.core.training_recipe import Recipe
 from kinformer.members.support.encoder_decoder import embedding_std, encoder_decoder
 from kinformer.members.support.wiring import Norms, Wiring
 from kinformer.models.seq2seq import Seq2Seq

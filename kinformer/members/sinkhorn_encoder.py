@@ -3,7 +3,7 @@
 from kinformer.core.checks import check_at_least, resolve_head_dim
 from kinformer.core.discover import member
 from kinformer.core.example import Example
-from kinformer.members.support.sorting import Net, sort_net, sorting_block
+from kinformer.members.support.sinkhorn_blocks import Net, sort_net, sorting_block
 from kinformer.models.mlm import MLM
 from kinformer.nn.depth.stack import Stack
 from kinformer.nn.mechanisms.sinkhorn import Pool, Sinkhorn, Together

@@ -2,7 +2,7 @@
 
 from kinformer.core.checks import check_at_least, resolve_head_dim
 from kinformer.core.discover import member
-from kinformer.members.support.sorting import Net, sort_net, sorting_block
+from kinformer.members.support.sinkhorn_blocks import Net, sort_net, sorting_block
 from kinformer.members.support.wiring import tied_start
 from kinformer.models.lm import LM
 from kinformer.nn.depth.stack import Stack

@@ -7,7 +7,7 @@ from typing import Any
 from kinformer.core.checks import check_unused
 from kinformer.core.discover import member
 from kinformer.core.example import Example
-from kinformer.core.recipe import Recipe
+from kinformer.core.training_recipe import Recipe
 from kinformer.members.transformer_xl import transformer_xl
 from kinformer.models.lm import LM
 from kinformer.models.spalm import SPALM

@@ -8,8 +8,15 @@ from torch import nn
 from kinformer.core.checks import check_at_least, check_option
 from kinformer.core.discover import member
 from kinformer.core.position import Position
-from kinformer.core.recipe import Recipe
-from kinformer.members.support.factors import Sets, Use, Window, factor_patterns, init_weights, layer_patterns
+from kinformer.core.training_recipe import Recipe
+from kinformer.members.support.sparse_transformer_factors import (
+    Sets,
+    Use,
+    Window,
+    factor_patterns,
+    init_weights,
+    layer_patterns,
+)
 from kinformer.members.support.wiring import Wiring
 from kinformer.models.image import Image, check_shape
 from kinformer.models.lm import LM

@@ -4,7 +4,7 @@ from typing import Literal
 
 from kinformer.core.checks import check_at_least, check_multiple, check_option
 from kinformer.core.discover import member
-from kinformer.core.expression import parse
+from kinformer.core.pattern_parser import parse
 from kinformer.members.support.wiring import tied_start
 from kinformer.models.lm import LM
 from kinformer.nn.aggregations.out_projection import OutProjection

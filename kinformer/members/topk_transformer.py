@@ -6,7 +6,7 @@ from kinformer.core.discover import member
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.search import search_named
-from kinformer.members.support.windows import numbers_per_layer
+from kinformer.members.support.window_sizes import numbers_per_layer
 from kinformer.members.support.wiring import tied_start
 from kinformer.models.lm import LM
 from kinformer.nn.attention import Attention

@@ -3,7 +3,7 @@
 from typing import Any
 
 from kinformer.core.discover import member
-from kinformer.core.recipe import Recipe
+from kinformer.core.training_recipe import Recipe
 from kinformer.members.support.encoder_decoder import embedding_std, encoder_decoder
 from kinformer.members.support.wiring import Norms, Positions, Wiring
 from kinformer.models.seq2seq import Seq2Seq

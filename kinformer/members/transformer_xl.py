@@ -5,7 +5,7 @@ from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.segment import Segment
-from kinformer.core.recipe import Recipe
+from kinformer.core.training_recipe import Recipe
 from kinformer.models.lm import LM
 from kinformer.nn.attention import Attention
 from kinformer.nn.biases.transformer_xl import SHARED, TransformerXL

@@ -23,16 +23,16 @@ from kinformer.core.dropout import largest_dropout
 from kinformer.core.layer import Device, Dtype, Layer, State, make_state_spec
 from kinformer.core.loss import Loss, Weight, check_known_penalties, masked_mean, sum_over_layers, weighted_loss
 from kinformer.core.model import EvaluationSums, Metric, sum_and_count
-from kinformer.core.numbering import NumberedState, context_of_tokens, next_positions
 from kinformer.core.position import Position
 from kinformer.core.rollout import Observations, RolloutBatch
 from kinformer.core.state import fork, share_positions
+from kinformer.core.token_positions import NumberedState, context_of_tokens, next_positions
 from kinformer.core.unrepeatable import unrepeatable_parts
-from kinformer.models.support.exits import refuse_rules
+from kinformer.models.support.exit_losses import refuse_rules
 from kinformer.models.support.policies import CategoricalPolicy, GaussianPolicy
 from kinformer.models.support.recurrent_actor import PolicyModel, PolicyOutput, RecurrentActor
-from kinformer.nn.losses.clipped_policy import clipped_policy
-from kinformer.nn.mechanisms.chance import Chance
+from kinformer.nn.losses.ppo import clipped_policy
+from kinformer.nn.mechanisms.repeatable_chance import Chance
 
 CHANNELS, FEATURES = 4, 32  # the most channels of a picture; of what its convolutions give
 
@@ -50,7 +50,7 @@ class Agent(PolicyModel):
         policy that acted, so dropout and `unrepeatable` parts, such as `SAC`, are refused. Rows share the noise of
         `Sinkhorn`, which stays the same while the agent learns from a rollout.
     position: what is added to embedded steps; None where the body knows positions itself, or needs none.
-    discount, trace: of the advantages (`nn/losses/clipped_policy.py`): gamma and lambda.
+    discount, trace: of the advantages (`nn/losses/ppo.py`): gamma and lambda.
     ratio: how far from 1 the ratio of probabilities is rewarded.
     entropy, value: weights beside the policy's loss.
     epochs, pieces: how often what was done is learned from, and in how many batches each time.

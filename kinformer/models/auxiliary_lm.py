@@ -13,11 +13,17 @@ from kinformer.core.batch import TokenBatch
 from kinformer.core.checks import check_at_least, check_flag, check_in_range, check_option, check_part, check_unused
 from kinformer.core.layer import Context, Out
 from kinformer.core.loss import Loss, masked_mean, token_nll
-from kinformer.core.numbering import NumberedState
+from kinformer.core.token_positions import NumberedState
 from kinformer.models.lm import LM
 from kinformer.models.support.text_model import Tokens, next_tokens
 from kinformer.nn.depth.stack import Stack
-from kinformer.nn.losses.auxiliary import LowerSchedule, last_targets, layer_weights, multi_step_loss, targets_of_steps
+from kinformer.nn.losses.multi_step_loss import (
+    LowerSchedule,
+    last_targets,
+    layer_weights,
+    multi_step_loss,
+    targets_of_steps,
+)
 
 
 class AuxiliaryLM(LM):

@@ -11,10 +11,10 @@ from kinformer.core.autocast import disable_autocast
 from kinformer.core.checks import check_at_least, check_in_range
 from kinformer.core.example import Example
 from kinformer.core.layer import Context, Device, Dtype, Out, make_state_spec
-from kinformer.core.numbering import NumberedState, next_positions
+from kinformer.core.token_positions import NumberedState, next_positions
 from kinformer.models.lm import EXAMPLES as MODELS
 from kinformer.models.lm import LM
-from kinformer.models.support.by_token import log_p_by_token, log_probabilities, mix_log_p
+from kinformer.models.support.memory_probabilities import log_p_by_token, log_probabilities, mix_log_p
 from kinformer.models.support.wrapped_lm import WrappedLM, number_tokens
 
 

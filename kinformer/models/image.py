@@ -20,7 +20,7 @@ from kinformer.core.checks import (
     check_probability,
     check_whole_numbers,
 )
-from kinformer.core.evaluating import evaluating
+from kinformer.core.eval_mode import evaluating
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, add_prefix, make_state_spec
 from kinformer.core.loss import Loss, Weight, check_known_penalties, sum_over_layers, weighted_loss
 from kinformer.core.model import EvaluationSums, Metric, Predictor

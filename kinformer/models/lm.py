@@ -21,11 +21,11 @@ from kinformer.core.loss import (
     token_nll,
     weighted_loss,
 )
-from kinformer.core.numbering import NumberedState, context_of_tokens, next_positions
 from kinformer.core.position import Position
 from kinformer.core.state import share_positions
+from kinformer.core.token_positions import NumberedState, context_of_tokens, next_positions
 from kinformer.core.vocabulary import check_tokens_below
-from kinformer.models.support.exits import refuse_rules
+from kinformer.models.support.exit_losses import refuse_rules
 from kinformer.models.support.text_model import TextModel, Tokens, next_tokens
 
 

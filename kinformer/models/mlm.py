@@ -14,9 +14,9 @@ from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 from kinformer.core.loss import Loss, masked_mean, sum_over_layers, token_nll, weighted_loss
 from kinformer.core.mechanism import NoState
 from kinformer.core.model import EvaluationSums, Metric, accuracy, random_tokens, sum_and_count
-from kinformer.core.numbering import context_of_tokens
-from kinformer.models.support.encoder import Encoder
-from kinformer.models.support.sliding import fit_to_window, read_in_windows
+from kinformer.core.token_positions import context_of_tokens
+from kinformer.models.support.row_encoder import Encoder
+from kinformer.models.support.sliding_reader import fit_to_window, read_in_windows
 from kinformer.nn.norms.layer import LayerNorm
 
 CHOSEN, MASKED, DRAWN = 0.15, 0.8, 0.1

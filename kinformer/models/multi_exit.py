@@ -6,13 +6,13 @@ import kinformer as kf
 from kinformer.core.batch import TokenBatch
 from kinformer.core.checks import check_part
 from kinformer.core.layer import Layer
-from kinformer.core.numbering import context_of_tokens
+from kinformer.core.token_positions import context_of_tokens
 from kinformer.models.lm import LM
-from kinformer.models.support.exits import ExitOutputs, ManyExits, Outputs
+from kinformer.models.support.exit_losses import ExitOutputs, ManyExits, Outputs
 from kinformer.models.support.text_model import Tokens, next_tokens
 from kinformer.nn.depth.early_exit import EarlyExit
-from kinformer.nn.exits.rules import BySequence
-from kinformer.nn.losses.aligned import Weights
+from kinformer.nn.exits.exit_rules import BySequence
+from kinformer.nn.losses.aligned_exits import Weights
 
 
 class MultiExit(ManyExits, LM):

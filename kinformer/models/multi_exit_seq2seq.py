@@ -6,9 +6,9 @@ import kinformer as kf
 from kinformer.core.checks import check_part
 from kinformer.core.layer import Layer
 from kinformer.models.seq2seq import Pair, Seq2Seq
-from kinformer.models.support.exits import ExitOutputs, ManyExits, Outputs
+from kinformer.models.support.exit_losses import ExitOutputs, ManyExits, Outputs
 from kinformer.nn.depth.early_exit import EarlyExit
-from kinformer.nn.losses.aligned import Weights
+from kinformer.nn.losses.aligned_exits import Weights
 
 
 class MultiExitSeq2Seq(ManyExits, Seq2Seq):

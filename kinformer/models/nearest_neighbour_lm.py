@@ -13,7 +13,7 @@ from kinformer.core.layer import Context, Out
 from kinformer.core.neighbours import Entries, Neighbours, Store
 from kinformer.models.lm import EXAMPLES as MODELS
 from kinformer.models.lm import LM
-from kinformer.models.support.by_token import log_p_by_token, log_probabilities, mix_log_p
+from kinformer.models.support.memory_probabilities import log_p_by_token, log_probabilities, mix_log_p
 from kinformer.models.support.run_uncompiled import run_uncompiled
 from kinformer.models.support.wrapped_lm import WrappedLM, number_tokens
 from kinformer.nn.depth.early_exit import EarlyExit

@@ -24,19 +24,19 @@ from kinformer.core.loss import (
 )
 from kinformer.core.memo import Memo
 from kinformer.core.model import EvaluationSums, Metric, Writer, accuracy, random_tokens, sum_and_count
-from kinformer.core.numbering import (
+from kinformer.core.position import Position
+from kinformer.core.state import share_positions
+from kinformer.core.token_positions import (
     NumberedState,
     context_of_tokens,
     continue_positions,
     next_positions,
     start_positions,
 )
-from kinformer.core.position import Position
-from kinformer.core.state import share_positions
 from kinformer.core.vocabulary import check_tokens_below
-from kinformer.models.support.exits import refuse_rules
+from kinformer.models.support.exit_losses import refuse_rules
 from kinformer.models.support.halting_steps import halting_steps
-from kinformer.models.support.sliding import fit_to_window, read_in_windows
+from kinformer.models.support.sliding_reader import fit_to_window, read_in_windows
 
 Pair = tuple[Int[Tensor, "B S"], Int[Tensor, "B T"] | TokenBatch]
 

@@ -15,7 +15,7 @@ from kinformer.core.loss import Loss, sum_over_layers
 from kinformer.core.memo import Memo
 from kinformer.core.model import EvaluationSums, Model, sum_and_count
 from kinformer.core.pooler import Pooler
-from kinformer.models.support.answers import Answer, CountAnswer, NumberAnswer
+from kinformer.models.support.set_answers import Answer, CountAnswer, NumberAnswer
 from kinformer.nn.poolers.mean import MeanPooler
 
 SetBatch = tuple[Float[Tensor, "B T C"], Int[Tensor, "B T"], Float[Tensor, " B"]]

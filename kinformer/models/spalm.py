@@ -17,8 +17,8 @@ from kinformer.core.checks import check_at_least, check_flag, check_part
 from kinformer.core.example import Example
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 from kinformer.core.neighbours import Entries, Neighbours, Store
-from kinformer.core.numbering import NumberedState, context_of_tokens
 from kinformer.core.state import share_positions
+from kinformer.core.token_positions import NumberedState, context_of_tokens
 from kinformer.models.lm import LM
 from kinformer.models.support.run_uncompiled import run_uncompiled
 

@@ -23,8 +23,8 @@ from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 from kinformer.core.loss import Loss, masked_mean, penalties_of, token_nll
 from kinformer.core.mechanism import NoState
 from kinformer.core.model import ACCURACY, EvaluationSums, Metric, sum_and_count
-from kinformer.core.numbering import context_of_tokens
-from kinformer.models.support.exits import refuse_rules
+from kinformer.core.token_positions import context_of_tokens
+from kinformer.models.support.exit_losses import refuse_rules
 from kinformer.models.support.scale_buffers import ScaleBuffers
 from kinformer.models.support.window_actor import TrajectoryModel, TrajectoryPrediction, WindowActor
 from kinformer.nn.norms.layer import LayerNorm

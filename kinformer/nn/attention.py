@@ -9,19 +9,19 @@ from torch.func import functional_call
 
 from kinformer.attend import attend
 from kinformer.core.aggregation import Aggregation
+from kinformer.core.attention_output import AttentionOutput, merge
 from kinformer.core.checks import check_optional_part, check_part
-from kinformer.core.collected import concatenate_outs
+from kinformer.core.collected_outputs import concatenate_outs
+from kinformer.core.function_transforms import are_plain_tensors
 from kinformer.core.heads import ExtraProjection, Keys, LazyProjection, Queries
-from kinformer.core.hooks import is_plain_linear
 from kinformer.core.key_value_mechanism import KeyValueMechanism
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, make_state_spec
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.memory import Memory, is_of_own_segment
+from kinformer.core.module_hooks import is_plain_linear
 from kinformer.core.pattern import Not, Pattern
 from kinformer.core.patterns.segment import Segment
 from kinformer.core.projection import Projection, by_head
-from kinformer.core.read import AttentionOutput, merge
-from kinformer.core.transforms import are_plain_tensors
 from kinformer.nn.aggregations.out_projection import OutProjection
 
 

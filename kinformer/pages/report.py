@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from html import escape
 from pathlib import Path
 
-from kinformer.checkpoint.files import write
+from kinformer.checkpoint.atomic_files import write
 from kinformer.pages.comparison import drawings
 from kinformer.pages.plots import colour
 from kinformer.pages.results import MemberResult, Results

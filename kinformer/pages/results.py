@@ -9,10 +9,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from kinformer.checkpoint.files import write as write_file
-from kinformer.lab.units import size
+from kinformer.checkpoint.atomic_files import write as write_file
+from kinformer.lab.byte_units import size
 from kinformer.pages.interval import SURE, Interval, unresolved_pairs
-from kinformer.pages.printable import printable
+from kinformer.pages.terminal_safe_text import printable
 
 MEMORY = (
     "Memory is that of a fresh process that trains on the CPU (`kinformer cost`); state is what decoding keeps of a "

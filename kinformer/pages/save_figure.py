@@ -4,7 +4,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from kinformer.checkpoint.files import write
+from kinformer.checkpoint.atomic_files import write
 
 
 def save_figure(figure: Any, path: Path, dpi: int = 110) -> None:

@@ -13,13 +13,13 @@ import torch
 from kinformer.attend import explain, read
 from kinformer.attend.executors import flex, reference
 from kinformer.core.discover import examples
-from kinformer.core.expression import parse
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.pattern import Pattern, pair_mask
+from kinformer.core.pattern_parser import parse
 from kinformer.core.request import Refusal, Request
 from kinformer.core.scores.product import Product
 from kinformer.laws import impl
-from kinformer.laws.support.batch import vary_rows
+from kinformer.laws.support.input_batch import vary_rows
 from kinformer.nn.biases.relative import Relative
 from kinformer.nn.biases.t5 import T5
 from tests.unhooked import unhooked

@@ -14,7 +14,7 @@ from kinformer.core.request import Refusal, Request
 from kinformer.core.scores.product import Product
 from kinformer.laws import impl
 from kinformer.nn.biases.alibi import ALiBi
-from kinformer.nn.mechanisms.groups import SameGroupScore
+from kinformer.nn.mechanisms.key_groups import SameGroupScore
 from kinformer.nn.scores.residual import ResidualScores
 
 

@@ -12,11 +12,12 @@ from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kinformer import attend
-from kinformer.attend import explain, plan, plan_sizes, read
-from kinformer.attend.calls import TilePlan
+from kinformer.attend import explain, plan_sizes, read
+from kinformer.attend import plan_maker as plan
 from kinformer.attend.executors import pieces, reference
-from kinformer.attend.lines import LinePair, PositionRun
-from kinformer.attend.planning import plan_request
+from kinformer.attend.plan_request import plan_request
+from kinformer.attend.position_runs import LinePair, PositionRun
+from kinformer.attend.tile_plan import TilePlan
 from kinformer.core.bias import Bias
 from kinformer.core.discover import examples
 from kinformer.core.heads import Keys, Queries
@@ -29,7 +30,7 @@ from kinformer.core.patterns.segment import Segment
 from kinformer.core.request import Refusal, Request
 from kinformer.core.scores.product import Product
 from kinformer.laws import impl
-from kinformer.laws.support.batch import vary_rows
+from kinformer.laws.support.input_batch import vary_rows
 from kinformer.nn.biases.alibi import ALiBi
 from kinformer.nn.biases.t5 import T5
 from kinformer.nn.biases.transformer_xl import TransformerXL

@@ -11,7 +11,7 @@ import torch
 from kinformer.checkpoint.checkpoint import load, save
 from kinformer.cli.__main__ import run
 from kinformer.core.layer import Context, Decoding
-from kinformer.decoding.calibrated import apply_calibration, save_calibration
+from kinformer.decoding.calibrated_threshold import apply_calibration, save_calibration
 from kinformer.decoding.generate import generate
 from kinformer.lab.data.text import read
 from kinformer.lab.train.evaluate import evaluate

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from kinformer.core.discover import part_files
-from kinformer.laws.support.judging import laws
+from kinformer.laws.support.verdicts import laws
 
 ROOT = Path(__file__).parents[2]
 TOYS = ROOT / "tests" / "toys"

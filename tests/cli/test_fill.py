@@ -8,7 +8,7 @@ import torch
 
 from kinformer.checkpoint.checkpoint import load
 from kinformer.cli.__main__ import run
-from kinformer.decoding.filling import blank_probabilities, encode_blanks, fill_blanks
+from kinformer.decoding.fill_blanks import blank_probabilities, encode_blanks, fill_blanks
 from tests.cli.folders import folder
 from tests.cli.test_commands import fails
 

@@ -11,7 +11,7 @@ import torch
 from kinformer.checkpoint.checkpoint import load
 from kinformer.cli.__main__ import run
 from kinformer.decoding.generate import generate
-from kinformer.lab.writing import WritingSettings, write_all
+from kinformer.lab.text_continuation import WritingSettings, write_all
 from tests.cli.folders import folder
 from tests.cli.test_commands import fails
 

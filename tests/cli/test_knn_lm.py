@@ -16,7 +16,7 @@ from kinformer.cli.support.knn_lm_tuning import refuse_measured_text
 from kinformer.lab.data.spec import read_spec
 from kinformer.lab.datastore.datastore import Datastore
 from kinformer.lab.datastore.knn_lm_settings import FILE, KnnLMSettings
-from kinformer.models.support.sweeps import WEIGHTS
+from kinformer.models.support.mixing_sweeps import WEIGHTS
 from tests.cli.folders import folder
 from tests.cli.test_commands import fails
 

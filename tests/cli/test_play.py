@@ -15,7 +15,7 @@ from kinformer.lab.data.offline import EpisodeData
 from kinformer.lab.data.spec import read_spec
 from tests.cli.folders import folder
 from tests.cli.test_commands import fails
-from tests.lab.data.test_roll_out import COUNTING
+from tests.lab.data.test_play_episodes import COUNTING
 
 SIZES: dict[str, Any] = {"context": 3, "steps": 500, "states": 3, "actions": 2, "discrete": True}
 
@@ -61,7 +61,7 @@ def test_a_full_disk_is_one_line_and_leaves_no_half_of_a_file(
     def full(handle: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("kinformer.checkpoint.files.os.fsync", full)
+    monkeypatch.setattr("kinformer.checkpoint.atomic_files.os.fsync", full)
     assert run(["play", "--env", COUNTING, "--episodes", "2", "--out", str(tmp_path / "o")]) == 1
     captured = capsys.readouterr()
     last = captured.err.strip().splitlines()[-1]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kinformer.cli.__main__ import run
-from kinformer.lab.data.kind import Data, named
+from kinformer.lab.data.data import Data, named
 from kinformer.lab.data.spec import read_spec
 from kinformer.lab.data.text import read
 from kinformer.lab.train.fit import fit

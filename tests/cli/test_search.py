@@ -10,8 +10,8 @@ import torch
 
 from kinformer.checkpoint.checkpoint import load
 from kinformer.cli.__main__ import run
-from kinformer.core.numbering import context_of_tokens
-from kinformer.decoding.calibrated import apply_calibration, save_calibration
+from kinformer.core.token_positions import context_of_tokens
+from kinformer.decoding.calibrated_threshold import apply_calibration, save_calibration
 from kinformer.lab.calibrate.threshold_search import LEAST, ROWS, rows_of, search_thresholds
 from kinformer.lab.data.spec import read_spec
 from kinformer.members.calm import calm

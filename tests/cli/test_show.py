@@ -16,17 +16,17 @@ from kinformer.cli.support.name_lookup import FOLDERS, Page, Topic, find_pages
 from kinformer.cli.support.show_page import pictures
 from kinformer.cli.support.topics import TOPICS
 from kinformer.core.discover import kinds, members, modules
-from kinformer.core.expression import parse
+from kinformer.core.keyword_conditions import has_effect
 from kinformer.core.keywords import signature
 from kinformer.core.layout import Near, Residue
-from kinformer.core.needs import has_effect
 from kinformer.core.pattern import Heads
+from kinformer.core.pattern_parser import parse
 from kinformer.core.patterns.causal import Causal
 from kinformer.lab.cost.sparsity import count_pattern
 from kinformer.nn.patterns.band import Band
 from kinformer.nn.patterns.strided import Strided
 from kinformer.pages.pictures import who_reads
-from kinformer.pages.pictures.support.panel import Picture
+from kinformer.pages.pictures.support.picture_panels import Picture
 
 ROOT = Path(__file__).parents[2]
 TOY, MEMBERS = ROOT / "tests" / "toys" / "pattern.py", ROOT / "tests" / "lab" / "train" / "tiny.py"

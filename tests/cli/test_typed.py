@@ -9,7 +9,7 @@ import pytest
 
 from kinformer.cli.__main__ import COMMANDS, run
 from kinformer.cli.support.typed_options import OPTIONS, as_typed
-from kinformer.core.recipe import Recipe
+from kinformer.core.training_recipe import Recipe
 from kinformer.lab.train.settings import Settings
 
 FROM_PYTHON = {"decay", "measures", "valid_bytes", "plan"}  # settings without an option

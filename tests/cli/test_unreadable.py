@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kinformer.cli.__main__ import run
-from kinformer.lab.datastore import indexing
+from kinformer.lab.datastore import index_file as indexing
 from kinformer.lab.datastore.knn_lm_settings import KnnLMSettings
 from tests.cli.test_commands import fails
 

@@ -8,7 +8,7 @@ import pytest
 
 from kinformer.checkpoint.checkpoint import load
 from kinformer.cli.__main__ import run
-from kinformer.decoding.spelling import tokenize_blocks
+from kinformer.decoding.byte_tokenizer import tokenize_blocks
 from kinformer.lab.data.text import read
 
 TEXT = b"".join(b"The cat no. %d sat on the m\xc3\xa4t,\r\nand it slept.\n\n" % n for n in range(150))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from kinformer.attend.parts import parts
+from kinformer.attend.pattern_parts import parts
 from kinformer.core.layout import INF, Dense, GatheredKeys, GatheredRows, Near, Residue
 from kinformer.core.pattern import Heads, Pattern, Spelled
 from kinformer.core.patterns.blocks import Blocks

@@ -5,13 +5,13 @@ import torch
 from torch import Tensor
 
 from kinformer.attend import read
+from kinformer.core.attention_output import received_attention, weights
 from kinformer.core.bias import Bias, ScoreFn
 from kinformer.core.heads import HeadSizes, Keys, Queries
 from kinformer.core.layer import PerPair, PerToken
 from kinformer.core.memo import Memo
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
-from kinformer.core.read import received_attention, weights
 from kinformer.core.request import Request
 from kinformer.core.score_matrix import full_mask, scores
 from kinformer.core.scores.product import Product

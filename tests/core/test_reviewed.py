@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from kinformer.attend import attend, read
 from kinformer.attend.executors import masked
+from kinformer.core.attention_output import weights
 from kinformer.core.choice import Choices, choice
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
@@ -20,7 +21,6 @@ from kinformer.core.pattern import Heads
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
 from kinformer.core.patterns.segment import Segment
-from kinformer.core.read import weights
 from kinformer.core.request import Refusal, Request
 from kinformer.core.scores.product import Product
 from kinformer.core.state import fork

@@ -12,11 +12,11 @@ import kinformer
 from kinformer.core.layer import Out
 from kinformer.core.mechanism import NoState
 from kinformer.core.memo import Memo
-from kinformer.core.numbering import NumberedState
 from kinformer.core.patterns.full import Full
 from kinformer.core.state import fork, leaves
-from kinformer.decoding.draw import keep_top_k, keep_top_p
+from kinformer.core.token_positions import NumberedState
 from kinformer.decoding.generate import generate
+from kinformer.decoding.sampling import keep_top_k, keep_top_p
 from kinformer.members.bloom import bloom
 from kinformer.members.gpt import gpt
 from kinformer.models.lm import LM

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from kinformer.core.discover import find_member
-from kinformer.core.evaluating import evaluating
+from kinformer.core.eval_mode import evaluating
 from kinformer.lab.data.support.split_tokens import SplitTokens
+from kinformer.lab.text_continuation import WritingSettings, write_all
 from kinformer.lab.train.evaluate import evaluate
-from kinformer.lab.writing import WritingSettings, write_all
 
 SIZES = {"d": 16, "depth": 3, "heads": 2}
 DOCUMENTS = [[7, 3, 1, 1, 2], [5, 5], [1, 2, 3, 4, 5, 6, 0, 2, 4, 9], [6], [2, 2, 2]]

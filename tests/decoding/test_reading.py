@@ -14,7 +14,7 @@ from kinformer.core.model import Writer
 from kinformer.core.state import leaves
 from kinformer.decoding.generate import generate
 from kinformer.decoding.prefill import PrefilledText, prefill
-from kinformer.decoding.saved import StateError, fingerprint, load_reading, save_reading
+from kinformer.decoding.saved_state import StateError, fingerprint, load_reading, save_reading
 from kinformer.members.bert import bert
 from kinformer.members.gpt import gpt
 from kinformer.members.sinkhorn_transformer import sinkhorn_transformer
@@ -163,7 +163,7 @@ def test_a_file_is_replaced_in_one_step(saved_reading: tuple[Writer, Path], monk
     def full(*arguments: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("kinformer.checkpoint.files.os.replace", full)
+    monkeypatch.setattr("kinformer.checkpoint.atomic_files.os.replace", full)
     with pytest.raises(OSError, match="No space left on device; what was there before is unchanged"):
         save_reading(prefill(model, [TEXT[:, :4]], 4), model, path)
     assert path.read_bytes() == data and [file.name for file in path.parent.iterdir()] == [path.name]

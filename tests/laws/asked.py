@@ -5,7 +5,7 @@ import functools
 import warnings
 from typing import Any
 
-from kinformer.laws.support.judging import JudgedPart, laws, verdict
+from kinformer.laws.support.verdicts import JudgedPart, laws, verdict
 from tests.discovered import discovered_in
 
 

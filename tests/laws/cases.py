@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from itertools import cycle
 
 from kinformer.core.discover import kinds
-from kinformer.laws.support.judging import JudgedPart, kinds_judged, kinds_of, laws
+from kinformer.laws.support.verdicts import JudgedPart, kinds_judged, kinds_of, laws
 from tests.discovered import EXECUTORS, discovered, discovered_in
 
 PROVE = os.environ.get("KINFORMER_PROVE") == "1"

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from kinformer.core.block import ResidualBlock
+from kinformer.core.attention_output import AttentionOutput
 from kinformer.core.heads import HeadSizes, Keys, Queries, StateSpec
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, PerToken, State
 from kinformer.core.loss import Loss, Penalty
@@ -20,8 +20,8 @@ from kinformer.core.pattern import Index, Pattern, pair_mask
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
 from kinformer.core.patterns.segment import Segment
-from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
+from kinformer.core.residual_block import ResidualBlock
 from kinformer.models.lm import LM
 from kinformer.models.seq2seq import Seq2Seq
 from kinformer.nn.attention import Attention

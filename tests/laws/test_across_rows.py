@@ -4,7 +4,7 @@ import pytest
 from torch import nn
 
 from kinformer.core.discover import kinds
-from kinformer.lab.train.pieces import across_rows_reasons
+from kinformer.lab.train.micro_batches import across_rows_reasons
 from tests.discovered import discovered
 
 LAWS = {"batch_mates", "shard"}

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import pytest
 
 from kinformer.core.discover import kinds
-from kinformer.laws.support.judging import Verdict, laws, unjudged_kind, verdict
+from kinformer.laws.support.verdicts import Verdict, laws, unjudged_kind, verdict
 from tests.discovered import EXECUTORS, discovered
 from tests.laws.asked import example
 from tests.laws.cases import PROVE

@@ -9,19 +9,19 @@ from types import ModuleType
 import pytest
 
 from kinformer.attend.executors import pieces, reference, sdpa
+from kinformer.core.attention_output import AttentionOutput
 from kinformer.core.discover import examples
-from kinformer.core.expression import parse
 from kinformer.core.pattern import Heads
+from kinformer.core.pattern_parser import parse
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
 from kinformer.core.patterns.segment import Segment
-from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Refusal, Request
 from kinformer.laws import impl, sharp
 from kinformer.laws import pattern as law
-from kinformer.laws.support.batch import vary_rows
 from kinformer.laws.support.findings import Unjudged
-from kinformer.laws.support.requests import requests_of_each_feature
+from kinformer.laws.support.input_batch import vary_rows
+from kinformer.laws.support.random_requests import requests_of_each_feature
 from kinformer.nn.patterns.columns import Columns
 from kinformer.nn.patterns.shifted import Shifted
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from kinformer.core.example import Example
-from kinformer.laws.support.judging import JudgedPart, Verdict, laws, verdict
+from kinformer.laws.support.verdicts import JudgedPart, Verdict, laws, verdict
 
 
 class Fault(NamedTuple):

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kinformer.laws.support.judging import Verdict
+from kinformer.laws.support.verdicts import Verdict
 from tests.laws.requested import requested_parts
 from tests.laws.test_every_part import conclude
 

@@ -47,9 +47,9 @@ from kinformer.laws import (
     targets,
 )
 from kinformer.laws.support.findings import Unjudged
-from kinformer.laws.support.forms import forms
-from kinformer.laws.support.judging import JudgedPart, laws, verdict
+from kinformer.laws.support.layer_forms import forms
 from kinformer.laws.support.subject import Subject, TrainingSubject
+from kinformer.laws.support.verdicts import JudgedPart, laws, verdict
 from kinformer.members.calm import calm
 from kinformer.members.gpt import gpt
 from kinformer.models.classifier import Classifier
@@ -595,7 +595,7 @@ def test_every_law_says_what_is_true_and_over_what() -> None:
 
 
 def test_a_law_file_that_is_none_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    from kinformer.laws.support import judging
+    from kinformer.laws.support import verdicts as judging
 
     monkeypatch.setattr(judging, "modules", lambda kind: {"half": ModuleType("half")})
     with pytest.raises(ImportError, match="the law 'half' has no SAYS and no OVER and no judge"):

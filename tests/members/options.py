@@ -10,9 +10,9 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from kinformer.core.keyword_conditions import has_effect
 from kinformer.core.keywords import signature
 from kinformer.core.mechanism import NoState
-from kinformer.core.needs import has_effect
 from kinformer.core.pattern import Pattern
 
 ROWS, LENGTH = 2, 26

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from kinformer.core.acting import TimeStep
+from kinformer.core.actor import TimeStep
 from kinformer.core.layer import State
 from kinformer.members.agent import agent
 from kinformer.models.support.recurrent_actor import single_step

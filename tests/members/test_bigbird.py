@@ -8,7 +8,7 @@ import torch
 
 from kinformer.checkpoint.checkpoint import load, save
 from kinformer.laws import any_length, padding
-from kinformer.laws.support.judging import JudgedPart, verdict
+from kinformer.laws.support.verdicts import JudgedPart, verdict
 from kinformer.members.bigbird import bigbird
 from kinformer.nn.patterns.block import Block
 from kinformer.nn.patterns.random import Random

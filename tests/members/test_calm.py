@@ -11,7 +11,7 @@ from kinformer.lab.data.batches import Batches
 from kinformer.lab.train.budget import StepBudget
 from kinformer.lab.train.loop import train
 from kinformer.lab.train.settings import Settings
-from kinformer.lab.train.stages import carry_weights
+from kinformer.lab.train.training_stages import carry_weights
 from kinformer.members.calm import calm
 
 TINY = {"d": 16, "depth": 3, "heads": 2, "length": 32, "vocab": 7}

@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from kinformer.core.mechanism import NoState
-from kinformer.lab.train.stages import carry_weights
+from kinformer.lab.train.training_stages import carry_weights
 from kinformer.members.bert import bert
 from kinformer.members.clustered_transformer import clustered_transformer
 from kinformer.nn.mechanisms.clustered import Clustered
 from kinformer.nn.mechanisms.clustered_improved import ImprovedClustered
-from kinformer.nn.mechanisms.hamming import HammingKMeans
+from kinformer.nn.mechanisms.hamming_kmeans import HammingKMeans
 
 SMALL: dict[str, Any] = {"d": 8, "heads": 2, "depth": 2, "vocab": 11, "length": 12}
 

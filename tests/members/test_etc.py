@@ -10,7 +10,7 @@ from kinformer.core.batch import TokenBatch
 from kinformer.lab.data.text import read
 from kinformer.lab.train.fit import fit
 from kinformer.laws import any_length, padding
-from kinformer.laws.support.judging import JudgedPart, verdict
+from kinformer.laws.support.verdicts import JudgedPart, verdict
 from kinformer.members.etc import etc
 from kinformer.models.mlm import MLM
 from kinformer.models.segments import segments

@@ -10,8 +10,8 @@ import pytest
 
 from kinformer.core.discover import find_member, members, modules
 from kinformer.core.example import Example
+from kinformer.core.keyword_conditions import has_effect
 from kinformer.core.keywords import signature
-from kinformer.core.needs import has_effect
 
 NAMES = sorted(members())
 # keywords that members hand on unread to the same code: each value is reached by the examples of some member, and each

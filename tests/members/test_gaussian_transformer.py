@@ -6,7 +6,7 @@ import torch
 import kinformer as kf
 from kinformer.nn.biases.gaussian_prior import GaussianPrior
 from tests.members.probes import Heads, check_lowest, distances, softmax
-from tests.members.test_forms import TINY, attentions
+from tests.members.test_attention_forms import TINY, attentions
 
 pytestmark = pytest.mark.usefixtures("float64")
 

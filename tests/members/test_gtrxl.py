@@ -9,8 +9,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from kinformer.core.block import ResidualBlock
 from kinformer.core.layer import Context
+from kinformer.core.residual_block import ResidualBlock
 from kinformer.members.gtrxl import gtrxl
 from kinformer.members.support.gated_xl import GatedXL, GateName
 from kinformer.nn.biases.transformer_xl import sinusoids

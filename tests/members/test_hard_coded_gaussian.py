@@ -15,7 +15,7 @@ from kinformer.nn.patterns.band import Band
 from kinformer.nn.projections.qkv import QKV
 from kinformer.nn.projections.value_projection import ValueProjection
 from tests.members.probes import LENGTH, Heads, check_lowest
-from tests.members.test_forms import TINY, attentions
+from tests.members.test_attention_forms import TINY, attentions
 
 pytestmark = pytest.mark.usefixtures("float64")
 

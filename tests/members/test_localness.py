@@ -8,7 +8,7 @@ import kinformer as kf
 from kinformer.core.bias import Bias, Plus
 from kinformer.nn.biases.localness import FixedLocalness, LayerLocalness, Localness, QueryLocalness
 from tests.members.probes import LENGTH, Heads, check_lowest, softmax
-from tests.members.test_forms import TINY, attentions
+from tests.members.test_attention_forms import TINY, attentions
 
 pytestmark = pytest.mark.usefixtures("float64")
 

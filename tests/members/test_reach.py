@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 import kinformer
 from kinformer.core.discover import examples, members, modules, parse_keywords
-from kinformer.core.expression import parse
 from kinformer.core.pattern import Pattern
+from kinformer.core.pattern_parser import parse
 
 FOLDERS = (
     "patterns",

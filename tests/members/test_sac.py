@@ -9,7 +9,7 @@ from kinformer.members.sac import sac
 from kinformer.nn.attention import Attention
 from kinformer.nn.mechanisms.sac import SAC, GivenEdges
 from kinformer.nn.projections.qkv import QKV
-from kinformer.pages.pictures.support.every import pictures
+from kinformer.pages.pictures.support.all_pictures import pictures
 
 
 def make_model(**keywords: Any) -> Any:

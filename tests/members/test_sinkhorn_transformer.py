@@ -7,7 +7,7 @@ from kinformer.core.mechanism import NoState
 from kinformer.members.sinkhorn_encoder import sinkhorn_encoder
 from kinformer.members.sinkhorn_transformer import sinkhorn_transformer
 from kinformer.nn.mechanisms.sinkhorn import Sinkhorn
-from kinformer.nn.mechanisms.sorting import BlockNet, PairNet
+from kinformer.nn.mechanisms.sort_networks import BlockNet, PairNet
 
 SMALL = {"d": 8, "heads": 2, "depth": 2, "vocab": 11, "length": 10, "block": 4}
 

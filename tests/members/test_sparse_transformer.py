@@ -9,7 +9,7 @@ import torch
 from kinformer.attend import attend
 from kinformer.core.pattern import Pattern
 from kinformer.members.sparse_transformer import TEXT, TINY, sparse_transformer
-from kinformer.members.support.factors import Sets, Use, factor_patterns, layer_patterns
+from kinformer.members.support.sparse_transformer_factors import Sets, Use, factor_patterns, layer_patterns
 from kinformer.models.image import Image
 from kinformer.models.lm import LM
 from kinformer.nn.attention import Attention

@@ -5,8 +5,8 @@ import math
 import torch
 from torch import Tensor
 
-from kinformer.core.block import Join
-from kinformer.core.recipe import Recipe, noam_peak
+from kinformer.core.residual_block import Join
+from kinformer.core.training_recipe import Recipe, noam_peak
 from kinformer.decoding.generate import generate
 from kinformer.lab.train.recipe_lr import RecipeLR
 from kinformer.members.transformer import transformer

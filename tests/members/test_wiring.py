@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from kinformer.core.discover import members
+from kinformer.core.keyword_conditions import has_effect
 from kinformer.core.keywords import parse_keywords, signature
 from kinformer.core.layer import Context
-from kinformer.core.needs import has_effect
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
 from kinformer.members.bert import bert

@@ -17,9 +17,9 @@ from kinformer.nn.attention import Attention
 from kinformer.nn.blocks.pre_norm import PreNorm
 from kinformer.nn.depth.early_exit import EarlyExit
 from kinformer.nn.depth.stack import Stack
-from kinformer.nn.exits.classifiers import PerExit
 from kinformer.nn.exits.confidence import SoftmaxResponse
-from kinformer.nn.exits.rules import ConfidenceThreshold, Multinomial, Rule, UniformExit
+from kinformer.nn.exits.exit_rules import ConfidenceThreshold, Multinomial, Rule, UniformExit
+from kinformer.nn.exits.per_exit_classifier import PerExit
 from kinformer.nn.feedforward.mlp import MLP
 from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.norms.layer import LayerNorm

@@ -21,7 +21,7 @@ from kinformer.nn.depth.early_exit import EarlyExit
 from kinformer.nn.depth.stack import Stack
 from kinformer.nn.depth.universal import Universal
 from kinformer.nn.exits.confidence import Probe, SoftmaxResponse
-from kinformer.nn.exits.rules import BySequence, ConfidenceThreshold, Geometric, Rule
+from kinformer.nn.exits.exit_rules import BySequence, ConfidenceThreshold, Geometric, Rule
 from kinformer.nn.feedforward.mlp import MLP
 from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.norms.layer import LayerNorm

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from kinformer.core.layer import Context
-from kinformer.core.numbering import context_of_tokens
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
+from kinformer.core.token_positions import context_of_tokens
 from kinformer.decoding.generate import generate
 from kinformer.members.calm import calm
 from kinformer.members.depth_adaptive import depth_adaptive
@@ -21,7 +21,7 @@ from kinformer.nn.blocks.pre_norm import PreNorm
 from kinformer.nn.depth.early_exit import EarlyExit
 from kinformer.nn.depth.stack import Stack
 from kinformer.nn.exits.confidence import SoftmaxResponse
-from kinformer.nn.exits.rules import BySequence, ConfidenceThreshold, Multinomial, Rule
+from kinformer.nn.exits.exit_rules import BySequence, ConfidenceThreshold, Multinomial, Rule
 from kinformer.nn.feedforward.mlp import MLP
 from kinformer.nn.losses.exit_oracles import Correctness, Likelihood
 from kinformer.nn.mechanisms.softmax import Softmax

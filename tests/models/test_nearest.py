@@ -15,7 +15,7 @@ from kinformer.members.gpt import gpt
 from kinformer.models.continuous_cache import ContinuousCache, _History
 from kinformer.models.lm import LM
 from kinformer.models.nearest_neighbour_lm import NearestNeighbourLM
-from kinformer.models.support.by_token import log_p_by_token, mix_log_p
+from kinformer.models.support.memory_probabilities import log_p_by_token, mix_log_p
 
 TAP = "1.1.input"  # what the feed-forward of the second block reads
 

@@ -8,7 +8,7 @@ import pytest
 
 from kinformer.core.pooler import Pooler
 from kinformer.laws import any_length, autocast, batch_mates, derivative, dtype, empty_rows, mutation, padding
-from kinformer.laws.support.forms import forms
+from kinformer.laws.support.layer_forms import forms
 from kinformer.nn.poolers.cls import CLSPooler
 from kinformer.nn.poolers.max import MaxPooler
 from kinformer.nn.poolers.mean import MeanPooler

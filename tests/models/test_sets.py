@@ -9,7 +9,7 @@ from torch import Tensor
 
 from kinformer.core.mechanism import NoState
 from kinformer.members.set_transformer import set_transformer
-from kinformer.models.support.answers import CountAnswer, NumberAnswer
+from kinformer.models.support.set_answers import CountAnswer, NumberAnswer
 
 TINY: dict[str, Any] = {"d": 16, "depth": 1, "heads": 2, "inputs": 3}
 WAYS: tuple[dict[str, Any], ...] = (

@@ -3,10 +3,10 @@
 import torch
 
 from kinformer.attend import attend
+from kinformer.core.attention_output import AttentionOutput, merge
 from kinformer.core.layer import Context
 from kinformer.core.loss import sum_over_layers
 from kinformer.core.patterns.causal import Causal
-from kinformer.core.read import AttentionOutput, merge
 from kinformer.nn.attention import Attention
 from kinformer.nn.biases.adaptive_span import AdaptiveSpan
 from kinformer.nn.biases.relative import Relative

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.causal import Causal
-from kinformer.core.tree import Node, edge, leaf, node
+from kinformer.core.span_tree import Node, edge, leaf, node
 from kinformer.nn.patterns.tree import Tree
 from tests.parity.goldens import Golden, goldens
 

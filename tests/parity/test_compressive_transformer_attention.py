@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from kinformer.core.bias import Bias, ScoreFn, at
-from kinformer.core.compression import Slots
 from kinformer.core.layer import Context
+from kinformer.core.memory_compression import Slots
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.request import Request
 from kinformer.nn.attention import Attention

@@ -7,10 +7,10 @@ of a query alike, which no softmax sees: of the paper's layer it is another one 
 import torch
 from torch import Tensor, nn
 
-from kinformer.core.block import ResidualBlock
 from kinformer.core.layer import Context
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.segment import Segment
+from kinformer.core.residual_block import ResidualBlock
 from kinformer.nn.attention import Attention
 from kinformer.nn.biases.transformer_xl import TransformerXL, sinusoids
 from kinformer.nn.feedforward.mlp import MLP

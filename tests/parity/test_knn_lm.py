@@ -5,7 +5,7 @@ import math
 import torch
 
 from kinformer.core.neighbours import Entries
-from kinformer.models.support.by_token import log_p_by_token, log_probabilities, mix_log_p
+from kinformer.models.support.memory_probabilities import log_p_by_token, log_probabilities, mix_log_p
 from tests.parity.goldens import Golden, close, goldens
 
 

@@ -5,7 +5,7 @@ from torch import nn
 
 from kinformer.nn.attention import Attention
 from kinformer.nn.mechanisms.luna_causal import LunaCausal
-from kinformer.nn.mechanisms.packs import Packs
+from kinformer.nn.mechanisms.luna_packs import Packs
 from kinformer.nn.projections.qkv import QKV
 from kinformer.nn.projections.tied_kv import TiedKV
 from tests.parity.goldens import Golden, close, goldens

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from kinformer.core.cache import KV
+from kinformer.core.kv_cache import KV
 from kinformer.core.layer import Context, Out
 from kinformer.nn.attention import Attention
 from kinformer.nn.mechanisms.retrieval import Retrieval

@@ -7,7 +7,7 @@ from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context, Out
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
-from kinformer.core.vectors import unit
+from kinformer.core.unit_vector import unit
 from kinformer.nn.mechanisms.routing_published import PublishedRouting
 from tests.parity.goldens import Golden, close, goldens
 

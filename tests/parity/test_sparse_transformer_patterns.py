@@ -3,7 +3,7 @@
 import torch
 
 from kinformer.attend import attend
-from kinformer.members.support.factors import factor_patterns, layer_patterns
+from kinformer.members.support.sparse_transformer_factors import factor_patterns, layer_patterns
 from tests.parity.goldens import Golden, close, goldens
 
 

@@ -3,11 +3,11 @@
 import torch
 from torch import Tensor
 
+from kinformer.core.attention_output import weights
 from kinformer.core.key_value_mechanism import KeyValueMechanism
 from kinformer.core.layer import Context
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
-from kinformer.core.read import weights
 from kinformer.core.score import Score
 from kinformer.nn.aggregations.out_projection import Concat
 from kinformer.nn.attention import Attention

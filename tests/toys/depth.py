@@ -3,7 +3,7 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from kinformer.core.collected import Collected
+from kinformer.core.collected_outputs import Collected
 from kinformer.core.example import Example
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 

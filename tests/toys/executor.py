@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from kinformer.core.read import AttentionOutput
+from kinformer.core.attention_output import AttentionOutput
 from kinformer.core.request import Refusal, Request
 from kinformer.core.score_matrix import full_mask, scores
 

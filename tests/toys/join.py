@@ -5,8 +5,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from kinformer.core.block import Join, ResidualBlock
 from kinformer.core.layer import Layer, Out
+from kinformer.core.residual_block import Join, ResidualBlock
 
 
 class Gate(Join):

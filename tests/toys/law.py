@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from kinformer.core.expression import parse
 from kinformer.core.pattern import Pattern
+from kinformer.core.pattern_parser import parse
 
 SAYS = "its text makes it again"
 OVER = "pattern"

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from kinformer.core.layer import Layer, State
 from kinformer.core.loss import Loss, sum_over_layers
 from kinformer.core.model import EvaluationSums, Metric, Model, random_tokens, sum_and_count
-from kinformer.core.numbering import context_of_tokens
+from kinformer.core.token_positions import context_of_tokens
 
 Labelled = tuple[Int[Tensor, "B T"], Int[Tensor, " B"]]
 

@@ -17,11 +17,11 @@ from torch import _C, Tensor
 from torch.nn import functional as F
 from torch.nn.attention.flex_attention import AuxRequest, BlockMask, flex_attention
 
-from kinformer.attend.parts import PatternPart, parts
+from kinformer.attend.pattern_parts import PatternPart, parts
+from kinformer.core.attention_output import AttentionOutput, merge
 from kinformer.core.bias import at
 from kinformer.core.heads import cut
 from kinformer.core.layout import Dense, GatheredKeys, Residue
-from kinformer.core.read import AttentionOutput, merge
 from kinformer.core.request import Refusal, Request
 from kinformer.core.scores.product import Product
 

@@ -2,12 +2,12 @@
 
 import torch
 
-from kinformer.attend import kernel
-from kinformer.attend.kernel import additive_mask
-from kinformer.core.read import AttentionOutput
+from kinformer.attend import fused_kernel as kernel
+from kinformer.attend.fused_kernel import additive_mask
+from kinformer.core.attention_output import AttentionOutput
+from kinformer.core.function_transforms import are_plain_tensors
 from kinformer.core.request import Refusal, Request
 from kinformer.core.scores.product import Product
-from kinformer.core.transforms import are_plain_tensors
 
 CALL = 2e-5  # seconds
 SECONDS = 2e-11  # per score and number of a head's width: twice what is taken without a mask

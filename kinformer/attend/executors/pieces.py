@@ -5,18 +5,21 @@ Tiles are read by PyTorch's fused kernel for the CPU where it can, else by the r
 
 import torch
 
-from kinformer.attend import banded, explicit, kernel, operator
-from kinformer.attend.flash import PlannedRead
-from kinformer.attend.lines import PositionRun, RunPair
-from kinformer.attend.plan import plan_of_runs
+from kinformer.attend import custom_operator as operator
+from kinformer.attend import distance_bands as banded
+from kinformer.attend import explicit_tiles as explicit
+from kinformer.attend import fused_kernel as kernel
+from kinformer.attend.fused_plan import PlannedRead
+from kinformer.attend.plan_maker import plan_of_runs
+from kinformer.attend.plan_request import plan_request
 from kinformer.attend.plan_sizes import PlanSizes
-from kinformer.attend.planning import plan_request
+from kinformer.attend.position_runs import PositionRun, RunPair
+from kinformer.core.attention_output import AttentionOutput
 from kinformer.core.bias import Bias
+from kinformer.core.function_transforms import are_plain_tensors
 from kinformer.core.pattern import Pattern
-from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Refusal, Request
 from kinformer.core.scores.product import Product
-from kinformer.core.transforms import are_plain_tensors
 
 PLAN = 2e-4  # seconds
 CALL = 1e-5  # seconds of a read that is one call of the kernel

@@ -3,7 +3,7 @@
 import torch
 from torch.nn import functional as F
 
-from kinformer.core.read import AttentionOutput
+from kinformer.core.attention_output import AttentionOutput
 from kinformer.core.request import Request
 from kinformer.core.score_matrix import mask, scores, softmax, weigh_values
 

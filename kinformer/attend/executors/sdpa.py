@@ -2,13 +2,13 @@
 
 from torch.nn import functional as F
 
-from kinformer.attend.kernel import additive_mask
+from kinformer.attend.fused_kernel import additive_mask
+from kinformer.core.attention_output import AttentionOutput
+from kinformer.core.function_transforms import is_forward_mode
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
-from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Refusal, Request
 from kinformer.core.scores.product import Product
-from kinformer.core.transforms import is_forward_mode
 
 SECONDS = 1e-11  # per score and number of a head's width
 DROPPED = 5e-11  # with dropout on a CPU, whose fused kernel does not do it: every weight is computed and kept

@@ -9,7 +9,7 @@ from kinformer.cli.options import WIDTH
 from kinformer.cli.support.docstrings import doc
 from kinformer.lab.advise.estimates import quality
 from kinformer.lab.advise.ranking import BASELINE, Advice, Fit
-from kinformer.lab.units import size
+from kinformer.lab.byte_units import size
 
 
 def print_advice(advice: Advice) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kinformer.cli.errors import print_warnings
-from kinformer.decoding.calibrated import apply_calibration
+from kinformer.decoding.calibrated_threshold import apply_calibration
 from kinformer.decoding.layers_used import exits_of
 from kinformer.lab.errors import from_user
 from kinformer.nn.exits.decaying_threshold import DecayingThreshold

@@ -10,9 +10,9 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from kinformer.checkpoint.files import write
+from kinformer.checkpoint.atomic_files import write
 from kinformer.cli.support.run_folder import make_folder
-from kinformer.core.keywords import suggest_names
+from kinformer.core.did_you_mean import suggest_names
 from kinformer.core.pattern import Pattern
 from kinformer.core.task import Task
 from kinformer.lab.cost.growth import Growth, measure, power
@@ -20,10 +20,10 @@ from kinformer.lab.errors import FAILED, UserError, from_user
 from kinformer.lab.plot import Plot, PlotLine
 from kinformer.laws.check import TimeIsUp, limit_time, verdicts
 from kinformer.laws.pattern import matrix
-from kinformer.laws.support.forms import forms
-from kinformer.laws.support.judging import JudgedPart, Verdict, laws
+from kinformer.laws.support.layer_forms import forms
 from kinformer.laws.support.parts_file import PartsFile, Unreadable, read_parts, title_of, with_article
 from kinformer.laws.support.subject import Subject
+from kinformer.laws.support.verdicts import JudgedPart, Verdict, laws
 from kinformer.pages.plots import save_plots
 
 MOST = 4  # patterns

@@ -34,8 +34,8 @@ from kinformer.lab.compare.samples import TEMPERATURE
 from kinformer.lab.data.text import TextData
 from kinformer.lab.errors import UserError
 from kinformer.lab.member_choice import MemberChoice, titles
-from kinformer.lab.train.decisions import Decisions
 from kinformer.lab.train.member_fit import check_readable, fit_keywords
+from kinformer.lab.train.startup_decisions import Decisions
 from kinformer.pages.comparison import save_curves
 from kinformer.pages.report import report
 from kinformer.pages.results import Results

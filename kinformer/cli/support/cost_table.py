@@ -8,10 +8,10 @@ from typing import Any
 
 from kinformer.core.memory import MemoryCost
 from kinformer.core.model import Forecaster
+from kinformer.lab.byte_units import size
 from kinformer.lab.cost.cost import Cost
 from kinformer.lab.cost.free_memory import free_memory
 from kinformer.lab.cost.temporal_range import TemporalRange
-from kinformer.lab.units import size
 
 
 def print_json(text: str, model: Any, measured: Cost, batch: int, length: int) -> None:

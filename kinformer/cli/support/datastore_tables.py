@@ -9,15 +9,15 @@ import torch
 
 from kinformer.cli.errors import print_warnings
 from kinformer.cli.support.load_model import load_model
-from kinformer.core.evaluating import evaluating
+from kinformer.core.eval_mode import evaluating
 from kinformer.core.search import search_named
-from kinformer.decoding.spelling import tokenizer_of_model, warn_of_loss
+from kinformer.decoding.byte_tokenizer import tokenizer_of_model, warn_of_loss
 from kinformer.lab.data.batches import device_of
 from kinformer.lab.datastore.datastore import Datastore
-from kinformer.lab.datastore.indexing import check_faiss_search, read_index_record, write_index
+from kinformer.lab.datastore.index_file import check_faiss_search, read_index_record, write_index
 from kinformer.lab.errors import FAILED, UserError, from_user
 from kinformer.lab.search.support.faiss import FaissSearch
-from kinformer.models.support.taps import Tap
+from kinformer.models.support.hidden_taps import Tap
 from kinformer.nn.search.exact import ExactSearch
 
 BEFORE, AFTER = 24, 12  # tokens that are shown around a key

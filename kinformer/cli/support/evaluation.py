@@ -12,7 +12,7 @@ from kinformer.cli.errors import refuse_no_folder
 from kinformer.cli.support.progress_bar import progress
 from kinformer.decoding.consistency import use_rule
 from kinformer.lab.data.batches import Batches
-from kinformer.lab.data.kind import stream
+from kinformer.lab.data.data_fits_model import stream
 from kinformer.lab.data.text import TextData
 from kinformer.lab.errors import UserError
 from kinformer.lab.train.evaluate import Measurement, evaluate, evaluate_batches

@@ -8,10 +8,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from kinformer.checkpoint.atomic_files import write as write_file
 from kinformer.checkpoint.checkpoint import member_record
-from kinformer.checkpoint.files import write as write_file
 from kinformer.core.batch import SeriesWindows
-from kinformer.core.evaluating import evaluating
+from kinformer.core.eval_mode import evaluating
 from kinformer.core.model import Forecaster
 from kinformer.lab.data.batches import device_of, to_device
 from kinformer.lab.data.series import SeriesData, rows_of

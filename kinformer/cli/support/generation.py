@@ -8,13 +8,13 @@ from typing import Any
 from kinformer.cli.errors import refuse_no_folder
 from kinformer.cli.support.memory_limits import refuse_no_room
 from kinformer.cli.support.progress_bar import progress
+from kinformer.decoding.byte_tokenizer import tokenizer_of_model
 from kinformer.decoding.layers_used import exits_of
 from kinformer.decoding.prefill import PrefilledText
-from kinformer.decoding.spelling import tokenizer_of_model
 from kinformer.lab.errors import FAILED, UserError, from_user
-from kinformer.lab.writing import Continuation, WritingSettings, has_state, rows_of, write_all
+from kinformer.lab.text_continuation import Continuation, WritingSettings, has_state, rows_of, write_all
 from kinformer.pages.exit_layers import save_exit_layers
-from kinformer.pages.printable import for_stream
+from kinformer.pages.terminal_safe_text import for_stream
 
 
 def refuse_layers(model: Any, layers: Path | None, beam: int) -> None:

@@ -10,7 +10,7 @@ from kinformer.cli.support.evaluation import score_model
 from kinformer.core.model import display_name
 from kinformer.core.search import evenly_spaced, format_search, search_named
 from kinformer.lab.datastore.datastore import Datastore
-from kinformer.lab.datastore.indexing import measure_recall, read_index_record
+from kinformer.lab.datastore.index_file import measure_recall, read_index_record
 from kinformer.lab.datastore.knn_lm_settings import KnnLMSettings, hash_manifest
 from kinformer.lab.datastore.shards import digest
 from kinformer.lab.datastore.tuning import sweep_cache, sweep_nearest
@@ -18,8 +18,8 @@ from kinformer.lab.errors import UserError, from_user
 from kinformer.lab.train.progress import clock
 from kinformer.models.lm import LM
 from kinformer.models.nearest_neighbour_lm import refuse_exits
-from kinformer.models.support.sweeps import SweepResult
-from kinformer.models.support.taps import Tap
+from kinformer.models.support.hidden_taps import Tap
+from kinformer.models.support.mixing_sweeps import SweepResult
 from kinformer.nn.search.exact import ExactSearch
 
 SOME = 32  # keys that are looked up to know how long that takes

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable
 from typing import Any, get_type_hints
 
 from kinformer.core.discover import find_member, parse_keywords
+from kinformer.core.keyword_conditions import check_used
 from kinformer.core.keywords import signature
-from kinformer.core.needs import check_used
-from kinformer.lab.data.kind import Data
+from kinformer.lab.data.data import Data
 from kinformer.lab.data.resolve import DataSource
 from kinformer.lab.errors import UserError, from_user
 from kinformer.lab.member_choice import MemberChoice, find_member_function, parse_member, split_keywords, with_keywords

@@ -6,10 +6,10 @@ from torch import nn
 
 from kinformer.core.model import Forecaster
 from kinformer.core.state import leaves
+from kinformer.lab.byte_units import size
 from kinformer.lab.cost.free_memory import NUMBERS, build_without_numbers, free_memory
 from kinformer.lab.errors import UserError
 from kinformer.lab.member_choice import MemberChoice
-from kinformer.lab.units import size
 
 KEPT = 3  # of each number that a layer gives: itself, its gradient, and what it was made from
 

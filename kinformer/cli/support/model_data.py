@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from kinformer.cli.errors import print_warnings
-from kinformer.lab.data.kind import Data, refuse_few, refuse_other_tokens, refuse_unread
+from kinformer.lab.data.data import Data
+from kinformer.lab.data.data_fits_model import refuse_few, refuse_other_tokens, refuse_unread
 from kinformer.lab.data.resolve import DataSource, resolve
 from kinformer.lab.data.text import TextData
 from kinformer.lab.errors import UserError, from_user

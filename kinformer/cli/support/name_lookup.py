@@ -251,7 +251,7 @@ def _has_instance(example: Any, cls: Any) -> bool:
 
 def _expression(text: str) -> Page:
     """A pattern, written with those of the library and, as FILE.py:Name, with one's own."""
-    from kinformer.core.expression import parse
+    from kinformer.core.pattern_parser import parse
     from kinformer.pages.pictures.support.short_repr import short_repr
 
     own: dict[str, Any] = {}

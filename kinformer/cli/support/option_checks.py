@@ -12,15 +12,16 @@ from typing import Any
 
 import typer
 
-from kinformer.checkpoint.files import existing_path
+from kinformer.checkpoint.atomic_files import existing_path
 from kinformer.checkpoint.model_files import CONFIG, WEIGHTS, contents
 from kinformer.cli.support import static_source
+from kinformer.core.did_you_mean import suggest_names
 from kinformer.core.discover import check_member_name, has_plugins, part_files
 from kinformer.core.from_json import from_json
-from kinformer.core.keywords import parse_keywords, split, suggest_names
+from kinformer.core.keywords import parse_keywords, split
 from kinformer.core.missing_path import missing_path
-from kinformer.core.recipe import Recipe, check_betas, check_eps
-from kinformer.lab.data.support.spec_words import refuse_unknown, words_of
+from kinformer.core.training_recipe import Recipe, check_betas, check_eps
+from kinformer.lab.data.support.spec_options import refuse_unknown, words_of
 from kinformer.lab.errors import UserError, from_user
 from kinformer.lab.member_choice import split_keywords
 

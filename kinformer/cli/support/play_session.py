@@ -9,13 +9,13 @@ from operator import attrgetter
 from pathlib import Path
 from statistics import correlation, mean, stdev
 
-from kinformer.checkpoint.files import write
+from kinformer.checkpoint.atomic_files import write
 from kinformer.cli.errors import ended_by, print_warnings
 from kinformer.cli.support.progress_bar import progress
-from kinformer.core.acting import Player
-from kinformer.lab.data.support.episodes import write_episodes
+from kinformer.core.actor import Player
+from kinformer.lab.data.support.offline_episodes import write_episodes
 from kinformer.lab.data.support.parallel_environments import EnvironmentFailure
-from kinformer.lab.data.support.roll_out import PlayedEpisode, PlaySettings, roll_out
+from kinformer.lab.data.support.play_episodes import PlayedEpisode, PlaySettings, roll_out
 from kinformer.lab.environments.support.make_environment import make
 from kinformer.lab.errors import FAILED, UserError, from_user
 from kinformer.lab.plot import Plot, PlotLine

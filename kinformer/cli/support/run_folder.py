@@ -6,19 +6,20 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from kinformer.checkpoint.atomic_files import crc32
 from kinformer.checkpoint.checkpoint import CheckpointError, built_by, find_conflict, load
-from kinformer.checkpoint.files import crc32
 from kinformer.checkpoint.model_files import BEST, WEIGHTS
 from kinformer.cli.errors import print_warnings
 from kinformer.cli.support.option_checks import refuse_file
+from kinformer.core.keyword_conditions import as_word
 from kinformer.core.keywords import name_of
-from kinformer.core.needs import as_word
-from kinformer.lab.data.kind import Data, refuse_other_tokens
+from kinformer.lab.data.data import Data
+from kinformer.lab.data.data_fits_model import refuse_other_tokens
 from kinformer.lab.errors import UserError, from_user
+from kinformer.lab.train.distributed import SINGLE_PROCESS, SingleProcess
 from kinformer.lab.train.folder_lock import FolderInUse, lock_folder
-from kinformer.lab.train.process_group import SINGLE_PROCESS, SingleProcess
 from kinformer.lab.train.run_folder import RunFolder
-from kinformer.lab.train.stages import carry_weights
+from kinformer.lab.train.training_stages import carry_weights
 
 ANEW = "--overwrite begins anew"
 DERIVED = {"exits.json": "calibrate", "knn-lm.json": "knn-lm"}  # files made of weights, and the commands that do

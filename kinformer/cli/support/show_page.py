@@ -19,13 +19,13 @@ from kinformer.core.pattern import Pattern
 from kinformer.core.task import Task
 from kinformer.lab.cost.growth import measure
 from kinformer.lab.cost.sparsity import pattern_lines
-from kinformer.lab.data.kind import form_of
+from kinformer.lab.data.data_fits_model import form_of
 from kinformer.lab.errors import UserError
-from kinformer.laws.support.forms import forms
+from kinformer.laws.support.layer_forms import forms
 from kinformer.laws.support.subject import Subject
-from kinformer.pages.pictures.support import every
-from kinformer.pages.pictures.support.panel import CELLS, Picture, span
-from kinformer.pages.pictures.support.plate import save
+from kinformer.pages.pictures.support import all_pictures as every
+from kinformer.pages.pictures.support.matplotlib_picture import save
+from kinformer.pages.pictures.support.picture_panels import CELLS, Picture, span
 from kinformer.pages.pictures.support.short_repr import largest_number
 from kinformer.pages.pictures.support.terminal import lines
 from kinformer.pages.pictures.who_reads import side_by_side

@@ -6,8 +6,8 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 
 from kinformer.cli.errors import after_the_first
 from kinformer.lab.errors import FAILED, WRONG, UserError, from_user
+from kinformer.lab.train.distributed import Form, ProcessLost, SingleProcess, processes
 from kinformer.lab.train.loop import TrainingStopped
-from kinformer.lab.train.process_group import Form, ProcessLost, SingleProcess, processes
 
 
 @contextmanager

@@ -21,23 +21,24 @@ from kinformer.cli.support.run_folder import (
 from kinformer.cli.support.typed_options import as_typed
 from kinformer.core.model import ColumnScales, Model
 from kinformer.lab.cost.free_memory import build_without_numbers
-from kinformer.lab.data.kind import Data, refuse_unread
+from kinformer.lab.data.data import Data
+from kinformer.lab.data.data_fits_model import refuse_unread
 from kinformer.lab.data.resolve import DataSource
 from kinformer.lab.data.text import TextData
 from kinformer.lab.errors import FAILED, UserError, from_user
 from kinformer.lab.member_choice import MemberChoice
 from kinformer.lab.train.budget import Budget, MinuteBudget, StepBudget
-from kinformer.lab.train.decisions import Decisions, decide
+from kinformer.lab.train.distributed import SINGLE_PROCESS, SingleProcess
 from kinformer.lab.train.evaluate import settle_measuring
 from kinformer.lab.train.history import History
 from kinformer.lab.train.loop import TrainingStopped, stream, train
 from kinformer.lab.train.member_fit import check_readable, fit_keywords
 from kinformer.lab.train.out_of_memory import is_out_of_memory
-from kinformer.lab.train.process_group import SINGLE_PROCESS, SingleProcess
 from kinformer.lab.train.progress import show
 from kinformer.lab.train.run_folder import RunFolder
 from kinformer.lab.train.settings import Settings
 from kinformer.lab.train.start_record import refuse_others
+from kinformer.lab.train.startup_decisions import Decisions, decide
 from kinformer.lab.train.tensorboard_events import TensorBoardEvents
 
 FEW = 1000  # bytes to watch, below which a warning says what their mean is worth

@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kinformer.checkpoint.files import contents as read_file
-from kinformer.checkpoint.files import write
+from kinformer.checkpoint.atomic_files import contents as read_file
+from kinformer.checkpoint.atomic_files import write
 from kinformer.checkpoint.model_files import BEST
 from kinformer.cli.support.memory_limits import refuse_too_large
 from kinformer.cli.support.option_checks import refuse_model
@@ -18,17 +18,17 @@ from kinformer.core.discover import parse_keywords
 from kinformer.core.from_json import from_json
 from kinformer.core.keywords import as_texts, split
 from kinformer.core.model import Model
-from kinformer.core.recipe import Recipe
+from kinformer.core.training_recipe import Recipe
 from kinformer.lab.errors import UserError, from_user
 from kinformer.lab.member_choice import MemberChoice, with_keywords
 from kinformer.lab.train.budget import Budget, MinuteBudget, StepBudget
-from kinformer.lab.train.decisions import Decisions
 from kinformer.lab.train.history import History
 from kinformer.lab.train.member_fit import check_readable
 from kinformer.lab.train.run_folder import RunFolder
 from kinformer.lab.train.settings import Settings
-from kinformer.lab.train.stages import carry_weights, doubled_keywords, is_finished, phase_recipe
 from kinformer.lab.train.start_record import difference, fingerprint, in_form_of
+from kinformer.lab.train.startup_decisions import Decisions
+from kinformer.lab.train.training_stages import carry_weights, doubled_keywords, is_finished, phase_recipe
 
 OPTIONS = {"steps": int, "minutes": float, "batch": int, "length": int, "lr": float}
 PLAN = "phases.json"

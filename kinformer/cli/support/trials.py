@@ -9,8 +9,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from kinformer.checkpoint.files import contents as read_file
-from kinformer.checkpoint.files import remove, write
+from kinformer.checkpoint.atomic_files import contents as read_file
+from kinformer.checkpoint.atomic_files import remove, write
 from kinformer.cli.errors import print_warnings
 from kinformer.cli.support.option_checks import PLAN, RESULTS
 from kinformer.cli.support.run_folder import ANEW, with_advice
@@ -20,12 +20,12 @@ from kinformer.core.from_json import from_json
 from kinformer.lab.errors import UserError, from_user
 from kinformer.lab.member_choice import MemberChoice, folder_name
 from kinformer.lab.train.budget import Budget, MinuteBudget, StepBudget
-from kinformer.lab.train.decisions import Decisions
 from kinformer.lab.train.history import History
 from kinformer.lab.train.loop import TrainingStopped
 from kinformer.lab.train.run_folder import RunFolder
 from kinformer.lab.train.settings import Settings
 from kinformer.lab.train.start_record import difference, fingerprint, in_form_of
+from kinformer.lab.train.startup_decisions import Decisions
 
 WRITTEN = (RESULTS, "report.html", "curves.png")
 FIXED = ("measures", "valid_bytes")  # settings that a comparison found when it began

@@ -20,15 +20,15 @@ from kinformer.lab.advise.estimates import (
     relative_speed,
     table,
 )
+from kinformer.lab.byte_units import size
 from kinformer.lab.cost.cost import KEPT
 from kinformer.lab.cost.free_memory import free_memory
 from kinformer.lab.cost.resident_memory import before_training
-from kinformer.lab.data.kind import Data
+from kinformer.lab.data.data import Data
 from kinformer.lab.errors import UserError
 from kinformer.lab.member_choice import folder_name
 from kinformer.lab.train.member_fit import check_readable, fit_keywords, longest_row
 from kinformer.lab.train.settings import Settings
-from kinformer.lab.units import size
 
 READS = {"lm": "text", "mask": "masked", "classify": "labelled"}  # by task, what a model reads that can do it
 BASELINE = {"lm": "gpt", "mask": "bert", "classify": "bert_classifier"}  # what every other one is compared with

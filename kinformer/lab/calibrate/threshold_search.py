@@ -11,7 +11,8 @@ from torch import Tensor
 from kinformer.core.model import Metric
 from kinformer.decoding.consistency import use_rule
 from kinformer.lab.data.batches import device_of, to_device
-from kinformer.lab.data.kind import Data, stream
+from kinformer.lab.data.data import Data
+from kinformer.lab.data.data_fits_model import stream
 from kinformer.lab.data.random_windows import RandomWindows
 from kinformer.lab.plot import Plot, PlotLine
 from kinformer.lab.train.evaluate import Measurement, evaluate_batches

@@ -18,9 +18,9 @@ from kinformer.lab.claims.support.half_easy import (
 )
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.plot import Plot, PlotLine
+from kinformer.nn.exits.exit_rules import Rule
 from kinformer.nn.exits.learn_then_test import learn_then_test
 from kinformer.nn.exits.never_exit import NeverExit
-from kinformer.nn.exits.rules import Rule
 
 DELTA, EPSILON, TEXTS, GRID = 0.1, 0.05, 200, 11
 BEST = "softmax response"

@@ -18,13 +18,13 @@ from kinformer.lab.data.task import TaskData, of_form
 from kinformer.lab.plot import Plot, PlotLine
 from kinformer.lab.tasks.sorting import Sorting
 from kinformer.lab.train.fit import fit
-from kinformer.lab.train.stages import carry_weights
+from kinformer.lab.train.training_stages import carry_weights
 from kinformer.members.bert import bert
 from kinformer.members.clustered_transformer import clustered_transformer
 from kinformer.models.mlm import MLM
 from kinformer.nn.mechanisms.clustered import Clustered
 from kinformer.nn.mechanisms.clustered_improved import ImprovedClustered
-from kinformer.nn.mechanisms.hamming import HammingKMeans
+from kinformer.nn.mechanisms.hamming_kmeans import HammingKMeans
 
 CLUSTERS, TOPK, LENGTH, WIDTH, ROWS = (4, 8, 16, 32, 64), 8, 128, 16, 16
 TASK, STEPS = Sorting(length=48, symbols=12), 200

@@ -19,7 +19,7 @@ from kinformer.lab.claims.support.episodes import (
     train_member,
 )
 from kinformer.lab.claims.support.verdict import Claim, Measure
-from kinformer.lab.data.support.episodes import Episode
+from kinformer.lab.data.support.offline_episodes import Episode
 from kinformer.lab.environments.support.make_environment import make
 from kinformer.lab.plot import Plot
 from kinformer.members.behaviour_cloning import behaviour_cloning

@@ -6,7 +6,7 @@ from typing import Any
 
 from kinformer.lab.claims.support.episodes import build_episode_data, mean_return, train_member
 from kinformer.lab.claims.support.verdict import Claim, Measure
-from kinformer.lab.data.support.roll_out import PlaySettings, roll_out
+from kinformer.lab.data.support.play_episodes import PlaySettings, roll_out
 from kinformer.lab.plot import by_category
 from kinformer.members.behaviour_cloning import behaviour_cloning
 from kinformer.members.decision_transformer import decision_transformer

@@ -8,11 +8,11 @@ from typing import Any
 import numpy
 import torch
 
-from kinformer.core.acting import TimeStep
+from kinformer.core.actor import TimeStep
 from kinformer.lab.claims.support.episodes import build_episode_data, train_member
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.offline import to_go
-from kinformer.lab.data.support.episodes import Episode
+from kinformer.lab.data.support.offline_episodes import Episode
 from kinformer.lab.plot import Plot
 from kinformer.members.behaviour_cloning import behaviour_cloning
 from kinformer.members.decision_transformer import decision_transformer

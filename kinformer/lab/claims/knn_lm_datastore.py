@@ -21,8 +21,8 @@ from kinformer.lab.train.evaluate import evaluate
 from kinformer.lab.train.fit import fit
 from kinformer.members.gpt import gpt
 from kinformer.models.lm import LM
-from kinformer.models.support.sweeps import NearestNeighbourSweep, SweepChoice, SweepResult, sweep_result
-from kinformer.models.support.taps import Tap
+from kinformer.models.support.hidden_taps import Tap
+from kinformer.models.support.mixing_sweeps import NearestNeighbourSweep, SweepChoice, SweepResult, sweep_result
 
 SIZES: dict[str, Any] = {"d": 64, "depth": 2, "heads": 2}
 LENGTH, ROWS, STEPS, LR = 64, 16, 300, 3e-3

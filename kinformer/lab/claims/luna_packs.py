@@ -13,7 +13,7 @@ from kinformer.core.layer import Layer
 from kinformer.core.patterns.full import Full
 from kinformer.lab.claims.support.trained import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
-from kinformer.lab.cost.tally import Tally
+from kinformer.lab.cost.operator_counts import Tally
 from kinformer.lab.plot import Plot, PlotLine, growth_lines, slope
 from kinformer.members.luna import luna
 from kinformer.nn.attention import Attention

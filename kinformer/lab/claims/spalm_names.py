@@ -22,8 +22,8 @@ from kinformer.lab.train.evaluate import evaluate
 from kinformer.lab.train.fit import fit
 from kinformer.members.spalm import START, spalm
 from kinformer.models.lm import LM
-from kinformer.models.support.sweeps import NearestNeighbourSweep, sweep_result
-from kinformer.models.support.taps import Tap
+from kinformer.models.support.hidden_taps import Tap
+from kinformer.models.support.mixing_sweeps import NearestNeighbourSweep, sweep_result
 
 # initial std of embeddings as for a `spalm` with a datastore, because the second model starts from these weights
 SIZES: dict[str, Any] = {"d": 48, "depth": 2, "heads": 2, "segment": 32, "memory": 32, "std": START * 48**-0.5}

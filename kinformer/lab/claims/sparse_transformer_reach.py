@@ -13,7 +13,7 @@ from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.plot import Plot, PlotLine, by_category, growth_lines, slope
 from kinformer.lab.train.fit import fit
 from kinformer.members.sparse_transformer import sparse_transformer
-from kinformer.members.support.factors import Sets, Use
+from kinformer.members.support.sparse_transformer_factors import Sets, Use
 
 LENGTH, LENGTHS = 256, (256, 1024, 4096)
 STEPS, TEXT = 60, "text=stdlib"

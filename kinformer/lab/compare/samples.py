@@ -4,15 +4,15 @@ from typing import Any, NamedTuple
 
 import torch
 
-from kinformer.decoding.filling import fill_blanks
-from kinformer.decoding.spelling import tokenizer_of_model
+from kinformer.decoding.byte_tokenizer import tokenizer_of_model
+from kinformer.decoding.fill_blanks import fill_blanks
 from kinformer.lab.data.batches import device_of
-from kinformer.lab.data.kind import Data
+from kinformer.lab.data.data import Data
 from kinformer.lab.data.pairs import PairData
 from kinformer.lab.data.task import TaskData
 from kinformer.lab.data.text import TextData
+from kinformer.lab.text_continuation import WritingSettings, write_all
 from kinformer.lab.train.settings import Settings
-from kinformer.lab.writing import WritingSettings, write_all
 
 PROMPT, WRITTEN, TEMPERATURE = 64, 256, 0.8
 EACH = 6  # tokens of a text of which one is hidden

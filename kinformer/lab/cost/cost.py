@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from kinformer.attend.executors import reference
 from kinformer.core.after_step import after_step
+from kinformer.core.attention_output import AttentionOutput
 from kinformer.core.layer import State
 from kinformer.core.mechanism import NoState
 from kinformer.core.memo import empty_memo
@@ -21,14 +22,13 @@ from kinformer.core.model import Batch, Model
 from kinformer.core.pattern import pair_mask
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
-from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
 from kinformer.core.state import detach, leaves
+from kinformer.lab.cost.operator_counts import Tally, products_of
 from kinformer.lab.cost.resident_memory import peak_resident, resident, restart_peak
-from kinformer.lab.cost.tally import Tally, products_of
 from kinformer.lab.cost.temporal_range import TemporalRange, remembered_by_layer, temporal_range
+from kinformer.lab.train.attention_hooks import layers_that_read, reading_through
 from kinformer.lab.train.optimiser import adamw, clip, clip_groups
-from kinformer.lab.train.read_hooks import layers_that_read, reading_through
 from kinformer.lab.train.settings import Settings
 
 QUERIES = 64  # of a read that the reference reads, to see what a query multiplies

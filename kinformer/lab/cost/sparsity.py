@@ -8,7 +8,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from kinformer.attend.executors.pieces import relative_cost
-from kinformer.attend.parts import parts
+from kinformer.attend.pattern_parts import parts
 from kinformer.core.pattern import Pattern, pair_mask
 
 HEADS, MOST, LONG = 4, 1024, (1_024, 4_096, 16_384)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from kinformer.core.model import Model
-from kinformer.lab.data.kind import Data
+from kinformer.lab.data.data import Data
 from kinformer.lab.data.support.parallel_environments import flatten_observations, limits
 from kinformer.lab.data.support.rollout_stream import RolloutStream
 from kinformer.lab.environments.support.make_environment import make

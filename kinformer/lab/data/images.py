@@ -12,15 +12,15 @@ import torch
 from jaxtyping import Int, UInt8
 from torch import Tensor
 
-from kinformer.checkpoint import unpacked
-from kinformer.checkpoint.files import existing_path
+from kinformer.checkpoint import decompress as unpacked
+from kinformer.checkpoint.atomic_files import existing_path
 from kinformer.core.model import Model
 from kinformer.lab.data.batches import Batches
-from kinformer.lab.data.kind import Data
-from kinformer.lab.data.support.arrays import read_arrays
-from kinformer.lab.data.support.compressors import compressed_bits
-from kinformer.lab.data.support.copies import count_copies
-from kinformer.lab.data.support.sample import sampled_rows
+from kinformer.lab.data.data import Data
+from kinformer.lab.data.support.compression_baselines import compressed_bits
+from kinformer.lab.data.support.evaluation_sample import sampled_rows
+from kinformer.lab.data.support.npz_arrays import read_arrays
+from kinformer.lab.data.support.split_duplicates import count_copies
 
 FORM, SERVES = "images=FOLDER", ("images",)
 PIXELS, NUMBERS = b"\x00\x00\x08\x03", b"\x00\x00\x08\x01"  # how idx files of images and of labels begin

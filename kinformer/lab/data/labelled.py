@@ -15,10 +15,10 @@ from torch import Tensor
 from kinformer.checkpoint.tokenizer import Tokenizer, encode_rows, tokenizer_of
 from kinformer.core.model import Model
 from kinformer.lab.data.batches import Batches
-from kinformer.lab.data.kind import Data, Stream, named
-from kinformer.lab.data.support.buckets import Buckets
-from kinformer.lab.data.support.columns import TextPairRow, refuse_fields, split_rows, two_columns
-from kinformer.lab.data.support.sample import sampled_rows
+from kinformer.lab.data.data import Data, Stream, named
+from kinformer.lab.data.support.evaluation_sample import sampled_rows
+from kinformer.lab.data.support.length_buckets import Buckets
+from kinformer.lab.data.support.text_pair_rows import TextPairRow, refuse_fields, split_rows, two_columns
 
 FORM, SERVES, NAMES = "labelled=FILE.tsv", ("labelled",), ("label", "text")
 SPLITS = ("train", "valid", "test")

@@ -13,13 +13,13 @@ from typing import Any, ClassVar, Literal, cast
 import numpy
 import torch
 
-from kinformer.checkpoint.files import existing_path
+from kinformer.checkpoint.atomic_files import existing_path
 from kinformer.core.checks import check_in_range, check_option
 from kinformer.core.model import Model, display_name
 from kinformer.lab.data import labelled
 from kinformer.lab.data.batches import Batches
-from kinformer.lab.data.kind import Stream, named
-from kinformer.lab.data.support.columns import TextPairRow, refuse_fields, two_columns
+from kinformer.lab.data.data import Stream, named
+from kinformer.lab.data.support.text_pair_rows import TextPairRow, refuse_fields, two_columns
 from kinformer.lab.data.support.uncertainty_sampling import Candidates, UncertaintySampling
 
 FORM, SERVES = "multitask=FOLDER", ("multitask",)

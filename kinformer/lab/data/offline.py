@@ -14,15 +14,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from kinformer.checkpoint.files import digest, existing_path
+from kinformer.checkpoint.atomic_files import digest, existing_path
 from kinformer.core.batch import EpisodeSteps
 from kinformer.core.checks import check_option
 from kinformer.core.model import Model, display_name
 from kinformer.lab.data.batches import Batches
-from kinformer.lab.data.kind import Data
-from kinformer.lab.data.support.episodes import Episode, episodes
-from kinformer.lab.data.support.scales import scales
-from kinformer.lab.data.support.splits import TEST, VALID
+from kinformer.lab.data.data import Data
+from kinformer.lab.data.support.offline_episodes import Episode, episodes
+from kinformer.lab.data.support.safe_scales import scales
+from kinformer.lab.data.support.train_valid_test import TEST, VALID
 from kinformer.models.support.scale_buffers import EpisodeScales
 from kinformer.models.trajectory import Trajectory
 

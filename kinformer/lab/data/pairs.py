@@ -16,10 +16,10 @@ from kinformer.core.model import Model
 from kinformer.decoding.pad_sequences import pad_sequences
 from kinformer.decoding.prompts import Prompts, draw_places
 from kinformer.lab.data.batches import Batches
-from kinformer.lab.data.kind import Data, named
-from kinformer.lab.data.support.buckets import Buckets
-from kinformer.lab.data.support.columns import refuse_fields, split_rows, two_columns
-from kinformer.lab.data.support.sample import sampled_rows
+from kinformer.lab.data.data import Data, named
+from kinformer.lab.data.support.evaluation_sample import sampled_rows
+from kinformer.lab.data.support.length_buckets import Buckets
+from kinformer.lab.data.support.text_pair_rows import refuse_fields, split_rows, two_columns
 
 FORM, SERVES, NAMES = "pairs=FILE.tsv", ("pairs",), ("source", "target")
 MEASURED = 16  # pairs of a batch that is measured

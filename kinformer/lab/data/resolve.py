@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import get_type_hints
 
 from kinformer.core.discover import modules
-from kinformer.lab.data.kind import Data, named
-from kinformer.lab.data.support.spec_words import refuse_unknown, words_of
+from kinformer.lab.data.data import Data, named
+from kinformer.lab.data.support.spec_options import refuse_unknown, words_of
 
 
 @dataclass(frozen=True)

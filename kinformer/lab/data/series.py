@@ -17,18 +17,18 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from kinformer.checkpoint.files import existing_path
-from kinformer.checkpoint.unpacked import lines
+from kinformer.checkpoint.atomic_files import existing_path
+from kinformer.checkpoint.decompress import lines
 from kinformer.core.batch import SeriesWindows
-from kinformer.core.keywords import suggest_names
+from kinformer.core.did_you_mean import suggest_names
 from kinformer.core.model import ColumnScales, Forecaster, Model, display_name
 from kinformer.lab.data.batches import Batches
-from kinformer.lab.data.kind import Data, named
-from kinformer.lab.data.support.baselines import least_squares, seasonal_naive
+from kinformer.lab.data.data import Data, named
 from kinformer.lab.data.support.dates import Clock, Column, calendar, dates_of, is_date
-from kinformer.lab.data.support.scales import constant_columns
+from kinformer.lab.data.support.forecast_baselines import least_squares, seasonal_naive
+from kinformer.lab.data.support.safe_scales import constant_columns
+from kinformer.lab.data.support.series_windows import Stretch
 from kinformer.lab.data.support.standardized import column_scales, standardize
-from kinformer.lab.data.support.stretch import Stretch
 
 FORM, SERVES = "series=FILE.csv", ("series",)
 ENDS = 0.6, 0.8  # where train and valid end: 12, 4 and 4 months of 20, as ETT is split

@@ -16,16 +16,17 @@ from jaxtyping import Float, Int
 from numpy import ndarray
 from torch import Tensor
 
-from kinformer.checkpoint.files import digest, existing_path
+from kinformer.checkpoint.atomic_files import digest, existing_path
 from kinformer.core.checks import check_option
-from kinformer.core.keywords import parse_keywords, suggest_names
+from kinformer.core.did_you_mean import suggest_names
+from kinformer.core.keywords import parse_keywords
 from kinformer.core.model import Model, display_name
 from kinformer.lab.data.batches import Batches
-from kinformer.lab.data.kind import Data, named
-from kinformer.lab.data.support.arrays import read_arrays
-from kinformer.lab.data.support.scales import refuse_flattened
+from kinformer.lab.data.data import Data, named
+from kinformer.lab.data.support.npz_arrays import read_arrays
+from kinformer.lab.data.support.safe_scales import refuse_flattened
 from kinformer.lab.data.support.set_problems import PROBLEMS, AnsweredSet, Problem
-from kinformer.lab.data.support.splits import TEST, VALID
+from kinformer.lab.data.support.train_valid_test import TEST, VALID
 from kinformer.lab.data.task import split_of
 
 FORM, SERVES = "sets=maximum,most=10", ("sets",)

@@ -1,6 +1,6 @@
 """read_spec: the data that a spec such as "text=stdlib" names, read at once."""
 
-from kinformer.lab.data.kind import Data
+from kinformer.lab.data.data import Data
 from kinformer.lab.data.resolve import resolve
 
 

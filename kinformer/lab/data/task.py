@@ -10,17 +10,18 @@ from typing import Any, ClassVar
 import numpy
 from torch import Tensor
 
-from kinformer.checkpoint.files import digest
+from kinformer.checkpoint.atomic_files import digest
 from kinformer.core.batch import TokenBatch
 from kinformer.core.checks import check_at_least
+from kinformer.core.did_you_mean import suggest_names
 from kinformer.core.discover import load_user_module, modules
-from kinformer.core.keywords import parse_keywords, suggest_names
+from kinformer.core.keywords import parse_keywords
 from kinformer.core.model import ACCURACY, Metric, Model
 from kinformer.core.task import Task, TaskRow
 from kinformer.decoding.pad_sequences import pad_sequences
 from kinformer.decoding.prompts import Prompts
 from kinformer.lab.data.batches import Batches
-from kinformer.lab.data.kind import Data
+from kinformer.lab.data.data import Data
 
 FORM, SERVES = "task=NAME,size=8", ("text", "masked", "pairs")
 SPLITS = ("train", "valid", "test")

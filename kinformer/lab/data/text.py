@@ -16,14 +16,14 @@ from torch import Tensor
 from kinformer.checkpoint.tokenizer import Tokenizer, parse_tokenizer
 from kinformer.core.model import Metric, Model
 from kinformer.decoding.prompts import Prompts, draw_places
-from kinformer.lab.data.kind import Data, named
+from kinformer.lab.data.data import Data, named
 from kinformer.lab.data.lanes import DocumentLanes, Lanes
 from kinformer.lab.data.random_windows import RandomWindows
-from kinformer.lab.data.support.compressors import compressed_bits, unigram
-from kinformer.lab.data.support.sources import source_of
+from kinformer.lab.data.support.compression_baselines import compressed_bits, unigram
 from kinformer.lab.data.support.split_tokens import SplitTokens
-from kinformer.lab.data.support.splits import NAMES, Split, split
-from kinformer.lab.data.support.tokens import tokens_of
+from kinformer.lab.data.support.text_sources import source_of
+from kinformer.lab.data.support.tokenized_data import tokens_of
+from kinformer.lab.data.support.train_valid_test import NAMES, Split, split
 
 FORM, SERVES = "text=PATH", ("text", "masked")
 
@@ -39,7 +39,7 @@ class TextData(Data):
     widths: for each split, the number of bytes that each token restores; None if each token is a byte.
     split: what was split how, in a line.
     packed: True lets several documents share a training row; else each document has its own rows. A training decides
-        this for its model (`lab/train/decisions.py`).
+        this for its model (`lab/train/startup_decisions.py`).
     """
 
     noun: ClassVar[str] = "a text"

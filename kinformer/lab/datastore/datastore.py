@@ -11,16 +11,16 @@ from torch import Tensor
 
 from kinformer.checkpoint.checkpoint import load
 from kinformer.core.checks import check_at_least
-from kinformer.core.evaluating import evaluating
+from kinformer.core.eval_mode import evaluating
 from kinformer.core.neighbours import Neighbours, Store
 from kinformer.core.search import Search, VectorIndex
-from kinformer.decoding.saved import fingerprint
+from kinformer.decoding.saved_state import fingerprint
 from kinformer.lab.data.support.split_tokens import SplitTokens as Text
-from kinformer.lab.datastore.building import SHARD, Dtype, build, plan_build
-from kinformer.lab.datastore.indexing import open_index, read_index_record
+from kinformer.lab.datastore.build_datastore import SHARD, Dtype, build, plan_build
+from kinformer.lab.datastore.index_file import open_index, read_index_record
 from kinformer.lab.datastore.manifest import BUILDING, MANIFEST, DatastorePart, Manifest, keys_file, text_file
 from kinformer.lab.datastore.shards import DatastoreError, Shards, digest, map_tensors
-from kinformer.models.support.taps import LAST_FFN_INPUT, Tap
+from kinformer.models.support.hidden_taps import LAST_FFN_INPUT, Tap
 from kinformer.nn.search.exact import ExactSearch
 
 __all__ = ["Datastore", "DatastoreError", "KeyContext"]
@@ -54,7 +54,7 @@ class Datastore(Store):
     `kinformer datastore build` write it in complete shards. It belongs to the weights and tokenizer of one model.
 
     Use `Datastore.open(path)`, then `search(queries, k)`. The queries are inner states of the model that
-    `models.support.taps.Tap` reads at `store.tap`.
+    `models.support.hidden_taps.Tap` reads at `store.tap`.
 
     manifest: its description. texts: the text of each part. keys: the keys of all parts in order. index: the index that
     is searched; `ExactSearch().index(keys)` unless given.
@@ -145,7 +145,7 @@ class Datastore(Store):
         text: tokens, or a text with documents that are read separately.
         data: a description of the text, shown with search results.
         home: the folder of the model, to find it again.
-        tap: the state of the model that is the key (`models.support.taps.Tap`).
+        tap: the state of the model that is the key (`models.support.hidden_taps.Tap`).
         dtype: float16, or float32 in twice the space.
         length: tokens of a window; the model's length of training unless given, and at most its learned positions.
         stride: tokens from one window to the next; half a window unless given, so that a key has at least

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kinformer.checkpoint.files import write
+from kinformer.checkpoint.atomic_files import write
 from kinformer.core.from_json import from_json
 from kinformer.lab.datastore.datastore import Datastore, DatastoreError
 from kinformer.models.continuous_cache import ContinuousCache
 from kinformer.models.lm import LM
 from kinformer.models.nearest_neighbour_lm import NearestNeighbourLM, refuse_exits
-from kinformer.models.support.taps import Tap
+from kinformer.models.support.hidden_taps import Tap
 from kinformer.models.support.wrapped_lm import WrappedLM
 
 FILE = "knn-lm.json"

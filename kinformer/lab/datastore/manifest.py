@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kinformer.checkpoint.files import write
+from kinformer.checkpoint.atomic_files import write
 from kinformer.core.from_json import from_json
 from kinformer.core.missing_path import missing_path
 from kinformer.lab.datastore.shards import DatastoreError

@@ -9,7 +9,7 @@ from kinformer.core.neighbours import Store
 from kinformer.lab.plot import Plot, PlotLine
 from kinformer.lab.train.evaluate import Measurement
 from kinformer.models.lm import LM
-from kinformer.models.support.sweeps import CacheSweep, NearestNeighbourSweep, SweepResult, sweep_result
+from kinformer.models.support.mixing_sweeps import CacheSweep, NearestNeighbourSweep, SweepResult, sweep_result
 from kinformer.models.support.wrapped_lm import WrappedLM
 
 KS = (1, 4, 16, 64, 256, 1024, 4096)

@@ -18,10 +18,10 @@ from kinformer.lab.data.batches import device_of, to_device
 from kinformer.lab.data.support.split_tokens import STRETCH, SplitTokens
 from kinformer.lab.data.text import TextData
 from kinformer.lab.train.budget import Budget
-from kinformer.lab.train.process_group import SINGLE_PROCESS, SingleProcess
+from kinformer.lab.train.distributed import SINGLE_PROCESS, SingleProcess
 from kinformer.lab.train.reads_ahead import warn_of_measuring
 from kinformer.lab.train.settings import Settings
-from kinformer.models.support.sliding import must_slide
+from kinformer.models.support.sliding_reader import must_slide
 
 BATCH = 16
 LANE = STRETCH  # bytes of a lane

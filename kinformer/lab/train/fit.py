@@ -8,16 +8,16 @@ from typing import Any
 
 from kinformer.checkpoint.checkpoint import CheckpointError, find_conflict
 from kinformer.checkpoint.model_files import BEST
-from kinformer.core.keywords import suggest_names
+from kinformer.core.did_you_mean import suggest_names
 from kinformer.core.model import Model
 from kinformer.lab.data.batches import Batches
-from kinformer.lab.data.kind import Data
+from kinformer.lab.data.data import Data
 from kinformer.lab.data.spec import read_spec
 from kinformer.lab.train.budget import Budget, MinuteBudget, StepBudget
+from kinformer.lab.train.distributed import Form, processes
 from kinformer.lab.train.folder_lock import lock_folder
 from kinformer.lab.train.history import History
 from kinformer.lab.train.loop import train
-from kinformer.lab.train.process_group import Form, processes
 from kinformer.lab.train.run_folder import RunFolder
 from kinformer.lab.train.settings import Settings
 

@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from kinformer.checkpoint.lock import LockedError, check_unlocked, file_lock
-from kinformer.lab.train.process_group import SINGLE_PROCESS, SingleProcess
+from kinformer.lab.train.distributed import SINGLE_PROCESS, SingleProcess
 
 LOCK, LOCK_WITHIN = ".kinformer.lock", ".kinformer.within.lock"
 TRIES = 5  # to lock a folder that another process removes

@@ -11,7 +11,7 @@ from kinformer.core.bias import Bias, Plus
 from kinformer.core.heads import HeadValues
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.request import Request
-from kinformer.lab.train.read_hooks import layers_that_read
+from kinformer.lab.train.attention_hooks import layers_that_read
 from kinformer.nn.attention import Attention
 
 

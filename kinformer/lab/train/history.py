@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kinformer.checkpoint.files import contents, crc32
+from kinformer.checkpoint.atomic_files import contents, crc32
 from kinformer.core.from_json import from_json
 from kinformer.core.model import Metric
 

@@ -11,30 +11,30 @@ from typing import Any, cast
 
 import torch
 
+from kinformer.checkpoint.atomic_files import crc32
 from kinformer.checkpoint.checkpoint import CheckpointError, columns_of, member_record
-from kinformer.checkpoint.files import crc32
 from kinformer.core.model import Model
 from kinformer.lab.data.batches import Batches, device_of
-from kinformer.lab.data.kind import Data, Stream
-from kinformer.lab.data.kind import stream as stream_of
+from kinformer.lab.data.data import Data, Stream
+from kinformer.lab.data.data_fits_model import stream as stream_of
 from kinformer.lab.data.lanes import Lanes
 from kinformer.lab.data.resumable_stream import ResumableStream, StepError
 from kinformer.lab.data.support.state_tensors import restore_state, state_tensors
 from kinformer.lab.data.text import TextData
+from kinformer.lab.train.activation_checkpointing import checkpointed
 from kinformer.lab.train.budget import Budget
-from kinformer.lab.train.decisions import Decisions, decide, saved_decisions
+from kinformer.lab.train.distributed import SINGLE_PROCESS, SingleProcess
 from kinformer.lab.train.evaluate import Measurement, evaluate, evaluate_batches, settle_measuring
 from kinformer.lab.train.folder_lock import LOCKS, lock_folder
 from kinformer.lab.train.history import METRICS, History, Metrics, Point
-from kinformer.lab.train.learner import Learner
-from kinformer.lab.train.pieces import cut, warn_across_rows
-from kinformer.lab.train.process_group import SINGLE_PROCESS, SingleProcess
+from kinformer.lab.train.micro_batches import cut, warn_across_rows
+from kinformer.lab.train.optimiser_step import Learner
 from kinformer.lab.train.progress import ProgressDisplay, Status
 from kinformer.lab.train.reads_ahead import warn_ahead
-from kinformer.lab.train.recompute import checkpointed
 from kinformer.lab.train.run_folder import RunFolder
 from kinformer.lab.train.settings import Settings
 from kinformer.lab.train.start_record import refuse_others, start_record
+from kinformer.lab.train.startup_decisions import Decisions, decide, saved_decisions
 from kinformer.lab.train.training_interrupt import TrainingInterrupt, catch_signals
 from kinformer.lab.train.training_tensors import optimiser_tensors, random_tensors, restore_optimiser, restore_random
 

@@ -6,12 +6,12 @@ from types import MappingProxyType
 from typing import Any
 
 from kinformer.core.keywords import signature
-from kinformer.lab.data.kind import Data
+from kinformer.lab.data.data import Data
 from kinformer.lab.errors import UserError
 from kinformer.lab.member_choice import MemberChoice
-from kinformer.lab.train.decisions import Decisions
 from kinformer.lab.train.loop import stream
 from kinformer.lab.train.settings import Settings
+from kinformer.lab.train.startup_decisions import Decisions
 
 
 def fit_keywords(choice: MemberChoice, data: Data, sizes: Mapping[str, Any] = MappingProxyType({})) -> MemberChoice:

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from kinformer.core.model import Model
-from kinformer.core.numbering import context_of_tokens
 from kinformer.core.patterns.document import Document
+from kinformer.core.token_positions import context_of_tokens
 from kinformer.lab.train.out_of_memory import is_out_of_memory
-from kinformer.lab.train.probe import EXACT, change, probe_of, rounding, seeded
+from kinformer.lab.train.probe_model import EXACT, change, probe_of, rounding, seeded
 from kinformer.models.lm import LM
 from kinformer.models.mlm import MLM
 
@@ -25,8 +25,8 @@ def packs_documents(model: Model, length: int) -> bool:
     if memory is too small to try it. Two rows are tried: in the first a document begins one token late, which moves
     every pair of positions; the second has four documents of different sizes.
 
-    The model is a copy in float64 with noise on every weight (`lab/train/probe.py`), so that nothing is hidden by a
-    start of zeros and no difference is small. Train mode is tried, or eval mode if both compute the same or train
+    The model is a copy in float64 with noise on every weight (`lab/train/probe_model.py`), so that nothing is hidden by
+    a start of zeros and no difference is small. Train mode is tried, or eval mode if both compute the same or train
     mode draws random numbers. It costs 4 forwards of a row of `length` tokens in float64 without gradients, and 3
     more to find the mode: less than one optimiser step on four rows.
     """

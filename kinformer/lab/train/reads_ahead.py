@@ -15,7 +15,7 @@ from kinformer.core.mechanism import NoState
 from kinformer.core.model import Model, Predictor, display_name
 from kinformer.lab.data.batches import to_device
 from kinformer.lab.train.out_of_memory import is_out_of_memory
-from kinformer.lab.train.probe import EXACT, change, probe_of, rounding, seeded
+from kinformer.lab.train.probe_model import EXACT, change, probe_of, rounding, seeded
 from kinformer.models.support.wrapped_lm import WrappedLM
 
 SHORT = 24  # tokens of a row that is tried before the long one
@@ -75,9 +75,9 @@ def leaks(model: Predictor, length: int, *, training: bool = True) -> bool:
 
     The test redraws all tokens after a cut and compares the outputs before it. A row of up to 45 tokens is cut
     everywhere, a row of 342 or more tokens at 6 places. A row between gets as many cuts as read 2,048 tokens in total.
-    A row of 24 tokens comes first. The model is a copy in float64 with noise on every weight (`lab/train/probe.py`), so
-    that a start of zeros hides no leak. The test runs in eval mode, and in train mode too if that computes something
-    else.
+    A row of 24 tokens comes first. The model is a copy in float64 with noise on every weight
+    (`lab/train/probe_model.py`), so that a start of zeros hides no leak. The test runs in eval mode, and in train mode
+    too if that computes something else.
 
     Long rows cost 8 forwards of one row, or 15 if the modes differ, one row after the other and without gradients:
     about as much as one optimiser step on four rows. If memory is too small for a row, the row is halved. If it is too

@@ -7,7 +7,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from kinformer.core.checks import check_at_least
-from kinformer.core.recipe import Recipe
+from kinformer.core.training_recipe import Recipe
 
 
 class RecipeLR(LRScheduler):

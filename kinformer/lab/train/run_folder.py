@@ -22,6 +22,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as format_tensors
 from torch import Tensor, nn
 
+from kinformer.checkpoint.atomic_files import contents as read_file
+from kinformer.checkpoint.atomic_files import crc32, remove, write_folder
 from kinformer.checkpoint.checkpoint import (
     CheckpointError,
     check_same_model,
@@ -31,8 +33,6 @@ from kinformer.checkpoint.checkpoint import (
     save,
     tensors_of,
 )
-from kinformer.checkpoint.files import contents as read_file
-from kinformer.checkpoint.files import crc32, remove, write_folder
 from kinformer.checkpoint.model_files import BEST, CONFIG, WEIGHTS
 from kinformer.core.from_json import from_json
 from kinformer.core.model import Metric
@@ -156,7 +156,7 @@ class RunFolder:
             raise CheckpointError(f"{folder / TENSORS} is damaged: it is not what was written; put it back")
         if not (folder / SHARDS).is_dir():
             return tensors
-        from kinformer.lab.train.sharded import read_shards
+        from kinformer.lab.train.fsdp import read_shards
 
         return tensors | read_shards(folder / SHARDS, dict(model.named_parameters()))
 
@@ -211,6 +211,6 @@ def _sum(state: dict[str, Any]) -> str:
 
 def _write_shards(folder: Path, tensors: dict[str, Tensor]) -> None:
     if shards := {name: tensor for name, tensor in tensors.items() if is_sharded(tensor)}:
-        from kinformer.lab.train.sharded import write_shards
+        from kinformer.lab.train.fsdp import write_shards
 
         write_shards(folder / SHARDS, shards)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from kinformer.core.checks import check_at_least, check_finite_number, check_whole_between, check_whole_number
-from kinformer.core.recipe import Recipe, ScheduleName, noam_peak
+from kinformer.core.training_recipe import Recipe, ScheduleName, noam_peak
 
 Precision = Literal["float32", "bf16"]
 LAST_SEED = 2**63 - 1  # of what NumPy and PyTorch both take

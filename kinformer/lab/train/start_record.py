@@ -10,10 +10,10 @@ from torch import Tensor
 
 from kinformer.checkpoint.checkpoint import member_record
 from kinformer.core.model import Model
-from kinformer.core.recipe import Recipe
-from kinformer.lab.data.kind import Data
+from kinformer.core.training_recipe import Recipe
+from kinformer.lab.data.data import Data
 from kinformer.lab.data.support.fingerprint import PREFIX, hashed_name
-from kinformer.lab.data.support.spec_words import options_of
+from kinformer.lab.data.support.spec_options import options_of
 from kinformer.lab.train.settings import Settings
 
 KEPT = ("batch", "length", "seed", "decay", "clip", "accumulate", "precision")

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import Mechanism
-from kinformer.laws.support.compare import agree
+from kinformer.laws.support.comparisons import agree
 from kinformer.laws.support.findings import Broken
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from kinformer.core.did_you_mean import suggest_names
 from kinformer.core.discover import MemberRecord, Origin, load_user_module
 from kinformer.core.example import Example
-from kinformer.core.keywords import suggest_names
 from kinformer.core.pattern import Pattern
-from kinformer.laws.support.forms import FORMS
-from kinformer.laws.support.judging import JudgedPart, error_line, laws
+from kinformer.laws.support.layer_forms import FORMS
+from kinformer.laws.support.verdicts import JudgedPart, error_line, laws
 
 CLASSES = tuple(FORMS)
 

@@ -18,7 +18,7 @@ from kinformer.core.mechanism import NoState
 from kinformer.core.memory import Memory
 from kinformer.core.parameter_noise import add_parameter_noise
 from kinformer.core.pattern import Pattern
-from kinformer.laws.support.batch import InputBatch, numbers, place_content, positions, repeat_tokens, tokens
+from kinformer.laws.support.input_batch import InputBatch, numbers, place_content, positions, repeat_tokens, tokens
 
 ROWS = 3
 SOURCE = 7  # tokens of a source: another number than any length a law uses for x by itself

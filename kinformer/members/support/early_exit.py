@@ -5,16 +5,16 @@ from typing import Any, Literal
 from torch import nn
 
 from kinformer.core.checks import check_at_least, check_option
-from kinformer.core.expression import parse
 from kinformer.core.layer import Layer
+from kinformer.core.pattern_parser import parse
 from kinformer.core.patterns.causal import Causal
 from kinformer.members.support.encoder_decoder import embedding_std, encoder_decoder_blocks
 from kinformer.members.support.wiring import Wiring
 from kinformer.models.multi_exit import MultiExit
 from kinformer.models.multi_exit_seq2seq import MultiExitSeq2Seq
-from kinformer.models.support.exits import Outputs
+from kinformer.models.support.exit_losses import Outputs
 from kinformer.nn.depth.early_exit import EarlyExit
-from kinformer.nn.exits.rules import Rule, UniformExit
+from kinformer.nn.exits.exit_rules import Rule, UniformExit
 from kinformer.nn.feedforward.mlp import MLP
 from kinformer.nn.norms.layer import LayerNorm
 

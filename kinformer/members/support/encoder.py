@@ -5,7 +5,7 @@ from collections.abc import Callable
 from kinformer.core.bias import Bias
 from kinformer.core.layer import Layer
 from kinformer.core.pattern import Pattern
-from kinformer.members.support.windows import one_per_layer
+from kinformer.members.support.window_sizes import one_per_layer
 from kinformer.members.support.wiring import Wiring
 from kinformer.nn.depth.random_keys import RandomKeys
 from kinformer.nn.depth.stack import Stack

@@ -1,11 +1,11 @@
 """The two stacks of the 2017 Transformer, which its descendants change in one place."""
 
-from kinformer.core.expression import parse
 from kinformer.core.layer import Layer
 from kinformer.core.pattern import Pattern
+from kinformer.core.pattern_parser import parse
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
-from kinformer.members.support.windows import one_per_layer
+from kinformer.members.support.window_sizes import one_per_layer
 from kinformer.members.support.wiring import SINUSOIDS, START, Wiring
 from kinformer.nn.depth.stack import Stack
 from kinformer.nn.feedforward.mlp import MLP

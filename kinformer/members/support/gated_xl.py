@@ -7,10 +7,10 @@ from typing import Literal
 
 from torch import nn
 
-from kinformer.core.block import Join, ResidualBlock
 from kinformer.core.checks import check_at_least, check_option, check_probability, check_unused, resolve_head_dim
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.segment import Segment
+from kinformer.core.residual_block import Join, ResidualBlock
 from kinformer.nn.attention import Attention
 from kinformer.nn.biases.transformer_xl import TransformerXL
 from kinformer.nn.blocks.gate import Biased

@@ -4,9 +4,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from kinformer.core.did_you_mean import suggest_names
 from kinformer.core.discover import members
-from kinformer.core.keywords import name_of, parse_keywords, signature, split, suggest_names
-from kinformer.core.needs import check_used
+from kinformer.core.keyword_conditions import check_used
+from kinformer.core.keywords import name_of, parse_keywords, signature, split
 from kinformer.models.lm import LM
 
 

@@ -10,9 +10,9 @@ from torch import nn
 from kinformer.core.aggregation import Aggregation
 from kinformer.core.bias import Bias, Plus
 from kinformer.core.checks import check_at_least, check_option, check_probability, check_unused, resolve_head_dim
-from kinformer.core.expression import parse
 from kinformer.core.layer import Layer
 from kinformer.core.pattern import Pattern
+from kinformer.core.pattern_parser import parse
 from kinformer.core.position import Position
 from kinformer.nn.attention import Attention
 from kinformer.nn.biases.alibi import ALiBi

@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from kinformer.core.acting import Actor, Player, TimeStep, check_finite_outputs
-from kinformer.core.evaluating import evaluating
+from kinformer.core.actor import Actor, Player, TimeStep, check_finite_outputs
+from kinformer.core.eval_mode import evaluating
 from kinformer.core.layer import State
 from kinformer.core.rollout import Observations
 from kinformer.core.state import reset

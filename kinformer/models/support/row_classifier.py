@@ -12,9 +12,9 @@ from kinformer.core.layer import Device, Dtype, Layer, Out
 from kinformer.core.loss import Loss, sum_over_layers, weighted_loss
 from kinformer.core.mechanism import NoState
 from kinformer.core.model import ACCURACY
-from kinformer.core.numbering import context_of_tokens
 from kinformer.core.pooler import Pooler
-from kinformer.models.support.encoder import Encoder
+from kinformer.core.token_positions import context_of_tokens
+from kinformer.models.support.row_encoder import Encoder
 from kinformer.nn.poolers.mean import MeanPooler
 
 

@@ -12,9 +12,9 @@ from kinformer.core.batch import TokenBatch
 from kinformer.core.layer import Out
 from kinformer.core.loss import token_nll
 from kinformer.core.model import EvaluationSums, Metric, Writer, accuracy, random_tokens, sum_and_count
-from kinformer.core.numbering import context_of_tokens
+from kinformer.core.token_positions import context_of_tokens
 from kinformer.models.support.halting_steps import halting_steps
-from kinformer.models.support.sliding import fit_to_window, read_in_windows
+from kinformer.models.support.sliding_reader import fit_to_window, read_in_windows
 
 Tokens = Int[Tensor, "B T"] | TokenBatch
 

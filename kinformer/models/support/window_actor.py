@@ -7,9 +7,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from kinformer.core.acting import Actor, Player, TimeStep, check_finite_outputs
+from kinformer.core.actor import Actor, Player, TimeStep, check_finite_outputs
 from kinformer.core.batch import EpisodeSteps
-from kinformer.core.evaluating import evaluating
+from kinformer.core.eval_mode import evaluating
 from kinformer.models.support.scale_buffers import ScaleBuffers
 
 

@@ -9,7 +9,7 @@ from kinformer.core.batch import TokenBatch
 from kinformer.core.checks import check_part
 from kinformer.core.layer import Context, Device, Dtype
 from kinformer.core.loss import Loss, masked_mean, token_nll
-from kinformer.core.numbering import NumberedState, context_of_tokens
+from kinformer.core.token_positions import NumberedState, context_of_tokens
 from kinformer.models.lm import LM
 from kinformer.models.support.text_model import TextModel, Tokens, next_tokens
 

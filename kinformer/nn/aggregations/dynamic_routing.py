@@ -8,7 +8,7 @@ from torch import Tensor
 
 from kinformer.core.aggregation import Aggregation
 from kinformer.core.checks import check_at_least, check_option
-from kinformer.nn.aggregations.votes import Votes
+from kinformer.nn.aggregations.capsule_votes import Votes
 
 Over = Literal["outputs", "inputs"]
 

@@ -12,7 +12,7 @@ from kinformer.core.aggregation import Aggregation
 from kinformer.core.autocast import at_least_float32, disable_autocast
 from kinformer.core.checks import check_at_least, check_in_range, check_option
 from kinformer.core.example import Example
-from kinformer.nn.aggregations.votes import Votes
+from kinformer.nn.aggregations.capsule_votes import Votes
 
 Weights = Literal["activation", "renormalised"]
 EPS = 1e-8  # of masses and variances, as in published code

@@ -14,8 +14,8 @@ from kinformer.core.checks import check_at_least, check_in_range
 from kinformer.core.heads import ExtraProjection, HeadSizes, HeadValues
 from kinformer.core.loss import Penalty
 from kinformer.core.request import Request
+from kinformer.nn.biases.bias_by_distance import of_distances
 from kinformer.nn.biases.masking import Masking, Nearest
-from kinformer.nn.biases.of_distances import of_distances
 
 
 class Ramp(Masking):

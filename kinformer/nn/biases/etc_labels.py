@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from kinformer.core.bias import Bias, ScoreFn, at, check_bias_heads, entry
 from kinformer.core.checks import check_at_least
 from kinformer.core.request import Request
-from kinformer.nn.biases.labels import labels_of
+from kinformer.nn.biases.token_labels import labels_of
 
 
 class ETCLabels(Bias):

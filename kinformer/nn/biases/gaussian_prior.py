@@ -13,7 +13,7 @@ from kinformer.core.bias import Bias, Distances, ScoreFn, at, check_bias_heads
 from kinformer.core.checks import check_at_least, check_in_range
 from kinformer.core.heads import HeadValues
 from kinformer.core.request import Request
-from kinformer.nn.biases.of_distances import of_distances
+from kinformer.nn.biases.bias_by_distance import of_distances
 
 
 class GaussianPrior(Bias):

@@ -9,7 +9,7 @@ from torch import Tensor
 from kinformer.core.bias import Bias, Distances, ScoreFn, at, check_bias_heads
 from kinformer.core.checks import check_at_least, check_in_range
 from kinformer.core.request import Request
-from kinformer.nn.biases.of_distances import of_distances
+from kinformer.nn.biases.bias_by_distance import of_distances
 
 FAR = 1e6
 

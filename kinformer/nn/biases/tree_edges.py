@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from kinformer.core.bias import Bias, ScoreFn, at, entry
 from kinformer.core.checks import check_at_least, check_flag
 from kinformer.core.request import Request
-from kinformer.core.tree import Node, edge, node
+from kinformer.core.span_tree import Node, edge, node
 
 
 class TreeEdges(Bias):

@@ -9,9 +9,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.core.block import Join
 from kinformer.core.checks import check_at_least, check_in_range
 from kinformer.core.layer import Out
+from kinformer.core.residual_block import Join
 
 
 class Gate(Join):

@@ -6,9 +6,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import kinformer as kf
-from kinformer.core.block import Join, ResidualBlock
 from kinformer.core.checks import check_in_range
 from kinformer.core.layer import Layer, Out
+from kinformer.core.residual_block import Join, ResidualBlock
 from kinformer.nn.norms.layer import LayerNorm
 
 

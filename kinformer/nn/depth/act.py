@@ -9,17 +9,17 @@ from torch import Tensor, nn
 
 import kinformer as kf
 from kinformer.core.autocast import linear_float32
-from kinformer.core.block import ResidualBlock
 from kinformer.core.checks import check_at_least, check_flag, check_in_range, check_option, check_part
 from kinformer.core.choice import choice
-from kinformer.core.collected import Collected
+from kinformer.core.collected_outputs import Collected
 from kinformer.core.example import Example
+from kinformer.core.function_transforms import are_plain_tensors
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 from kinformer.core.loss import Penalty
+from kinformer.core.residual_block import ResidualBlock
 from kinformer.core.state import concatenate, select
-from kinformer.core.transforms import are_plain_tensors
-from kinformer.nn.depth.some_rows import can_read_some_rows, going_rows, on_rows
-from kinformer.nn.depth.some_tokens import (
+from kinformer.nn.depth.going_rows import can_read_some_rows, going_rows, on_rows
+from kinformer.nn.depth.selected_tokens import (
     SelectedTokens,
     has_no_hooks,
     put_back,

@@ -11,17 +11,17 @@ from torch import Tensor, nn
 import kinformer as kf
 from kinformer.core.checks import check_optional_part, check_part
 from kinformer.core.choice import choice
-from kinformer.core.collected import Collected, add_aux, wants_and_sends
+from kinformer.core.collected_outputs import Collected, add_aux, wants_and_sends
 from kinformer.core.example import Example
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, add_prefix
 from kinformer.core.loss import penalties_of
 from kinformer.core.unrepeatable import Unrepeatable
-from kinformer.nn.depth.some_rows import Rows, can_read_some_rows, going_rows, leaving_tokens, on_rows
-from kinformer.nn.exits.classifiers import of_exit
+from kinformer.nn.depth.going_rows import Rows, can_read_some_rows, going_rows, leaving_tokens, on_rows
 from kinformer.nn.exits.confidence import Head, apply_in_float32
+from kinformer.nn.exits.exit_rules import Rule
 from kinformer.nn.exits.never_exit import NeverExit
-from kinformer.nn.exits.rules import Rule
-from kinformer.nn.losses.aligned import scale_gradient
+from kinformer.nn.exits.per_exit_classifier import of_exit
+from kinformer.nn.losses.aligned_exits import scale_gradient
 
 
 class EarlyExitState(NamedTuple):

@@ -15,7 +15,7 @@ from kinformer.core.patterns.full import Full
 from kinformer.nn.aggregations.out_projection import Concat
 from kinformer.nn.attention import Attention
 from kinformer.nn.feedforward.mlp import MLP
-from kinformer.nn.mechanisms.packs import Packs
+from kinformer.nn.mechanisms.luna_packs import Packs
 from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.norms.layer import LayerNorm
 from kinformer.nn.projections.qkv import QKV

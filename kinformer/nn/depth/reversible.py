@@ -12,14 +12,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import kinformer as kf
-from kinformer.core.block import Join, ResidualBlock
 from kinformer.core.checks import check_probability
 from kinformer.core.choice import Choices
-from kinformer.core.collected import Collected
+from kinformer.core.collected_outputs import Collected
 from kinformer.core.example import Example
+from kinformer.core.function_transforms import first_order
 from kinformer.core.layer import Context, Layer, Out, State
+from kinformer.core.residual_block import Join, ResidualBlock
 from kinformer.core.state import fork, leaves, map_state
-from kinformer.core.transforms import first_order
 from kinformer.nn.depth.stack import Stack
 from kinformer.nn.norms.layer import LayerNorm
 

@@ -12,8 +12,8 @@ import kinformer as kf
 from kinformer.core.checks import check_flag, check_part
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, PerToken, State, check_in_order
 from kinformer.core.mechanism import NoState
-from kinformer.core.numbering import next_positions
-from kinformer.core.tree import HIGHEST, leaf, node
+from kinformer.core.span_tree import HIGHEST, leaf, node
+from kinformer.core.token_positions import next_positions
 
 
 class SpanNodesState(NamedTuple):
@@ -47,8 +47,8 @@ class SpanNodes(Layer):
     """A layer that reads tokens and the spans of a binary tree over them; what comes of the tokens goes out.
 
     Choose it around blocks under `Tree(k)`. A span of 2^m tokens is a node of its own, which begins as 0 and goes
-    through all blocks as tokens do; the layer inside sees all nodes at their positions in post-order (core/tree.py), so
-    it decodes with the state that it has anyway, a few nodes a token.
+    through all blocks as tokens do; the layer inside sees all nodes at their positions in post-order
+    (core/span_tree.py), so it decodes with the state that it has anyway, a few nodes a token.
 
     layer: what reads nodes.
     causal: a row has the spans that end in it, each once its last token is there. Otherwise it has all that begin in

@@ -6,7 +6,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 import kinformer as kf
-from kinformer.core.collected import Collected, wants_and_sends
+from kinformer.core.collected_outputs import Collected, wants_and_sends
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 from kinformer.core.state import share_positions
 

@@ -8,14 +8,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from kinformer.core.block import ResidualBlock
 from kinformer.core.heads import Keys
-from kinformer.core.hooks import is_plain_linear
 from kinformer.core.layer import Context
+from kinformer.core.module_hooks import is_plain_linear
 from kinformer.core.projection import by_head
+from kinformer.core.residual_block import ResidualBlock
 from kinformer.nn.attention import Attention
 from kinformer.nn.blocks.post_norm import NormLast
-from kinformer.nn.depth.some_tokens import MakeKeys, SelectedTokens, input_of, source_keys
+from kinformer.nn.depth.selected_tokens import MakeKeys, SelectedTokens, input_of, source_keys
 from kinformer.nn.depth.universal import Universal
 from kinformer.nn.positions.timing import Timing
 from kinformer.nn.projections.qkv import QKV

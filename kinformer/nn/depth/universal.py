@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 import kinformer as kf
 from kinformer.core.checks import check_at_least, check_part
-from kinformer.core.collected import Collected, wants_and_sends
+from kinformer.core.collected_outputs import Collected, wants_and_sends
 from kinformer.core.example import Example
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 

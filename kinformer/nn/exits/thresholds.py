@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from kinformer.core.checks import check_at_least
-from kinformer.core.evaluating import evaluating
+from kinformer.core.eval_mode import evaluating
 from kinformer.core.loss import token_nll
 
 DRAWS, SEGMENTS = 10_000, 10

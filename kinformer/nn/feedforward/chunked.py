@@ -7,7 +7,7 @@ from torch import Tensor
 import kinformer as kf
 from kinformer.core.checks import check_at_least
 from kinformer.core.choice import run_checkpointed
-from kinformer.core.collected import concatenate_outs
+from kinformer.core.collected_outputs import concatenate_outs
 from kinformer.core.layer import Context, Layer, Out, State
 from kinformer.core.tokenwise import check_tokenwise
 

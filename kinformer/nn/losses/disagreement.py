@@ -4,9 +4,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from kinformer.core.attention_output import AttentionOutput, map_query_blocks, weights
 from kinformer.core.autocast import at_least_float32
 from kinformer.core.heads import Keys
-from kinformer.core.read import AttentionOutput, map_query_blocks, weights
 from kinformer.core.regulariser import Regulariser
 from kinformer.core.request import Request
 

@@ -7,10 +7,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from kinformer.core.attention_output import AttentionOutput, map_query_blocks, weights
 from kinformer.core.checks import check_option, check_part
 from kinformer.core.heads import Keys
 from kinformer.core.pattern import Pattern
-from kinformer.core.read import AttentionOutput, map_query_blocks, weights
 from kinformer.core.regulariser import Regulariser
 from kinformer.core.request import Request
 from kinformer.core.score_matrix import full_mask

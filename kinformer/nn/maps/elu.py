@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx
 
 from kinformer.core.feature_map import FeatureMap
-from kinformer.core.transforms import is_transformed
+from kinformer.core.function_transforms import is_transformed
 
 
 class ELU(FeatureMap):

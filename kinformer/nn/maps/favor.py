@@ -10,7 +10,7 @@ from torch.autograd.function import FunctionCtx
 
 from kinformer.core.checks import check_flag, check_in_range, check_option
 from kinformer.core.example import Example
-from kinformer.core.transforms import is_transformed
+from kinformer.core.function_transforms import is_transformed
 from kinformer.core.unrepeatable import Unrepeatable
 from kinformer.nn.maps.random_features import Directions, Lengths
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from kinformer.core.autocast import at_least_float32, disable_autocast
 from kinformer.core.checks import check_at_least, check_in_range, check_option, check_whole_number
 from kinformer.core.choice import choice
-from kinformer.core.vectors import unit
+from kinformer.core.unit_vector import unit
 
 Update = Literal["sum", "direction"]
 

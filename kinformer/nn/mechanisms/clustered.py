@@ -7,20 +7,20 @@ from jaxtyping import Float
 from torch import Tensor
 
 from kinformer.attend import read
+from kinformer.core.attention_output import AttentionOutput
 from kinformer.core.autocast import at_least_float32
-from kinformer.core.cache import KV
 from kinformer.core.checks import check_part, check_probability, check_scale
 from kinformer.core.choice import choice
 from kinformer.core.example import Example
 from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec
 from kinformer.core.key_value_mechanism import KeyValueMechanism
+from kinformer.core.kv_cache import KV
 from kinformer.core.layer import Context, Out
 from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.full import Full
-from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
-from kinformer.nn.mechanisms.hamming import Grouping, HammingKMeans
+from kinformer.nn.mechanisms.hamming_kmeans import Grouping, HammingKMeans
 from kinformer.nn.mechanisms.query_clusters import QueryClusters
 
 

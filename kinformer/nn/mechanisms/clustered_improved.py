@@ -8,18 +8,18 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from kinformer.attend import read
+from kinformer.core.attention_output import AttentionOutput, merge
 from kinformer.core.checks import check_at_least
 from kinformer.core.choice import choice
 from kinformer.core.example import Example
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Out
-from kinformer.core.read import AttentionOutput, merge
 from kinformer.core.request import Request
 from kinformer.core.score_matrix import full_mask, scores, softmax, weigh_values
 from kinformer.core.ties import score_tolerance, top_indices
 from kinformer.nn.mechanisms.clustered import Clustered
-from kinformer.nn.mechanisms.groups import gather_columns, gather_positions
-from kinformer.nn.mechanisms.hamming import Grouping, HammingKMeans
+from kinformer.nn.mechanisms.hamming_kmeans import Grouping, HammingKMeans
+from kinformer.nn.mechanisms.key_groups import gather_columns, gather_positions
 from kinformer.nn.mechanisms.query_clusters import QueryClusters
 
 MOST = 4  # tiles that a cluster of average size is cut into

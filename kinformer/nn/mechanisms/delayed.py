@@ -8,11 +8,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 import kinformer as kf
+from kinformer.core.attention_output import AttentionOutput
 from kinformer.core.checks import check_at_least, check_part
 from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec
 from kinformer.core.layer import Context, Out, State
 from kinformer.core.mechanism import Mechanism
-from kinformer.core.read import AttentionOutput
 from kinformer.nn.mechanisms.linear import LinearAttention
 
 

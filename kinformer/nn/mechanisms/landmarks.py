@@ -8,11 +8,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from kinformer.attend import FULL, PRODUCT, read
+from kinformer.core.attention_output import AttentionOutput
 from kinformer.core.autocast import at_least_float32, disable_autocast
 from kinformer.core.heads import HeadSizes, Keys, Queries, StateSpec, number_of_groups
 from kinformer.core.layer import Context, Out, State, check_in_order
 from kinformer.core.mechanism import Mechanism, NoState
-from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
 
 

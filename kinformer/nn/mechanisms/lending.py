@@ -2,15 +2,15 @@
 
 import kinformer as kf
 from kinformer.attend import read
+from kinformer.core.attention_output import AttentionOutput
 from kinformer.core.bias import Bias
 from kinformer.core.checks import check_optional_part, check_pattern, check_probability, check_scale
 from kinformer.core.key_value_mechanism import KeyValueMechanism, joined_wants
 from kinformer.core.layer import Out, PairFactors, PerPair
 from kinformer.core.pattern import Pattern
-from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
 from kinformer.core.score_matrix import scores
-from kinformer.nn.mechanisms.whole import read_whole
+from kinformer.nn.mechanisms.read_whole_matrix import read_whole
 
 MATRIX = 1  # queries of a call for which the matrix of weights itself goes up
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import torch
 
 import kinformer as kf
+from kinformer.core.attention_output import AttentionOutput
 from kinformer.core.autocast import disable_autocast
 from kinformer.core.checks import check_part
 from kinformer.core.example import Example
@@ -12,9 +13,8 @@ from kinformer.core.feature_map import FeatureMap
 from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec
 from kinformer.core.layer import Context, Out
 from kinformer.core.mechanism import Mechanism, NoState
-from kinformer.core.read import AttentionOutput
 from kinformer.core.state import UncastState
-from kinformer.nn.mechanisms.features import (
+from kinformer.nn.mechanisms.linear_features import (
     check_heads,
     check_limits,
     divide_by_weights,

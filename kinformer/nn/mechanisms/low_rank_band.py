@@ -9,14 +9,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import kinformer as kf
-from kinformer.core.cache import KV
+from kinformer.core.attention_output import AttentionOutput
 from kinformer.core.checks import check_at_least, check_option
 from kinformer.core.example import Example
 from kinformer.core.heads import ExtraProjection, HeadSizes, HeadValues, Keys, Queries, StateSpec
+from kinformer.core.kv_cache import KV
 from kinformer.core.layer import Context, Out
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.pattern import Pattern
-from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
 from kinformer.nn.mechanisms.global_softmax import split_extras
 from kinformer.nn.mechanisms.softmax import Softmax

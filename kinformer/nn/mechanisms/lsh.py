@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from kinformer.core.attention_output import AttentionOutput
 from kinformer.core.autocast import at_least_float32, disable_autocast
 from kinformer.core.checks import check_at_least, check_pattern, check_scale, check_whole_number
 from kinformer.core.choice import choice
@@ -16,10 +17,9 @@ from kinformer.core.layer import Context, Out
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
-from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
 from kinformer.nn.maps.random_features import next_draw_seed
-from kinformer.nn.mechanisms.groups import (
+from kinformer.nn.mechanisms.key_groups import (
     SameGroupScore,
     by_key_head,
     check_made_for_keys,

@@ -8,20 +8,20 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from kinformer.attend import read
-from kinformer.core.cache import KV
+from kinformer.core.attention_output import AttentionOutput, merge
 from kinformer.core.checks import check_at_least, check_flag
 from kinformer.core.example import Example
 from kinformer.core.heads import HeadSizes, Keys, Queries, StateSpec
+from kinformer.core.kv_cache import KV
 from kinformer.core.layer import Context, Out
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.full import Full
-from kinformer.core.read import AttentionOutput, merge
 from kinformer.core.request import Request
 from kinformer.core.score import Score
 from kinformer.core.scores.product import Product
 from kinformer.core.unrepeatable import Unrepeatable
-from kinformer.nn.mechanisms.groups import (
+from kinformer.nn.mechanisms.key_groups import (
     LAST_RESORT,
     by_query_head,
     check_no_limits,

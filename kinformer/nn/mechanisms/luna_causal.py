@@ -9,17 +9,17 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from kinformer.core.attention_output import AttentionOutput
 from kinformer.core.autocast import disable_autocast
 from kinformer.core.checks import check_at_least, check_flag, check_option, check_part, check_probability, check_scale
 from kinformer.core.example import Example
 from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec, number_of_groups
 from kinformer.core.layer import Context, Out, check_in_order
 from kinformer.core.mechanism import Mechanism, NoState
-from kinformer.core.read import AttentionOutput
 from kinformer.core.state import UncastState
-from kinformer.nn.mechanisms.features import check_heads, check_limits
 from kinformer.nn.mechanisms.linear import AdditiveUpdate
-from kinformer.nn.mechanisms.packs import Packs
+from kinformer.nn.mechanisms.linear_features import check_heads, check_limits
+from kinformer.nn.mechanisms.luna_packs import Packs
 from kinformer.nn.mechanisms.state_update import KeyFeatures, LinearState, apply_in_pieces
 
 Weight = Literal["elu", "softplus", "log2"]

@@ -1,10 +1,10 @@
 """Merged: several mechanisms read disjoint keys, each in its own way, and their reads are merged."""
 
 import kinformer as kf
+from kinformer.core.attention_output import AttentionOutput, merge
 from kinformer.core.example import Example
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context, Out, State, entries_under
-from kinformer.core.read import AttentionOutput, merge
 from kinformer.nn.mechanisms.of_parts import OfParts
 
 

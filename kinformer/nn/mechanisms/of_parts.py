@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 
 from torch import nn
 
+from kinformer.core.attention_output import AttentionOutput
 from kinformer.core.checks import check_part
-from kinformer.core.collected import wants_and_sends
+from kinformer.core.collected_outputs import wants_and_sends
 from kinformer.core.heads import ExtraProjection, HeadSizes, StateSpec
 from kinformer.core.layer import Out, State, add_prefix
 from kinformer.core.mechanism import Mechanism
-from kinformer.core.read import AttentionOutput
 
 
 class OfParts(Mechanism):

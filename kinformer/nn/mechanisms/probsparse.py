@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from kinformer.attend import read
+from kinformer.core.attention_output import AttentionOutput
 from kinformer.core.autocast import at_least_float32
 from kinformer.core.checks import check_at_least, check_flag, check_option, check_probability, check_scale, check_unused
 from kinformer.core.choice import choice
@@ -19,11 +20,10 @@ from kinformer.core.layer import Context, Out, check_in_order
 from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
-from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
 from kinformer.core.score_matrix import scores
 from kinformer.core.ties import compare_to_last, tolerance_of
-from kinformer.nn.mechanisms.chance import Chance
+from kinformer.nn.mechanisms.repeatable_chance import Chance
 
 Measure = Literal["sampled", "max-mean", "log-sum-exp"]
 Divisor = Literal["sample", "row"]

@@ -6,13 +6,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 import kinformer as kf
+from kinformer.core.attention_output import AttentionOutput
 from kinformer.core.checks import check_part
 from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec
 from kinformer.core.key_value_mechanism import KeyValueMechanism
 from kinformer.core.layer import Context, Out, State
 from kinformer.core.loss import Penalty
 from kinformer.core.mechanism import Mechanism
-from kinformer.core.read import AttentionOutput
 from kinformer.core.regulariser import Regulariser
 
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 import kinformer as kf
 from kinformer.attend import impl_of, read
+from kinformer.core.attention_output import AttentionOutput, merge
 from kinformer.core.bias import Bias
 from kinformer.core.checks import (
     check_at_least,
@@ -30,12 +31,11 @@ from kinformer.core.memory import MemoryCost
 from kinformer.core.pattern import Not, Pattern
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.segment import Segment
-from kinformer.core.read import AttentionOutput, merge
 from kinformer.core.request import Request
 from kinformer.core.search import Search
-from kinformer.core.vectors import unit
-from kinformer.nn.mechanisms.folded import read_columns
-from kinformer.nn.mechanisms.indexed import find_best_keys
+from kinformer.core.unit_vector import unit
+from kinformer.nn.mechanisms.index_search import find_best_keys
+from kinformer.nn.mechanisms.read_columns import read_columns
 from kinformer.nn.search.exact import ExactSearch
 
 CROSS = (

@@ -6,15 +6,15 @@ from torch.nn import functional as F
 
 import kinformer as kf
 from kinformer.attend import read
+from kinformer.core.attention_output import AttentionOutput
 from kinformer.core.checks import check_pattern, check_probability
 from kinformer.core.key_value_mechanism import KeyValueMechanism
 from kinformer.core.layer import Below, Out, PairFactors, PerToken, Want
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.pattern import Pattern
-from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
 from kinformer.core.score_matrix import weigh_values
-from kinformer.nn.scores.below import check_pairs, of_pairs
+from kinformer.nn.scores.lower_scores import check_pairs, of_pairs
 
 if TYPE_CHECKING:
     from kinformer.nn.depth.stack import Stack

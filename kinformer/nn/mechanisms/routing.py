@@ -7,21 +7,21 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
+from kinformer.core.attention_output import AttentionOutput
 from kinformer.core.autocast import at_least_float32
-from kinformer.core.cache import KV
 from kinformer.core.checks import check_at_least, check_option, check_pattern, check_scale
 from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec
 from kinformer.core.key_value_mechanism import KeyValueMechanism
+from kinformer.core.kv_cache import KV
 from kinformer.core.layer import Context, Out
 from kinformer.core.loss import Penalty
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
-from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
-from kinformer.core.vectors import unit
+from kinformer.core.unit_vector import unit
 from kinformer.nn.mechanisms.centroids import Centroids, Update
-from kinformer.nn.mechanisms.groups import (
+from kinformer.nn.mechanisms.key_groups import (
     SameGroupScore,
     by_key_head,
     by_query_head,

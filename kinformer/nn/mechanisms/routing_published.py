@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int, Num
 from torch import Tensor, nn
 
 from kinformer.attend import read
+from kinformer.core.attention_output import AttentionOutput, merge
 from kinformer.core.autocast import at_least_float32
 from kinformer.core.checks import check_at_least, check_flag, check_in_range, check_option
 from kinformer.core.choice import choice
@@ -18,13 +19,12 @@ from kinformer.core.layer import Context, Out
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.full import Full
-from kinformer.core.read import AttentionOutput, merge
 from kinformer.core.request import Request
 from kinformer.core.scores.product import Product
 from kinformer.core.ties import tolerance_of
 from kinformer.core.unrepeatable import Unrepeatable
 from kinformer.nn.mechanisms.centroids import Update
-from kinformer.nn.mechanisms.groups import (
+from kinformer.nn.mechanisms.key_groups import (
     by_key_head,
     by_query_head,
     check_no_limits,

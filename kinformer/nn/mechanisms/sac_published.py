@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
+from kinformer.core.attention_output import AttentionOutput
 from kinformer.core.autocast import at_least_float32
 from kinformer.core.checks import check_pattern, check_scale
 from kinformer.core.example import Example
@@ -18,11 +19,10 @@ from kinformer.core.loss import CHOICES
 from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.full import Full
-from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
 from kinformer.core.score_matrix import mask, scores, softmax, weigh_values
-from kinformer.nn.mechanisms.edges import By, EdgeChooser
-from kinformer.nn.mechanisms.groups import own_pairs
+from kinformer.nn.mechanisms.edge_predictor import By, EdgeChooser
+from kinformer.nn.mechanisms.key_groups import own_pairs
 
 
 class EdgePairAttention(KeyValueMechanism):

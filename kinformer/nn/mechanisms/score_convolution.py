@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from kinformer.core.checks import check_at_least, check_in_range, check_option
 from kinformer.core.request import Request
 from kinformer.core.score_matrix import mask
-from kinformer.nn.mechanisms.by_position import find_columns, take_at
+from kinformer.nn.mechanisms.columns_by_position import find_columns, take_at
 
 Kernel = Literal["centred", "causal", "cross"]
 

@@ -9,19 +9,19 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import kinformer as kf
-from kinformer.core.cache import KV, LAST, update_cache
+from kinformer.core.attention_output import AttentionOutput
 from kinformer.core.checks import check_optional_part, check_part
 from kinformer.core.example import Example
 from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec, cut
 from kinformer.core.key_value_mechanism import KeyValueMechanism
+from kinformer.core.kv_cache import KV, LAST, update_cache
 from kinformer.core.layer import Context, Out, State
 from kinformer.core.mechanism import Mechanism, NoState
-from kinformer.core.numbering import next_positions
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.projection import Projection
-from kinformer.core.read import AttentionOutput
 from kinformer.core.scores.product import Product
 from kinformer.core.shorten import Shorten
+from kinformer.core.token_positions import next_positions
 from kinformer.nn.mechanisms.null_key import NullKey
 from kinformer.nn.mechanisms.softmax import Softmax
 

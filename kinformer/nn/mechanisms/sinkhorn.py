@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from kinformer.attend import read
+from kinformer.core.attention_output import AttentionOutput, merge
 from kinformer.core.autocast import at_least_float32
-from kinformer.core.cache import KV
 from kinformer.core.checks import (
     check_at_least,
     check_flag,
@@ -24,14 +24,14 @@ from kinformer.core.checks import (
 from kinformer.core.example import Example
 from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec
 from kinformer.core.key_value_mechanism import KeyValueMechanism
+from kinformer.core.kv_cache import KV
 from kinformer.core.layer import Context, Out, check_in_order
 from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
-from kinformer.core.read import AttentionOutput, merge
 from kinformer.core.request import Request
-from kinformer.nn.mechanisms.chance import Chance
-from kinformer.nn.mechanisms.sorting import BlockNet, PairNet, SortNet, balance_causally, balance_matrix
+from kinformer.nn.mechanisms.repeatable_chance import Chance
+from kinformer.nn.mechanisms.sort_networks import BlockNet, PairNet, SortNet, balance_causally, balance_matrix
 from kinformer.nn.mechanisms.token_blocks import TokenBlocks
 from kinformer.nn.patterns.block import Block
 

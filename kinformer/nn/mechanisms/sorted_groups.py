@@ -9,14 +9,14 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx
 
 from kinformer.attend import read
+from kinformer.core.attention_output import AttentionOutput, merge
+from kinformer.core.function_transforms import is_transformed
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.pattern import pair_mask
 from kinformer.core.patterns.causal import Causal
-from kinformer.core.read import AttentionOutput, merge
 from kinformer.core.request import Request
 from kinformer.core.scores.product import Product
-from kinformer.core.transforms import is_transformed
-from kinformer.nn.mechanisms.groups import LAST_RESORT, SameGroupScore, groups_of, own_column
+from kinformer.nn.mechanisms.key_groups import LAST_RESORT, SameGroupScore, groups_of, own_column
 
 FEW = 1 << 16  # pairs of a row and head that are read densely without a look at the groups
 PAIR, TOKEN = 1.25, 200  # what a pair and a token of each round cost, in pairs of the dense form

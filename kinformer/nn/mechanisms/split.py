@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 import kinformer as kf
+from kinformer.core.attention_output import AttentionOutput
 from kinformer.core.heads import HeadSizes, Keys, Queries
 from kinformer.core.layer import Context, Out, State, entries_under
-from kinformer.core.read import AttentionOutput
 from kinformer.nn.mechanisms.of_parts import OfParts
 
 

@@ -9,8 +9,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx
 
+from kinformer.core.function_transforms import first_order, is_transformed
 from kinformer.core.heads import ExtraProjection, HeadSizes
-from kinformer.core.transforms import first_order, is_transformed
 
 
 class UpdateWeights(NamedTuple):

@@ -7,8 +7,8 @@ from torch import Tensor, nn
 import kinformer as kf
 from kinformer.core.checks import check_at_least
 from kinformer.core.example import Example
+from kinformer.core.function_transforms import are_plain_tensors
 from kinformer.core.pair_map import PairMap
-from kinformer.core.transforms import are_plain_tensors
 from kinformer.nn.mechanisms.explicit import Explicit
 
 

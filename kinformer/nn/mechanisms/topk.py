@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 import kinformer as kf
+from kinformer.core.attention_output import AttentionOutput
 from kinformer.core.checks import check_at_least, check_part, check_pattern, check_probability, check_scale
 from kinformer.core.choice import choice
 from kinformer.core.example import Example
@@ -17,13 +18,12 @@ from kinformer.core.layer import Context, Out
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.pair_map import PairMap
 from kinformer.core.pattern import Pattern
-from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
 from kinformer.core.search import Search
 from kinformer.core.ties import Tolerance, score_tolerance
 from kinformer.nn.mechanisms.explicit import Explicit
-from kinformer.nn.mechanisms.folded import read_columns
-from kinformer.nn.mechanisms.indexed import find_best_keys
+from kinformer.nn.mechanisms.index_search import find_best_keys
+from kinformer.nn.mechanisms.read_columns import read_columns
 from kinformer.nn.search.exact import ExactSearch
 
 EXACT = ExactSearch()

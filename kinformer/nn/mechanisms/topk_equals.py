@@ -8,19 +8,19 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
+from kinformer.core.attention_output import AttentionOutput
 from kinformer.core.choice import choice
 from kinformer.core.example import Example
 from kinformer.core.layer import Out
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
-from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
 from kinformer.core.score_matrix import full_mask, scores
 from kinformer.core.ties import Tolerance, score_tolerance
 from kinformer.nn.mechanisms.explicit import Explicit
-from kinformer.nn.mechanisms.folded import read_columns
-from kinformer.nn.mechanisms.nearest import position_bounds
+from kinformer.nn.mechanisms.highest_scores import position_bounds
+from kinformer.nn.mechanisms.read_columns import read_columns
 from kinformer.nn.mechanisms.topk import APART, BestOfRow
 
 LONG = 512  # keys of a row from which on the best are gathered

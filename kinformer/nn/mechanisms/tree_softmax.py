@@ -7,15 +7,15 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
+from kinformer.core.attention_output import AttentionOutput
 from kinformer.core.autocast import at_least_float32
 from kinformer.core.checks import check_at_least, check_flag, check_part
 from kinformer.core.layer import Out
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.causal import Causal
-from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
 from kinformer.core.score_matrix import softmax
-from kinformer.core.tree import Node, edge, node
+from kinformer.core.span_tree import Node, edge, node
 from kinformer.nn.biases.tree_edges import TreeEdges
 from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.patterns.tree import Tree

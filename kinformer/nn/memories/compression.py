@@ -9,8 +9,8 @@ import kinformer as kf
 from kinformer.core.autocast import disable_autocast
 from kinformer.core.checks import check_at_least
 from kinformer.core.choice import choice
-from kinformer.core.compression import Compression, Slots
 from kinformer.core.example import Example
+from kinformer.core.memory_compression import Compression, Slots
 from kinformer.core.ties import compare_to_last, tolerance_of
 from kinformer.nn.memories.compressed_positions import CUTS
 from kinformer.nn.memories.compressive import Compressive

@@ -10,14 +10,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import kinformer as kf
-from kinformer.core.cache import surviving_columns
 from kinformer.core.checks import check_at_least, check_multiple, check_optional_part, check_part
-from kinformer.core.compression import Compression, Slots
 from kinformer.core.example import Example
 from kinformer.core.heads import StateSpec, cut
+from kinformer.core.kv_cache import surviving_columns
 from kinformer.core.layer import Context
 from kinformer.core.loss import Penalty
 from kinformer.core.memory import Memory, MemoryCost, slots_needed, update_slots
+from kinformer.core.memory_compression import Compression, Slots
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.segment import Segment
 from kinformer.nn.losses.compression import CompressionLoss

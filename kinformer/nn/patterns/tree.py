@@ -8,15 +8,16 @@ from torch import Tensor
 from kinformer.core.checks import check_at_least
 from kinformer.core.example import Example
 from kinformer.core.pattern import Index, Pattern
-from kinformer.core.tree import HIGHEST, Node, end_of_spans_before, first_span_after, node
+from kinformer.core.span_tree import HIGHEST, Node, end_of_spans_before, first_span_after, node
 
 
 @dataclass(frozen=True)
 class Tree(Pattern):
-    """The graph of BP-Transformer over the nodes of a binary tree, whose positions are in post-order (core/tree.py).
+    """The graph of BP-Transformer over the nodes of a binary tree, whose positions are in post-order.
 
-    A token reads itself and, on either side and level by level from tokens up, the k nearest spans behind those that it
-    read on the level below: all of a row, about 2 k log2(length / k) spans. Where the level below ended in the middle
+    `core/span_tree.py` numbers the nodes. A token reads itself and, on either side and level by level from tokens up,
+    the k nearest spans behind those that it read on the level below: all of a row, about 2 k log2(length / k) spans.
+    Where the level below ended in the middle
     of a span, the first of the k is the other half of it. A span reads all of its tokens. `Causal() & Tree(k)` is the
     causal form: spans that end before the token, and themselves hold nothing later. `SpanNodes` puts spans into a row.
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from kinformer.core.checks import check_at_least, check_flag
 from kinformer.core.pattern import Index, Pattern
-from kinformer.core.tree import end_of_spans_before, first_span_after
+from kinformer.core.span_tree import end_of_spans_before, first_span_after
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from kinformer.nn.positions.pictured import Pictured
+from kinformer.nn.positions.image_positions import Pictured
 
 
 class Coordinates(Pictured):

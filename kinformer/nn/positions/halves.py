@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from kinformer.core.checks import check_at_least, check_option
-from kinformer.nn.positions.pictured import Pictured
+from kinformer.nn.positions.image_positions import Pictured
 from kinformer.nn.positions.sinusoidal import Sinusoidal
 
 Kind = Literal["learned", "sinusoidal"]

@@ -12,7 +12,7 @@ class Learned(Position):
     """A vector per position from a trained table, 0 at padding: BERT's and GPT-2's choice. It ends with its length.
 
     Beyond the length of training its rows are noise. `generate` and evaluation therefore read a full table's last half
-    again from position 0 (kinformer.models.support.sliding); a forward of a longer row is an error.
+    again from position 0 (kinformer.models.support.sliding_reader); a forward of a longer row is an error.
 
     d: the width of a vector.
     length: rows of the table.

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from kinformer.core.checks import check_at_least, check_flag, check_in_range, resolve_head_dim
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.projection import Projection, by_head
-from kinformer.core.vectors import unit
+from kinformer.core.unit_vector import unit
 
 
 class SharedQK(Projection):

@@ -14,7 +14,7 @@ from kinformer.core.request import Request
 from kinformer.core.score import Score
 from kinformer.core.score_matrix import mask
 from kinformer.core.scores.product import Product
-from kinformer.nn.scores.below import of_pairs
+from kinformer.nn.scores.lower_scores import of_pairs
 
 
 class ResidualScores(Score):

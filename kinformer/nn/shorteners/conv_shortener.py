@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from kinformer.core.checks import check_at_least, check_flag
 from kinformer.core.heads import Keys
 from kinformer.nn.shorteners.group_shortener import Align, GroupShortener
-from kinformer.nn.shorteners.matrices import Matrices
+from kinformer.nn.shorteners.length_matrices import Matrices
 
 
 class ConvShortener(GroupShortener):

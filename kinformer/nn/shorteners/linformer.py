@@ -7,11 +7,11 @@ from torch.nn import functional as F
 
 from kinformer.core.checks import check_at_least
 from kinformer.core.heads import Keys
-from kinformer.core.hooks import has_hooks, is_plain_linear
+from kinformer.core.module_hooks import has_hooks, is_plain_linear
 from kinformer.core.projection import Projection, by_head
 from kinformer.core.shorten import Shorten
 from kinformer.nn.projections.qkv import QKV
-from kinformer.nn.shorteners.matrices import Matrices
+from kinformer.nn.shorteners.length_matrices import Matrices
 
 
 class Linformer(Shorten):

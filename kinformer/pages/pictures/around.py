@@ -10,7 +10,7 @@ from kinformer.core.raster import Raster
 from kinformer.nn.patterns.axial import Axial
 from kinformer.nn.patterns.grid import Grid
 from kinformer.nn.patterns.image_2d import Image2D
-from kinformer.pages.pictures.support.panel import CELLS, Panel, Picture, numbers
+from kinformer.pages.pictures.support.picture_panels import CELLS, Panel, Picture, numbers
 from kinformer.pages.pictures.support.short_repr import short_repr
 
 KINDS = ("it reads", "the query, which is read", "the query, which is not")

@@ -10,8 +10,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from kinformer.pages.pictures.support.drawer import suffix
-from kinformer.pages.pictures.support.layers import (
+from kinformer.pages.pictures.support.attention_calls import (
     MechanismCall,
     attentions,
     calls,
@@ -20,7 +19,8 @@ from kinformer.pages.pictures.support.layers import (
     has_tags,
     join_names,
 )
-from kinformer.pages.pictures.support.panel import CELLS, Panel, Picture, grid, of_cells, span
+from kinformer.pages.pictures.support.drawer import suffix
+from kinformer.pages.pictures.support.picture_panels import CELLS, Panel, Picture, grid, of_cells, span
 
 TINY, ROUNDS = 1e-6, 2
 

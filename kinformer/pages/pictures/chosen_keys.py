@@ -9,9 +9,9 @@ from kinformer.nn.mechanisms.explicit import Explicit
 from kinformer.nn.mechanisms.probsparse import ProbSparse
 from kinformer.nn.mechanisms.retrieval import Retrieval
 from kinformer.nn.mechanisms.topk import TopK
+from kinformer.pages.pictures.support.attention_calls import best_of, call_of, first_head, mask_of
 from kinformer.pages.pictures.support.drawer import in_turn, of_mechanisms
-from kinformer.pages.pictures.support.layers import best_of, call_of, first_head, mask_of
-from kinformer.pages.pictures.support.panel import CELLS, Picture, masks_grid, of_cells, span
+from kinformer.pages.pictures.support.picture_panels import CELLS, Picture, masks_grid, of_cells, span
 
 TINY, RUN = 1e-9, 128  # weights that count as 0; positions up to which a layer is run
 

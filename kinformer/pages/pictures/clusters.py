@@ -6,9 +6,9 @@ from torch.nn.functional import avg_pool2d
 
 from kinformer.nn.attention import Attention
 from kinformer.nn.mechanisms.clustered import Clustered
+from kinformer.pages.pictures.support.attention_calls import call_of, first_head, read_weights
 from kinformer.pages.pictures.support.drawer import of_mechanisms
-from kinformer.pages.pictures.support.layers import call_of, first_head, read_weights
-from kinformer.pages.pictures.support.panel import CELLS, Panel, Picture, numbers, of_cells, of_most
+from kinformer.pages.pictures.support.picture_panels import CELLS, Panel, Picture, numbers, of_cells, of_most
 
 MOST, TINY = 96, 1e-6  # queries that are drawn; weights that differ by less are alike
 KINDS = ("as the mean of its cluster takes it", "weighed by the query itself")

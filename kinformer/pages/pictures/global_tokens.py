@@ -10,9 +10,18 @@ from kinformer.core.layer import Context
 from kinformer.core.pattern import pair_mask
 from kinformer.nn.depth.global_ends import GlobalEnds
 from kinformer.nn.depth.global_nodes import GlobalNodes
+from kinformer.pages.pictures.support.attention_calls import MechanismCall, attentions, calls, inputs_of, mask_of
 from kinformer.pages.pictures.support.drawer import in_turn, of_parts
-from kinformer.pages.pictures.support.layers import MechanismCall, attentions, calls, inputs_of, mask_of
-from kinformer.pages.pictures.support.panel import CELLS, NARROW, Panel, Picture, grid, masks_grid, of_cells, span
+from kinformer.pages.pictures.support.picture_panels import (
+    CELLS,
+    NARROW,
+    Panel,
+    Picture,
+    grid,
+    masks_grid,
+    of_cells,
+    span,
+)
 from kinformer.pages.pictures.support.short_repr import largest_number
 
 PIECES = ("global to global (g2g)", "global to long (g2l)", "long to global (l2g)", "long to long (l2l)")

@@ -16,7 +16,7 @@ from kinformer.nn.mechanisms.score_convolution import ScoreConvolution
 from kinformer.nn.mechanisms.talking_heads import MixHeads
 from kinformer.nn.projections.collaborative import Collaborative
 from kinformer.pages.pictures.support.drawer import in_turn, of_parts
-from kinformer.pages.pictures.support.panel import CELLS, Picture, of_most, shades
+from kinformer.pages.pictures.support.picture_panels import CELLS, Picture, of_most, shades
 
 FIRST, TOKENS = 4, 16  # heads or tasks that are drawn; random tokens that are routed
 NOTE = "sizes, of the greatest; before any training"

@@ -12,8 +12,8 @@ from kinformer.core.layer import Context
 from kinformer.core.pattern import pair_mask
 from kinformer.nn.attention import Attention
 from kinformer.nn.mechanisms.shortened import Shortened
-from kinformer.pages.pictures.support.layers import MechanismCall, attentions, calls, join_names
-from kinformer.pages.pictures.support.panel import CELLS, Panel, Picture, grid, shades
+from kinformer.pages.pictures.support.attention_calls import MechanismCall, attentions, calls, join_names
+from kinformer.pages.pictures.support.picture_panels import CELLS, Panel, Picture, grid, shades
 
 NOTE = "read: a column is a key, under the position at which it stands"
 PARTS = "; made of: a line is a token, a column a key"

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from kinformer.core.memory import Memory
 from kinformer.nn.attention import Attention
+from kinformer.pages.pictures.support.attention_calls import attentions, join_names
 from kinformer.pages.pictures.support.drawer import suffix
-from kinformer.pages.pictures.support.layers import attentions, join_names
-from kinformer.pages.pictures.support.panel import Picture, grid, of_cells, span
+from kinformer.pages.pictures.support.picture_panels import Picture, grid, of_cells, span
 
 CELLS = 36
 KINDS = ("own segment", "memory", "compressed", "compressed, the next slot")

@@ -8,7 +8,7 @@ from torch import nn
 
 from kinformer.core.layer import Layer
 from kinformer.core.model import Writer
-from kinformer.pages.pictures.support.panel import CELLS, Picture, shades
+from kinformer.pages.pictures.support.picture_panels import CELLS, Picture, shades
 
 MOST = 2 * CELLS  # tokens, a column each
 WORDS = {"steps": "step", "exit": "layer"}  # what layers report per token, and what a line is then

@@ -19,9 +19,9 @@ from kinformer.nn.mechanisms.merged import Merged
 from kinformer.nn.mechanisms.reused import Reused
 from kinformer.nn.patterns.band import Band
 from kinformer.nn.poolers.pma import PMA
+from kinformer.pages.pictures.support.attention_calls import attentions, mask_of
 from kinformer.pages.pictures.support.drawer import in_turn, of_parts
-from kinformer.pages.pictures.support.layers import attentions, mask_of
-from kinformer.pages.pictures.support.panel import CELLS, NARROW, Picture, grid, masks_grid, of_cells, span
+from kinformer.pages.pictures.support.picture_panels import CELLS, NARROW, Picture, grid, masks_grid, of_cells, span
 from kinformer.pages.pictures.support.short_repr import largest_number, short_repr
 
 MARK = 5  # each fifth token has the label, if a guide is a label

@@ -26,8 +26,7 @@ from kinformer.nn.mixers.average_attention import AverageAttention
 from kinformer.nn.projections.qkv import QKV
 from kinformer.nn.scores.fixed_length import Synthesizer
 from kinformer.nn.scores.mixture import Mixture
-from kinformer.pages.pictures.support.drawer import in_turn, of_mechanisms, of_parts, suffix
-from kinformer.pages.pictures.support.layers import (
+from kinformer.pages.pictures.support.attention_calls import (
     attentions,
     call_of,
     calls,
@@ -37,7 +36,17 @@ from kinformer.pages.pictures.support.layers import (
     one_hot_weights,
     read_weights,
 )
-from kinformer.pages.pictures.support.panel import CELLS, NARROW, Panel, Picture, numbers, of_cells, of_most, shades
+from kinformer.pages.pictures.support.drawer import in_turn, of_mechanisms, of_parts, suffix
+from kinformer.pages.pictures.support.picture_panels import (
+    CELLS,
+    NARROW,
+    Panel,
+    Picture,
+    numbers,
+    of_cells,
+    of_most,
+    shades,
+)
 
 HEADS, DIRECTIONS = 4, 8  # heads that are drawn; directions in which the output of a mixer is differentiated
 FLAT = 0.8  # a bias whose least weight is a larger share of its greatest shows nothing

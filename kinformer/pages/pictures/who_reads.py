@@ -7,14 +7,20 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from kinformer.attend.parts import parts
+from kinformer.attend.pattern_parts import parts
 from kinformer.core.layout import Layout
 from kinformer.core.pattern import Heads, Pattern
 from kinformer.nn.depth.global_ends import GlobalEnds
 from kinformer.nn.depth.global_nodes import GlobalNodes
 from kinformer.nn.mechanisms.merged import Merged
-from kinformer.pages.pictures.support.layers import MechanismCall, by_content, group_equal_layers, join_names, mask_of
-from kinformer.pages.pictures.support.panel import CELLS, MOST, NARROW, Panel, Picture, grid, masks_grid, span
+from kinformer.pages.pictures.support.attention_calls import (
+    MechanismCall,
+    by_content,
+    group_equal_layers,
+    join_names,
+    mask_of,
+)
+from kinformer.pages.pictures.support.picture_panels import CELLS, MOST, NARROW, Panel, Picture, grid, masks_grid, span
 from kinformer.pages.pictures.support.short_repr import largest_number, short_repr
 
 HEADS, PANELS = 4, 6  # the most that are drawn

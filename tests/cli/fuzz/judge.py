@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kinformer.checkpoint.checkpoint import MemberNeeded, load
-from kinformer.lab.data.support.episodes import episodes
+from kinformer.lab.data.support.offline_episodes import episodes
 from kinformer.lab.datastore.datastore import Datastore
 from tests.cli.fuzz.world import Seen, value
 

@@ -54,7 +54,7 @@ from kinformer.members.average_attention import average_attention
 from kinformer.members.bert import bert
 from kinformer.members.gpt import gpt
 from kinformer.members.set_transformer import set_transformer
-from kinformer.models.support.sweeps import WEIGHTS, SweepChoice, SweepResult
+from kinformer.models.support.mixing_sweeps import WEIGHTS, SweepChoice, SweepResult
 from kinformer.nn.maps.favor import FAVOR
 from kinformer.nn.maps.trigonometric import Trigonometric
 from kinformer.nn.mechanisms.probsparse import ProbSparse

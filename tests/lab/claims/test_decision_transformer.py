@@ -4,11 +4,11 @@ import numpy
 import torch
 from torch import Tensor
 
-from kinformer.core.acting import TimeStep
+from kinformer.core.actor import TimeStep
 from kinformer.lab.claims import decision_transformer_paths as paths_claim
 from kinformer.lab.claims.decision_transformer_delayed import train_conservative_policy
 from kinformer.lab.claims.support.episodes import CART, LEANS, leaning_episodes, run_policy
-from kinformer.lab.data.support.episodes import Episode
+from kinformer.lab.data.support.offline_episodes import Episode
 from kinformer.lab.environments.support.make_environment import make
 from kinformer.models.trajectory import Trajectory
 

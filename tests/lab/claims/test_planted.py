@@ -65,7 +65,7 @@ from kinformer.nn.exits import learn_then_test
 from kinformer.nn.exits.confidence import SoftmaxResponse
 from kinformer.nn.losses.disagreement import OutputDisagreement
 from kinformer.nn.maps.favor import FAVOR
-from kinformer.nn.mechanisms.packs import Packs
+from kinformer.nn.mechanisms.luna_packs import Packs
 from kinformer.nn.mechanisms.probsparse import ProbSparse
 from kinformer.nn.mixers.average_attention import AverageAttention
 from kinformer.nn.mixers.lstm import LSTM

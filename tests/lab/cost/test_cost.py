@@ -19,13 +19,13 @@ from torch.utils.flop_counter import FlopCounterMode
 from kinformer.attend import EXECUTORS, attend
 from kinformer.attend.executors import reference
 from kinformer.core.discover import members
-from kinformer.core.expression import parse
+from kinformer.core.pattern_parser import parse
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
 from kinformer.core.score_matrix import full_mask
 from kinformer.core.state import detach
 from kinformer.lab.cost.cost import cost, counting, filled_state, sample_rows
-from kinformer.lab.cost.tally import Tally
+from kinformer.lab.cost.operator_counts import Tally
 
 SMALL: dict[str, Any] = {"d": 32, "depth": 2, "heads": 2}
 DENSE = ("gpt", "bert", "llama", "talking_heads", "multi_query", "bloom")

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from kinformer.lab.data.support import array_cache, tokens
+from kinformer.lab.data.support import array_cache
+from kinformer.lab.data.support import tokenized_data as tokens
 from kinformer.lab.data.text import read
 
 ROOT = Path(__file__).parents[3]

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from kinformer.core.batch import TokenBatch
-from kinformer.core.numbering import context_of_tokens
 from kinformer.core.patterns.document import Document
+from kinformer.core.token_positions import context_of_tokens
 from kinformer.lab.data.lanes import DocumentLanes
 from kinformer.lab.data.random_windows import RandomWindows
 from kinformer.lab.data.support.split_tokens import SplitTokens

@@ -10,14 +10,14 @@ import numpy
 import pytest
 import torch
 
+from kinformer.lab.data.data import Data
 from kinformer.lab.data.images import ImageData
-from kinformer.lab.data.kind import Data
 from kinformer.lab.data.labelled import LabelledData
 from kinformer.lab.data.pairs import PairData
 from kinformer.lab.data.series import SeriesData
 from kinformer.lab.data.sets import SetData, StoredSets
 from kinformer.lab.data.spec import read_spec
-from kinformer.lab.data.support.stretch import Stretch
+from kinformer.lab.data.support.series_windows import Stretch
 from kinformer.lab.data.text import TextData, read
 from kinformer.lab.train.start_record import sampled_fingerprint
 

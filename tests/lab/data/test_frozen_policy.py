@@ -12,9 +12,9 @@ from kinformer.core.discover import examples
 from kinformer.lab.data.env import read
 from kinformer.lab.data.support.rollout_stream import RolloutStream
 from kinformer.lab.train.budget import StepBudget
-from kinformer.lab.train.learner import Learner
+from kinformer.lab.train.distributed import SINGLE_PROCESS
 from kinformer.lab.train.loop import train
-from kinformer.lab.train.process_group import SINGLE_PROCESS
+from kinformer.lab.train.optimiser_step import Learner
 from kinformer.lab.train.settings import Settings
 from kinformer.members.agent import agent
 from kinformer.members.support.member_stack import parse_stack
@@ -169,8 +169,8 @@ def chosen(part: str) -> Any:
     from kinformer.nn.attention import Attention
     from kinformer.nn.blocks.pre_norm import PreNorm
     from kinformer.nn.depth.early_exit import EarlyExit
+    from kinformer.nn.exits.exit_rules import UniformExit
     from kinformer.nn.exits.never_exit import NeverExit
-    from kinformer.nn.exits.rules import UniformExit
     from kinformer.nn.mechanisms.sac import SAC
     from kinformer.nn.mechanisms.softmax import Softmax
     from kinformer.nn.projections.qkv import QKV

@@ -11,7 +11,7 @@ import torch
 from kinformer.lab.data.labelled import LabelledData, read
 from kinformer.lab.data.pairs import PairData
 from kinformer.lab.data.spec import read_spec
-from kinformer.lab.data.support.buckets import Buckets
+from kinformer.lab.data.support.length_buckets import Buckets
 from kinformer.lab.train.fit import fit
 from kinformer.members.gpt import gpt
 from kinformer.members.transformer import transformer

@@ -7,12 +7,12 @@ from typing import Any
 import numpy
 import pytest
 
-from kinformer.checkpoint import unpacked
+from kinformer.checkpoint import decompress as unpacked
 from kinformer.checkpoint.tokenizer import train_tokenizer
-from kinformer.lab.data.support import tokens
-from kinformer.lab.data.support.sources import TextSource
-from kinformer.lab.data.support.splits import Piece
-from kinformer.lab.data.support.tokens import MemoryArrays, _Words
+from kinformer.lab.data.support import tokenized_data as tokens
+from kinformer.lab.data.support.text_sources import TextSource
+from kinformer.lab.data.support.tokenized_data import MemoryArrays, _Words
+from kinformer.lab.data.support.train_valid_test import Piece
 
 SIZE, CHUNK, MOST = 1 << 20, 1 << 10, 8
 

@@ -14,8 +14,8 @@ from kinformer.checkpoint.checkpoint import load
 from kinformer.core.batch import EpisodeSteps
 from kinformer.lab.data.offline import EpisodeData, read
 from kinformer.lab.data.spec import read_spec
-from kinformer.lab.data.support.episodes import Episode, episodes, write_episodes
-from kinformer.lab.data.support.roll_out import PlaySettings, roll_out
+from kinformer.lab.data.support.offline_episodes import Episode, episodes, write_episodes
+from kinformer.lab.data.support.play_episodes import PlaySettings, roll_out
 from kinformer.lab.member_choice import parse_member
 from kinformer.lab.train.fit import fit
 from kinformer.lab.train.member_fit import fit_keywords
@@ -183,7 +183,7 @@ def test_episodes_that_cannot_be_written_leave_those_that_were(tmp_path: Path, m
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patched, pytest.raises(OSError, match="No space left.*unchanged"):
-        patched.setattr("kinformer.checkpoint.files.os.fsync", full)
+        patched.setattr("kinformer.checkpoint.atomic_files.os.fsync", full)
         write_episodes(tmp_path / "a.npz", make_episodes(5))
     assert (tmp_path / "a.npz").read_bytes() == before and len(list(tmp_path.iterdir())) == 1
 

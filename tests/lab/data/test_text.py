@@ -6,7 +6,7 @@ from typing import IO
 import pytest
 
 from kinformer.lab.data.spec import read_spec
-from kinformer.lab.data.support.splits import split_of
+from kinformer.lab.data.support.train_valid_test import split_of
 from kinformer.lab.data.text import read
 
 

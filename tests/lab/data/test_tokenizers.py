@@ -11,7 +11,7 @@ import torch
 from kinformer.checkpoint.checkpoint import CheckpointError, load, save
 from kinformer.checkpoint.tokenizer import train_tokenizer
 from kinformer.lab.data.spec import read_spec
-from kinformer.lab.data.support.splits import NAMES
+from kinformer.lab.data.support.train_valid_test import NAMES
 from kinformer.lab.data.text import TextData, read
 from kinformer.lab.train.evaluate import evaluate
 from kinformer.lab.train.fit import fit
@@ -47,8 +47,8 @@ def test_a_text_that_is_encoded_in_pieces_has_the_tokens_of_the_whole(
 ) -> None:
     whole = read(where, tokenizer="bpe:300")
     assert whole.tokenizer is not None
-    monkeypatch.setattr("kinformer.lab.data.support.tokens.ENCODED", 200)
-    monkeypatch.setattr("kinformer.lab.data.support.tokens.EDITION", -1)  # another entry of the cache
+    monkeypatch.setattr("kinformer.lab.data.support.tokenized_data.ENCODED", 200)
+    monkeypatch.setattr("kinformer.lab.data.support.tokenized_data.EDITION", -1)  # another entry of the cache
     cut = read(where, tokenizer="bpe:300")
     assert cut.tokenizer is not None and cut.tokenizer.text == whole.tokenizer.text
     assert all(torch.equal(getattr(whole, name), getattr(cut, name)) for name in NAMES)

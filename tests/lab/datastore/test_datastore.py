@@ -13,14 +13,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinformer.checkpoint import files
+from kinformer.checkpoint import atomic_files as files
 from kinformer.checkpoint.tokenizer import Tokenizer
 from kinformer.lab.data.support.split_tokens import SplitTokens
-from kinformer.lab.datastore import building
+from kinformer.lab.datastore import build_datastore as building
 from kinformer.lab.datastore.datastore import Datastore, DatastoreError
 from kinformer.members.gpt import gpt
 from kinformer.members.transformer_xl import transformer_xl
-from kinformer.models.support.taps import Tap
+from kinformer.models.support.hidden_taps import Tap
 
 LENGTH = 16
 BEGINS = torch.tensor([0, 40, 41, 41, 110])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kinformer.checkpoint import files
+from kinformer.checkpoint import atomic_files as files
 
 
 @pytest.fixture

@@ -89,7 +89,7 @@ def data(model: Any) -> Any:
 
 def train_one(job: dict[str, Any], group: Any) -> dict[str, Any]:
     """What comes of a job: the loss of each step, and each measurement."""
-    from kinformer.core.recipe import Recipe
+    from kinformer.core.training_recipe import Recipe
     from kinformer.lab.train.budget import StepBudget
     from kinformer.lab.train.loop import train
     from kinformer.lab.train.settings import Settings
@@ -121,7 +121,7 @@ def main() -> None:
     """Every job, one after the other, in this process's group."""
     import torch
 
-    from kinformer.lab.train.process_group import ProcessGroup, ShardedGroup, SingleProcess, processes
+    from kinformer.lab.train.distributed import ProcessGroup, ShardedGroup, SingleProcess, processes
 
     torch.set_num_threads(1)
     warnings.simplefilter("error")

@@ -15,7 +15,7 @@ from kinformer.core.model import Model
 from kinformer.lab.data.batches import Batches
 from kinformer.lab.train.budget import StepBudget
 from kinformer.lab.train.loop import train
-from kinformer.lab.train.pieces import combine_losses, cut, cut_state, join_states, row_count, warn_across_rows
+from kinformer.lab.train.micro_batches import combine_losses, cut, cut_state, join_states, row_count, warn_across_rows
 from kinformer.lab.train.settings import Settings
 from kinformer.members.calm import calm
 from kinformer.members.compressive_transformer import compressive_transformer

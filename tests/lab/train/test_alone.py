@@ -13,8 +13,8 @@ from kinformer.lab.train.budget import StepBudget
 from kinformer.lab.train.loop import train
 from kinformer.lab.train.optimiser import clip_groups
 from kinformer.lab.train.settings import Settings
-from kinformer.laws.support.judging import JudgedPart
-from kinformer.laws.support.reading import trainable
+from kinformer.laws.support.dependences import trainable
+from kinformer.laws.support.verdicts import JudgedPart
 from tests.discovered import discovered
 
 EXAMPLES = [*discovered("models"), *discovered("members")]

@@ -11,10 +11,10 @@ import pytest
 from kinformer.lab.member_choice import folder_name
 from kinformer.lab.train import folder_lock as lock_module
 from kinformer.lab.train.budget import StepBudget
+from kinformer.lab.train.distributed import SingleProcess
 from kinformer.lab.train.fit import fit
 from kinformer.lab.train.folder_lock import LOCK, FolderInUse, lock_folder
 from kinformer.lab.train.loop import train
-from kinformer.lab.train.process_group import SingleProcess
 from tests.cli.test_commands import fails
 from tests.lab.train import tiny
 from tests.lab.train.runs import SMALL, same, steps

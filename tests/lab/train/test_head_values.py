@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from kinformer.core.bias import Bias
 from kinformer.core.discover import find_member
-from kinformer.core.evaluating import evaluating
+from kinformer.core.eval_mode import evaluating
 from kinformer.core.layer import Context
 from kinformer.core.patterns.causal import Causal
 from kinformer.lab.train.head_values import has_head_values, head_values_by_layer

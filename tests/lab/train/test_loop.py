@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from kinformer.checkpoint import files
+from kinformer.checkpoint import atomic_files as files
 from kinformer.checkpoint.checkpoint import load, save
 from kinformer.core.loss import Loss
 from kinformer.lab.data.lanes import Lanes

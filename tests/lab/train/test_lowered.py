@@ -16,7 +16,7 @@ from kinformer.members.agent import agent
 from kinformer.members.compressive_transformer import compressive_transformer
 from kinformer.models.support.logistic_mixture import STEP, LogisticMixture
 from kinformer.nn.losses.exit_oracles import Correctness, ExitOracle, Likelihood
-from kinformer.nn.mechanisms import edges
+from kinformer.nn.mechanisms import edge_predictor as edges
 from kinformer.nn.poolers.max import MaxPooler
 from kinformer.nn.poolers.mean import MeanPooler
 from kinformer.nn.poolers.sum import SumPooler

@@ -6,8 +6,8 @@ from torch import Tensor
 
 from kinformer.core.loss import FadingWeight
 from kinformer.core.model import Model
-from kinformer.laws.support.judging import JudgedPart
-from kinformer.laws.support.reading import trainable
+from kinformer.laws.support.dependences import trainable
+from kinformer.laws.support.verdicts import JudgedPart
 from kinformer.members.al_rfou import al_rfou
 from kinformer.members.bert import bert
 from kinformer.members.guided_attention import guided_attention

@@ -15,7 +15,7 @@ from kinformer.core.model import Predictor
 from kinformer.core.patterns.causal import Causal
 from kinformer.lab.train.evaluate import evaluate
 from kinformer.lab.train.fit import fit
-from kinformer.lab.train.probe import probe_of, seeded
+from kinformer.lab.train.probe_model import probe_of, seeded
 from kinformer.lab.train.reads_ahead import SHORT, leaks, reads_ahead
 from kinformer.members.reformer import reformer
 from kinformer.members.routing_transformer import routing_transformer

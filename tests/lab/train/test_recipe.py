@@ -12,7 +12,7 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, LRScheduler, S
 from transformers import optimization as peer
 
 from kinformer.core.discover import member
-from kinformer.core.recipe import Recipe
+from kinformer.core.training_recipe import Recipe
 from kinformer.lab.train.budget import MinuteBudget, StepBudget
 from kinformer.lab.train.fit import fit
 from kinformer.lab.train.loop import train
@@ -189,7 +189,7 @@ def test_numbers_without_a_meaning_are_refused(wrong: dict[str, Any], message: s
 
 
 def test_it_imports_no_torch() -> None:
-    code = "import sys, kinformer.core.recipe; sys.exit('torch' in sys.modules)"
+    code = "import sys, kinformer.core.training_recipe; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 

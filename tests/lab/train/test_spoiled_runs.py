@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from kinformer.checkpoint import files
+from kinformer.checkpoint import atomic_files as files
+from kinformer.checkpoint.atomic_files import remove
 from kinformer.checkpoint.checkpoint import CheckpointError, load, save
-from kinformer.checkpoint.files import remove
 from kinformer.lab.train import loop
 from kinformer.lab.train.budget import StepBudget
 from kinformer.lab.train.fit import fit

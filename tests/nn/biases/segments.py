@@ -3,10 +3,10 @@
 import torch
 
 from kinformer.attend import read
+from kinformer.core.attention_output import BLOCK, received_attention, weights
 from kinformer.core.bias import Bias
 from kinformer.core.layer import Context
 from kinformer.core.patterns.causal import Causal
-from kinformer.core.read import BLOCK, received_attention, weights
 from kinformer.core.score_matrix import full_mask, scores
 from kinformer.nn.attention import Attention
 from kinformer.nn.mechanisms.softmax import Softmax

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from kinformer.core.attention_output import BLOCK
 from kinformer.core.bias import Plus
 from kinformer.core.layer import Context
 from kinformer.core.patterns.full import Full
-from kinformer.core.read import BLOCK
 from kinformer.core.score_matrix import scores
 from kinformer.nn.attention import Attention
 from kinformer.nn.biases.camtl import CAMTL, CAMTLByColumn, ConditionalBlocks

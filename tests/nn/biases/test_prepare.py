@@ -8,13 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from kinformer.attend import attend, read
+from kinformer.core.attention_output import merge, received_attention, weights
 from kinformer.core.bias import Bias, Plus, ScoreFn, at
 from kinformer.core.heads import StateSpec
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import NoState
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.full import Full
-from kinformer.core.read import merge, received_attention, weights
 from kinformer.core.request import Request
 from kinformer.core.score_matrix import full_mask, scores
 from kinformer.nn.aggregations.out_projection import Concat

@@ -3,7 +3,7 @@
 import torch
 
 from kinformer.core.patterns.causal import Causal
-from kinformer.core.tree import edge, node
+from kinformer.core.span_tree import edge, node
 from kinformer.nn.biases.tree_edges import TreeEdges
 from kinformer.nn.patterns.tree import Tree
 

@@ -14,11 +14,11 @@ from kinformer.core.patterns.document import Document
 from kinformer.core.state import leaves
 from kinformer.nn.attention import Attention
 from kinformer.nn.blocks.pre_norm import PreNorm
-from kinformer.nn.depth import some_rows
+from kinformer.nn.depth import going_rows as some_rows
 from kinformer.nn.depth.early_exit import EarlyExit
 from kinformer.nn.depth.stack import Stack
 from kinformer.nn.exits.confidence import Confidence, Probe, SoftmaxResponse
-from kinformer.nn.exits.rules import BySequence, ConfidenceThreshold, Geometric, Multinomial, Rule
+from kinformer.nn.exits.exit_rules import BySequence, ConfidenceThreshold, Geometric, Multinomial, Rule
 from kinformer.nn.feedforward.mlp import MLP
 from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.norms.layer import LayerNorm

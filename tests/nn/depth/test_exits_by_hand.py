@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from kinformer.core.state import fork, select
 from kinformer.members.depth_adaptive import depth_adaptive
-from kinformer.models.support.exits import ManyExits
+from kinformer.models.support.exit_losses import ManyExits
 
 D, DEPTH, VOCAB = 8, 4, 7
 TINY = {"d": D, "depth": DEPTH, "heads": 2, "length": 16, "vocab": VOCAB}

@@ -14,7 +14,7 @@ from kinformer.nn.depth.luna import LunaBlock, LunaStack, Nested
 from kinformer.nn.depth.stack import Stack
 from kinformer.nn.feedforward.mlp import MLP
 from kinformer.nn.mechanisms.luna_causal import LunaCausal
-from kinformer.nn.mechanisms.packs import Packs
+from kinformer.nn.mechanisms.luna_packs import Packs
 from kinformer.nn.projections.qkv import QKV
 from kinformer.nn.projections.tied_kv import TiedKV
 

@@ -12,8 +12,8 @@ from torch.nn import functional as F
 
 from kinformer.cli.__main__ import run
 from kinformer.core.layer import Context
-from kinformer.core.numbering import context_of_tokens
 from kinformer.core.patterns.document import Document
+from kinformer.core.token_positions import context_of_tokens
 from kinformer.members.star_classifier import star_classifier
 from kinformer.members.star_transformer import star_transformer
 from kinformer.nn.depth.star import StarRound, StarRounds

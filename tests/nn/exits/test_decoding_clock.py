@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinformer.core.evaluating import evaluating
+from kinformer.core.eval_mode import evaluating
 from kinformer.core.layer import Context
 from kinformer.core.patterns.document import Document
 from kinformer.decoding.consistency import write_texts
@@ -19,7 +19,7 @@ from kinformer.members.calm import calm
 from kinformer.members.depth_adaptive import depth_adaptive
 from kinformer.nn.exits.confidence import Confidence, Head, States
 from kinformer.nn.exits.decaying_threshold import DecayingThreshold
-from kinformer.nn.exits.rules import ConfidenceThreshold
+from kinformer.nn.exits.exit_rules import ConfidenceThreshold
 
 VOCAB, DEPTH, SCALE, STEPS = 7, 2, 0.8, 5
 SLIDES = "ignore:.*positions that this model has learned"

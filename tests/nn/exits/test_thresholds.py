@@ -10,7 +10,7 @@ import torch
 
 from kinformer.core.batch import TokenBatch
 from kinformer.members.depth_adaptive import depth_adaptive
-from kinformer.models.support.exits import ManyExits
+from kinformer.models.support.exit_losses import ManyExits
 from kinformer.nn.exits.thresholds import (
     ExitScores,
     MeasuredThresholds,

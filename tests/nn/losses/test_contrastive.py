@@ -11,7 +11,7 @@ import torch
 from kinformer.checkpoint.checkpoint import load
 from kinformer.cli.__main__ import run
 from kinformer.core.batch import TokenBatch
-from kinformer.core.numbering import context_of_tokens
+from kinformer.core.token_positions import context_of_tokens
 from kinformer.members.etc import etc
 from kinformer.models.contrastive_mlm import ContrastiveMLM
 from kinformer.models.mlm import MLM

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from kinformer.nn.losses.aligned import aligned_loss
+from kinformer.nn.losses.aligned_exits import aligned_loss
 from kinformer.nn.losses.compression import AttentionReconstruction
 from kinformer.nn.losses.cross_entropy import cross_entropy
 

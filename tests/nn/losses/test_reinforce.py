@@ -9,7 +9,7 @@ from kinformer.models.reinforced_lm import ReinforcedLM
 from kinformer.nn.blocks.pre_norm import PreNorm
 from kinformer.nn.feedforward.mlp import MLP
 from kinformer.nn.losses.reinforce import Reinforce
-from kinformer.nn.mechanisms.chance import Chance
+from kinformer.nn.mechanisms.repeatable_chance import Chance
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from kinformer.core.attention_output import merge
 from kinformer.core.heads import HeadSizes, Keys, Queries, StateSpec
 from kinformer.core.layer import Context
 from kinformer.core.patterns.full import Full
-from kinformer.core.read import merge
 from kinformer.nn.attention import Attention
 from kinformer.nn.maps.favor import FAVOR, shifted_exp
 from kinformer.nn.maps.generalised import GeneralisedKernel

@@ -6,10 +6,10 @@ from math import nan
 import pytest
 import torch
 
+from kinformer.core.attention_output import merge
 from kinformer.core.example import Example
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
-from kinformer.core.read import merge
 from kinformer.nn.attention import Attention
 from kinformer.nn.maps.random_fourier import RandomFourier
 from kinformer.nn.mechanisms import linear

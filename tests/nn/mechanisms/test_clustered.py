@@ -9,16 +9,16 @@ from jaxtyping import Float
 from torch import Tensor
 
 from kinformer.attend import attend
+from kinformer.core.attention_output import AttentionOutput
 from kinformer.core.choice import Choices
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import NoState
 from kinformer.core.patterns.document import Document
-from kinformer.core.read import AttentionOutput
 from kinformer.nn.attention import Attention
 from kinformer.nn.mechanisms.clustered import Clustered
 from kinformer.nn.mechanisms.clustered_improved import ImprovedClustered
-from kinformer.nn.mechanisms.hamming import Grouping, HammingKMeans
+from kinformer.nn.mechanisms.hamming_kmeans import Grouping, HammingKMeans
 from kinformer.nn.mechanisms.query_clusters import QueryClusters
 from kinformer.nn.projections.qkv import QKV
 from tests.given_clusters import Given

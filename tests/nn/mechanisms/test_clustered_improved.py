@@ -4,9 +4,9 @@ import pytest
 import torch
 
 import kinformer as kf
-from kinformer.core.read import AttentionOutput
+from kinformer.core.attention_output import AttentionOutput
 from kinformer.nn.mechanisms import clustered_improved
-from kinformer.nn.mechanisms.hamming import HammingKMeans
+from kinformer.nn.mechanisms.hamming_kmeans import HammingKMeans
 from tests.given_clusters import Given
 from tests.nn.mechanisms.heads import POS, close, random_heads, real_tokens, run
 

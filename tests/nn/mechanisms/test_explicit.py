@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from kinformer.core.attention_output import merge
 from kinformer.core.bias import Bias, ScoreFn, at
 from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec
 from kinformer.core.layer import Context, PerPair, State, Want
@@ -18,7 +19,6 @@ from kinformer.core.pair_map import PairMap
 from kinformer.core.pattern import Heads, Pattern
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
-from kinformer.core.read import merge
 from kinformer.core.request import Request
 from kinformer.core.state import leaves, reset
 from kinformer.laws import any_length, batch_mates, chunk, dtype, empty_rows, mutation, padding, peek, rows

@@ -7,15 +7,15 @@ import torch
 from torch import Tensor
 
 from kinformer.attend import attend
-from kinformer.core.cache import KV
+from kinformer.core.attention_output import merge
 from kinformer.core.heads import HeadSizes, StateSpec
+from kinformer.core.kv_cache import KV
 from kinformer.core.layer import Context, State
 from kinformer.core.mechanism import NoState
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
 from kinformer.core.projection import by_head
-from kinformer.core.read import merge
 from kinformer.core.state import fork, leaves, reset, select
 from kinformer.nn.aggregations.out_projection import Concat
 from kinformer.nn.attention import Attention

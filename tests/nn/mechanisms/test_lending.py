@@ -5,8 +5,8 @@ import torch
 from torch import Tensor
 
 import kinformer as kf
+from kinformer.core.attention_output import AttentionOutput
 from kinformer.core.layer import Out, PairFactors, PerPair
-from kinformer.core.read import AttentionOutput
 from kinformer.core.request import Request
 from tests.nn.mechanisms.heads import POS, close, random_heads, real_tokens, run
 

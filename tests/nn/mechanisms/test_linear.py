@@ -7,11 +7,11 @@ import sys
 import pytest
 import torch
 
+from kinformer.core.attention_output import merge
 from kinformer.core.heads import HeadSizes, Keys, Queries, StateSpec
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import NoState
 from kinformer.core.patterns.causal import Causal
-from kinformer.core.read import merge
 from kinformer.core.state import UncastState, fork, reset
 from kinformer.nn.aggregations.out_projection import Concat
 from kinformer.nn.attention import Attention

@@ -12,8 +12,8 @@ from kinformer.nn.maps.favor import FAVOR
 from kinformer.nn.maps.random_fourier import RandomFourier
 from kinformer.nn.mechanisms import linear, state_update
 from kinformer.nn.mechanisms.delta_update import DeltaUpdate
-from kinformer.nn.mechanisms.features import Quotient
 from kinformer.nn.mechanisms.linear import GatedUpdate, LinearAttention
+from kinformer.nn.mechanisms.linear_features import Quotient
 from kinformer.nn.mechanisms.state_update import DecayedSum, UpdateWeights
 
 pytestmark = pytest.mark.usefixtures("float64")

@@ -14,7 +14,7 @@ from kinformer.nn.attention import Attention
 from kinformer.nn.mechanisms.low_rank_band import Combine, LowRankBand
 from kinformer.nn.patterns.band import Band
 from kinformer.nn.projections.qkv import QKV
-from tests.nn.mechanisms.test_nearest import Largest
+from tests.nn.mechanisms.test_highest_scores import Largest
 
 pytestmark = pytest.mark.usefixtures("float64")
 

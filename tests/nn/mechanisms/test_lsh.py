@@ -14,7 +14,7 @@ from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.document import Document
 from kinformer.core.patterns.full import Full
 from kinformer.core.scores.product import Product
-from kinformer.core.vectors import unit
+from kinformer.core.unit_vector import unit
 from kinformer.nn.attention import Attention
 from kinformer.nn.mechanisms.lsh import LSH, Rotations
 from kinformer.nn.mechanisms.lsh_published import PublishedLSH
@@ -453,7 +453,7 @@ def test_padding_reads_nothing_beside_a_cache(mechanism, size):
 
 
 def test_what_a_key_gets_is_of_the_buckets_alone(monkeypatch):
-    monkeypatch.setattr("kinformer.core.read.BLOCK", 5)  # queries that are weighed at a time
+    monkeypatch.setattr("kinformer.core.attention_output.BLOCK", 5)  # queries that are weighed at a time
     mechanism, (q, k, v) = LSH(H, K, 4, 2), inputs()
     queries, keys, ctx = bundles(q, k, v)
     out = mechanism(queries, keys, None, ctx)

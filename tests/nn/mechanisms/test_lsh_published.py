@@ -8,7 +8,7 @@ import torch
 from kinformer.core.heads import HeadSizes, StateSpec
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
-from kinformer.core.vectors import unit
+from kinformer.core.unit_vector import unit
 from kinformer.nn.mechanisms import lsh_published
 from kinformer.nn.mechanisms.lsh import LSH
 from kinformer.nn.mechanisms.lsh_published import PublishedLSH

@@ -12,7 +12,7 @@ from kinformer.core.patterns.causal import Causal
 from kinformer.core.state import leaves
 from kinformer.nn.attention import Attention
 from kinformer.nn.mechanisms.luna_causal import LunaCausal
-from kinformer.nn.mechanisms.packs import Packs
+from kinformer.nn.mechanisms.luna_packs import Packs
 from kinformer.nn.projections.qkv import QKV
 from kinformer.nn.projections.tied_kv import TiedKV
 

@@ -18,7 +18,7 @@ from kinformer.nn.mechanisms.nystrom import Nystrom, NystromIdentity, pseudo_inv
 from kinformer.nn.mechanisms.nystrom_published import PublishedNystrom
 from kinformer.nn.mechanisms.value_conv import ValueConv
 from kinformer.nn.projections.qkv import QKV
-from tests.nn.mechanisms.test_nearest import Largest
+from tests.nn.mechanisms.test_highest_scores import Largest
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import Mechanism
-from kinformer.laws.support.heads import draw_queries_and_keys
+from kinformer.laws.support.queries_and_keys import draw_queries_and_keys
 from tests.discovered import discovered
 
 WILD = (math.nan, math.inf, -math.inf)

@@ -9,7 +9,7 @@ from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import NoState
 from kinformer.core.patterns.document import Document
-from kinformer.lab.cost.tally import Tally
+from kinformer.lab.cost.operator_counts import Tally
 from kinformer.members.poolingformer import poolingformer
 from kinformer.nn.attention import Attention
 from kinformer.nn.depth.pooling_levels import PoolingLevels

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 import kinformer as kf
+from kinformer.core.attention_output import AttentionOutput
 from kinformer.core.heads import Keys
 from kinformer.core.layer import Out
-from kinformer.core.read import AttentionOutput
 from kinformer.core.regulariser import Regulariser
 from kinformer.core.request import Request
 from tests.nn.mechanisms.heads import POS, close, random_heads, real_tokens, run, softmax_sum

@@ -14,7 +14,7 @@ from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.document import Document
 from kinformer.core.patterns.segment import Segment
 from kinformer.core.state import detach
-from kinformer.core.vectors import unit
+from kinformer.core.unit_vector import unit
 from kinformer.nn.attention import Attention
 from kinformer.nn.biases.t5 import T5
 from kinformer.nn.mechanisms import retrieval

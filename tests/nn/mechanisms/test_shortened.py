@@ -6,7 +6,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
-from kinformer.attend import attend, kernel
+from kinformer.attend import attend
+from kinformer.attend import fused_kernel as kernel
 from kinformer.attend.executors import pieces
 from kinformer.core import score_matrix as core_scores
 from kinformer.core.layer import Context

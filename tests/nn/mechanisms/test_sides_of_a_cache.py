@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 import torch
 
-from kinformer.core import cache, key_value_mechanism
+from kinformer.core import key_value_mechanism
+from kinformer.core import kv_cache as cache
 from kinformer.core.heads import HeadSizes, Keys, StateSpec
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import Mechanism, NoState
-from kinformer.laws.support.heads import ROWS, TOKENS, WIDTH, draw_queries_and_keys
+from kinformer.laws.support.queries_and_keys import ROWS, TOKENS, WIDTH, draw_queries_and_keys
 from kinformer.nn.mechanisms import shortened
 from tests.discovered import discovered
 

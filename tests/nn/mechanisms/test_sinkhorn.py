@@ -11,9 +11,9 @@ from kinformer.core.layer import Context
 from kinformer.core.mechanism import NoState
 from kinformer.core.patterns.document import Document
 from kinformer.nn.attention import Attention
-from kinformer.nn.mechanisms.chance import Chance
+from kinformer.nn.mechanisms.repeatable_chance import Chance
 from kinformer.nn.mechanisms.sinkhorn import Sinkhorn
-from kinformer.nn.mechanisms.sorting import BlockNet, PairNet, balance_causally, balance_matrix
+from kinformer.nn.mechanisms.sort_networks import BlockNet, PairNet, balance_causally, balance_matrix
 from kinformer.nn.projections.qkv import QKV
 
 pytestmark = pytest.mark.usefixtures("float64")

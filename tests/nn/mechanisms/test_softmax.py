@@ -6,14 +6,14 @@ import pytest
 import torch
 
 from kinformer.attend import attend
-from kinformer.attend.parts import parts
+from kinformer.attend.pattern_parts import parts
+from kinformer.core.attention_output import merge
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import NoState
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
 from kinformer.core.patterns.segment import Segment
-from kinformer.core.read import merge
 from kinformer.nn.attention import Attention
 from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.patterns.band import Band

@@ -15,7 +15,7 @@ from kinformer.core.patterns.full import Full
 from kinformer.core.request import Request
 from kinformer.core.scores.product import Product
 from kinformer.lab.search.flat import Flat
-from kinformer.nn.mechanisms import nearest as search
+from kinformer.nn.mechanisms import highest_scores as search
 from kinformer.nn.mechanisms.explicit import Explicit
 from kinformer.nn.mechanisms.topk import BestOfRow, TopK
 from kinformer.nn.mechanisms.topk_equals import TopKEquals

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from kinformer.attend import attend, explain
-from kinformer.attend.planning import plan_request
+from kinformer.attend.plan_request import plan_request
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.key_value_mechanism import KeyValueMechanism
 from kinformer.core.layer import Context

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from kinformer.core.compression import Compression
 from kinformer.core.layer import Context, Out
 from kinformer.core.memo import Memo
+from kinformer.core.memory_compression import Compression
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.document import Document

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from kinformer.core.expression import parse
 from kinformer.core.pattern import Pattern
+from kinformer.core.pattern_parser import parse
 from kinformer.nn.patterns.axial import Axial
 from tests.nn.patterns.compare import Reads, compare
 

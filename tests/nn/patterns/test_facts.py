@@ -12,7 +12,7 @@ from kinformer.core.patterns.document import Document
 from kinformer.core.patterns.full import Full
 from kinformer.core.patterns.on_heads import OnHeads
 from kinformer.core.patterns.segment import Segment
-from kinformer.laws.support.batch import map_tensors
+from kinformer.laws.support.input_batch import map_tensors
 from kinformer.nn.patterns.band import Band
 from kinformer.nn.patterns.block import Block
 from kinformer.nn.patterns.columns import Columns

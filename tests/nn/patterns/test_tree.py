@@ -9,7 +9,7 @@ from torch import Tensor
 
 from kinformer.core.pattern import Index
 from kinformer.core.patterns.causal import Causal
-from kinformer.core.tree import HIGHEST, edge, leaf, node
+from kinformer.core.span_tree import HIGHEST, edge, leaf, node
 from kinformer.nn.patterns.tree import Tree
 from tests.nn.patterns.compare import compare
 

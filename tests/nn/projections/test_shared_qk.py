@@ -5,7 +5,7 @@ import torch
 
 from kinformer.core.layer import Context
 from kinformer.core.patterns.causal import Causal
-from kinformer.core.vectors import unit
+from kinformer.core.unit_vector import unit
 from kinformer.nn.attention import Attention
 from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.projections.shared_qk import SharedQK

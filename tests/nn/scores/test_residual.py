@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from kinformer.attend import read
+from kinformer.core.attention_output import weights
 from kinformer.core.layer import Context, PerPair, PerToken
 from kinformer.core.memo import Memo
 from kinformer.core.pair_map import PairMap
 from kinformer.core.patterns.causal import Causal
-from kinformer.core.read import weights
 from kinformer.core.score_matrix import scores
 from kinformer.core.state import share_positions
 from kinformer.nn.attention import Attention

@@ -10,8 +10,8 @@ from kinformer.nn.mechanisms.routing import Routing
 from kinformer.nn.mechanisms.routing_published import PublishedRouting
 from kinformer.nn.projections.shared_qk import SharedQK
 from kinformer.pages.pictures import buckets
-from kinformer.pages.pictures.support.layers import calls, clustered_tokens, read_weights
-from kinformer.pages.pictures.support.panel import CELLS
+from kinformer.pages.pictures.support.attention_calls import calls, clustered_tokens, read_weights
+from kinformer.pages.pictures.support.picture_panels import CELLS
 
 
 @pytest.mark.parametrize("make", [lambda: LSH(2, 8, 4, 2), lambda: Routing(2, 8, 3, seed=2)])

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from kinformer.core.expression import parse
+from kinformer.core.pattern_parser import parse
 from kinformer.members.informer import TINY, informer
 from kinformer.members.topk_transformer import topk_transformer
 from kinformer.nn.mechanisms.probsparse import ProbSparse

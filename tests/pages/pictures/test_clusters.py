@@ -6,10 +6,10 @@ import torch
 from kinformer.core.patterns.full import Full
 from kinformer.nn.mechanisms.clustered import Clustered
 from kinformer.nn.mechanisms.clustered_improved import ImprovedClustered
-from kinformer.nn.mechanisms.hamming import HammingKMeans
+from kinformer.nn.mechanisms.hamming_kmeans import HammingKMeans
 from kinformer.nn.mechanisms.topk import TopK
 from kinformer.pages.pictures.clusters import pictures
-from kinformer.pages.pictures.support.panel import kinds_in
+from kinformer.pages.pictures.support.picture_panels import kinds_in
 
 
 def test_of_the_plain_form_all_queries_of_a_cluster_take_alike() -> None:

@@ -3,7 +3,7 @@
 import torch
 
 from kinformer.core.discover import examples
-from kinformer.core.expression import parse
+from kinformer.core.pattern_parser import parse
 from kinformer.nn.patterns.band import Band
 from kinformer.pages.pictures.global_tokens import global_ends, global_nodes
 

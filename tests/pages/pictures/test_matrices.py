@@ -9,7 +9,7 @@ from kinformer.core.discover import find_member
 from kinformer.nn.biases.camtl import ConditionalBlocks
 from kinformer.pages.pictures.matrices import mixed_heads, score_convolution, task_blocks, task_matrix
 from kinformer.pages.pictures.structures import guided_heads, lent_weights
-from kinformer.pages.pictures.support.panel import Picture
+from kinformer.pages.pictures.support.picture_panels import Picture
 
 SMALL: dict[str, Any] = {"d": 8, "depth": 2, "heads": 2}
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kinformer.core.expression import parse
+from kinformer.core.pattern_parser import parse
 from kinformer.core.patterns.full import Full
 from kinformer.pages.pictures.support.short_repr import largest_number, short_repr
 

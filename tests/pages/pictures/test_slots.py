@@ -2,7 +2,7 @@
 
 import torch
 
-from kinformer.core.expression import parse
+from kinformer.core.pattern_parser import parse
 from kinformer.nn.memories.compressed_positions import BySlots, ByTokens
 from kinformer.nn.memories.compression import MeanPool
 from kinformer.nn.memories.compressive import Compressive

@@ -1,9 +1,9 @@
 """The picture of who reads whom."""
 
-from kinformer.core.expression import parse
+from kinformer.core.pattern_parser import parse
 from kinformer.core.patterns.causal import Causal
 from kinformer.pages.pictures import who_reads
-from kinformer.pages.pictures.support.panel import CELLS
+from kinformer.pages.pictures.support.picture_panels import CELLS
 
 
 def test_a_drawing_that_is_full_is_made_longer() -> None:

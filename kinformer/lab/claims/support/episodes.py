@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Float
 
 from kinformer.lab.data.offline import EpisodeData, read
-from kinformer.lab.data.support.episodes import Episode, write_episodes
-from kinformer.lab.data.support.roll_out import PlaySettings, roll_out
+from kinformer.lab.data.support.offline_episodes import Episode, write_episodes
+from kinformer.lab.data.support.play_episodes import PlaySettings, roll_out
 from kinformer.lab.environments.support.make_environment import make
 from kinformer.models.trajectory import Trajectory
 

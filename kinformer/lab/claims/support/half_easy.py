@@ -16,8 +16,8 @@ from kinformer.members.calm import calm
 from kinformer.models.multi_exit import MultiExit
 from kinformer.nn.exits.confidence import Confidence, Probe, Saturation, SoftmaxResponse
 from kinformer.nn.exits.decaying_threshold import Threshold
+from kinformer.nn.exits.exit_rules import ConfidenceThreshold, Rule
 from kinformer.nn.exits.never_exit import NeverExit
-from kinformer.nn.exits.rules import ConfidenceThreshold, Rule
 
 DEPTH, TASK = 8, "task=half_easy"
 

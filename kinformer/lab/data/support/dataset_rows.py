@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kinformer.checkpoint.unpacked import lines
+from kinformer.checkpoint.decompress import lines
+from kinformer.core.did_you_mean import suggest_names
 from kinformer.core.from_json import from_json
-from kinformer.core.keywords import suggest_names
 from kinformer.core.missing_path import missing_path
 
 ENDINGS = (".jsonl", ".ndjson", ".json")

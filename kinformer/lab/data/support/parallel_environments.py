@@ -8,7 +8,7 @@ import numpy
 from jaxtyping import Bool, Float
 
 from kinformer.core.checks import check_at_least
-from kinformer.lab.data.support.scales import refuse_flattened
+from kinformer.lab.data.support.safe_scales import refuse_flattened
 from kinformer.lab.environments.support.make_environment import make, refuse_without_gymnasium
 
 SeedOf = Callable[[int, int], int]  # of a row and the number of its episode

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from kinformer.core.after_step import FrozenBuffers
-from kinformer.core.evaluating import evaluating
+from kinformer.core.eval_mode import evaluating
 from kinformer.core.layer import State
 from kinformer.core.rollout import Observations, RolloutBatch
 from kinformer.core.state import fork, reset
@@ -25,11 +25,11 @@ from kinformer.lab.data.support.parallel_environments import (
     StepOutcome,
 )
 from kinformer.lab.data.support.rollout import Rollout, pieces, under_way
-from kinformer.lab.data.support.scales import tells_apart
+from kinformer.lab.data.support.safe_scales import tells_apart
 from kinformer.lab.data.support.state_tensors import restore_state, state_tensors
 from kinformer.models.agent import Agent
 from kinformer.models.support.recurrent_actor import PolicyOutput, single_step
-from kinformer.nn.losses.clipped_policy import advantages
+from kinformer.nn.losses.ppo import advantages
 
 LONGEST = 10_000  # steps of an episode that is measured: some environments never end
 FIRST = -1  # for an action, where an episode begins

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Int, Shaped
 from torch import Tensor
 
-from kinformer.lab.data.support.sample import spread_order
+from kinformer.lab.data.support.evaluation_sample import spread_order
 
 STRETCH = 4096  # bytes of a lane; the missing context before it costs a model less than a thousandth of its score
 SAMPLED, WINDOWS = 1024, 4  # bytes, and windows, of a stretch of a sample, at least

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from kinformer.lab.data.support.scales import scales
+from kinformer.lab.data.support.safe_scales import scales
 
 FARTHEST = 1e18  # deviations from the mean: a model squares such numbers in float32, and adds up hundreds of them
 MOVES = 1e-6  # of a column's largest number: one that moves by more and has no deviation has lost it to underflow

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from kinformer.core.evaluating import evaluating
+from kinformer.core.eval_mode import evaluating
 from kinformer.lab.data.batches import to_device
 from kinformer.lab.data.resumable_stream import ResumableStream
 

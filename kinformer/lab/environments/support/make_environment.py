@@ -8,8 +8,9 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from kinformer.core.did_you_mean import suggest_names
 from kinformer.core.discover import load_user_module, modules
-from kinformer.core.keywords import parse_keywords, split, suggest_names
+from kinformer.core.keywords import parse_keywords, split
 
 if TYPE_CHECKING:
     import gymnasium

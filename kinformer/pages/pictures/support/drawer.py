@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from kinformer.pages.pictures.support.layers import attentions, place_of
-from kinformer.pages.pictures.support.panel import Picture
+from kinformer.pages.pictures.support.attention_calls import attentions, place_of
+from kinformer.pages.pictures.support.picture_panels import Picture
 
 Drawer = Callable[[Any, int | None], Iterator[Picture]]
 Draw = Callable[..., Picture | None]

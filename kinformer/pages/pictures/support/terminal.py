@@ -6,7 +6,7 @@ from itertools import zip_longest
 
 from rich.text import Text
 
-from kinformer.pages.pictures.support.panel import Panel, Picture, kinds_in
+from kinformer.pages.pictures.support.picture_panels import Panel, Picture, kinds_in
 
 SHADES = ("░░", "▒▒", "▓▓", "██")
 GLYPHS = ("██", "▒▒", "oo", "++", "xx", "::")

@@ -1,0 +1,40 @@
+"""planning: the plan of a request, found once for all layers of a forward, and for all steps where rows are alike."""
+
+from kinformer.attend import fused_kernel as kernel
+from kinformer.attend.plan_maker import make_plan, plan_of_runs
+from kinformer.attend.plan_sizes import PlanSizes
+from kinformer.attend.position_runs import RunPair, find_runs
+from kinformer.attend.tile_plan import TilePlan
+from kinformer.core.request import Refusal, Request
+
+
+def plan_request(request: Request) -> TilePlan | Refusal:
+    """How a request is read; a Refusal where its positions are no runs."""
+    batch, heads, _, width = request.queries.q.shape
+    fused = request.bias is None and kernel.serves(request)
+    sizes = PlanSizes(batch, heads, _groups(request), request.queries.head, max(width, 1), fused)
+    rows = request.rows if request.pattern.tensors() else None
+    key = ("pieces", request.pattern, request.queries.pos, request.keys.pos, sizes, rows)
+    return request.memo.get(lambda: _make_plan(request, sizes), *key)
+
+
+def _groups(request: Request) -> int | None:
+    """The number of key heads if heads may be read separately, else None. A bias needs all heads of its layer at once.
+
+    Other devices than CPUs read all heads together, because the cost of smaller calls was measured only on CPUs.
+    """
+    q, k, v = request.queries.q, request.keys.k, request.keys.v
+    if request.bias is not None or q.device.type != "cpu":
+        return None
+    return k.shape[1] if k.shape[1] == v.shape[1] and q.shape[1] % k.shape[1] == 0 else None
+
+
+def _make_plan(request: Request, sizes: PlanSizes) -> TilePlan | Refusal:
+    pattern, device, runs = request.pattern, request.queries.q.device, find_runs(request)
+    if isinstance(runs, Refusal):
+        return runs
+    if not isinstance(runs, RunPair):
+        return make_plan(pattern, runs, False, sizes, True)
+    if pattern.tensors():
+        return make_plan(pattern, runs.lines(device), True, sizes, True)
+    return plan_of_runs(pattern, runs, sizes, device)

@@ -1,0 +1,114 @@
+"""tiled: tiles of rows, cut out of them, written to them and added to them, without copies where strides can tell."""
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from kinformer.attend.tile_plan import BlockTable, StridedTiles
+
+FAR = 512  # places of a tile that lie apart from which on a copy is faster than to read them where they are
+
+
+def cut(x: Float[Tensor, "B H L D"], tiles: StridedTiles | BlockTable, batch: slice) -> Float[Tensor, "n H size D"]:
+    """The tiles of one row, or one tile of some rows; a view unless they are looked up."""
+    x = x[batch]
+    if isinstance(tiles, BlockTable):
+        rows, at, size = _rows(x, tiles)
+        gathered = rows.index_select(1, at)  # [H n*m block*D], or [H n*size D]
+        return gathered.view(x.shape[1], tiles.many, size, x.shape[3]).transpose(0, 1)
+    if tiles.many == 1:
+        last = tiles.start + (tiles.size - 1) * tiles.inner + 1
+        return x[:, :, tiles.start : last : tiles.inner]
+    return _view(x, tiles)
+
+
+def cut_contiguous(
+    x: Float[Tensor, "B H L D"], tiles: StridedTiles | BlockTable, batch: slice
+) -> Float[Tensor, "n H size D"]:
+    """The same, copied where many rows lie far apart: they fall on the same places of a cache, and are read often."""
+    piece = cut(x, tiles, batch)
+    return piece.contiguous() if isinstance(tiles, StridedTiles) and tiles.inner > 1 and tiles.size >= FAR else piece
+
+
+def _rows(x: Float[Tensor, "1 H L D"], table: BlockTable) -> tuple[Float[Tensor, "H N W"], Int[Tensor, " M"], int]:
+    """A row as blocks that are looked up whole, or as single places where a block ends early; and the numbers."""
+    if not table.has_full_blocks or x.stride(2) != x.shape[3]:
+        return x[0], table.indices(x.device).flatten(), table.size
+    count = x.shape[2] // table.block
+    blocks = x[0, :, : count * table.block].unflatten(1, (count, table.block)).flatten(2)
+    return blocks, table.blocks.to(x.device).flatten(), table.size
+
+
+def _view(x: Float[Tensor, "1 H L D"], tiles: StridedTiles) -> Float[Tensor, "n H size D"]:
+    _, of_head, of_place, of_number = x.stride()
+    sizes = tiles.many, x.shape[1], tiles.size, x.shape[3]
+    strides = tiles.step * of_place, of_head, tiles.inner * of_place, of_number
+    return x.as_strided(sizes, strides, x.storage_offset() + tiles.start * of_place)
+
+
+def write(
+    to: Float[Tensor, "B H L D"], tiles: StridedTiles | BlockTable, batch: slice, tensors: Float[Tensor, "n H size D"]
+) -> None:
+    """Puts tiles at their places, each of which is in one tile."""
+    if isinstance(tiles, BlockTable):
+        rows, at, _ = _rows(to[batch], tiles)
+        rows.index_copy_(1, at, _flat(tensors, rows, at).to(to.dtype))
+    else:
+        cut(to, tiles, batch).copy_(tensors)
+
+
+def add(
+    to: Float[Tensor, "B H L D"], tiles: StridedTiles | BlockTable, batch: slice, tensors: Float[Tensor, "n H size D"]
+) -> None:
+    """Adds what tiles give to their places, which may be the same for several."""
+    if isinstance(tiles, BlockTable):
+        rows, at, _ = _rows(to[batch], tiles)
+        rows.index_add_(1, at, _flat(tensors, rows, at).to(to.dtype))
+    elif tiles.many == 1 or tiles.inner > 1:
+        cut(to, tiles, batch).add_(tensors)
+    else:
+        # so many places at a time that no two tiles meet
+        for lo in range(0, tiles.size, tiles.step):
+            size = min(tiles.step, tiles.size - lo)
+            _view(to[batch], tiles._replace(start=tiles.start + lo, size=size)).add_(tensors[:, :, lo : lo + size])
+
+
+def _flat(tensors: Float[Tensor, "n H size D"], rows: Float[Tensor, "H N W"], at: Int[Tensor, " M"]) -> Tensor:
+    return tensors.transpose(0, 1).reshape(rows.shape[0], len(at), rows.shape[2])  # [H M W]
+
+
+class TileSum:
+    """What tiles add up to. Where it is `fresh` it holds nothing: each place is written first and added to later."""
+
+    def __init__(self, to: Float[Tensor, "B H L D"], fresh: bool):
+        self.to = to
+        self.begun = [0 if fresh else to.shape[2]] * len(to)  # of each row, what has been written: all places before
+
+    def add(self, tiles: StridedTiles | BlockTable, batch: slice, tensors: Float[Tensor, "n H size D"]) -> None:
+        begun = self.begun[batch.start]
+        if begun == self.to.shape[2]:
+            return add(self.to, tiles, batch, tensors)
+        new = 0 if isinstance(tiles, BlockTable) else tiles.start + tiles.size - begun  # of the first tile
+        # where nothing was written yet the first tile goes further than a step: by itself
+        if not isinstance(tiles, BlockTable) and tiles.many > 1 and tiles.step < new <= tiles.size:
+            self.add(tiles._replace(many=1), batch, tensors[:1])
+            return self.add(tiles._replace(many=tiles.many - 1, start=tiles.start + tiles.step), batch, tensors[1:])
+        # each tile goes as far beyond the one before it
+        if (
+            isinstance(tiles, BlockTable)
+            or tiles.inner > 1
+            or not 0 < new <= tiles.size
+            or (tiles.many > 1 and tiles.step != new)
+        ):
+            self.end()
+            return add(self.to, tiles, batch, tensors)
+        old = tiles.size - new
+        write(self.to, tiles._replace(start=begun, size=new), batch, tensors[:, :, old:])
+        if old:
+            add(self.to, tiles._replace(size=old), batch, tensors[:, :, :old])
+        self.begun[batch] = [begun + new * tiles.many] * len(self.begun[batch])
+
+    def end(self) -> None:
+        """Zeros where nothing was added."""
+        for row, begun in zip(self.to, self.begun, strict=True):
+            row[:, begun:] = 0
+        self.begun = [self.to.shape[2]] * len(self.to)

@@ -1,0 +1,20 @@
+"""Did you mean ...? The nearest existing name, for error messages about unknown names."""
+
+import difflib
+from collections.abc import Iterable
+
+NEAR = 0.6  # difflib's ratio from which a name may be a slip of another; at 0.5 Foo-v0 is near Acrobot-v1
+
+
+def suggest_names(name: str, names: Iterable[str], otherwise: str | None = None) -> str:
+    """Return the end of an error message that suggests the existing name nearest to an unknown one.
+
+    If no name is near, the message lists all names, or says `otherwise` if that is given.
+    """
+    names = sorted(names)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=NEAR)
+    if close:
+        return f"; the nearest is {close[0]!r}"
+    if otherwise is not None:
+        return otherwise
+    return f"; there are {', '.join(names)}" if names else "; there are none"

@@ -1,0 +1,78 @@
+"""parse: a pattern from text, such as "Causal() & (Band(64) | Tokens(2))". The inverse of a pattern's repr."""
+
+import ast
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kinformer.core.did_you_mean import suggest_names
+from kinformer.core.discover import modules
+from kinformer.core.pattern import Heads, Pattern
+
+Made = Mapping[str, Callable[..., Any]]
+
+
+def parse(text: str, own: Made | None = None) -> Pattern:
+    """The pattern that an expression of pattern names, whole numbers, tuples and & | ~ spells; nothing else is run.
+
+    How members take patterns as keywords and checkpoints keep them.
+
+    text: such as "Causal() & (Band(64) | Strided(64))".
+    own: further patterns by name, a class or a function each: those of a user's own file.
+
+    Errors: ValueError, in one line, for what is not understood; for an unknown name it names the nearest pattern.
+    """
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+    except SyntaxError as error:
+        raise ValueError(
+            f"pattern {text!r} does not parse: {error.msg}; write for example 'Causal() & Band(64)'"
+        ) from None
+    pattern = _build(tree, text, {**_patterns(), **(own or {})})
+    if not isinstance(pattern, Pattern):
+        raise ValueError(f"{text!r} is {pattern!r}, not a pattern; write for example 'Causal() & Band(64)'")
+    return pattern
+
+
+def _patterns() -> dict[str, Callable[..., Any]]:
+    """Every pattern class of the discovered files, by its name."""
+    patterns: dict[str, Callable[..., Any]] = {"Heads": Heads}
+    for module in modules("patterns").values():
+        for name, value in vars(module).items():
+            if isinstance(value, type) and issubclass(value, Pattern) and value.__module__ == module.__name__:
+                patterns[name] = value
+    return patterns
+
+
+def _build(node: ast.expr, text: str, names: Made) -> Any:
+    match node:
+        case ast.Constant(value=bool() | int() | None):
+            return node.value
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() as value)):
+            return -value
+        case ast.Tuple(elts=items):
+            return tuple(_build(item, text, names) for item in items)
+        case ast.UnaryOp(op=ast.Invert(), operand=operand):
+            return ~_operand(operand, text, names)
+        case ast.BinOp(left=left, op=ast.BitAnd(), right=right):
+            return _operand(left, text, names) & _operand(right, text, names)
+        case ast.BinOp(left=left, op=ast.BitOr(), right=right):
+            return _operand(left, text, names) | _operand(right, text, names)
+        case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords):
+            if name not in names:
+                raise ValueError(f"{name} in {text!r} is not a pattern{suggest_names(name, names)}")
+            values = [_build(arg, text, names) for arg in args]
+            named = {word.arg: _build(word.value, text, names) for word in keywords if word.arg}
+            try:
+                return names[name](*values, **named)
+            except TypeError as error:
+                raise ValueError(f"{ast.unparse(node)} in {text!r}: {error}") from None
+    raise ValueError(
+        f"{ast.unparse(node)!r} in {text!r} is not understood; use pattern names, whole numbers, tuples and & | ~"
+    )
+
+
+def _operand(node: ast.expr, text: str, names: Made) -> Pattern:
+    operand = _build(node, text, names)
+    if not isinstance(operand, Pattern):
+        raise ValueError(f"{ast.unparse(node)} in {text!r} is {operand!r}; & | ~ join patterns, such as Causal()")
+    return operand

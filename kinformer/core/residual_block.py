@@ -1,0 +1,73 @@
+"""ResidualBlock: sublayers, each joined to the residual stream."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from kinformer.core.collected_outputs import Collected, wants_and_sends
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
+from kinformer.core.state import leaves
+
+
+class Join(nn.Module, ABC):
+    """How a sublayer f and a norm meet the stream x: x + f(norm(x)), norm(x + f(x)), a gate."""
+
+    @abstractmethod
+    def forward(self, x: Float[Tensor, "B T D"], f: Callable[[Tensor], Out], norm: nn.Module) -> Out: ...
+
+
+class ResidualBlock(Layer):
+    """Sublayers in order, each with a norm and a join of its own.
+
+    Sublayer i sees `below` by its place and sends up under "i.".
+    """
+
+    def __init__(self, layers: Sequence[Layer], joins: Sequence[Join], norms: Sequence[nn.Module]):
+        super().__init__()
+        if not layers:
+            raise ValueError("a block got no sublayers; give it at least one, such as Attention(...) and MLP(d)")
+        if not len(layers) == len(joins) == len(norms):
+            raise ValueError(
+                f"a block of {len(layers)} sublayers got {len(joins)} joins and {len(norms)} norms; give as many"
+            )
+        self.d = layers[0].d
+        widths = {layer.d for layer in layers}
+        if len(widths) > 1:
+            raise ValueError(f"the sublayers of a block have widths {sorted(widths)}; give all the same d")
+        self.layers, self.joins, self.norms = nn.ModuleList(layers), nn.ModuleList(joins), nn.ModuleList(norms)
+        self.wants, self.sends = wants_and_sends(layers, rising=False)
+
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
+        return tuple(layer.start(batch, length, dtype=dtype, device=device) for layer in self.layers)
+
+    def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
+        collected = Collected(ctx.replace(remember=False) if ctx.remember else ctx, state)
+        last = len(self.layers) - 1
+        if ctx.remember:  # nobody wants y: what stands behind the last sublayer whose state is of x is not read
+            has_state = [bool(leaves(old)) for old in state or ()]
+            last = max(
+                (n for n, stateful in enumerate(has_state) if stateful and not self.layers[n].has_source_state),
+                default=-1,
+            )
+        for n, (layer, join, norm) in enumerate(zip(self.layers, self.joins, self.norms, strict=True)):
+            if n > last:
+                if state is not None and has_state[n]:
+                    collected.remember(n, layer, x)
+                else:
+                    collected.skip(None if state is None else state[n])
+                continue
+            if ctx.remember and n == last:
+                join(x, lambda z, n=n, layer=layer: collected.remember(n, layer, z), norm)
+            else:
+                x = join(x, lambda z, n=n, layer=layer: collected.call(n, layer, z), norm).y
+        return collected.make_out(x)
+
+    def read_apart(self, read: Callable[..., Out], *inputs: Tensor) -> Out:
+        """Call `read` on the inputs, with access to the sublayers, in place of the block's forward.
+
+        A wrapper that shards the block's weights gathers them here too. A wrapper that recomputes the block in the
+        backward pass recomputes this call too.
+        """
+        return read(*inputs)

@@ -1,0 +1,61 @@
+"""Filling: what a masked model puts where tokens are hidden from it."""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from kinformer.core.autocast import at_least_float32
+from kinformer.core.eval_mode import evaluating
+from kinformer.models.support.sliding_reader import must_slide, read_in_windows
+
+ROUNDS = 64  # in which a text is filled in, at most
+
+
+def blank_probabilities(model: Any, tokens: Int[Tensor, " T"]) -> Float[Tensor, "N V"]:
+    """The probabilities of what stands at each hidden place, all of them hidden; `model.mask` marks them.
+
+    ValueError where they are no numbers.
+    """
+    hidden = tokens == model.mask
+    must_slide(model, len(tokens))
+    with evaluating(model):
+        y = read_in_windows(model.logits, tokens[None], model.window).y[0]
+    probabilities = at_least_float32(y[hidden]).softmax(-1)
+    if bool(probabilities.isnan().any()):
+        raise ValueError("what the model says of a blank is no number; its weights are spoiled, or too large")
+    return probabilities
+
+
+def fill_blanks(model: Any, tokens: Int[Tensor, " T"]) -> Int[Tensor, " T"]:
+    """The tokens with every hidden one filled in, the surest first, and each known to those after it.
+
+    One at a time; of many, several at a time, so that no text is read more than 64 times.
+
+    Source: easy first, as Ghazvininejad et al., 2019, arXiv:1904.09324, decode.
+    """
+    tokens = tokens.clone()
+    each = -(-int((tokens == model.mask).sum()) // ROUNDS)
+    while bool((places := (tokens == model.mask).nonzero()[:, 0]).numel()):
+        sure, likeliest = blank_probabilities(model, tokens).max(-1)
+        surest = sure.topk(min(each, len(places))).indices
+        tokens[places[surest]] = likeliest[surest]
+    return tokens
+
+
+def encode_blanks(text: bytes, encode: Any, mask: int) -> Int[Tensor, " T"]:
+    r"""The tokens of a text in which each `_` hides one; `\_` is an underscore, and `\\` a backslash."""
+    tokens, piece, escaped = list[int](), bytearray(), False
+    for byte in text:
+        if escaped:
+            piece += bytes([byte]) if byte in b"_\\" else bytes([ord("\\"), byte])
+            escaped = False
+        elif byte == ord("\\"):
+            escaped = True
+        elif byte == ord("_"):
+            tokens += [*encode(bytes(piece)), mask]
+            piece.clear()
+        else:
+            piece.append(byte)
+    return torch.tensor([*tokens, *encode(bytes(piece) + b"\\" * escaped)], dtype=torch.long)

@@ -1,0 +1,91 @@
+"""Checks that data fits a model: the kind of data, its tokens, its labels, and the length of its rows."""
+
+from kinformer.core.discover import modules
+from kinformer.core.model import Model, display_name
+from kinformer.lab.data.batches import Batches
+from kinformer.lab.data.data import Data, Stream
+
+KINDS = {"vocab": "kinds of tokens", "classes": "labels"}
+
+
+def stream(model: Model, data: Data | Batches, batch: int, length: int, seed: int, limit: int) -> Stream:
+    """What the model learns from, step by step; ValueError where the data is not what it reads, or does not fit it."""
+    if isinstance(data, Batches):
+        return data
+    refuse_unfit(model, data, length)
+    return data.stream(model, batch, length, seed, limit)
+
+
+def refuse_unfit(model: Model, data: Data, length: int) -> None:
+    """Refuse data of a kind that the model does not read, or whose rows of up to `length` tokens do not fit it."""
+    name = display_name(model)
+    refuse_unread(model, data)
+    refuse_other_tokens(model, data)
+    refuse_other_labels(model, data)
+    rows = data.longest_length(length)  # pictures and series end where they do
+    if rows is not None and (most := model.longest) is not None and most < rows:
+        shorter = f"train it on a length of {most}, or " if rows == length else ""
+        raise ValueError(
+            f"rows are of {rows} tokens, and this {name} has {most} learned positions; {shorter}give it length={rows}"
+        )
+    refuse_few(model, data)
+
+
+def refuse_unread(model: Model, data: Data | type[Data]) -> None:
+    """ValueError where the model does not read data of this kind."""
+    if model.reads not in data.serves:
+        serving = _data_serving(model.reads)
+        reading = f"this {display_name(model)} reads {model.reads if serving is None else serving[0].noun}"
+        raise ValueError(f"{reading}, and {data.noun} came; give {form_of(model.reads)}")
+
+
+def refuse_other_tokens(model: Model, data: Data) -> None:
+    """Refuse data whose tokens come from another tokenizer than those that the model was trained on."""
+    if model.trained_length is not None:
+        mine, theirs = (
+            None if tokenizer is None else tokenizer.sha256 for tokenizer in (model.tokenizer, data.tokenizer)
+        )
+        if mine != theirs:
+            units = ["bytes" if tokenizer is None else "a tokenizer's" for tokenizer in (mine, theirs)]
+            raise ValueError(
+                f"this {display_name(model)} was trained on tokens that are {units[0]}, and those of {data.name} are "
+                f"{units[1] if units[1] != units[0] else 'those of another tokenizer'}; "
+                f"give tokenizer={'bytes' if mine is None else 'DIR, the folder of the model'}"
+            )
+
+
+def refuse_other_labels(model: Model, data: Data) -> None:
+    """ValueError where the model was trained to say other labels than those of the data."""
+    if model.labels is not None and data.labels is not None and model.labels != data.labels:
+        mine, theirs = (", ".join(map(repr, labels)) for labels in (model.labels, data.labels))
+        raise ValueError(
+            f"this {display_name(model)} was trained to say {mine:.150}, and {data.name} has {theirs:.150}; "
+            "give a file with texts of each of its labels and no other"
+        )
+
+
+def refuse_few(model: Model, data: Data) -> None:
+    """ValueError where the data has more kinds of something than the model knows."""
+    for keyword, count in data.sizes.items():
+        if (limit := getattr(model, keyword, count)) < count:
+            kinds = "256 kinds of bytes" if (keyword, count) == ("vocab", 256) else f"{count:,} {KINDS[keyword]}"
+            advice = f"this {display_name(model)} knows {limit}; give it {keyword}={count}"
+            raise ValueError(f"{data.noun} has {kinds}, and {advice}")
+
+
+def form_of(reads: str) -> str:
+    """How data that such a model can learn from is written on a command line."""
+    serving = _data_serving(reads)
+    return "Batches of that" if serving is None else serving[1]
+
+
+def _data_serving(reads: str) -> tuple[type[Data], str] | None:
+    """The kind of data that is made for such a model, with how it is written; None where there is none."""
+    candidates = [module for module in modules("data").values() if reads in getattr(module, "SERVES", ())]
+    for module in sorted(
+        candidates, key=lambda module: len(module.SERVES)
+    ):  # what serves others too is made for no one
+        for value in vars(module).values():
+            if isinstance(value, type) and issubclass(value, Data) and value.__module__ == module.__name__:
+                return value, module.FORM
+    return None

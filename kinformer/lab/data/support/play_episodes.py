@@ -1,0 +1,209 @@
+"""Rolling out: what a model, or chance, does in environments, episode by episode."""
+
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy
+import torch
+from torch import Tensor
+
+from kinformer.core.actor import Actor, Player, TimeStep, check_finite_outputs
+from kinformer.core.checks import check_at_least, check_in_range
+from kinformer.core.model import display_name
+from kinformer.lab.data.support.offline_episodes import Episode
+from kinformer.lab.data.support.parallel_environments import EnvironmentFailure, ParallelEnvironments, StepOutcome
+
+SIDE_BY_SIDE = 16
+MOST = 10_000  # steps of an episode
+FRAMES = 600  # pictures of an episode
+Hear = Callable[[int], None]  # is told how many steps were taken
+
+
+def hear_nothing(steps: int) -> None:
+    """Tell nobody."""
+
+
+class PlayedEpisode(NamedTuple):
+    """An episode that was played: its number, its steps, how it ended, and pictures of its first ones where
+    they were wanted."""
+
+    number: int
+    episode: Episode
+    cut: bool
+    success: float | None
+    frames: tuple[numpy.ndarray, ...] = ()
+
+
+class PlaySettings(NamedTuple):
+    """How environments are played in.
+
+    spec: the environment, as `--env` writes it.
+    episodes: how many are played, so many at most side by side; the n-th begins by the seed `seed` + n.
+    target_return: the return that is asked for, None for none.
+    random: the share of actions that chance takes instead.
+    most: steps after which an episode is cut.
+    render: draw the first steps of the first episode.
+    """
+
+    spec: str
+    episodes: int
+    target_return: float | None = None
+    random: float = 0.0
+    seed: int = 0
+    most: int = MOST
+    render: bool = False
+
+
+def roll_out(player: Player | None, settings: PlaySettings, hear: Hear = hear_nothing) -> Iterator[PlayedEpisode]:
+    """Episodes as they end; chance alone acts where there is no player. `hear` is told of steps as they are taken.
+
+    Which row plays which episode is fixed beforehand, so that short ones are no more frequent than long ones.
+
+    Errors: ValueError for no episodes, for an environment of other observations or actions than the player knows, and
+    for returns that it cannot ask for; EnvironmentFailure, in one line, for an environment that fails, for an output of
+    the player that is not finite, and for an episode longer than it can read. Episodes that ended before are yielded.
+    """
+    check_in_range("random", settings.random, 0, 1)
+    rows = min(check_at_least("episodes", settings.episodes, 1), SIDE_BY_SIDE)
+    spec = f"{settings.spec},render_mode=rgb_array" if settings.render else settings.spec
+    worlds = ParallelEnvironments(spec, rows, lambda row, number: settings.seed + number * rows + row)
+    try:
+        yield from _Roll(player, settings, worlds, hear).episodes()
+    finally:
+        worlds.close()
+
+
+def refuse_other_spaces(player: Player, spec: str, vector: Any) -> None:
+    """ValueError where an environment shows or takes something else than the player knows."""
+    from gymnasium.spaces import Discrete
+
+    observed, space = int(numpy.prod(vector.single_observation_space.shape)), vector.single_action_space
+    if observed != player.states:
+        raise ValueError(f"{spec} shows {observed} numbers, and this {display_name(player)} reads {player.states}")
+    kinds = isinstance(space, Discrete)
+    takes = int(space.n) if isinstance(space, Discrete) else int(numpy.prod(space.shape))
+    if kinds != player.discrete or takes != player.actions:
+        mine, theirs = ("kinds of actions" if is_discrete else "numbers" for is_discrete in (player.discrete, kinds))
+        advice = f"; train it with actions={takes}" if kinds and player.discrete and takes > player.actions else ""
+        raise ValueError(
+            f"{spec} takes {takes} {theirs}, and this {display_name(player)} says {player.actions} {mine}{advice}"
+        )
+
+
+class _Steps:
+    """The episode of a row so far."""
+
+    def __init__(self) -> None:
+        self.states: list[numpy.ndarray] = []
+        self.actions: list[Any] = []
+        self.rewards: list[float] = []
+
+    def add(self, state: numpy.ndarray, action: Any, reward: float) -> None:
+        """A step more."""
+        self.states.append(state)
+        self.actions.append(action)
+        self.rewards.append(reward)
+
+    @property
+    def episode(self) -> Episode:
+        """What there is of it."""
+        states, rewards = (numpy.asarray(part, numpy.float32) for part in (self.states, self.rewards))
+        return Episode(states, numpy.stack(self.actions), rewards)
+
+
+class _Roll:
+    """Rows of episodes under way."""
+
+    def __init__(self, player: Player | None, settings: PlaySettings, worlds: ParallelEnvironments, hear: Hear):
+        self.settings, self.worlds, self.rows, self.hear = settings, worlds, worlds.rows, hear
+        self.space = worlds.vector.single_action_space
+        if player is not None:
+            refuse_other_spaces(player, settings.spec, worlds.vector)
+        self.actor = None if player is None else _actor(player, settings, self.rows)
+        self.device = None if player is None else next(player.parameters()).device
+        self.table = getattr(player, "steps", None)
+        self.steps, self.frames = [_Steps() for _ in range(self.rows)], list[numpy.ndarray]()
+        self.chance = numpy.random.default_rng(settings.seed)
+        self.space.seed(settings.seed)
+
+    def episodes(self) -> Iterator[PlayedEpisode]:
+        """All of them, as they end."""
+        begins, left = numpy.ones(self.rows, bool), self.settings.episodes
+        observed, reward, acted = self.worlds.begin(begins), numpy.zeros(self.rows), None
+        state = None if self.actor is None else self.actor.start(self.rows)
+        while left:
+            if self.settings.render and not self.worlds.episodes[0] and len(self.frames) < FRAMES:
+                self.frames.append(self._render())
+            flat = observed.reshape(self.rows, -1)
+            acted, state = self._choose(flat, reward, begins, acted, state)
+            outcome = self.worlds.step(acted)
+            for row, steps in enumerate(self.steps):
+                steps.add(flat[row], acted[row], float(outcome.rewards[row]))
+            self._warn_longer()
+            self.hear(self.rows)
+            begins = outcome.ended | numpy.array([len(steps.rewards) >= self.settings.most for steps in self.steps])
+            for row in map(int, numpy.flatnonzero(begins)):
+                number = int(self.worlds.episodes[row]) * self.rows + row
+                if number < self.settings.episodes:
+                    left -= 1
+                    yield self._finish(row, number, outcome)
+                self.steps[row] = _Steps()
+            reward, observed = numpy.where(begins, 0.0, outcome.rewards), outcome.observed
+            if left and begins.any():
+                observed = numpy.where(_as_marks(begins, observed), self.worlds.begin(begins), observed)
+
+    def _finish(self, row: int, number: int, outcome: StepOutcome) -> PlayedEpisode:
+        cut = bool(outcome.cut[row] or not outcome.ended[row])
+        success = float(outcome.success[row]) if outcome.success[row] >= 0 else None
+        return PlayedEpisode(number, self.steps[row].episode, cut, success, () if number else tuple(self.frames))
+
+    def _choose(
+        self, flat: numpy.ndarray, reward: numpy.ndarray, begins: numpy.ndarray, acted: numpy.ndarray | None, state: Any
+    ) -> tuple[numpy.ndarray, Any]:
+        """What each row does now."""
+        random_actions = numpy.stack([self.space.sample() for _ in range(self.rows)])
+        if self.actor is None:
+            return random_actions, None
+        done = None if acted is None else self._tensor(acted)
+        observation = TimeStep(self._tensor(flat), self._tensor(reward), self._tensor(begins), done)
+        try:
+            output, state = self.actor.act(observation, state)
+            check_finite_outputs(output)
+        except (ValueError, IndexError) as error:  # a table that is too short for an episode, weights that are spoiled
+            raise EnvironmentFailure(str(error)) from error
+        actions = output.cpu().numpy().astype(self.space.dtype)
+        if self.worlds.limits is not None:
+            actions = numpy.clip(actions, *self.worlds.limits)
+        by_chance = self.chance.random(self.rows) < self.settings.random
+        return numpy.where(_as_marks(by_chance, actions), random_actions, actions), state
+
+    def _tensor(self, numbers: numpy.ndarray) -> Tensor:
+        tensor = torch.from_numpy(numpy.ascontiguousarray(numbers)).to(self.device)
+        return tensor.float() if tensor.is_floating_point() else tensor
+
+    def _render(self) -> numpy.ndarray:
+        picture = self.worlds.vector.envs[0].render()
+        if not isinstance(picture, numpy.ndarray) or picture.ndim != 3:
+            raise ValueError(f"{self.settings.spec} gave {type(picture).__name__} for a picture; leave out --out")
+        return picture
+
+    def _warn_longer(self) -> None:
+        """Warn, once, of steps that no training knew."""
+        if self.table is not None and max(len(steps.rewards) for steps in self.steps) > self.table:
+            longer = f"episodes last longer than the {self.table:,} steps of those that were learned from"
+            warnings.warn(f"{longer}; later ones are taken for the last of these", stacklevel=4)
+            self.table = None
+
+
+def _actor(player: Player, settings: PlaySettings, rows: int) -> Actor:
+    like = next(player.parameters())
+    target_return = (
+        None if settings.target_return is None else torch.full((rows,), settings.target_return, device=like.device)
+    )
+    return player.actor(target_return, seed=settings.seed)
+
+
+def _as_marks(rows: numpy.ndarray, like: numpy.ndarray) -> numpy.ndarray:
+    """Marks of rows, in the shape of what is chosen for them."""
+    return rows.reshape(-1, *[1] * (like.ndim - 1))

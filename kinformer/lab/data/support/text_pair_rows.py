@@ -1,0 +1,109 @@
+"""Rows of two texts, held in memory: lines with a tab, JSON lines, rows of a data set."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from kinformer.checkpoint.atomic_files import digest, existing_path
+from kinformer.checkpoint.decompress import lines
+from kinformer.lab.data.support.dataset_rows import hugging_face, is_json_lines, json_lines
+from kinformer.lab.data.support.split_duplicates import count_copies
+from kinformer.lab.data.support.train_valid_test import TEST, VALID
+
+
+class TextPairRow(NamedTuple):
+    """A row's two texts, where it stands, and its split where the data set says it."""
+
+    place: str
+    texts: tuple[bytes, bytes]
+    split: str | None
+
+
+def two_columns(kind: str, where: str, names: tuple[str, str], fields: tuple[str, str]) -> list[TextPairRow]:
+    """All rows of "hf:NAME", or of a file: of JSON lines two fields, of others what stands around the tab of a line.
+
+    Raises FileNotFoundError for what is not there, and ValueError, in one line, for what is empty or ragged.
+    """
+    rows = list(_rows(kind, where, names, fields))
+    if not rows:
+        raise ValueError(f"{kind}={where} is empty; write a line for each row: {names[0]}, a tab, {names[1]}")
+    return rows
+
+
+def _rows(kind: str, where: str, names: tuple[str, str], fields: tuple[str, str]) -> Iterator[TextPairRow]:
+    if where.startswith("hf:") or is_json_lines(Path(where)):
+        advice = f"write {kind}=FILE.jsonl"
+        records = (
+            hugging_face(where.removeprefix("hf:"))
+            if where.startswith("hf:")
+            else json_lines(existing_path(where, advice))
+        )
+        for record in records:
+            texts = (record.value_bytes(fields[0]), record.value_bytes(fields[1]))
+            _refuse_empty(texts, names, record.place)
+            yield TextPairRow(record.place, texts, record.split)
+        return
+    advice = f"write {kind}=FILE.tsv"
+    path = existing_path(where, advice)
+    if path.is_dir():
+        raise OSError(f"cannot read {path}: Is a directory; {advice}")
+    for number, line in enumerate(lines(path), 1):
+        place, parts = f"line {number:,} of {kind}={where}", line.split(b"\t")
+        if len(parts) != 2:
+            width = "1 column" if len(parts) == 1 else f"{len(parts)} columns"
+            raise ValueError(f"{place} has {width} where 2 are wanted; write {names[0]}, one tab, {names[1]}")
+        _refuse_empty((parts[0], parts[1]), names, place)
+        yield TextPairRow(place, (parts[0], parts[1]), None)
+
+
+def refuse_fields(kind: str, files: Sequence[str], **fields: str) -> None:
+    """Refuse names of fields if no file has fields, because its lines have tabs."""
+    if not any(where.startswith("hf:") or is_json_lines(Path(where)) for where in files):
+        for name, value in fields.items():
+            if value:
+                raise ValueError(f"{name}={value} has no effect on {kind}: it holds no JSON lines; leave it out")
+
+
+def _refuse_empty(texts: tuple[bytes, bytes], names: tuple[str, str], place: str) -> None:
+    for name, text in zip(names, texts, strict=True):
+        if not text:
+            raise ValueError(f"{place} has an empty {name}; give both sides at least one character")
+
+
+def split_rows(
+    name: str, items: str, rows: list[TextPairRow], key: int, valid_rows: list[TextPairRow] | None
+) -> tuple[dict[str, list[TextPairRow]], str]:
+    """The rows in three lots, and how, in words: those of one key (a source, a text) are all in one of them.
+
+    The split is the data set's own, or `others` is valid, or each key is assigned by its SHA-256, about 90 : 5 : 5. In
+    the first two cases a key may be in several lots; a warning gives the number of such rows.
+    """
+    lots, rule = _split_rows(rows, key, valid_rows)
+    count_copies({split: (row.texts[key] for row in lot) for split, lot in lots.items()}).warn(name, items)
+    return lots, rule
+
+
+def _split_rows(
+    rows: list[TextPairRow], key: int, valid_rows: list[TextPairRow] | None
+) -> tuple[dict[str, list[TextPairRow]], str]:
+    if valid_rows is not None:
+        return {"train": rows, "valid": valid_rows, "test": []}, "valid is given"
+    lots: dict[str, list[TextPairRow]] = {"train": [], "valid": [], "test": []}
+    if any(row.split for row in rows):
+        for row in rows:
+            lots[row.split or "train"].append(row)
+        if lots["valid"]:
+            return lots, "as the data set itself is split"
+        rows, lots["train"] = lots["train"], []
+    by_key: dict[bytes, list[TextPairRow]] = {}
+    for row in rows:
+        by_key.setdefault(row.texts[key], []).append(row)
+    keys = sorted(by_key, key=digest)
+    valid, test = max(1, round(len(keys) * VALID)), 0 if lots["test"] else round(len(keys) * TEST)
+    for name, lot_keys in (
+        ("train", keys[: len(keys) - valid - test]),
+        ("valid", keys[len(keys) - valid - test : len(keys) - test]),
+        ("test", keys[len(keys) - test :]),
+    ):
+        lots[name] += [row for row_key in lot_keys for row in by_key[row_key]]
+    return lots, "by the SHA-256 of each"

@@ -1,0 +1,183 @@
+"""Where text comes from: a file, a folder, a glob, rows of a data set; its documents, one after the other."""
+
+import glob
+import hashlib
+import sysconfig
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from kinformer.checkpoint import decompress as unpacked
+from kinformer.checkpoint.atomic_files import contents, digest, existing_path
+from kinformer.lab.data.support.dataset_rows import DatasetRow, hugging_face, is_json_lines, json_lines
+
+FORMS = "write text=stdlib or text=PATH"
+FEW = 100  # files or documents; among fewer chance may leave a split without any
+LOOKED_AT = 65_536  # bytes of a file's begin that tell whether it is text
+TABLES = (".parquet", ".arrow")  # rows that `datasets` reads
+_NOT_LIBRARY = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"}
+
+
+class SourceDocument(NamedTuple):
+    """A text that stands for itself: where it is, by what its split is drawn, its bytes, and how many they are."""
+
+    place: str
+    key: bytes
+    chunks: Callable[[], Iterator[bytes]]
+    size: Callable[[], int]
+    split: str | None = None
+
+
+@dataclass(frozen=True)
+class TextSource:
+    """Texts in files, each by its name, or in the rows of a data set that `datasets` reads.
+
+    field: the text of a row. between: what stands between documents of a file: "lines", "blank" (lines), or a text of
+    its own; "" leaves a file one document. piped: what a pipe gave, which cannot be read twice.
+    """
+
+    name: str
+    files: tuple[tuple[str, Path], ...] = ()
+    data_set: str = ""
+    field: str = ""
+    between: str = ""
+    piped: bytes = b""
+
+    def documents(self) -> Iterator[SourceDocument]:
+        """All of them, files in the order of the SHA-256 of their names."""
+        if self.data_set:
+            yield from (_row(row, self.field or "text") for row in hugging_face(self.data_set))
+        if self.piped:
+            yield _document(self.name, self.piped)
+        for name, path in self.files:
+            for document in self._documents_in(name, path):
+                yield document if len(self.files) < FEW else document._replace(key=_bytes(name))
+
+    def _documents_in(self, name: str, path: Path) -> Iterator[SourceDocument]:
+        if is_json_lines(path) or (self.field and len(self.files) == 1):
+            yield from (_row(row, self.field or "text") for row in json_lines(path))
+        elif self.between:
+            yield from (_document(str(path), piece) for piece in _pieces(_read_text(path), self.between))
+        else:
+            yield SourceDocument(str(path), _bytes(name), partial(_read_text, path), partial(unpacked.size, path))
+
+    def digest(self) -> bytes:
+        """What is in it, as a hash: of the names and bytes of its files, or of all rows."""
+        sha = hashlib.sha256(repr((self.field, self.between)).encode() + self.piped)
+        for name, path in self.files:
+            sha.update(digest(_bytes(name)))
+            for chunk in unpacked.stored_chunks(path):
+                sha.update(chunk)
+        if self.data_set:
+            for document in self.documents():
+                sha.update(document.key + (document.split or "").encode())
+        return sha.digest()
+
+    @property
+    def bytes_held(self) -> int | None:
+        """How many bytes the files hold; None where that is not known without unpacking them."""
+        if self.data_set or any(unpacked.is_packed(path) for _, path in self.files):
+            return None
+        return sum(path.stat().st_size for _, path in self.files)
+
+
+def source_of(where: str, field: str = "", between: str = "") -> TextSource:
+    """What "stdlib", "hf:NAME", a file, a folder or a glob names; hidden files are left out.
+
+    Raises FileNotFoundError, in one line, for what is not there and a glob that nothing matches.
+    """
+    name = f"text={where}"
+    if where.startswith("hf:"):
+        _refuse_documents(name, between)
+        return TextSource(name, data_set=where.removeprefix("hf:"), field=field)
+    if where == "stdlib":
+        root = Path(sysconfig.get_paths()["stdlib"])
+        files = [pair for pair in _folder(root, "*.py") if not _NOT_LIBRARY & set(Path(pair[0]).parts)]
+    elif not Path(where).expanduser().exists() and glob.has_magic(where):
+        files = [(path, Path(path)) for path in glob.glob(str(Path(where).expanduser()), recursive=True)]
+        files = [(path, file) for path, file in files if file.is_file()]
+        if not files:
+            raise FileNotFoundError(f"no file matches {where}; {FORMS}, or a glob in quotes")
+    else:
+        path = existing_path(where, FORMS)
+        if path.is_fifo():
+            _refuse_field(name, field)
+            if between:
+                raise ValueError(f"documents={between} has no effect on {name}: a pipe is one document; leave it out")
+            return TextSource(name, piped=b"".join(unpacked.decode_text([contents(path)], name)))
+        files = list(_folder(path)) if path.is_dir() else [(path.name, path)]
+    rows = [is_json_lines(file) or bool(field and len(files) == 1) for _, file in files]
+    if not any(rows):
+        _refuse_field(name, field)
+    if all(rows):
+        _refuse_documents(name, between)
+    return TextSource(
+        name, tuple(sorted(files, key=lambda file: digest(_bytes(file[0])))), field=field, between=between
+    )
+
+
+def _refuse_field(name: str, field: str) -> None:
+    """Refuse field= for data without rows of JSON."""
+    if field:
+        raise ValueError(f"field={field} has no effect on {name}, which holds no JSON lines; leave it out")
+
+
+def _refuse_documents(name: str, between: str) -> None:
+    """Refuse documents= for rows, because each row is a document."""
+    if between:
+        advice = "leave it out, or give documents=joined"
+        raise ValueError(f"documents={between} has no effect on {name}: each row is a document; {advice}")
+
+
+def _folder(root: Path, pattern: str = "*") -> Iterator[tuple[str, Path]]:
+    for path in root.rglob(pattern):
+        name = path.relative_to(root)
+        if path.is_file() and not any(part.startswith(".") for part in name.parts):
+            yield name.as_posix(), path
+
+
+def _bytes(name: str) -> bytes:
+    return name.encode("utf-8", "surrogateescape")
+
+
+def _row(row: DatasetRow, field: str) -> SourceDocument:
+    text = row.text(field)
+    return _document(row.place, text if text.endswith(b"\n") else text + b"\n")._replace(split=row.split)
+
+
+def _document(place: str, text: bytes) -> SourceDocument:
+    return SourceDocument(place, digest(text), lambda: iter((text,)), lambda: len(text))
+
+
+def _read_text(path: Path) -> Iterator[bytes]:
+    """The text of a file, unpacked; ValueError for a binary file."""
+    for number, chunk in enumerate(unpacked.text(path)):
+        if not number and _is_binary(chunk[:LOOKED_AT]):
+            table = f"write text=hf:{path}" if path.suffix in TABLES else ""
+            advice = table or "give another file, or take it out of the folder"
+            raise ValueError(f"{path} is binary, and a text is wanted; {advice}")
+        yield chunk
+
+
+def _is_binary(data: bytes) -> bool:
+    """Is this no text in any encoding whose ASCII is ASCII?"""
+    control = sum(data.count(byte) for byte in (*range(7), *range(14, 27), *range(28, 32), 127))
+    return control > len(data) / 100
+
+
+def _pieces(chunks: Iterator[bytes], between: str) -> Iterator[bytes]:
+    """The documents of a file: its lines, what stands between blank lines, or between a text; empty ones left out."""
+    if between not in ("lines", "blank"):
+        yield from (piece for piece in unpacked.split_stream(chunks, _bytes(between)) if piece.strip())
+        return
+    lines: list[bytes] = []
+    for line in unpacked.split_stream(chunks, b"\n"):
+        if line.strip():
+            lines.append(line + b"\n")
+        if lines and (between == "lines" or not line.strip()):
+            yield b"".join(lines)
+            lines = []
+    if lines:
+        yield b"".join(lines)

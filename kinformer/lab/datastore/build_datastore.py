@@ -1,0 +1,243 @@
+"""Building: read a text and write its keys to the disk shard by shard, each shard complete or not at all."""
+
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from kinformer.checkpoint.atomic_files import sync, write
+from kinformer.checkpoint.checkpoint import format_weights
+from kinformer.core.checks import check_at_least, check_option
+from kinformer.core.eval_mode import evaluating
+from kinformer.decoding.saved_state import fingerprint
+from kinformer.lab.data.support.split_tokens import SplitTokens as Text
+from kinformer.lab.datastore.index_file import remove_index
+from kinformer.lab.datastore.manifest import BUILDING, MANIFEST, DatastorePart, Manifest, keys_file, text_file
+from kinformer.lab.datastore.reading_windows import Window, read, shards
+from kinformer.lab.datastore.shards import DatastoreError, digest, map_tensors
+from kinformer.models.support.hidden_taps import Tap
+
+Dtype = Literal["float16", "float32"]
+SHARD = 1 << 26  # bytes of keys: lost at most if a build is killed, and held in memory
+LEAST = 1  # keys of a shard
+MAX_ROUNDING = 0.01  # the largest rounding error, as a share of the deviation of keys
+TINY = 1e-12  # rounding error that remains when equal squares are subtracted
+
+
+@dataclass(frozen=True)
+class BuildPlan:
+    """A part to be built: the tap of the model, the text, and the manifest of the finished datastore."""
+
+    tap: Tap
+    text: Text
+    manifest: Manifest
+    shards: tuple[tuple[Window, ...], ...]
+
+    @property
+    def part(self) -> DatastorePart:
+        """The entry of the part in the manifest."""
+        return self.manifest.parts[-1]
+
+    @property
+    def number(self) -> int:
+        """The number of the part in the datastore."""
+        return len(self.manifest.parts) - 1
+
+
+def plan_build(
+    tap: Tap, text: Text, data: str, tokenizer: str, home: str, *, dtype: Dtype, length: int, stride: int, shard: int
+) -> BuildPlan:
+    """Plan a datastore of one part. ValueError if no token of the text has a next token, or its type is wrong."""
+    check_option("dtype", dtype, Dtype)
+    signed = text.tokens.dtype.is_signed  # PyTorch has no < for unsigned numbers of two bytes and more
+    if text.tokens.is_floating_point() or (signed and bool((text.tokens < 0).any())):
+        raise ValueError(f"got a text of {text.tokens.dtype}; give tokens, whole numbers from 0")
+    least = max(LEAST, shard // (tap.width * (2 if dtype == "float16" else 4)))
+    windows = tuple(
+        map(tuple, shards(text, check_at_least("length", length, 1), check_at_least("stride", stride, 0), least))
+    )
+    if not windows:
+        raise ValueError(f"{data} has no token with one after it, and so no key; give more text")
+    if stride > length:
+        raise ValueError(f"stride={stride} leaves out tokens between windows of {length}; give 1 to {length}")
+    counts = tuple(sum(window.keys for window in shard) for shard in windows)
+    begins = text.document_starts.long()
+    part = DatastorePart(
+        data,
+        len(text.tokens),
+        len(begins),
+        length,
+        stride,
+        digest(text.tokens.numpy(), text.document_starts.numpy()),
+        counts,
+    )
+    return BuildPlan(
+        tap, text, Manifest(fingerprint(tap.model), tokenizer, tap.name, dtype, tap.width, home, (part,)), windows
+    )
+
+
+def build(plan: BuildPlan, folder: Path, *, append: bool, resume: bool, hear: Callable[[int], None]) -> None:
+    """Write the files of a part into a folder and enter it in the manifest last, so that no datastore is incomplete.
+
+    `hear` is called with the number of finished keys. A folder with a datastore is refused unless `append` is true. An
+    unfinished build is refused unless `resume` is true; it continues after the last complete shard.
+
+    Errors: DatastoreError in one line, OSError where the disk is full or the folder cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OSError(f"cannot make the folder {folder}: {error.strerror}") from error
+    with lock_folder(folder):
+        plan = _add_known_parts(plan, folder, append, resume)
+        if plan.part in _parts(folder)[plan.number :]:  # killed after the last write
+            (folder / BUILDING).unlink(missing_ok=True)
+            return
+        if not (folder / BUILDING).is_file():
+            plan.manifest.save(folder / BUILDING)
+        begins = plan.text.document_starts.long()
+        _write_tensors(folder / text_file(plan.number), {"tokens": plan.text.tokens.to(torch.int32), "begins": begins})
+        with evaluating(plan.tap.model):
+            for shard, count in enumerate(plan.part.shards):
+                path = folder / keys_file(plan.number, shard)
+                if not _is_complete(path, plan.manifest, count):
+                    write(path, format_weights({"keys": _keys(plan, shard, hear)}, {}))
+                hear(sum(plan.part.shards[: shard + 1]))
+        remove_index(folder)
+        plan.manifest.save(folder / MANIFEST)
+        (folder / BUILDING).unlink()
+        sync(folder)
+
+
+def _add_known_parts(plan: BuildPlan, folder: Path, append: bool, resume: bool) -> BuildPlan:
+    """The plan with the folder's parts before its own part; DatastoreError if it must not be built there."""
+    parts = _parts(folder)
+    begun = Manifest.load(folder / BUILDING) if (folder / BUILDING).is_file() else None
+    if begun is not None and not resume:
+        raise DatastoreError(f"the datastore in {folder} was begun and not finished; go on with --resume, or remove it")
+    if begun is None and parts and not append and not (resume and parts[-1] == plan.part):
+        raise DatastoreError(f"there is a datastore in {folder} already; give --append, or another folder")
+    if begun is None and not parts and any(folder.glob("*.safetensors")):
+        raise DatastoreError(f"{folder} holds files of something else; give another folder")
+    old = begun or (Manifest.load(folder / MANIFEST) if parts else replace(plan.manifest, parts=()))
+    is_last = begun is not None or not append or (resume and parts[-1:] == (plan.part,))
+    before = old.parts[:-1] if is_last else old.parts
+    new = replace(plan.manifest, parts=(*before, plan.part))
+    _check_same_keys(old, new, folder, begun is not None)
+    return replace(plan, manifest=new)
+
+
+def _parts(folder: Path) -> tuple[DatastorePart, ...]:
+    return Manifest.load(folder / MANIFEST).parts if (folder / MANIFEST).is_file() else ()
+
+
+def _check_same_keys(old: Manifest, new: Manifest, folder: Path, begun: bool) -> None:
+    """DatastoreError if the keys of a datastore and of a new part differ in model, tokenizer, tap, dtype or width."""
+    descriptions = {
+        "model": "another model: its weights or keywords differ",
+        "tokenizer": "another tokenizer",
+        "tap": f"the inner state {old.tap!r}",
+        "dtype": f"keys in {old.dtype}",
+        "width": f"keys of width {old.width}",
+    }
+    for name, description in descriptions.items():
+        if getattr(old, name) != getattr(new, name):
+            raise DatastoreError(f"the datastore in {folder} is of {description}; give the same, or another folder")
+    if begun and old.parts[-1] != new.parts[-1]:
+        parts = asdict(new.parts[-1]), asdict(old.parts[-1])
+        name = next(name for name in parts[0] if parts[0][name] != parts[1][name])
+        raise DatastoreError(
+            f"the datastore in {folder} was begun with another {name}: go on with the same --data, --length and "
+            "--stride, or remove it"
+        )
+
+
+def _is_complete(path: Path, manifest: Manifest, count: int) -> bool:
+    """True if this shard is complete on the disk."""
+    try:
+        map_tensors(path, {"keys": (manifest.dtype, (count, manifest.width))})
+    except DatastoreError:
+        return False
+    return True
+
+
+def _keys(plan: BuildPlan, shard: int, hear: Callable[[int], None]) -> Float[Tensor, "n D"]:
+    """The keys of a shard."""
+    dtype, done = getattr(torch, plan.manifest.dtype), sum(plan.part.shards[:shard])
+    keys = torch.empty(plan.part.shards[shard], plan.manifest.width, dtype=dtype, device="cpu")
+    rounding = Rounding(plan.manifest.width)
+    for first, states in read(plan.tap, plan.text, plan.shards[shard], plan.part.length):
+        keys[first : first + len(states)] = states.to("cpu", dtype)
+        rounding.add(states.to("cpu"), keys[first : first + len(states)])
+        done += len(states)
+        hear(done)
+    if not bool(keys.isfinite().all()):
+        finite = (
+            "begin again with --dtype float32 in another folder"
+            if dtype == torch.float16 and not bool(keys.isnan().any())
+            else "the model says NaN or infinity of this text"
+        )
+        raise ValueError(f"a key is not finite in {plan.manifest.dtype}: {finite}")
+    if (share := rounding.share) > MAX_ROUNDING:
+        raise ValueError(
+            f"{plan.manifest.dtype} cannot tell the keys apart: it rounds them by {share:.1%} of their deviation. "
+            "Build the datastore with --dtype float32 in another folder"
+        )
+    return keys
+
+
+class Rounding:
+    """Measures the rounding error of keys in a narrower dtype, relative to their deviation from the mean."""
+
+    def __init__(self, width: int) -> None:
+        self.count, self.changed = 0, 0.0
+        self.sums, self.squares = (torch.zeros(width, dtype=torch.float64, device="cpu") for _ in range(2))
+        self.origin: Tensor | None = None  # near which sums of squares lose no digits
+
+    def add(self, states: Float[Tensor, "n D"], rounded: Float[Tensor, "n D"]) -> None:
+        """Add keys before and after rounding."""
+        if states.dtype == rounded.dtype or not len(states):
+            return
+        wide = states.double()
+        self.origin = wide[0] if self.origin is None else self.origin
+        self.count += len(states)
+        self.changed += float((rounded.double() - wide).square().sum())
+        away = wide - self.origin
+        self.sums += away.sum(0)
+        self.squares += away.square().sum(0)
+
+    @property
+    def share(self) -> float:
+        """RMS rounding error over RMS distance from the mean; 0 if all keys are equal."""
+        apart = float((self.squares - self.sums.square() / max(self.count, 1)).clamp_min(0).sum())
+        return (self.changed / apart) ** 0.5 if apart > TINY * float(self.squares.sum()) else 0.0
+
+
+def _write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
+    """Write tensors into a file in one step, unless the file holds them already."""
+    data = format_weights(tensors, {})
+    if not path.is_file() or path.read_bytes() != data:
+        write(path, data)
+
+
+@contextmanager
+def lock_folder(folder: Path) -> Iterator[None]:
+    """Keep other processes from building in this folder; DatastoreError if one does. The lock ends with the process."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise DatastoreError(
+                f"another process is building in {folder}; wait for it, or give another folder"
+            ) from error
+        yield
+    finally:
+        os.close(handle)

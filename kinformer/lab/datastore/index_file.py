@@ -1,0 +1,98 @@
+"""Indexing: an index file beside the keys of a datastore, and the share of nearest keys that the index finds."""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from kinformer.checkpoint.atomic_files import contents, write_together
+from kinformer.core.from_json import from_json
+from kinformer.core.search import Search, VectorIndex, evenly_spaced, format_search, search_named
+from kinformer.lab.datastore.shards import DatastoreError, Shards
+from kinformer.lab.search.support.faiss import FaissIndex, FaissSearch, package
+from kinformer.nn.search.exact import ExactSearch
+
+INDEX, ABOUT = "index.faiss", "index.json"
+QUERIES, NEAREST = 256, 16  # keys of the store that are searched to measure recall, and neighbours of each
+
+
+@dataclass(frozen=True)
+class IndexRecord:
+    """The description of an index file: its search, its number of keys, its hash and its recall.
+
+    recall: the share of the 16 nearest keys that it finds for keys of the store, without each key itself.
+    """
+
+    search: str
+    keys: int
+    sha256: str
+    recall: float
+
+
+def write_index(folder: Path, keys: Shards, search: Search) -> IndexRecord:
+    """Build an index and write it beside the keys. ValueError for a search without index, OSError for a full disk."""
+    index = check_faiss_search(search).index(keys)
+    data = index.to_bytes()
+    recall = measure_recall(index, keys)
+    record = IndexRecord(format_search(search), keys.count, hashlib.sha256(data).hexdigest(), recall)
+    write_together({folder / INDEX: data, folder / ABOUT: f"{json.dumps(asdict(record), indent=2)}\n".encode()})
+    return record
+
+
+def check_faiss_search(search: Search) -> FaissSearch:
+    """The search, if it has an index file and its package is installed; ValueError otherwise."""
+    if not isinstance(search, FaissSearch):
+        raise ValueError(f"{format_search(search)!r} needs no index: leave it out, and every key is looked at")
+    package(search.name)
+    return search
+
+
+def measure_recall(index: VectorIndex, keys: Shards, nearest: int = NEAREST) -> float:
+    """The share of the nearest keys that an index finds for keys of the store, without each key itself."""
+    places = evenly_spaced(keys.count, QUERIES)
+    queries = keys.at(places).float()
+    right, ours = (each.search(queries, nearest + 1).places for each in (ExactSearch().index(keys), index))
+    neighbours = (right != places[:, None]) & (right >= 0)
+    hits = (right[:, :, None] == ours[:, None]).any(2) & neighbours
+    return float(hits.sum()) / max(int(neighbours.sum()), 1)
+
+
+def read_index_record(folder: Path) -> IndexRecord | None:
+    """The description of the index beside the keys; None if there is no index, DatastoreError if it is unreadable."""
+    path = folder / ABOUT
+    if not path.is_file():
+        return None
+    try:
+        record = from_json(contents(path))
+        form = {"search": str, "keys": int, "sha256": str, "recall": float}
+        if not isinstance(record, dict) or any(type(record.get(name)) is not kind for name, kind in form.items()):
+            raise ValueError("it says nothing of an index")
+    except OSError as error:
+        raise DatastoreError(str(error)) from error
+    except ValueError as error:
+        raise DatastoreError(f"{path} is damaged: {error}; remove it, or make the index again") from error
+    return IndexRecord(**{name: record[name] for name in form})
+
+
+def open_index(folder: Path, record: IndexRecord, keys: Shards) -> VectorIndex:
+    """The index beside the keys; DatastoreError if it is truncated or belongs to other keys."""
+    path, advice = folder / INDEX, "make it again: kinformer datastore index"
+    try:
+        data = contents(path, f"; {advice}")
+    except OSError as error:
+        raise DatastoreError(str(error)) from error
+    if hashlib.sha256(data).hexdigest() != record.sha256:
+        raise DatastoreError(f"{path} is truncated or damaged; {advice}")
+    search = search_named(record.search)
+    if not isinstance(search, FaissSearch) or record.keys != keys.count:
+        raise DatastoreError(f"{path} is of {record.keys:,} keys, and {keys.count:,} are there; {advice}")
+    try:
+        return FaissIndex.from_bytes(search, keys, data)
+    except ValueError as error:
+        raise DatastoreError(f"{path} cannot be used: {error}; {advice}") from error
+
+
+def remove_index(folder: Path) -> None:
+    """Remove the index: it does not contain keys that are appended."""
+    for name in (ABOUT, INDEX):
+        (folder / name).unlink(missing_ok=True)

@@ -1,0 +1,175 @@
+"""Writing with a trained model: prompts in, texts out, and being told each token as it comes."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise
+from statistics import median
+from time import monotonic
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from kinformer.core.mechanism import NoState
+from kinformer.core.model import display_name
+from kinformer.decoding.byte_tokenizer import tokenizer_of_model
+from kinformer.decoding.generate import generate
+from kinformer.decoding.layers_used import record_layers_used
+from kinformer.decoding.pad_sequences import pad_sequences
+from kinformer.decoding.prefill import PrefilledText
+from kinformer.decoding.sampling import Stop
+from kinformer.lab.data.batches import device_of
+
+INSTEAD = {  # what a model is for that neither writes nor fills in
+    "series": "forecast by `kinformer forecast DIR --data series=FILE.csv --out next.csv`",
+    "trajectories": "let it act by `kinformer play DIR --env ID`",
+    "environments": "let it act by `kinformer play DIR --env ID`",
+}
+BEFORE = 4  # tokens: a UTF-8 letter has at most 4 bytes
+FILL = 'fill them in by `kinformer fill DIR --text "the wh_le"`'
+
+
+@dataclass(frozen=True)
+class WritingSettings:
+    """How to write: drawing, or with `beam` above 1 searching; `stop` ends a text where it was written.
+
+    A seed is the first row's; the next one has the next number, so that each is drawn as it would be alone.
+    """
+
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    beam: int = 1
+    length_penalty: float | None = None
+    seed: int | None = None
+    stop: bytes | None = None
+
+
+@dataclass
+class Continuation:
+    """What was written after one prompt: its tokens, what they spell up to the stop, and their log-probability.
+
+    layers: how many each token took, of a model that tokens leave early; none of what was searched.
+    """
+
+    tokens: list[int] = field(default_factory=list)
+    text: bytes = b""
+    log_probability: float = 0.0
+    ended: bool = False
+    layers: list[int] = field(default_factory=list)
+
+
+def has_state(model: Any, length: int) -> bool:
+    """Whether a model keeps a state for so many tokens; without one it reads the whole text again for each token.
+
+    Raises ValueError for a model that predicts no next token, and what its `start` raises.
+    """
+    if not model.predicts_next:
+        masked = model.reads == "masked"
+        does = "fills in hidden bytes" if masked else f"reads {model.reads} data"
+        instead = FILL if masked else INSTEAD.get(model.reads)
+        advice = f"{instead}, or write" if instead else "write"
+        raise ValueError(f"this {display_name(model)} {does} and writes none; {advice} by a causal member, like gpt")
+    try:
+        model.start(1, length if model.window is None else min(length, model.window))
+    except NoState:
+        return False
+    return True
+
+
+def rows_of(
+    model: Any, prompts: Sequence[bytes], sources: Sequence[bytes] | None, reading: PrefilledText | None
+) -> tuple[Int[Tensor, "B T"], Int[Tensor, "B S"] | None]:
+    """Prompts as rows of tokens, padded on the left, behind what a target or a reading begins with; the sources."""
+    encode = tokenizer_of_model(model).encode
+    first = [model.begin] if sources is not None else [] if reading is None else [int(reading.last)]
+    begun = pad_sequences([[*first, *encode(prompt)] for prompt in prompts], front=True)
+    return begun, None if sources is None else pad_sequences([encode(prompt) for prompt in sources], front=True)
+
+
+def write_all(
+    model: Any,
+    prompts: Sequence[bytes],
+    tokens: int,
+    settings: WritingSettings,
+    *,
+    sources: Sequence[bytes] | None = None,
+    reading: PrefilledText | None = None,
+    hear: Callable[[list[int]], None] = lambda new: None,
+    look: Callable[[int], None] = lambda tokens: None,
+) -> tuple[list[Continuation], float]:
+    """What a model writes after each prompt, and the milliseconds of a step (the median of new ones).
+
+    sources: what it writes from, one for each prompt, where it reads pairs. reading: the text that all prompts go on
+    from. hear: told the new tokens of each step, -1 of a row that has ended. look: told of each step of a search how
+    many tokens long the texts are. A model without a state reads all anew for each token.
+
+    Raises ValueError for a model that predicts no next token, and what `generate` raises.
+    """
+    spelled = tokenizer_of_model(model)
+    prompted, source = rows_of(model, prompts, sources, reading)
+    recompute = reading is None and not has_state(model, prompted.shape[1] + tokens)
+    continuations, times = [Continuation() for _ in prompts], list[float]()
+
+    def record(new: Tensor, likely: Tensor) -> None:
+        for continuation, token, log_probability in zip(continuations, new.tolist(), likely.tolist(), strict=True):
+            if token >= 0:
+                continuation.log_probability += log_probability
+        hear(new.tolist())
+        times.append(monotonic())
+
+    choices = asdict(settings) | {"stop": None if settings.stop is None else stop_at_text(spelled, settings.stop)}
+    if settings.beam > 1:
+        choices["stop"] = _stop_and_report(choices["stop"], look)
+    if settings.seed is not None:
+        choices["seed"] = [settings.seed + number for number in range(len(prompts))]
+    began = monotonic()
+    with record_layers_used(model) as took:
+        rows = generate(
+            model,
+            prompted.to(device_of(model)),
+            tokens,
+            **choices,
+            source=source,
+            state=None if reading is None else reading.times(len(prompts)),
+            recompute=recompute,
+            hear=record,
+        )
+    layers = torch.stack(took, 1).long().tolist() if took and settings.beam == 1 else [[] for _ in continuations]
+    for continuation, row, left in zip(continuations, rows[:, prompted.shape[1] :].tolist(), layers, strict=True):
+        new = [token for token in row if token >= 0]
+        continuation.tokens = [token for token in new if token != getattr(model, "end", None)]
+        continuation.layers = left[: len(continuation.tokens)]
+        text = spelled.decode(continuation.tokens)
+        cut = -1 if settings.stop is None else text.find(settings.stop)
+        continuation.text = text if cut < 0 or settings.stop is None else text[: cut + len(settings.stop)]
+        continuation.ended = cut >= 0 or len(continuation.tokens) < len(new)
+    if settings.beam > 1:  # all is told at the end
+        return continuations, 1000 * (monotonic() - began) / max(len(times), 1)
+    return continuations, 1000 * median([after - before for before, after in pairwise(times)] or [0.0])
+
+
+def _stop_and_report(stop: Stop | None, look: Callable[[int], None]) -> Stop:
+    """The same stop, if any; `look` is told of each step how many tokens there are."""
+
+    def ends(new: Int[Tensor, "B N"]) -> Bool[Tensor, " B"]:
+        look(new.shape[1])
+        return torch.zeros(len(new), dtype=torch.bool, device=new.device) if stop is None else stop(new)
+
+    return ends
+
+
+def stop_at_text(spelled: Any, stop: bytes) -> Stop:
+    """Make a test of which rows of new tokens contain a stop text near their end.
+
+    As many tokens as the stop text has bytes suffice. A few earlier tokens are decoded too, because the decoded text
+    may lack its first space or half of its first letter.
+    """
+
+    def ends(new: Int[Tensor, "B N"]) -> Bool[Tensor, " B"]:
+        last = new[:, -len(stop) - BEFORE :]
+        contains = [stop in spelled.decode([token for token in row if token >= 0]) for row in last.tolist()]
+        return torch.tensor(contains, device=new.device)
+
+    return ends

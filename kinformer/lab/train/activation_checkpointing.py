@@ -1,0 +1,61 @@
+"""Activation checkpointing: blocks keep their input alone, and compute the rest again for the backward."""
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from kinformer.core.choice import run_checkpointed
+from kinformer.core.model import display_name
+from kinformer.core.residual_block import ResidualBlock
+from kinformer.nn.depth.luna import LunaBlock
+from kinformer.nn.depth.reversible import Reversible
+
+
+@contextmanager
+def checkpointed(model: nn.Module) -> Iterator[None]:
+    """While this lasts, the blocks of a model are computed twice and keep little: their input, and their hard choices.
+
+    Choose it where a batch does not fit: of a block's inner values none is kept until the backward, which computes them
+    again, with the same random numbers, for about a third more time. Gradients are the same. Source: Chen et al., 2016,
+    arXiv:1604.06174.
+    """
+    found_blocks = blocks(model)
+    if not found_blocks and not any(isinstance(part, Reversible) for part in model.modules()):
+        warnings.warn(f"this {display_name(model)} has no blocks to compute again: it keeps all", stacklevel=3)
+    apart = {block: vars(block).get("read_apart") for block in found_blocks if isinstance(block, ResidualBlock)}
+    for block in found_blocks:
+        block.forward = _with_recompute(block.forward)  # names of weights stay as they are
+    for block in apart:
+        block.read_apart = _recomputed_inside(block.read_apart)  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        for block in found_blocks:
+            del block.forward
+        for block, before in apart.items():
+            del block.read_apart
+            if before is not None:
+                block.read_apart = before  # type: ignore[method-assign]
+
+
+def blocks(module: nn.Module) -> list[nn.Module]:
+    """The outermost blocks of a model; none within a reversible depth, which keeps nothing by itself."""
+    if isinstance(module, Reversible):
+        return []
+    if isinstance(module, ResidualBlock | LunaBlock):
+        return [module]
+    inner = (block for child in module.children() for block in blocks(child))
+    return list(dict.fromkeys(inner))
+
+
+def _with_recompute(forward: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *inputs: run_checkpointed(forward, *inputs) if torch.is_grad_enabled() else forward(*inputs)
+
+
+def _recomputed_inside(read_apart: Callable[..., Any]) -> Callable[..., Any]:
+    """Gather sharded weights once around the recomputation."""
+    return lambda read, *inputs: read_apart(_with_recompute(read), *inputs)

@@ -1,0 +1,310 @@
+"""Many processes: what a training under `torchrun` shares, and one process as the group of itself.
+
+Each process holds its rows of every batch. What they make of it is put together so that a step is the step of one
+process that had the whole batch: losses and gradients by the number of targets that they are means over, stats as sums.
+The loop knows of this through one object, `SingleProcess` or a `ProcessGroup`, and through nothing else.
+"""
+
+import hashlib
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from kinformer.core.layer import State
+from kinformer.core.loss import Loss
+from kinformer.core.model import Model
+from kinformer.core.state import leaves, map_state, select
+from kinformer.lab.train.micro_batches import row_count, rows
+from kinformer.lab.train.out_of_memory import is_out_of_memory
+from kinformer.lab.train.run_folder import FollowerRunFolder, RunFolder
+
+Form = Literal["ddp", "shard"]
+Call = Callable[..., Loss]
+Compile = Callable[[Any], Any]
+Sums = dict[str, tuple[float, int]]
+PATIENCE = timedelta(minutes=10)  # how long a process waits for another that is there and says nothing
+# Seconds in which gloo's threads drop the tensors of what they did last, for which they need Python's lock: the group
+# outlives its destruction (modules and caches of PyTorch hold it), and a process that ends before they did is aborted.
+LET_GO = 0.1
+SAID = ("gloo", "nccl", "connection", "peer", "collective")  # words of what is raised where another process has ended
+
+
+class ProcessLost(RuntimeError):
+    """A process that cannot meet the others, or whose others have ended."""
+
+
+class SingleProcess:
+    """One process: its share is the whole."""
+
+    rank, size = 0, 1
+
+    def refuse_few(self, count: int, pieces: int) -> None:
+        """ValueError for a batch of too few rows to be shared by processes that each read it in so many pieces."""
+
+    def share(self, batch: Any, pieces: int = 1) -> Any:
+        """This process's rows of a batch that each process reads in so many pieces."""
+        return batch
+
+    def rows(self, count: int) -> slice:
+        """Which of so many rows of a batch are this process's."""
+        return slice(0, count)
+
+    def measured_rows(self, count: int) -> slice:
+        """Which of so many rows this process measures."""
+        return slice(0, count)
+
+    def part(self, batch: Any) -> Any:
+        """The rows of a batch that this process measures; None where it has none."""
+        return batch
+
+    def own_rows(self, state: State) -> State:
+        """This process's rows of a state."""
+        return state
+
+    def gather_state(self, state: State) -> State:
+        """The state of all rows, from each process's own."""
+        return state
+
+    def run(self, folder: Path) -> RunFolder:
+        """The folder of a training as this process sees it."""
+        return RunFolder(folder)
+
+    def call(self, model: Model, compile_model: Compile) -> Call:
+        """What is called in place of the model, of which `made` makes a program: its loss is the whole batch's."""
+        return compile_model(model)
+
+    def reduce_max(self, value: float) -> float:
+        """The largest of what the processes say."""
+        return value
+
+    def sum(self, sums: Sums) -> Sums:
+        """What all processes have measured, each of its part: totals and counts by name."""
+        return sums
+
+    def seed_step(self, seed: int, step: int) -> None:
+        """Begin a step's random numbers, where each process has its own."""
+
+    @contextmanager
+    def detect_lost_process(self) -> Iterator[None]:
+        """While this lasts, an error that another process's end has left behind is a ProcessLost."""
+        yield
+
+
+SINGLE_PROCESS: SingleProcess = SingleProcess()
+
+
+class ProcessGroup(SingleProcess):
+    """Processes that train one model, each on its rows; every one holds all weights (DistributedDataParallel).
+
+    Random numbers (dropout) are each process's own, by seed, step and rank: as many processes draw the same again, one
+    process draws others.
+    """
+
+    def __init__(self) -> None:
+        self.rank, self.size = dist.get_rank(), dist.get_world_size()
+
+    def refuse_few(self, count: int, pieces: int) -> None:
+        least = self.size * pieces
+        if count < least:
+            each = f", each in {pieces} pieces," if pieces > 1 else ""
+            rows = f"{count} rows" if count > 1 else "a single row"
+            raise ValueError(f"{self.size} processes{each} cannot share a batch of {rows}; give at least {least}")
+
+    def share(self, batch: Any, pieces: int = 1) -> Any:
+        count = row_count(batch)
+        self.refuse_few(count, pieces)
+        mine = self.rows(count)
+        return rows(batch, mine.start, mine.stop)
+
+    def rows(self, count: int) -> slice:
+        return slice(self.rank * count // self.size, (self.rank + 1) * count // self.size)
+
+    def measured_rows(self, count: int) -> slice:
+        return self.rows(count)
+
+    def part(self, batch: Any) -> Any:
+        mine = self.measured_rows(row_count(batch))
+        return rows(batch, mine.start, mine.stop) if mine.stop > mine.start else None
+
+    def own_rows(self, state: State) -> State:
+        count = _rows_of(state)
+        return state if count is None else select(state, torch.arange(count)[self.rows(count)])
+
+    def gather_state(self, state: State) -> State:
+        if state is None:
+            return None
+        done: dict[int, tuple[Tensor, Tensor]] = {}
+
+        def gather(name: str, leaf: Tensor) -> Tensor:
+            if id(leaf) not in done:
+                done[id(leaf)] = leaf, _concatenate_rows(leaf, self.size)
+            return done[id(leaf)][1]
+
+        return map_state(gather, state)
+
+    def run(self, folder: Path) -> RunFolder:
+        return FollowerRunFolder(folder) if self.rank else RunFolder(folder)
+
+    def call(self, model: Model, compile_model: Compile) -> Call:
+        step = DistributedDataParallel(SharedLossModel(compile_model(model), self), find_unused_parameters=True)
+
+        def call(*inputs: Any) -> Loss:
+            total, opaque = step(*inputs)
+            return opaque.loss._replace(total=total)
+
+        return call
+
+    def reduce_max(self, value: float) -> float:
+        largest = torch.tensor(float(value), dtype=torch.float64)
+        dist.all_reduce(largest, dist.ReduceOp.MAX)
+        return float(largest)
+
+    def sum(self, sums: Sums) -> Sums:
+        by_process: list[Sums] = [{} for _ in range(self.size)]
+        dist.all_gather_object(by_process, sums)
+        names = dict.fromkeys(name for part in by_process for name in part)
+        of = {name: [part[name] for part in by_process if name in part] for name in names}
+        return {
+            name: (sum(total for total, _ in pairs), sum(count for _, count in pairs)) for name, pairs in of.items()
+        }
+
+    def seed_step(self, seed: int, step: int) -> None:
+        mixed = hashlib.sha256(f"{seed} {step} {self.rank}".encode()).digest()
+        torch.manual_seed(int.from_bytes(mixed[:8], "little") >> 1)
+
+    @contextmanager
+    def detect_lost_process(self) -> Iterator[None]:
+        try:
+            yield
+        except RuntimeError as error:
+            if is_out_of_memory(error):
+                raise
+            if isinstance(error, dist.DistError) or any(word in str(error).lower() for word in SAID):
+                raise ProcessLost("another process of this training has ended, so this one stops too") from error
+            raise
+
+
+class ShardedGroup(ProcessGroup):
+    """Processes of which each keeps a share of the weights too, and gathers the others' block by block (`fully_shard`).
+
+    Choose it where a model, its gradients and its optimiser do not fit on one device. Each process measures all of
+    valid, since blocks are gathered in step.
+    """
+
+    def measured_rows(self, count: int) -> slice:
+        return slice(0, count)
+
+    def sum(self, sums: Sums) -> Sums:
+        return sums
+
+    def call(self, model: Model, compile_model: Compile) -> Call:
+        from kinformer.lab.train.fsdp import shard
+
+        shard(model)
+        program = compile_model(model)
+
+        def call(*inputs: Any) -> Loss:
+            with warnings.catch_warnings():
+                # blocks may return views, such as the keys that `Lending` sends up; no part writes into what it reads
+                warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view")
+                return whole_batch_loss(program(*inputs), self)
+
+        return call
+
+
+class OpaqueLoss:
+    """A loss that wrappers do not look into: they would take the state in it for something to learn from."""
+
+    __slots__ = ("loss",)
+
+    def __init__(self, loss: Loss) -> None:
+        self.loss = loss
+
+
+class SharedLossModel(nn.Module):
+    """A model whose loss is that of the rows of all processes."""
+
+    def __init__(self, model: Any, group: ProcessGroup) -> None:
+        super().__init__()
+        self.model, self.group = model, group
+        # DDP is to look for parameters that a batch leaves out, and warns where there is none: here is one
+        self.idle = nn.Parameter(torch.zeros((), device=next(model.parameters()).device))
+
+    def forward(self, batch: Any, state: Any, progress: float) -> tuple[Tensor, OpaqueLoss]:
+        loss = whole_batch_loss(self.model(batch, state, progress), self.group)
+        return loss.total, OpaqueLoss(loss)
+
+
+def whole_batch_loss(loss: Loss, group: ProcessGroup) -> Loss:
+    """The loss of the whole batch, of which `loss` is of this process's rows.
+
+    Its gradient is this process's part, times the number of processes, since wrappers take the mean over them.
+    """
+    count = torch.as_tensor(loss.count, device=loss.total.device).double()
+    mine = torch.stack([loss.total.detach(), *(part.detach() for part in loss.parts.values())]).double()
+    sums = torch.stack([count, *(count * mine)])
+    dist.all_reduce(sums)
+    every = sums[0].clamp_min(1)
+    total, *parts = (sums[1:] / every).to(loss.total.dtype)
+    part = loss.total * (group.size * count / every).to(loss.total.dtype)
+    stats = {name: loss.stats[name].clone() for name in sorted(loss.stats)}
+    for value in stats.values():
+        dist.all_reduce(value)
+    named = dict(zip(loss.parts, parts, strict=True))
+    return Loss(total + (part - part.detach()), named, loss.state, stats, sums[0].long())
+
+
+def _rows_of(state: State) -> int | None:
+    return next((len(leaf) for _, leaf in leaves(state)), None)
+
+
+def _concatenate_rows(leaf: Tensor, size: int) -> Tensor:
+    """The rows of all processes, which may have a row more or less, in the order of the processes."""
+    counts = [torch.zeros((), dtype=torch.long) for _ in range(size)]
+    dist.all_gather(counts, torch.tensor(len(leaf)))
+    most = max(int(count) for count in counts)
+    padded = torch.cat([leaf, leaf.new_zeros(most - len(leaf), *leaf.shape[1:])]).contiguous()
+    padded_rows = [torch.empty_like(padded) for _ in range(size)]
+    dist.all_gather(padded_rows, padded)
+    return torch.cat([rows[: int(count)] for rows, count in zip(padded_rows, counts, strict=True)])
+
+
+@contextmanager
+def processes(form: Form = "ddp") -> Iterator[SingleProcess]:
+    """The group of this process: those that torchrun started, or itself alone. Left in order, the group is left.
+
+    On GPUs each process takes that of its number on the machine, and talks by NCCL; elsewhere by gloo.
+    """
+    launched = int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ
+    if not (launched or dist.is_initialized()):
+        yield SingleProcess()
+        return
+    mine = not dist.is_initialized()
+    if mine:
+        _join_group()
+    yield ShardedGroup() if form == "shard" else ProcessGroup()
+    if mine:
+        dist.destroy_process_group()
+        time.sleep(LET_GO)
+
+
+def _join_group() -> None:
+    gpus, place = torch.cuda.device_count(), int(os.environ.get("LOCAL_RANK", "0"))
+    if torch.cuda.is_available():
+        if place >= gpus:
+            raise ProcessLost(f"this machine has {gpus} GPUs, and a process {place + 1} came; start {gpus}")
+        torch.cuda.set_device(place)
+    try:
+        dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=PATIENCE)
+    except (RuntimeError, ValueError) as error:
+        raise ProcessLost(f"cannot meet the other processes: {str(error).splitlines()[0]}") from error

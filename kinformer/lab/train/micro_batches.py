@@ -1,0 +1,117 @@
+"""Pieces: a batch cut by rows, so that what does not fit at once is learned from one piece after the other."""
+
+import warnings
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from kinformer.core.collected_outputs import add_stats
+from kinformer.core.layer import State
+from kinformer.core.loss import Loss
+from kinformer.core.model import display_name
+from kinformer.core.state import detach, leaves, map_state, select
+
+
+def row_count(batch: Any) -> int:
+    """How many rows a batch has; ValueError for one that holds no rows."""
+    count = next((part.shape[0] for part in _tensors(batch) if part.dim()), None)
+    if count is None:
+        raise ValueError(f"a batch of type {type(batch).__name__} has no rows to cut; leave out accumulate")
+    return count
+
+
+def rows(batch: Any, first: int, last: int) -> Any:
+    """Rows first .. last - 1 of every tensor in a tree; what is no tensor stays as it is."""
+    if isinstance(batch, Tensor):
+        return batch[first:last] if batch.dim() else batch
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*(rows(part, first, last) for part in batch))
+    if isinstance(batch, tuple | list):
+        return type(batch)(rows(part, first, last) for part in batch)
+    if isinstance(batch, dict):
+        return {name: rows(part, first, last) for name, part in batch.items()}
+    return batch
+
+
+def cut(batch: Any, pieces: int) -> list[Any]:
+    """A batch as that many pieces of rows, as even as they can be; fewer where it has fewer rows."""
+    return [batch] if pieces == 1 else [rows(batch, *ends) for ends in _ends(row_count(batch), pieces)]
+
+
+def cut_state(state: State, count: int, pieces: int) -> list[State]:
+    """The state of so many rows, cut as `cut` does a batch of them."""
+    if pieces == 1:
+        return [state]
+    return [select(state, torch.arange(first, last)) for first, last in _ends(count, pieces)]
+
+
+def join_states(states: Sequence[State]) -> State:
+    """The states of pieces as that of the whole; a tensor that several layers share is one afterwards too."""
+    if len(states) == 1:
+        return states[0]
+    further = [iter(leaves(state)) for state in states[1:]]
+    by_leaf: dict[int, Tensor] = {}
+
+    def join(name: str, leaf: Tensor) -> Tensor:
+        parts = [leaf, *(next(other)[1] for other in further)]
+        return by_leaf.setdefault(id(leaf), torch.cat(parts))
+
+    return map_state(join, states[0])
+
+
+def across_rows_reasons(model: nn.Module) -> list[str]:
+    """List the reasons of all parts whose result for a row depends on the other rows of the batch.
+
+    A part declares its reason in the text `across_rows`. Such a part computes different results for a piece of a batch
+    than for the whole batch.
+    """
+    reasons = (getattr(part, "across_rows", "") for part in model.modules())
+    return list(dict.fromkeys(reason for reason in reasons if reason))
+
+
+def warn_across_rows(model: nn.Module, accumulate: int, processes: int) -> None:
+    """Warn if a batch is divided although a part of the model compares the rows of a batch."""
+    if accumulate * processes == 1:
+        return
+    names = {"accumulate": accumulate, "processes": processes}
+    division = " and ".join(f"{name}={count}" for name, count in names.items() if count > 1)
+    for reason in across_rows_reasons(model):
+        warnings.warn(f"{division} changes what this {display_name(model)} learns: {reason}", stacklevel=3)
+
+
+def detach_loss(loss: Loss) -> Loss:
+    """A loss without the graph that made it."""
+    parts = {name: value.detach() for name, value in loss.parts.items()}
+    state = None if loss.state is None else detach(loss.state)
+    return loss._replace(total=loss.total.detach(), parts=parts, state=state)
+
+
+def combine_losses(losses: Sequence[Loss]) -> tuple[dict[str, float], dict[str, Tensor]]:
+    """The parts and the total of the losses of pieces, means over all targets, and their stats, sums."""
+    counts = torch.tensor([float(loss.count) for loss in losses], dtype=torch.float64)
+    shares = [1.0] if len(losses) == 1 else (counts / counts.sum().clamp_min(1)).tolist()
+    parts: dict[str, float] = {}
+    stats: dict[str, Tensor] = {}
+    for share, loss in zip(shares, losses, strict=True):
+        named = {**loss.parts, "total": loss.total}
+        values = torch.stack([value.double() for value in named.values()]).tolist()  # waits for the device once
+        for name, value in zip(named, values, strict=True):
+            parts[name] = parts.get(name, 0.0) + share * value
+        stats = add_stats(stats, loss.stats)
+    return parts, stats
+
+
+def _ends(count: int, pieces: int) -> list[tuple[int, int]]:
+    ends = [count * n // pieces for n in range(pieces + 1)]
+    return [(first, last) for first, last in pairwise(ends) if last > first]
+
+
+def _tensors(batch: Any) -> Iterator[Tensor]:
+    if isinstance(batch, Tensor):
+        yield batch
+    elif isinstance(batch, tuple | list | dict):
+        for part in batch.values() if isinstance(batch, dict) else batch:
+            yield from _tensors(part)

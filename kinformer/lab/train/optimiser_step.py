@@ -1,0 +1,146 @@
+"""Learner: one optimiser step after the other; what goes wrong in one leaves all as it was before."""
+
+import math
+from collections.abc import Mapping
+from contextlib import nullcontext
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from kinformer.core.after_step import after_step
+from kinformer.core.layer import State
+from kinformer.core.loss import Loss
+from kinformer.core.model import Model
+from kinformer.core.state import select
+from kinformer.lab.data.batches import device_of, to_device, tokens_of
+from kinformer.lab.data.data import Stream
+from kinformer.lab.data.lanes import Lanes
+from kinformer.lab.data.resumable_stream import ResumableStream, StepError
+from kinformer.lab.train.distributed import SingleProcess
+from kinformer.lab.train.micro_batches import combine_losses, cut, cut_state, detach_loss, join_states, row_count, rows
+from kinformer.lab.train.optimiser import adamw, clip, clip_groups
+from kinformer.lab.train.out_of_memory import is_out_of_memory, largest_fitting
+from kinformer.lab.train.recipe_lr import RecipeLR
+from kinformer.lab.train.settings import Settings
+from kinformer.lab.train.training_tensors import random_tensors, restore_random
+
+
+class StepResult(NamedTuple):
+    """What came of a step: tokens of the whole batch, the rate, the norm of the gradient, the loss with its parts."""
+
+    tokens: int
+    lr: float
+    norm: float
+    parts: Mapping[str, float]
+
+
+class Learner:
+    """A model with its optimiser, what it learns from, and the state that it carries from step to step."""
+
+    def __init__(self, model: Model, stream: Stream, settings: Settings, group: SingleProcess) -> None:
+        self.model, self.stream, self.settings, self.group = model, stream, settings, group
+        self.device = device_of(model)
+        self.recipe = settings.recipe(model)
+        self.call = group.call(model, torch.compile if settings.compile else _keep_eager)
+        recipe = self.recipe
+        self.optimiser = adamw(model, recipe.peak, settings.decay, recipe.betas, recipe.eps)
+        self.schedule = RecipeLR(self.optimiser, recipe)
+        self.apart = clip_groups(model)
+        self.state: State | None = None
+
+    def step(self, number: int, spent: float) -> StepResult:
+        """A step, at a point of the budget; StepError where its loss is not finite, or there is too little memory."""
+        self.group.seed_step(self.settings.seed, number)
+        tokens, losses, norm = self.gradients(number, spent)
+        lr = self.schedule.begin(number, spent)
+        self.optimiser.step()
+        self.optimiser.zero_grad(set_to_none=True)
+        parts, stats = combine_losses(losses)
+        with self.stream.moving() if isinstance(self.stream, ResumableStream) else nullcontext():
+            after_step(self.model, spent, stats)
+        self.state = join_states([loss.state for loss in losses]) if isinstance(self.stream, Lanes) else None
+        return StepResult(tokens, lr, float(norm), parts)
+
+    def gradients(self, number: int, spent: float) -> tuple[int, list[Loss], Tensor]:
+        """The tokens of a step's batch, the losses of its pieces, and the norm of the gradient, which is clipped."""
+        chance, failed = random_tensors(self.device), None
+        try:
+            pieces, states, tokens = self.pieces(number)
+            losses = self.learn(number, pieces, states, spent)
+            norm = clip(self.apart, self.settings.clip)
+            self._check_finite("gradient", norm, number)
+            return tokens, losses, norm
+        except StepError as error:
+            failed = error
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error) or self.group.size > 1:  # no process tries alone what takes all of them
+                raise
+        self.optimiser.zero_grad(set_to_none=True)  # out of the handler, which holds what the failed step had made
+        failed = failed or self._too_large_error(number, spent)
+        restore_random(self.device, chance)
+        raise failed
+
+    def pieces(self, number: int) -> tuple[list[Any], list[State | None], int]:
+        """This process's rows of a step's batch in the pieces that are read one after the other, the state before each,
+        and how many tokens the whole batch has."""
+        count = self.settings.accumulate
+        batch = self.stream.at(number)
+        mine = self.group.share(batch, count)
+        pieces = [to_device(self.device, piece) for piece in cut(mine, count)]
+        if not isinstance(self.stream, Lanes):
+            return pieces, [None] * len(pieces), tokens_of(batch)
+        self.state = self.stream.state_before(self.model, number, self.state, self.group.rows(self.stream.batch))
+        return pieces, cut_state(self.state, row_count(mine), count), tokens_of(batch)
+
+    def learn(self, number: int, pieces: list[Any], states: list[State | None], spent: float) -> list[Loss]:
+        """Gradients of the mean loss over all targets of these pieces, and the losses, without their graphs."""
+        losses = []
+        for piece, state in zip(pieces, states, strict=True):
+            loss = self.read(piece, state, spent)
+            self._check_finite("loss", loss.total, number)
+            (loss.total if len(pieces) == 1 else loss.total * loss.count).backward()
+            losses.append(detach_loss(loss))
+        if len(pieces) > 1:
+            self.divide(sum(float(loss.count) for loss in losses))
+        return losses
+
+    def read(self, piece: Any, state: State | None, spent: float) -> Loss:
+        """The loss of a piece."""
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.precision == "bf16"):
+            return self.call(piece, state, spent)
+
+    def divide(self, count: float) -> None:
+        """Make means of gradients that are sums over so many targets."""
+        for parameter in self.model.parameters():
+            if parameter.grad is not None:
+                parameter.grad.div_(max(count, 1.0))
+
+    def _check_finite(self, name: str, value: Tensor, number: int) -> None:
+        if not math.isfinite(scalar := float(value.detach())):
+            batch = f"chunk {number % self.stream.chunks}" if isinstance(self.stream, Lanes) else f"batch {number}"
+            why = f"the {name} became {scalar} at step {number:,}, in {batch}"
+            raise StepError(why, f"try a lr below {self.recipe.peak:g}")
+
+    def _too_large_error(self, number: int, spent: float) -> StepError:
+        """What was too large for the memory, and what fits, tried on this very batch."""
+        batch, state = self.stream.at(number), self.state
+        count = row_count(batch)
+
+        def attempt(row_limit: int) -> None:
+            before = None if state is None else select(state, torch.arange(row_limit, device=self.device))
+            try:
+                self.learn(number, [to_device(self.device, rows(batch, 0, row_limit))], [before], spent)
+            finally:
+                self.optimiser.zero_grad(set_to_none=True)
+
+        fits = largest_fitting(attempt, -(-count // self.settings.accumulate))
+        why = f"a batch of {count:,} at step {number:,} takes more memory than there is on {self.device}"
+        if not fits:
+            return StepError(why, "a single row does not fit: give checkpointing, a smaller length or a smaller model")
+        advice = f"{fits:,} fit: give batch={fits}, or accumulate={-(-count // fits)} for the same batch in pieces"
+        return StepError(why, advice)
+
+
+def _keep_eager(model: Model) -> Model:
+    return model

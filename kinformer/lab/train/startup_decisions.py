@@ -1,0 +1,75 @@
+"""Decisions: facts about a model that a training tests once, before the first step, and saves in its folder."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from kinformer.checkpoint.checkpoint import CheckpointError
+from kinformer.core.batch import TokenBatch
+from kinformer.core.model import Model, Predictor
+from kinformer.lab.data.batches import Batches
+from kinformer.lab.data.data import Data
+from kinformer.lab.data.data_fits_model import refuse_unfit
+from kinformer.lab.data.text import TextData
+from kinformer.lab.train.distributed import SingleProcess
+from kinformer.lab.train.packs_documents import packs_documents
+from kinformer.lab.train.reads_ahead import reads_ahead, refuse_no_state
+from kinformer.lab.train.settings import Settings
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """Facts about a model that a training tests once and keeps when it is resumed.
+
+    They determine the batches. A resumed training reads them from its folder, because trained weights could give other
+    results.
+
+    reads_ahead: the reason by which a part of the model declares that it reads ahead; "" if the model does not.
+    packs_documents: True lets documents share rows, because the model reads each as if it were alone.
+    """
+
+    reads_ahead: str = ""
+    packs_documents: bool = False
+
+
+def decide(model: Model, data: Data | Batches, settings: Settings, group: SingleProcess) -> Decisions:
+    """Test the model for a new training, with rows of the training's length.
+
+    All processes of a training get the same decisions: a result in one of them holds for all.
+
+    Errors: ValueError for data that the model does not read, for a model that reads ahead although no part of it
+    declares so, and for a model that predicts the next token but cannot decode.
+    """
+    if isinstance(data, Data):
+        refuse_unfit(model, data, settings.length)
+    length = row_length(model, data, settings)
+    reason = reads_ahead(model, length)
+    refuse_no_state(model, settings.length)
+    shares = isinstance(data, TextData) and bool(data.begins) and not model.lanes and packs_documents(model, length)
+    return Decisions(reason, packs_documents=not group.reduce_max(not shares))
+
+
+def row_length(model: Model, data: Data | Batches, settings: Settings) -> int:
+    """The length of the longest training row, at most that of the text; for batches, the length of the first batch."""
+    if isinstance(data, TextData):
+        return min(settings.length, len(data.train))
+    if isinstance(data, Data):
+        return data.longest_length(settings.length) or settings.length
+    if not isinstance(model, Predictor):
+        return settings.length
+    steps = model.inputs(data.at(0))[0]
+    return (steps.tokens if isinstance(steps, TokenBatch) else steps).shape[1]
+
+
+def saved_decisions(state: dict[str, Any]) -> Decisions | None:
+    """The saved decisions of a run; None for a run of an earlier version without decisions.
+
+    Errors: CheckpointError for decisions that this version does not know.
+    """
+    if "decisions" not in state:
+        return None
+    try:
+        return Decisions(**state["decisions"])
+    except TypeError as error:
+        raise CheckpointError(
+            f"cannot resume: the run has decisions of another version of kinformer ({error}). Resume with that version"
+        ) from error

@@ -1,0 +1,141 @@
+"""Stages: training in phases, each on rows and with windows twice as long as the one before, at half its rate."""
+
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+from kinformer.core.bias import Bias
+from kinformer.core.keyword_conditions import has_effect
+from kinformer.core.keywords import signature
+from kinformer.core.model import Model, display_name
+from kinformer.core.training_recipe import Recipe
+from kinformer.lab.train.budget import Budget, StepBudget
+from kinformer.lab.train.history import History
+from kinformer.lab.train.run_folder import RunFolder
+from kinformer.nn.exits.confidence import Confidence
+from kinformer.nn.positions.learned import Learned
+
+MAY = ("window", "top", "length")  # keywords in which two phases may differ
+WARMUP, LONGEST = 0.1, 10_000  # the part of a phase that is its warm-up, and the most steps of it
+
+
+def phase_recipe(lr: float, budget: Budget) -> Recipe:
+    """A phase's: a constant rate after a tenth of it as warm-up, of at most 10,000 steps.
+
+    Source: Beltagy et al., 2020, arXiv:2004.05150, appendix B.
+    """
+    most = LONGEST / budget.count if isinstance(budget, StepBudget) else 1.0
+    return Recipe(lr, min(WARMUP, most), "constant")
+
+
+def doubled_keywords(
+    member: Callable[..., Any], keywords: Mapping[str, Any], length: int, own: Mapping[str, Any] = MappingProxyType({})
+) -> dict[str, Any]:
+    """A member's keywords for the next phase, with rows of the given length.
+
+    `window` doubles, but at most to `top`, the window of the highest layer, which stays constant: so no window is wider
+    than a window above it. The table of learned positions (`length`) grows to hold the rows.
+
+    own: keywords that the phase sets itself; they stay unchanged.
+
+    Errors: ValueError if the phase sets a `window` wider than `top`.
+    Source: Beltagy et al., 2020, arXiv:2004.05150, section 4.2 and appendix B: windows from 32 to 8,192 in the first
+    phase, 512 at the bottom in the fifth.
+    """
+    usual = {name: parameter.default for name, parameter in signature(member).parameters.items()}
+    every = {**usual, **keywords, **own}
+    window, top, table, more = every.get("window"), every.get("top"), every.get("length"), dict[str, Any]()
+    most = top if isinstance(top, int) else math.inf
+    if isinstance(window, int):
+        if "window" in own and window > most:
+            raise ValueError(
+                f"windows would decrease from window={window} in the lowest layer to top={top} in the highest; give "
+                f"top={window} or more too"
+            )
+        more["window"] = min(2 * window, most)
+    elif isinstance(window, tuple):
+        more["window"] = tuple(2 * width for width in window)
+    counts = has_effect("length", getattr(member, "needs", {}), every)
+    if isinstance(table, int) and table < length and counts:
+        more["length"] = length
+    return {**keywords, **more, **own}
+
+
+def carry_weights(old: Model, new: Model, source: str = "the trained model") -> None:
+    """Give a new model the weights of a trained one of other windows or a longer table of learned positions.
+
+    The rows of such a table that were trained are copied over and over, as Longformer's from RoBERTa's: neighbours stay
+    neighbours but where a copy ends. A model of another kind over the same body, as a classifier where bert comes,
+    keeps its own `tops` as they are, and biases and confidences that a trained body may be given (`joins`). The
+    optimiser starts anew. The new model also takes the columns of the trained one, if it reads the same kind of data.
+
+    source: name of the trained model in errors, such as its folder.
+
+    Errors: ValueError, in one line that names the members or the differing keywords, if any other weight is missing or
+    has another shape; the new model then stays unchanged.
+    Source: Beltagy et al., 2020, arXiv:2004.05150, section 5; Devlin et al., 2018, arXiv:1810.04805, section 3.2.
+    """
+    have, want = old.state_dict(), new.state_dict()
+    if type(old) is not type(new):
+        have = {name: weight for name, weight in have.items() if name.partition(".")[0] not in old.tops}
+        have |= {name: weight for name, weight in want.items() if name.partition(".")[0] in new.tops}
+    joins = tuple(
+        f"{name}." for name, part in new.named_modules() if isinstance(part, Bias | Confidence) and part.joins
+    )
+    have |= {name: weight for name, weight in want.items() if name not in have and name.startswith(joins)}
+    for table in (f"{name}.table.weight" for name, part in new.named_modules() if isinstance(part, Learned)):
+        if table in have:
+            trained = min((old.trained_length or len(have[table])) + old.own, len(have[table]))
+            have[table] = have[table][torch.arange(len(want[table]), device=have[table].device) % trained]
+    shapes = {
+        name: [str(list(weights[name].shape)) if name in weights else "missing" for weights in (have, want)]
+        for name in sorted({*have, *want})
+    }
+    unfit = {name: pair for name, pair in shapes.items() if pair[0] != pair[1]}
+    if unfit:
+        reason = f"{len(unfit)} of {len(shapes)} weights do not fit, such as {_describe_first_mismatch(unfit)}"
+        other = any("missing" in pair for pair in unfit.values())  # weights, not only sizes of them
+        if display_name(old) != display_name(new) and (other or not _keyword_difference(old, new)):
+            advice = f"give weights of {display_name(new)}"
+            raise ValueError(
+                f"{source} is of the member {display_name(old)}, not of {display_name(new)}: {reason}; {advice}"
+            )
+        raise ValueError(_keyword_difference(old, new) or f"{source} has other weights: {reason}")
+    new.load_state_dict(have)
+    if new.reads == old.reads and old.columns is not None:
+        new.columns = old.columns
+
+
+def _describe_first_mismatch(unfit: Mapping[str, list[str]]) -> str:
+    """The first weight that does not fit, with both of its shapes."""
+    name, (trained, new_shape) = next(iter(unfit.items()))
+    return f"{name}: {trained} in the trained model, {new_shape} in the new one"
+
+
+def _keyword_difference(old: Model, new: Model) -> str:
+    """Which keywords of two models of a member differ, beyond those that may; nothing where none does."""
+    mine, theirs = (getattr(getattr(model, "member", None), "keywords", {}) for model in (new, old))
+    names = [name for name in mine if name not in MAY and mine[name] != theirs.get(name, mine[name])]
+    if not names:
+        return ""
+    new_words, trained = (", ".join(f"{name}={keywords[name]}" for name in names) for keywords in (mine, theirs))
+    return (
+        f"the weights are of a model with {trained}, and one with {new_words} came; give the same: windows and the "
+        "length of learned positions may be others"
+    )
+
+
+def is_finished(folder: Path, budget: Budget) -> bool:
+    """Did a training spend this budget and leave its model in the folder?"""
+    run = RunFolder(folder)
+    if run.step is None:
+        return False
+    try:
+        done = History.read(folder, run.state()["metrics"])
+    except (OSError, ValueError, KeyError):
+        return False
+    return budget.fraction_spent(done.step, done.seconds) >= 1

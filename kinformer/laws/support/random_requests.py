@@ -1,0 +1,191 @@
+"""Requests for the law of executors: drawn by chance, and with and without each feature, which chance rarely joins."""
+
+import itertools
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kinformer.core.bias import Bias
+from kinformer.core.discover import examples
+from kinformer.core.heads import HeadSizes, Keys, Queries
+from kinformer.core.pattern import Heads, Pattern
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
+from kinformer.core.request import Request
+from kinformer.core.score_matrix import full_mask
+from kinformer.core.scores.product import Product
+from kinformer.laws.pattern import draw
+from kinformer.laws.support.input_batch import LABEL, equal_keys, vary_rows
+from kinformer.laws.support.subject import EFFORT
+
+ROWS, WIDTH = 2, 8
+NAMED = (1, 0), (1, 1)  # batch rows that are exchanged, and one that serves twice
+SORTS = "Full", "Causal", "another", "of the batch", "of the batch, biased", "Full, raised", "another, raised"
+OFF_ON = False, True
+
+
+class RaisedProduct(Product):
+    """The product, and half more where positions are odd: narrower numbers than those of vectors, one for all rows."""
+
+    def change(self, request: Request) -> Tensor:
+        q_pos, k_pos = request.queries.pos[:1, :1, :, None], request.keys.pos[:1, :1, None]
+        return (q_pos + k_pos).remainder(2).float() / 2
+
+
+@dataclass(frozen=True, eq=False)
+class RequestForm:
+    """What a request is of, but for its numbers: `same` queries are where the keys are, `run` also in order."""
+
+    pattern: Pattern
+    bias: Bias | None
+    groups: int
+    value_heads: int
+    same: bool
+    keys: int
+    width: int
+    by_head: bool
+    run: bool
+    padded: bool
+    ordered: bool
+    scale: float
+    lse: bool
+    rows: tuple[int, int] | None
+    where: bool
+
+    @property
+    def heads(self) -> int:
+        """A bias among the examples is made for two."""
+        return 4 if self.bias is None else 2
+
+
+def draw_request(length: int, component: Pattern | Bias | None, seed: int) -> Request:
+    """A request by a seed, with one pattern or bias, or with those that the folders hold."""
+    return _make(length, _draw_form(length, component, random.Random(seed)), seed)
+
+
+def requests_of_each_feature() -> Iterator[Callable[[int], Request]]:
+    """By length, a request with and one without each feature beside each other, under patterns of each sort.
+
+    The sorts are those that executors look for, Full and Causal, any other, and such as have tensors of the batch,
+    alone and beside a bias; and scores that a product's subclass raises. All else is plain, so that no executor refuses
+    a request for what is not asked of it.
+    """
+    every = itertools.product(SORTS, (None, *NAMED), OFF_ON, OFF_ON, OFF_ON, OFF_ON)
+    for seed, (sort, rows, where, run, padded, lse) in enumerate(list(every) * EFFORT):
+        yield partial(_request_with, seed=seed, sort=sort, rows=rows, where=where, run=run, padded=padded, lse=lse)
+
+
+def _request_with(
+    length: int, *, seed: int, sort: str, rows: tuple[int, int] | None, where: bool, run: bool, padded: bool, lse: bool
+) -> Request:
+    rng = random.Random(seed)
+    pattern = _draw_pattern(sort.removesuffix(", raised"), rng)
+    kind = _draw_form(length, rng.choice(_examples("biases")) if sort.endswith("biased") else pattern, rng)
+    if run:
+        kind = replace(kind, same=True, by_head=False, keys=length)
+    kind = replace(kind, pattern=pattern, value_heads=kind.groups, width=WIDTH, ordered=run, run=run)
+    kind = replace(kind, padded=padded, lse=lse, rows=rows, where=where)
+    if not sort.endswith("raised"):
+        return _make(length, kind, seed)
+    # so many keys that the kernel reads several numbers of a mask at once
+    kind = replace(kind, bias=None, same=False, run=False, keys=2 * length)
+    return _make(length, kind, seed).replace(score=RaisedProduct())
+
+
+def _draw_pattern(sort: str, rng: random.Random) -> Pattern:
+    if sort in ("Full", "Causal"):
+        return Full() if sort == "Full" else Causal()
+    plain, tabled = _patterns()
+    if sort == "another":
+        return draw([pattern for pattern in plain if not isinstance(pattern, Full | Causal)], 1, rng)
+    return vary_rows(draw(tabled, 1, rng))
+
+
+def _draw_form(length: int, component: Pattern | Bias | None, rng: random.Random) -> RequestForm:
+    bias = component if isinstance(component, Bias) else None
+    if component is None and rng.random() < 0.3:
+        bias = rng.choice(_examples("biases"))
+    heads = 2 if bias is not None else 4
+    if isinstance(component, Pattern):
+        pattern = vary_rows(component) if component.tensors() else component
+    else:
+        plain, _ = _patterns()
+        pattern = draw(plain, 1 + (EFFORT > 1), rng)
+        if rng.random() < 0.2:
+            pattern = Heads(pattern, draw(plain, 1, rng))
+    groups = rng.choice([n for n in (1, 2, 4) if n <= heads])
+    value_heads = groups if rng.random() < 0.7 else rng.choice([1, heads])
+    same = rng.random() < 0.4  # queries where the keys are, as in self-attention
+    keys = length if same else rng.choice((length + 2, max(1, length - 3)))
+    width = 0 if rng.random() < 0.1 and bias is None else WIDTH
+    by_head = rng.random() < 0.2
+    run = same and not by_head and rng.random() < 0.6
+    padded = rng.random() < 0.7
+    ordered = run or rng.random() < 0.5
+    scale, lse = rng.choice((1.0, 0.3)), rng.random() < 0.6
+    rows = NAMED[0] if rng.random() < 0.2 else None
+    where = rng.random() < 0.15  # fewer pairs than the pattern's
+    return RequestForm(
+        pattern, bias, groups, value_heads, same, keys, width, by_head, run, padded, ordered, scale, lse, rows, where
+    )
+
+
+def _make(length: int, kind: RequestForm, seed: int) -> Request:
+    g = torch.Generator().manual_seed(seed)
+    heads, groups, keys, bias = kind.heads, kind.groups, kind.keys, kind.bias
+    of_heads = heads if kind.by_head else 1
+    k_pos = _positions(of_heads, keys, kind.ordered, kind.padded, g)
+    q_pos = k_pos if kind.same else _positions(of_heads, length, True, kind.padded, g)
+
+    def numbers(*shape: int) -> Tensor:
+        return torch.randn(ROWS, *shape, generator=g, dtype=torch.float64, requires_grad=True)
+
+    sizes = HeadSizes(heads, groups, kind.value_heads, kind.width, WIDTH)
+    extras = {} if bias is None else {n: numbers(heads, length, s.width) for n, s in bias.query_extras(sizes).items()}
+    key_extras = {} if bias is None else {n: numbers(groups, keys, s.width) for n, s in bias.key_extras(sizes).items()}
+    labels, key_labels = ({"segment": pos[:, 0].clamp_min(0) // LABEL % 2} for pos in (q_pos, k_pos))
+    request = Request(
+        Queries(numbers(heads, length, kind.width), q_pos, extras, labels),
+        Keys(
+            equal_keys(numbers(groups, keys, kind.width), seed),
+            numbers(kind.value_heads, keys, WIDTH),
+            k_pos,
+            key_extras,
+            key_labels,
+        ),
+        kind.pattern,
+        Product(),
+        None if bias is None else bias.double().eval(),
+        kind.scale,
+        lse=kind.lse,
+        rows=None if kind.rows is None else torch.tensor(kind.rows),
+        run=kind.run,
+        full=bool((q_pos >= 0).all() and (k_pos >= 0).all()),
+    )
+    if kind.where:
+        is_allowed = full_mask(request)
+        request = request.replace(where=is_allowed & (torch.rand(is_allowed.shape, generator=g) < 0.7))
+    return request.prepare_bias()
+
+
+def _positions(heads: int, count: int, ordered: bool, padded: bool, g: torch.Generator) -> Tensor:
+    """Positions [B #H N], in order or shuffled, of which some are padding."""
+    pos = torch.arange(count).expand(ROWS, heads, count).clone()
+    if padded:
+        pos[0, :, : count // 3] = -1
+    return pos if ordered else pos[..., torch.randperm(count, generator=g)]
+
+
+def _patterns() -> tuple[list[Pattern], list[Pattern]]:
+    """The folders' examples: without tensors of a batch, and with."""
+    every = _examples("patterns")
+    return [pattern for pattern in every if not pattern.tensors()], [pattern for pattern in every if pattern.tensors()]
+
+
+def _examples(kind: str) -> list[Any]:
+    return [example.make() for _, example in examples(kind)]

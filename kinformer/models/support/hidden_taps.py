@@ -1,0 +1,111 @@
+"""Taps: an inner state of a language model by its name, handed back beside the logits."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from kinformer.core.discover import modules
+from kinformer.core.eval_mode import evaluating
+from kinformer.core.layer import Layer, Out, State
+from kinformer.core.model import display_name
+from kinformer.core.token_positions import context_of_tokens
+
+LAST_FFN_INPUT = "last_ffn_input"
+BLOCKS, PLACES = 64, 8  # that are looked for without being counted: places in a block, and blocks of a smaller one
+
+
+class TapOutput(NamedTuple):
+    """The tapped state of each token, and all else that the model gives: logits in `out.y`, the next state."""
+
+    states: Float[Tensor, "B T D"]
+    out: Out
+
+
+class Tap:
+    """One inner state of a language model.
+
+    model: a language model, such as LM.
+    name: "last_ffn_input", what the last feed-forward layer gets, which is behind its norm; or a place, as `ctx.taps`
+        has it: "3" is what sublayer 3 gave, "3.1.input" what its sublayer 1 got.
+
+    Called with tokens [B T] (-1 is padding, at the ends) and a state or None it gives a `TapOutput`. `width` is how
+    many numbers a state has, `place` where it was found.
+
+    Errors: ValueError for a model that predicts no next token, without a feed-forward layer, or without that place.
+    """
+
+    def __init__(self, model: Any, name: str = LAST_FFN_INPUT):
+        if not getattr(model, "predicts_next", False) or model.reads != "text":
+            raise ValueError(
+                f"this {display_name(model)} predicts no next token of a text; give a language model, like gpt"
+            )
+        self.model, self.name = model, name
+        with evaluating(model):
+            self.place = _last_feed_forward(model) if name == LAST_FFN_INPUT else name
+            taps = _read(model, _two_tokens(model), None, (self.place,)).taps
+        if self.place not in taps:
+            raise ValueError(
+                f"{display_name(model)} has no inner state {name!r}; give {LAST_FFN_INPUT}, or such as 0.1.input"
+            )
+        self.width: int = taps[self.place].shape[-1]
+
+    def __call__(self, tokens: Int[Tensor, "B T"], state: State | None = None) -> TapOutput:
+        out = _read(self.model, tokens, state, (self.place,))
+        return TapOutput(out.taps[self.place], out)
+
+
+def _read(model: Any, tokens: Int[Tensor, "B T"], state: State | None, taps: tuple[str, ...]) -> Out:
+    return model.logits(tokens, state, context_of_tokens(tokens, state).replace(taps=taps))
+
+
+def _two_tokens(model: nn.Module) -> Int[Tensor, "1 2"]:
+    """Two tokens, by which a model is tried."""
+    return torch.zeros(1, 2, dtype=torch.long, device=next(model.parameters()).device)
+
+
+def _last_feed_forward(model: Any) -> str:
+    """The tap that is what the last feed-forward layer gets: the model is read once, and what it gets compared."""
+    kinds = {module.__name__ for module in modules("feedforward").values()}
+    layers = [part for part in model.modules() if isinstance(part, Layer) and type(part).__module__ in kinds]
+    if not layers:
+        raise ValueError(f"{display_name(model)} has no feed-forward layer; name another inner state, such as 0.input")
+    inputs: list[Tensor] = []
+    with _record_inputs(layers, inputs.append):
+        taps = _read(model, _two_tokens(model), None, tuple(_tap_names(model, len(layers)))).taps
+    same = [name for name, state in taps.items() if state is inputs[-1]]
+    same = same or [name for name, state in taps.items() if _is_among(state, inputs[-1])]
+    if not same:
+        raise ValueError(
+            f"{display_name(model)} hands back no input of its feed-forward layers; name another inner state"
+        )
+    return same[-1]
+
+
+def _is_among(states: Tensor, inputs: Tensor) -> bool:
+    """Are these among what a layer got, which may read nodes of its own beside the tokens?"""
+    return states.shape[-1] == inputs.shape[-1] and bool((states[0, :, None] == inputs[0]).all(-1).any(1).all())
+
+
+@contextmanager
+def _record_inputs(layers: list[Layer], hear: Callable[[Tensor], None]) -> Iterator[None]:
+    """Each time that one of the layers is called `hear` is told what it gets."""
+    handles = [layer.register_forward_pre_hook(lambda _, args: hear(args[0])) for layer in layers]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _tap_names(model: nn.Module, count: int) -> Iterator[str]:
+    """The names of what sublayers get, of blocks and of what lies in them, as many as there may be."""
+    lists = [len(module) for module in model.modules() if isinstance(module, nn.ModuleList)]
+    for n in range(max(BLOCKS, *lists, count)):
+        yield f"{n}.input"
+        for i in range(PLACES):
+            yield f"{n}.{i}.input"
+            yield from (f"{n}.{i}.{j}.input" for j in range(PLACES // 2))

@@ -1,0 +1,131 @@
+"""Sweeps: one reading of a text that measures every choice of the numbers by which remembered tokens are mixed in."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float, Int, Shaped
+from torch import Tensor
+
+from kinformer.core.eval_mode import evaluating
+from kinformer.core.layer import Context, Out
+from kinformer.core.model import sum_and_count
+from kinformer.models.continuous_cache import ContinuousCache
+from kinformer.models.nearest_neighbour_lm import NearestNeighbourLM
+from kinformer.models.support.memory_probabilities import log_probabilities
+
+WEIGHTS = (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
+STEPS = (1 / 16, 1 / 4, 1, 4, 16)  # of temperatures, in the spread of distances
+TRIED = 256  # tokens by which distances are known
+
+
+class SweepChoice(NamedTuple):
+    """How many neighbours, at which temperature, with which share; of a cache its theta as the temperature."""
+
+    k: int
+    temperature: float
+    weight: float
+
+    @property
+    def name(self) -> str:
+        """What a measurement calls it."""
+        return f"{self.k} {self.temperature!r} {self.weight!r}"
+
+    @classmethod
+    def from_name(cls, name: str) -> "SweepChoice":
+        """What a measurement called so."""
+        k, temperature, weight = name.split()
+        return cls(int(k), float(temperature), float(weight))
+
+
+class SweepResult(NamedTuple):
+    """The bits of a byte that a model says alone, and with each choice."""
+
+    own: float
+    choices: dict[SweepChoice, float]
+
+    @property
+    def best(self) -> SweepChoice:
+        """The cheapest; of equal ones the first."""
+        return min(self.choices, key=self.choices.__getitem__)
+
+
+def sweep_result(measured: Any) -> SweepResult:
+    """Convert a `Measured` sweep to bits per byte."""
+    width = measured.bytes_per_token
+    choices = {
+        SweepChoice.from_name(name): value / width for name, value in measured.extras.items() if name.count(" ") == 2
+    }
+    return SweepResult(measured.value, choices)
+
+
+class NearestNeighbourSweep(NearestNeighbourLM):
+    """A `NearestNeighbourLM` that is judged by every choice at once, beside what the model says alone."""
+
+    def sweep(self, ks: Sequence[int], temperatures: Sequence[float]) -> "NearestNeighbourSweep":
+        """With these choices, the largest k being that of the search."""
+        self.ks, self.temperatures = sorted({min(k, self.k) for k in ks}), tuple(temperatures)
+        return self
+
+    def spread(self, tokens: Shaped[Tensor, " N"]) -> list[float]:
+        """Temperatures to choose from: the paper's 1, and others by how far the furthest is behind the nearest."""
+        with evaluating(self):
+            row = tokens[None, : min(TRIED, self.window or TRIED)].long().to(next(self.parameters()).device)
+            far = self.look_up(row, None, None, False)[1].distances
+        wide = far.where(far < torch.inf, 0.0).amax(-1) - far[..., 0] if far.shape[-1] else far.new_zeros(1)
+        spreads = (float(f"{step * float(wide.median()):.2g}") for step in STEPS)
+        return sorted({1.0, *(temperature for temperature in spreads if temperature > 1e-3)})
+
+    def logits(
+        self, tokens: Int[Tensor, "B T"], state: Any = None, ctx: Context | None = None, *, last: bool = False
+    ) -> Out:
+        out, neighbours = self.look_up(tokens, state, ctx, last)
+        measured = {"distances": neighbours.distances.float(), "neighbours": neighbours.tokens}
+        return out._replace(y=log_probabilities(out.y), aux={**out.aux, **measured})
+
+    def metric_sums(self, out: Out, targets: Int[Tensor, "B T"]) -> Mapping[str, tuple[Tensor, Tensor]]:
+        """Its own bits, then those of each choice by its name."""
+        own, right = target_log_p(out.y, targets), out.aux["neighbours"] == targets[..., None]
+        is_found, sums = out.aux["neighbours"] >= 0, dict(super().metric_sums(out, targets))
+        for temperature in self.temperatures:
+            scores = (-out.aux["distances"] / temperature).masked_fill(~is_found, -torch.inf)
+            every, same = scores.logcumsumexp(-1), scores.masked_fill(~right, -torch.inf).logcumsumexp(-1)
+            for k in self.ks:
+                at = slice(min(k, scores.shape[-1]) - 1, None)
+                other = torch.cat([same - every, torch.full_like(own, math.nan)[..., None]], -1)[..., at][..., 0]
+                sums |= mixture_bits(own, other, k, temperature, targets)
+        return sums
+
+
+class CacheSweep(ContinuousCache):
+    """A `ContinuousCache` that is judged by every share at once, beside what the model says alone."""
+
+    def mix(self, own: Float[Tensor, "B T V"], likely: Float[Tensor, "B T V"], out: Out) -> Out:
+        return out._replace(y=own, aux={**out.aux, "likely": likely})
+
+    def metric_sums(self, out: Out, targets: Int[Tensor, "B T"]) -> Mapping[str, tuple[Tensor, Tensor]]:
+        """Its own bits, then those of each choice by its name."""
+        likely = out.aux["likely"]
+        other = target_log_p(likely, targets).masked_fill(~(likely > -torch.inf).any(-1), math.nan)
+        return {
+            **super().metric_sums(out, targets),
+            **mixture_bits(target_log_p(out.y, targets), other, self.size, self.theta, targets),
+        }
+
+
+def target_log_p(log_p: Float[Tensor, "B T V"], targets: Int[Tensor, "B T"]) -> Float[Tensor, "B T"]:
+    """log p of each wanted token."""
+    return log_p.gather(-1, targets.clamp_min(0)[..., None])[..., 0]
+
+
+def mixture_bits(
+    own: Float[Tensor, "B T"], other: Float[Tensor, "B T"], k: int, temperature: float, targets: Int[Tensor, "B T"]
+) -> dict[str, tuple[Tensor, Tensor]]:
+    """The bits of the wanted tokens for each share of the other's; where that is NaN nothing was found."""
+    sums = {}
+    for weight in WEIGHTS:
+        mixed = torch.logaddexp(other + (math.log(weight) if weight else -math.inf), own + math.log1p(-weight))
+        nats = -torch.where(other.isnan(), own, mixed)
+        sums[SweepChoice(k, temperature, weight).name] = sum_and_count(nats / math.log(2), targets >= 0)
+    return sums

@@ -1,0 +1,159 @@
+"""Sliding: how a model whose learned positions end reads on: the full table's last half again, from position 0."""
+
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from kinformer.core.batch import TokenBatch
+from kinformer.core.collected_outputs import concatenate_outs
+from kinformer.core.layer import Context, Device, Dtype, Out, State
+from kinformer.core.state import reset
+from kinformer.core.token_positions import context_of_tokens
+
+
+class SlidingState(NamedTuple):
+    """The state of a Sliding: the last tokens that were read, at most a window, a source or (), the model's own."""
+
+    read: Int[Tensor, "B W"]
+    source: Int[Tensor, "B S"] | tuple[()]
+    own: Any
+
+    @property
+    def now(self) -> Int[Tensor, " B"]:
+        """The model's next position of each row."""
+        return self.own.now
+
+
+class SlidingReader:
+    """A writer beyond its table of positions: when `most` tokens stand in it, its last half is read again from 0.
+
+    It has the writer's `start` and `logits`, so that whoever writes with one writes with the other. A row slides by the
+    number of its own tokens, whatever padding and batch mates it has; what it reads of a token depends on the tokens
+    before it alone, not on how the row was cut.
+
+    model: the writer.
+    most: how many positions it has, of which the half that is kept is rounded down.
+    """
+
+    def __init__(self, model: Any, most: int):
+        self.model, self.most = model, most
+
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> SlidingState:
+        own = self.model.start(batch, min(length, self.most), dtype=dtype, device=device)
+        return self.continue_from(own)
+
+    def continue_from(self, own: State) -> SlidingState:
+        """The state of a model that has read before: what it read is not known, so it is not read again."""
+        width = min(self.most, int(own.now.max()) if len(own.now) else 0)
+        return SlidingState(torch.full((len(own.now), width), -1, device=own.now.device), (), own)
+
+    def logits(
+        self,
+        tokens: Int[Tensor, "B T"],
+        state: SlidingState | None = None,
+        ctx: Context | None = None,
+        *,
+        last: bool = False,
+        **inputs: Any,
+    ) -> Out:
+        """The model's, of the tokens or with `last` of the last one; where a row slides, of what it reads again too.
+
+        Where a row slides its tokens have other positions than the ctx says; they keep their steps of decoding.
+        """
+        if state is None:
+            rows = _last_tokens(tokens, self._count_in_table(tokens), self.most)
+            return self.model.logits(rows, None, _shift_context(ctx, rows), last=last, **inputs)
+        source = inputs.get("source", state.source)
+        history = torch.cat([state.read, tokens], 1)
+        if tokens.shape[1] > 1:  # padding before new tokens stands behind what was read
+            history = _pad_left(history)
+        if history.shape[1] <= self.most:
+            out = self.model.logits(tokens, state.own, ctx, last=last, **inputs)
+            return out._replace(state=SlidingState(history, source, out.state))
+        new = (tokens >= 0).sum(1)
+        over = state.own.now + new > self.most
+        if not bool(over.any()):
+            out = self.model.logits(tokens, state.own, ctx, last=last, **inputs)
+            return out._replace(state=SlidingState(history[:, -self.most :], source, out.state))
+        counts = torch.where(over, self._tokens_in_table(state.own.now + new), new)
+        rows = _last_tokens(history, counts, max(int(counts.max()), 1))
+        reread_inputs = {"source": source} if isinstance(source, Tensor) else {}
+        if not reread_inputs and self.model.reads == "pairs":
+            raise ValueError(
+                "the table of positions is full, and to read its last half again takes the source; give it"
+            )
+        own = reset(state.own, over)
+        out = self.model.logits(rows, own, _shift_context(ctx, rows, own), last=last, **reread_inputs)
+        read = rows if bool(over.all()) else history[:, -self.most :]
+        return out._replace(state=SlidingState(read, source, out.state))
+
+    def _count_in_table(self, tokens: Int[Tensor, "B T"]) -> Int[Tensor, " B"]:
+        return self._tokens_in_table((tokens >= 0).sum(1))
+
+    def _tokens_in_table(self, count: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
+        """How many of so many tokens stand in the table: all, or a half and those that came since it was full."""
+        half = self.most // 2
+        return torch.where(count <= self.most, count, half + 1 + (count - self.most - 1) % (self.most - half))
+
+
+def _shift_context(ctx: Context | None, rows: Int[Tensor, "B T"], state: Any = None) -> Context | None:
+    """The context of rows that end where those of `ctx` do, numbered on from a state or anew; None without a ctx."""
+    if ctx is None or ctx.decoding is None:
+        return None
+    step = ctx.decoding.step[:, -1:] + torch.arange(1 - rows.shape[1], 1, device=rows.device)
+    return context_of_tokens(rows, state).replace(decoding=ctx.decoding._replace(step=step))
+
+
+def _last_tokens(tokens: Int[Tensor, "B T"], counts: Int[Tensor, " B"], width: int) -> Int[Tensor, "B _"]:
+    """The last tokens of each row, so many of them, in the last columns; -1 before them."""
+    after = (tokens >= 0).flip(1).cumsum(1).flip(1)  # of each token, how many stand from it on
+    return torch.where(after <= counts[:, None], tokens, -1)[:, -width:]
+
+
+def _pad_left(tokens: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
+    """The same rows, padding first."""
+    return tokens.take_along_dim((tokens >= 0).to(torch.uint8).argsort(dim=1, stable=True), 1)
+
+
+def must_slide(model: Any, length: int) -> bool:
+    """Has the model a table of positions that holds less than so many tokens? A warning then says that it slides."""
+    most = getattr(model, "window", None)
+    if most is None or length <= most:
+        return False
+    warnings.warn(
+        f"{length:,} tokens are more than the {most:,} positions that this model has learned: each time they are full, "
+        "the last half is read again from position 0; train with a larger length to read further at once",
+        stacklevel=3,
+    )
+    return True
+
+
+def fit_to_window(model: Any, batch: TokenBatch, more: int = 0, state: State | None = None) -> TokenBatch:
+    """Tokens to be judged, of which the model reads `more`: moved to the left where it must slide over them."""
+    return batch.to_the_left() if state is None and must_slide(model, batch.tokens.shape[1] + more) else batch
+
+
+def read_in_windows(
+    read: Callable[[Int[Tensor, "B W *n"]], Out],
+    tokens: Int[Tensor, "B T *n"],
+    most: int | None,
+    state: State | None = None,
+) -> Out:
+    """Logits and aux of rows that begin in their first column: the last half of each full table is read again from 0.
+
+    What goes on from a state is read at once.
+    """
+    length = tokens.shape[1]
+    if state is not None or most is None or length <= most:
+        return read(tokens)
+    half = most // 2
+    outs = [read(tokens[:, :most])]
+    for first in range(most - half, length - half, most - half):
+        out = read(tokens[:, first : first + most])
+        aux = {name: value[:, half:] if value.dim() else value for name, value in out.aux.items()}
+        outs.append(out._replace(y=out.y[:, half:], aux=aux))
+    return concatenate_outs(outs)

@@ -1,0 +1,243 @@
+"""Computes a block for chosen tokens of a batch only; these tokens still read the keys of all tokens."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from kinformer.core.collected_outputs import Collected
+from kinformer.core.heads import Keys, Queries
+from kinformer.core.layer import Context, Layer, Out, State
+from kinformer.core.memo import Memo, empty_memo
+from kinformer.core.module_hooks import has_hooks
+from kinformer.core.residual_block import Join, ResidualBlock
+from kinformer.core.scores.product import Product
+from kinformer.core.tokenwise import check_tokenwise
+from kinformer.nn.aggregations.out_projection import OutProjection
+from kinformer.nn.attention import Attention
+from kinformer.nn.blocks.post_norm import NormLast
+from kinformer.nn.blocks.pre_norm import NormFirst
+from kinformer.nn.mechanisms.softmax import Softmax
+
+GATHERING = 1e8  # multiplications that take as long as to gather tokens once, read them and put them back
+FEW = 16  # queries that take less time than to copy the keys of their row: rows with fewer are read together
+# makes keys and values of `SelectedTokens.rows` from the sequence or a source; None means a source in the state
+MakeKeys = Callable[[Attention], Keys | None]
+
+
+class RowGroup(NamedTuple):
+    """Rows with similar numbers of chosen tokens: M is at most `FEW`, or at most twice the number in any of the rows.
+
+    rows: indices into the batch.
+    keys: indices into the rows whose keys are computed.
+    slots: indices into the chosen tokens.
+    pos: positions of the chosen tokens, -1 where a row has fewer than M.
+    """
+
+    rows: Int[Tensor, " R"]
+    keys: Int[Tensor, " R"]
+    slots: Int[Tensor, "R M"]
+    pos: Int[Tensor, "R 1 M"]
+
+
+class SelectedTokens(NamedTuple):
+    """Chosen tokens of a batch, by row.
+
+    at: ascending indices into the flattened batch.
+    pos: positions of the tokens.
+    rows: the rows whose keys are computed.
+    order: index of each token in the concatenated groups.
+    memo: cache of facts about positions, shared by all reads of these tokens.
+    """
+
+    at: Int[Tensor, " n"]
+    pos: Int[Tensor, "1 n"]
+    rows: Int[Tensor, " K"]
+    groups: tuple[RowGroup, ...]
+    order: Int[Tensor, " n"]
+    memo: Memo
+
+
+def tokens_at(
+    at: Int[Tensor, " n"], pos: Int[Tensor, "B T"], every_row: bool, before: SelectedTokens | None = None
+) -> SelectedTokens:
+    """Describe the chosen tokens of a batch for `read_tokens`.
+
+    at: ascending indices into the flattened batch.
+    pos: positions of all tokens.
+    every_row: compute keys also of rows without a chosen token.
+    before: an earlier result whose tokens include these; it is returned if the number of tokens is the same.
+    """
+    if before is not None and len(before.at) == len(at):
+        return before
+    batch, length = pos.shape
+    row, positions = at // length, pos.flatten()[at]
+    counts = row.bincount(minlength=batch)
+    rows = torch.arange(batch, device=at.device) if every_row else counts.nonzero()[:, 0]
+    # by powers of two, so that one row with many tokens adds no padding to the others
+    sizes = [(max(count, FEW) - 1).bit_length() if count else -1 for count in counts.tolist()]
+    groups, order, used = [], torch.empty_like(at), 0
+    for size in sorted({*sizes} - {-1}):
+        inside = torch.tensor([r for r, bits in enumerate(sizes) if bits == size], device=at.device)
+        slot = torch.arange(int(counts[inside].amax()), device=at.device)
+        real = slot < counts[inside, None]  # [R M]
+        slots = torch.where(real, (counts.cumsum(0) - counts)[inside, None] + slot, 0)
+        groups.append(
+            RowGroup(inside, torch.searchsorted(rows, inside), slots, torch.where(real, positions[slots], -1)[:, None])
+        )
+        order[slots[real]] = used + real.flatten().nonzero()[:, 0]
+        used += real.numel()
+    return SelectedTokens(at, positions[None], rows, tuple(groups), order, empty_memo())
+
+
+def serves_tokens(layer: Layer) -> bool:
+    """True if `read_tokens` can compute this layer: only the first sublayer may read other tokens of the sequence."""
+    if not isinstance(layer, ResidualBlock) or layer.sends or layer.wants:
+        return False
+    first, *rest = layer.layers
+    return (
+        isinstance(first, Attention)
+        and not first.cross
+        and _reads_each_query(first)
+        and all(
+            _reads_each_query(part) and part.cross if isinstance(part, Attention) else _is_tokenwise(part)
+            for part in rest
+        )
+        and all(isinstance(join, NormFirst | NormLast) for join in layer.joins)
+        and all(isinstance(norm, nn.LayerNorm | nn.RMSNorm | nn.Identity) for norm in layer.norms)
+    )
+
+
+def _reads_each_query(attention: Attention) -> bool:
+    """True if each query is computed independently, from keys that depend on the tokens alone."""
+    mechanism = attention.mechanism
+    plain = type(mechanism) is Softmax and mechanism.bias is None and type(mechanism.score) is Product
+    return (
+        plain
+        and attention.memory is None
+        and attention.side is None
+        and attention.key_side is None
+        and isinstance(attention.aggregation, OutProjection)
+    )
+
+
+def _is_tokenwise(layer: Layer) -> bool:
+    try:
+        return bool(check_tokenwise("layer", layer, "be read by tokens"))
+    except ValueError:
+        return False
+
+
+def worth_gathering(block: Layer, pos: Int[Tensor, "B T"], chosen: int) -> bool:
+    """True if computing only the chosen tokens saves more multiplications than gathering them costs.
+
+    chosen: number of chosen tokens.
+
+    The count covers products with weights, except those that make keys, and pairs of a query and a key. A gathered
+    token reads every key of its row under a mask. In a whole row a token reads about as many keys as its pattern has.
+    The count depends on sizes alone, so a run is reproducible.
+    """
+    assert isinstance(block, ResidualBlock) and isinstance(block.layers[0], Attention)
+    first, mechanism, (batch, length) = block.layers[0], block.layers[0].mechanism, pos.shape
+    assert isinstance(mechanism, Softmax)
+    back, ahead = mechanism.pattern.reach()
+    keys = min(back + ahead + 1, length / 2 if ahead <= 0 else length)
+    weights = sum(p.numel() for p in block.parameters()) - sum(p.numel() for p in first.projection.parameters())
+    pair = first.sizes.heads * (first.sizes.k_dim + first.sizes.v_dim)
+    return batch * length * (weights + keys * pair) - chosen * (weights + length * pair) >= GATHERING
+
+
+def has_no_hooks(block: ResidualBlock) -> bool:
+    """True if no hook is registered on a module that `read_tokens` does not call."""
+    parts = [block, *(layer for layer in block.layers if isinstance(layer, Attention))]
+    return not any(has_hooks(part) or has_hooks(getattr(part, "mechanism", part)) for part in parts)
+
+
+def read_tokens(
+    block: ResidualBlock,
+    x: Float[Tensor, "1 n D"],
+    tokens: SelectedTokens,
+    keys: MakeKeys,
+    state: State | None,
+    ctx: Context,
+) -> Out:
+    """Compute a block for the given tokens, which read the keys and values that `keys` makes.
+
+    A state is updated for all rows, so `tokens.rows` must hold all of them. Values per token are [1 n].
+    """
+    flat = ctx.replace(
+        pos=tokens.pos,
+        run=False,
+        only=None,
+        also=None,
+        source=None,
+        source_pos=None,
+        labels={},
+        below={},
+        memo=empty_memo(),
+    )
+    collected = Collected(flat, state)
+    for n, (layer, join, norm) in enumerate(zip(block.layers, block.joins, block.norms, strict=True)):
+
+        def sublayer(z: Tensor, n: int = n, layer: Layer = layer) -> Out:
+            if not isinstance(layer, Attention):
+                return collected.call(n, layer, z)
+            out = _attention(layer, z, tokens, keys(layer), None if state is None else state[n], ctx)
+            collected.skip(out.state)
+            return out
+
+        x = join(x, sublayer, norm).y
+    return collected.make_out(x)
+
+
+def put_back(value: Tensor, tokens: SelectedTokens, ctx: Context) -> Tensor:
+    """Spread values of chosen tokens over all tokens, 0 elsewhere; scalar penalties [] stay unchanged."""
+    if not value.dim():
+        return value
+    return value.new_zeros(ctx.pos.numel()).index_copy(0, tokens.at, value[0]).view(ctx.pos.shape)
+
+
+def source_keys(attention: Attention, ctx: Context) -> Keys | None:
+    """The keys and values of the source in the context; None without a source."""
+    if ctx.source is None:
+        return None
+    pos = ctx.source_by_head
+    return attention.projection.keys(ctx.source, pos[:, 0])._replace(pos=pos, own=False)
+
+
+def input_of(join: Join, norm: nn.Module, x: Tensor) -> Tensor:
+    """The input of a sublayer: normalised before a `NormFirst` join, unchanged before a `NormLast` join."""
+    return norm(x) if isinstance(join, NormFirst) else x
+
+
+def _attention(
+    layer: Attention,
+    z: Float[Tensor, "1 n D"],
+    tokens: SelectedTokens,
+    keys: Keys | None,
+    state: State | None,
+    ctx: Context,
+) -> Out:
+    mechanism, sizes = layer.mechanism, layer.sizes
+    assert isinstance(mechanism, Softmax)
+    q, read = layer.projection.queries(z, tokens.pos).q[0], []  # [H n K]
+    # a request without real queries, which narrows the pattern and writes the cache
+    nobody = Queries(q.new_zeros(()).expand(*ctx.pos.shape, sizes.heads, sizes.k_dim).transpose(1, 2), ctx.by_head)
+    request, new_state = mechanism.prepare_request(nobody, keys, state, ctx)
+    for group in tokens.groups:
+        queries = Queries(q[:, group.slots].transpose(0, 1), group.pos)
+        group_keys = _of_rows(request.keys, group.rows if layer.cross else group.keys, tokens.memo)
+        part = request.regroup(queries=queries, keys=group_keys, rows=group.rows, memo=tokens.memo)
+        read.append(mechanism.read_with_aux(part).y.y.transpose(1, 2).flatten(0, 1))  # [R*M H V]
+    y = torch.cat(read)[tokens.order] if read else q.new_zeros(0, sizes.heads, sizes.v_dim)
+    return Out(layer.aggregation(y.transpose(0, 1)[None], tokens.pos), new_state)
+
+
+def _of_rows(keys: Keys, rows: Int[Tensor, " R"], memo: Memo) -> Keys:
+    """The keys of the given rows; the same object if the rows are all rows."""
+    if len(rows) == len(keys.pos):
+        return keys
+    pos = memo.get(lambda: keys.pos[rows], "keys of rows", keys.pos, rows)
+    return keys._replace(k=keys.k.index_select(0, rows), v=keys.v.index_select(0, rows), pos=pos)

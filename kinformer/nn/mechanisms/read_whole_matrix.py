@@ -1,0 +1,17 @@
+"""What is read by a whole matrix of scores that a mechanism has made."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional as F
+
+from kinformer.core.attention_output import AttentionOutput
+from kinformer.core.request import Request
+from kinformer.core.score_matrix import mask, softmax, weigh_values
+
+
+def read_whole(scores: Float[Tensor, "B H T S"], request: Request) -> tuple[AttentionOutput, Float[Tensor, "B H T S"]]:
+    """The softmax of scores over the pairs that a request allows: what is read, and the weights before dropout."""
+    where = mask(request)
+    weights, lse = softmax(scores if where is None else scores.masked_fill(~where, -torch.inf))
+    return AttentionOutput(weigh_values(F.dropout(weights, request.dropout), request), lse), weights
