@@ -20,7 +20,7 @@ from kinformer.core.model import Model
 from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
-from kinformer.lab.claims.support.trained import HeadInputs, heads
+from kinformer.lab.claims.support.claim_models import HeadInputs, heads
 from kinformer.lab.cost.cost import counting
 from kinformer.lab.data.spec import read_spec
 from kinformer.lab.train.fit import fit

@@ -46,7 +46,7 @@ _FILES = {
     "lab.datastore.datastore": ("Datastore",),
     "lab.train.fit": ("fit",),
     "core.training_recipe": ("Recipe",),
-    "lab.train.recipe_lr": ("RecipeLR",),
+    "lab.train.learning_rate_schedule": ("RecipeLR",),
 }
 _FILE_OF = {name: file for file, names in _FILES.items() for name in names}
 

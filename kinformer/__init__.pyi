@@ -82,7 +82,7 @@ from kinformer.lab.tasks.recall import Recall as Recall
 from kinformer.lab.tasks.reverse import Reverse as Reverse
 from kinformer.lab.tasks.sorting import Sorting as Sorting
 from kinformer.lab.train.fit import fit as fit
-from kinformer.lab.train.recipe_lr import RecipeLR as RecipeLR
+from kinformer.lab.train.learning_rate_schedule import RecipeLR as RecipeLR
 from kinformer.laws.check import check as check
 from kinformer.members.act_rnn import act_rnn as act_rnn
 from kinformer.members.adaptive_span import adaptive_span as adaptive_span

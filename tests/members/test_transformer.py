@@ -8,7 +8,7 @@ from torch import Tensor
 from kinformer.core.residual_block import Join
 from kinformer.core.training_recipe import Recipe, noam_peak
 from kinformer.decoding.generate import generate
-from kinformer.lab.train.recipe_lr import RecipeLR
+from kinformer.lab.train.learning_rate_schedule import RecipeLR
 from kinformer.members.transformer import transformer
 
 

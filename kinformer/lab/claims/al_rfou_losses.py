@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from statistics import mean
 from typing import Any
 
-from kinformer.lab.claims.support.trained import seeded
+from kinformer.lab.claims.support.claim_models import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.text import TextData
 from kinformer.lab.data.text import read as read_text

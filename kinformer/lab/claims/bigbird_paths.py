@@ -9,7 +9,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from kinformer.core.pattern import Or, Pattern
-from kinformer.lab.claims.support.trained import patterns
+from kinformer.lab.claims.support.claim_models import patterns
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.plot import Plot, PlotLine, slope
 from kinformer.members.bigbird import bigbird

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from kinformer.lab.claims.support.trained import patterns
+from kinformer.lab.claims.support.claim_models import patterns
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.plot import Plot, PlotLine
 from kinformer.members.bert import bert

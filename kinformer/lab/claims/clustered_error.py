@@ -12,7 +12,7 @@ from kinformer.core.batch import TokenBatch
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
 from kinformer.core.model import ACCURACY
-from kinformer.lab.claims.support.trained import heads, mean_metric, seeded
+from kinformer.lab.claims.support.claim_models import heads, mean_metric, seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.task import TaskData, of_form
 from kinformer.lab.plot import Plot, PlotLine

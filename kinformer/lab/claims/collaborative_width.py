@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from kinformer.core.projection import Projection
-from kinformer.lab.claims.support.trained import mean_metric, seeded
+from kinformer.lab.claims.support.claim_models import mean_metric, seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.text import TextData
 from kinformer.lab.data.text import read as read_text

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from kinformer.core.layer import Context
-from kinformer.lab.claims.support.trained import seeded
+from kinformer.lab.claims.support.claim_models import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.plot import Plot, PlotLine
 from kinformer.members.gtrxl import gtrxl

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from kinformer.lab.claims.support.trained import seeded
+from kinformer.lab.claims.support.claim_models import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.batches import Batches
 from kinformer.lab.plot import by_category

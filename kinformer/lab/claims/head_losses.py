@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from kinformer.core.model import Model
-from kinformer.lab.claims.support.trained import seeded
+from kinformer.lab.claims.support.claim_models import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.text import TextData
 from kinformer.lab.data.text import read as read_text

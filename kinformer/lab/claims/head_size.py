@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from kinformer.attend import attend
-from kinformer.lab.claims.support.trained import seeded
+from kinformer.lab.claims.support.claim_models import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.plot import Plot, PlotLine, seed_mean
 from kinformer.nn.projections.qkv import QKV
@@ -21,7 +21,7 @@ SAYS = "queries and keys of width L - 1 give any attention weights over L tokens
 SOURCE = "Bhojanapalli et al., 2020, arXiv:2002.07028, theorem 1; softmax forgets a shift per row, which is worth one"
 
 
-class Off(NamedTuple):
+class FitError(NamedTuple):
     """By the width of queries and keys, from 1: how far off what was fitted is, and the least that logits must be.
 
     weights: half the sum of a row's differences, the mean over rows.
@@ -79,11 +79,11 @@ def least_logit_error(weights: Float[Tensor, "T T"], width: int) -> float:
     return float((beyond.square().sum() / weights.numel()).sqrt())
 
 
-def measure_errors(seed: int, length: int = LENGTH, iterations: int = ITERATIONS) -> Off:
+def measure_errors(seed: int, length: int = LENGTH, iterations: int = ITERATIONS) -> FitError:
     """Of weights that were drawn, for each width up to the length of a row."""
     weights, widths = random_weights(seed, length), range(1, length + 1)
     apart = [(fit_attention(weights, width, seed, iterations) - weights).abs().sum(-1).mean() / 2 for width in widths]
-    return Off([float(error) for error in apart], [least_logit_error(weights, width) for width in widths])
+    return FitError([float(error) for error in apart], [least_logit_error(weights, width) for width in widths])
 
 
 def claim(seeds: Sequence[int], length: int = LENGTH, iterations: int = ITERATIONS) -> Claim:

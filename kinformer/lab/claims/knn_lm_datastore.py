@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from kinformer.lab.claims.support.trained import seeded
+from kinformer.lab.claims.support.claim_models import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.support.split_tokens import SplitTokens
 from kinformer.lab.data.text import TextData

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kinformer.lab.claims.support.trained import seeded
+from kinformer.lab.claims.support.claim_models import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.cost.cost import counting
 from kinformer.lab.plot import Plot, PlotLine

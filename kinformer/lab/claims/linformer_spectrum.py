@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from kinformer.core.model import ACCURACY
-from kinformer.lab.claims.support.trained import heads, mean_metric, seeded
+from kinformer.lab.claims.support.claim_models import heads, mean_metric, seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.cost.cost import counting
 from kinformer.lab.data.spec import read_spec

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from kinformer.core.layer import Layer
 from kinformer.core.patterns.full import Full
-from kinformer.lab.claims.support.trained import seeded
+from kinformer.lab.claims.support.claim_models import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.cost.operator_counts import Tally
 from kinformer.lab.plot import Plot, PlotLine, growth_lines, slope

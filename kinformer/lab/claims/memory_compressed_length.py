@@ -11,7 +11,7 @@ from torch import Tensor
 
 from kinformer.core.model import Writer
 from kinformer.core.state import leaves
-from kinformer.lab.claims.support.trained import seeded
+from kinformer.lab.claims.support.claim_models import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.plot import Plot, PlotLine, slope
 from kinformer.members.gpt import gpt

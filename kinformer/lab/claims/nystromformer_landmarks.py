@@ -13,7 +13,7 @@ from kinformer.core.batch import TokenBatch
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
 from kinformer.core.model import ACCURACY
-from kinformer.lab.claims.support.trained import HeadInputs, heads, mean_metric, seeded
+from kinformer.lab.claims.support.claim_models import HeadInputs, heads, mean_metric, seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.cost.cost import cost
 from kinformer.lab.data.task import TaskData, of_form
@@ -37,7 +37,7 @@ SAYS = (
 SOURCE = "Xiong et al., 2021, arXiv:2102.03902, abstract and section 3"
 
 
-class Away(NamedTuple):
+class ApproximationErrors(NamedTuple):
     """How far from the softmax attention of a trained model its other forms are.
 
     error: of Nystrom attention, by its landmarks; best: of the best matrices of as low a rank; both over how far off
@@ -52,7 +52,7 @@ class Away(NamedTuple):
     left: list[float]
 
 
-class Whole(Nystrom):
+class ExactNystrom(Nystrom):
     """Nystrom attention with the pseudo-inverse of a singular value decomposition."""
 
     def approximate_inverse(self, a: Float[Tensor, "B H M N"]) -> Float[Tensor, "B H N M"]:
@@ -81,7 +81,7 @@ def tokens_of(data: TaskData) -> Int[Tensor, "B T"]:
     return rows.tokens
 
 
-def measure_errors(layer: HeadInputs, landmarks: Sequence[int]) -> Away:
+def measure_errors(layer: HeadInputs, landmarks: Sequence[int]) -> ApproximationErrors:
     """Of a layer's queries, keys and values."""
     q, k, v = (x.double() for x in layer)
     ctx = Context(torch.arange(q.shape[2]).expand(len(q), -1), run=True, full=True)
@@ -100,10 +100,10 @@ def measure_errors(layer: HeadInputs, landmarks: Sequence[int]) -> Away:
     left, values, right = torch.linalg.svd(weights(q, k))
     means = Segments.split_evenly(torch.ones_like(ctx.pos, dtype=torch.bool), USUAL).means
     a = weights(means(q), means(k))
-    return Away(
+    return ApproximationErrors(
         [read(Nystrom(m)) for m in landmarks],
         [error((left[..., :m] * values[..., None, :m]) @ right[..., :m, :] @ v) for m in landmarks],
-        read(Nystrom(USUAL)) / read(Whole(USUAL)),
+        read(Nystrom(USUAL)) / read(ExactNystrom(USUAL)),
         [
             float((a @ Nystrom(USUAL, iterations=n).approximate_inverse(a) @ a - a).norm() / a.norm())
             for n in ITERATIONS
@@ -172,11 +172,11 @@ def claim(
     return Claim(SAYS, SOURCE, measures, facts, (errors, inverse))
 
 
-def _mean(runs: Sequence[Away]) -> Away:
+def _mean(runs: Sequence[ApproximationErrors]) -> ApproximationErrors:
     def by_place(name: str) -> list[float]:
         return [mean(same) for same in zip(*(getattr(run, name) for run in runs), strict=True)]
 
-    return Away(by_place("error"), by_place("best"), mean(run.stopped for run in runs), by_place("left"))
+    return ApproximationErrors(by_place("error"), by_place("best"), mean(run.stopped for run in runs), by_place("left"))
 
 
 def _format_errors(at: Sequence[int], values: Sequence[float]) -> str:

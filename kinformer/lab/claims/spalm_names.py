@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
 from kinformer.checkpoint.checkpoint import save
-from kinformer.lab.claims.support.trained import seeded
+from kinformer.lab.claims.support.claim_models import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.text import TextData
 from kinformer.lab.datastore.datastore import Datastore

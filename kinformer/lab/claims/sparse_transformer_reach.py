@@ -8,7 +8,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from kinformer.core.pattern import Pattern
-from kinformer.lab.claims.support.trained import patterns, seeded
+from kinformer.lab.claims.support.claim_models import patterns, seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.plot import Plot, PlotLine, by_category, growth_lines, slope
 from kinformer.lab.train.fit import fit

@@ -25,7 +25,7 @@ from kinformer.lab.data.support.split_duplicates import count_copies
 FORM, SERVES = "images=FOLDER", ("images",)
 PIXELS, NUMBERS = b"\x00\x00\x08\x03", b"\x00\x00\x08\x01"  # how idx files of images and of labels begin
 HELD_OUT, MEASURED = 0.1, 64  # the share of train that is watched; images of a batch that is measured
-Lot = tuple[UInt8[Tensor, "_ C H W"], Int[Tensor, "_"]]
+LabelledImages = tuple[UInt8[Tensor, "_ C H W"], Int[Tensor, "_"]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,9 +36,9 @@ class ImageData(Data):
     serves: ClassVar[tuple[str, ...]] = SERVES
     sized = False
     name: str
-    train: Lot
-    valid: Lot
-    test: Lot
+    train: LabelledImages
+    valid: LabelledImages
+    test: LabelledImages
     split: str = ""
 
     @property
@@ -68,7 +68,7 @@ class ImageData(Data):
                 f"shape={','.join(map(str, shape))}"
             )
 
-        def draw_batch(step: int) -> Lot:
+        def draw_batch(step: int) -> LabelledImages:
             indices = torch.from_numpy(numpy.random.default_rng((seed, step)).integers(len(pixels), size=batch))
             return pixels[indices], labels[indices]
 
@@ -105,7 +105,7 @@ def _bytes(pixels: UInt8[Tensor, "C H W"]) -> bytes:
     return pixels.numpy().tobytes()
 
 
-def _build_lot(pixels: numpy.ndarray, labels: numpy.ndarray, place: str) -> Lot:
+def _build_labelled_images(pixels: numpy.ndarray, labels: numpy.ndarray, place: str) -> LabelledImages:
     if labels.dtype.kind not in "iu" and not numpy.array_equal(labels, numpy.round(labels)):
         raise ValueError(
             f"{place} has invalid labels: got {labels[labels % 1 != 0][0]}, expected integers. Number the labels"
@@ -119,18 +119,18 @@ def _build_lot(pixels: numpy.ndarray, labels: numpy.ndarray, place: str) -> Lot:
     return torch.from_numpy(whole.copy()), torch.from_numpy(labels.reshape(-1).astype(numpy.int64))
 
 
-def _read_idx_folder(folder: Path) -> tuple[Lot, Lot]:
+def _read_idx_folder(folder: Path) -> tuple[LabelledImages, LabelledImages]:
     return _read_idx_split(folder, "train"), _read_idx_split(folder, "t10k")
 
 
-def _read_idx_split(folder: Path, split: str) -> Lot:
+def _read_idx_split(folder: Path, split: str) -> LabelledImages:
     files = []
     for kind, magic in (("images", PIXELS), ("labels", NUMBERS)):
         paths = sorted(folder.glob(f"{split}-{kind}*"))
         if not paths:
             raise FileNotFoundError(f"{folder} has no file {split}-{kind}-idx; give MNIST's four files, or a .npz")
         files.append(_read_idx_file(paths[0], magic))
-    return _build_lot(files[0], files[1], str(folder))
+    return _build_labelled_images(files[0], files[1], str(folder))
 
 
 def _read_idx_file(path: Path, magic: bytes) -> numpy.ndarray:
@@ -141,12 +141,14 @@ def _read_idx_file(path: Path, magic: bytes) -> numpy.ndarray:
     return numpy.frombuffer(data, numpy.uint8, offset=4 + 4 * magic[3]).reshape(sizes)
 
 
-def _read_npz(path: Path) -> tuple[Lot, Lot]:
+def _read_npz(path: Path) -> tuple[LabelledImages, LabelledImages]:
     by_name = read_arrays(path)
     for pixels, labels in (("x_{}", "y_{}"), ("{}_images", "{}_labels"), ("{}_x", "{}_y")):
         if all(name.format(split) in by_name for split in ("train", "test") for name in (pixels, labels)):
             train, test = (
-                _build_lot(by_name[pixels.format(split)], by_name[labels.format(split)], f"{split} of {path}")
+                _build_labelled_images(
+                    by_name[pixels.format(split)], by_name[labels.format(split)], f"{split} of {path}"
+                )
                 for split in ("train", "test")
             )
             return train, test

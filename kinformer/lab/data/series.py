@@ -28,7 +28,7 @@ from kinformer.lab.data.support.dates import Clock, Column, calendar, dates_of, 
 from kinformer.lab.data.support.forecast_baselines import least_squares, seasonal_naive
 from kinformer.lab.data.support.safe_scales import constant_columns
 from kinformer.lab.data.support.series_windows import Stretch
-from kinformer.lab.data.support.standardized import column_scales, standardize
+from kinformer.lab.data.support.standardized_columns import column_scales, standardize
 
 FORM, SERVES = "series=FILE.csv", ("series",)
 ENDS = 0.6, 0.8  # where train and valid end: 12, 4 and 4 months of 20, as ETT is split

@@ -32,7 +32,7 @@ TRIED = 10_000  # draws in which a row of a split must come
 
 
 @dataclass(frozen=True)
-class Lot:
+class TaskSplit:
     """The rows of one split of a task, as many as are wanted."""
 
     task: Task
@@ -75,14 +75,14 @@ class TaskData(Data):
     sized = False
     name: str
     task: Task
-    train: Lot
-    valid: Lot
-    test: Lot
+    train: TaskSplit
+    valid: TaskSplit
+    test: TaskSplit
 
     @classmethod
     def from_task(cls, name: str, task: Task) -> "TaskData":
         """All splits of a task."""
-        return cls(name, task, *(Lot(task, split) for split in SPLITS))
+        return cls(name, task, *(TaskSplit(task, split) for split in SPLITS))
 
     def metric(self, model: Model) -> Metric:
         return ACCURACY

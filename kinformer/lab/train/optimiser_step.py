@@ -18,10 +18,10 @@ from kinformer.lab.data.data import Stream
 from kinformer.lab.data.lanes import Lanes
 from kinformer.lab.data.resumable_stream import ResumableStream, StepError
 from kinformer.lab.train.distributed import SingleProcess
+from kinformer.lab.train.learning_rate_schedule import RecipeLR
 from kinformer.lab.train.micro_batches import combine_losses, cut, cut_state, detach_loss, join_states, row_count, rows
 from kinformer.lab.train.optimiser import adamw, clip, clip_groups
 from kinformer.lab.train.out_of_memory import is_out_of_memory, largest_fitting
-from kinformer.lab.train.recipe_lr import RecipeLR
 from kinformer.lab.train.settings import Settings
 from kinformer.lab.train.training_tensors import random_tensors, restore_random
 

@@ -44,8 +44,8 @@ from kinformer.lab.claims import (
 )
 from kinformer.lab.claims.knn_lm_datastore import IN_DOMAIN, OUT_OF_DOMAIN
 from kinformer.lab.claims.support.agents import LearningCurve
+from kinformer.lab.claims.support.claim_models import HeadInputs, heads
 from kinformer.lab.claims.support.half_easy import TextLosses
-from kinformer.lab.claims.support.trained import HeadInputs, heads
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.cost.cost import cost
 from kinformer.lab.data.support.split_tokens import SplitTokens

@@ -15,8 +15,8 @@ from kinformer.core.discover import member
 from kinformer.core.training_recipe import Recipe
 from kinformer.lab.train.budget import MinuteBudget, StepBudget
 from kinformer.lab.train.fit import fit
+from kinformer.lab.train.learning_rate_schedule import RecipeLR
 from kinformer.lab.train.loop import train
-from kinformer.lab.train.recipe_lr import RecipeLR
 from kinformer.lab.train.settings import Settings
 from kinformer.members.gpt import gpt
 from kinformer.members.shaw import shaw

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from statistics import mean, stdev
 from typing import Any, Literal, NamedTuple
 
-from kinformer.lab.claims.support.trained import seeded
+from kinformer.lab.claims.support.claim_models import seeded
 from kinformer.lab.data.env import read
 from kinformer.lab.plot import Plot, PlotLine
 from kinformer.lab.train.budget import StepBudget

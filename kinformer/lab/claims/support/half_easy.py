@@ -9,7 +9,7 @@ import torch
 from kinformer.decoding.consistency import By, Text, losses, use_rule, write_texts
 from kinformer.decoding.generate import generate
 from kinformer.decoding.prompts import Prompts
-from kinformer.lab.claims.support.trained import seeded
+from kinformer.lab.claims.support.claim_models import seeded
 from kinformer.lab.data.spec import read_spec
 from kinformer.lab.train.fit import fit
 from kinformer.members.calm import calm
