@@ -15,7 +15,7 @@ from kinformer.decoding.consistency import use_rule
 from kinformer.members.calm import calm
 from kinformer.models.multi_exit import MultiExit
 from kinformer.nn.exits.confidence import Head, SoftmaxResponse
-from kinformer.nn.exits.exit_rules import Rule, States
+from kinformer.nn.exits.exit_rule import Rule, States
 from kinformer.nn.exits.never_exit import NeverExit
 
 D, DEPTH, HEADS, READ, STEPS = 256, 8, 4, 128, 32

@@ -5,8 +5,8 @@ kinds of parts ask.
 
 Read in this order:
 
-1. Data that travels: `heads` (queries, keys, sizes), `memo` (what one forward computes once), `layer` (Context, Layer,
-   Out), `batch`.
+1. Data that travels: `heads` (queries, keys, sizes), `extra_projection`, `memo` (what one forward computes once),
+   `layer` (Context, Layer, Out), `batch`.
 2. Who reads whom: `pattern`; as sets of pairs that are cheap to read: `layout`; from text: `pattern_parser`; the
    patterns that the contracts name: `patterns/`.
 3. One read: `request`, `score`, `bias`, `score_matrix` (logits, mask, softmax), `attention_output` (the result, and the

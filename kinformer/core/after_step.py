@@ -1,7 +1,6 @@
 """after_step: modules that want to know are told that the optimiser has made a step, each of its own stats."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
@@ -27,52 +26,6 @@ def after_step(model: nn.Module, progress: float, stats: Mapping[str, Tensor]) -
 def has_after_step(module: nn.Module) -> bool:
     """True if a module has `after_step`."""
     return callable(getattr(module, "after_step", None))
-
-
-class FrozenBuffers:
-    """Freezes the buffers that `after_step` changes while a model learns several steps from one rollout.
-
-    PPO compares the policy that learns with the policy that acted, so only weights may differ between them. Redrawn
-    features, centroids and step counts are buffers. The steps of an update change a copy of them, and `release` writes
-    the copy to the model before the next rollout. Changes of parameters by `after_step`, such as a clamp, take effect
-    at once.
-    """
-
-    def __init__(self, model: nn.Module) -> None:
-        self.model = model
-        self.changed: dict[str, Tensor] = {}
-
-    @contextmanager
-    def moving(self) -> Iterator[None]:
-        """Let `after_step` change the copy; on exit the model has its frozen buffers again."""
-        frozen = self._copy_buffers()
-        self.release()
-        try:
-            yield
-        finally:
-            self.changed = self._copy_buffers()
-            self._fill(frozen)
-
-    def release(self) -> None:
-        """Write the changed copy of the buffers to the model."""
-        self._fill(self.changed)
-
-    def _copy_buffers(self) -> dict[str, Tensor]:
-        return {name: buffer.clone() for name, buffer in self._buffers().items()}
-
-    def _fill(self, values: Mapping[str, Tensor]) -> None:
-        buffers = self._buffers()
-        for name, value in values.items():
-            buffers[name].copy_(value)
-
-    def _buffers(self) -> dict[str, Tensor]:
-        """The buffers of all modules with `after_step`, and of their submodules."""
-        return {
-            name: buffer
-            for path, module in self.model.named_modules()
-            if has_after_step(module)
-            for name, buffer in module.named_buffers(path)
-        }
 
 
 def stats_beneath(path: str, stats: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -8,7 +8,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.heads import ExtraProjection, HeadSizes, HeadValues, StateSpec
+from kinformer.core.extra_projection import ExtraProjection
+from kinformer.core.heads import HeadSizes, HeadValues, StateSpec
 from kinformer.core.layer import Want, add_prefix, entries_under
 from kinformer.core.request import Request
 

@@ -101,16 +101,6 @@ class HeadSizes(NamedTuple):
     cross: bool = False
 
 
-class ExtraProjection(NamedTuple):
-    """Numbers per head that a part wants from the layer's input: `width` of them.
-
-    `like` "q", "k" or "v" starts the matrix that makes them as a copy of the projection's own.
-    """
-
-    width: int
-    like: str | None = None
-
-
 class HeadValues(NamedTuple):
     """A number that each head has learned, for people to look at.
 

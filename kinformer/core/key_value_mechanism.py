@@ -8,7 +8,8 @@ from torch import Tensor
 
 from kinformer.core.attention_output import AttentionOutput, received_attention
 from kinformer.core.bias import Bias
-from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec
+from kinformer.core.extra_projection import ExtraProjection
+from kinformer.core.heads import HeadSizes, Keys, Queries, StateSpec
 from kinformer.core.kv_cache import KV, update_cache
 from kinformer.core.layer import Context, Out, Want
 from kinformer.core.mechanism import Mechanism, NoState

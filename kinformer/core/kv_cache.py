@@ -8,7 +8,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec, cut, cut_each
+from kinformer.core.extra_projection import ExtraProjection
+from kinformer.core.heads import HeadSizes, Keys, Queries, StateSpec, cut, cut_each
 from kinformer.core.layer import Context, State
 from kinformer.core.pattern import Pattern, pair_mask
 from kinformer.core.state import map_state

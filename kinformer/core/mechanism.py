@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.heads import ExtraProjection, HeadSizes, HeadValues, Keys, Queries, StateSpec
+from kinformer.core.extra_projection import ExtraProjection
+from kinformer.core.heads import HeadSizes, HeadValues, Keys, Queries, StateSpec
 from kinformer.core.layer import Context, Out, State, Want
 from kinformer.core.projection import Projection
 

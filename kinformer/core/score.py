@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from kinformer.core.heads import ExtraProjection, HeadSizes, StateSpec
+from kinformer.core.extra_projection import ExtraProjection
+from kinformer.core.heads import HeadSizes, StateSpec
 from kinformer.core.layer import Want
 from kinformer.core.request import Request
 

@@ -12,8 +12,9 @@ from kinformer.checkpoint.atomic_files import write
 from kinformer.core.from_json import from_json
 from kinformer.decoding.layers_used import exits_of
 from kinformer.decoding.saved_state import fingerprint
+from kinformer.nn.exits.confidence_threshold import ConfidenceThreshold
 from kinformer.nn.exits.decaying_threshold import DecayingThreshold, Threshold
-from kinformer.nn.exits.exit_rules import ConfidenceThreshold, Rule
+from kinformer.nn.exits.exit_rule import Rule
 from kinformer.nn.exits.never_exit import NeverExit
 
 EDITION = 1  # of the form of the file

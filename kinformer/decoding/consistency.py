@@ -10,7 +10,7 @@ from kinformer.decoding.layers_used import record_layers_used
 from kinformer.decoding.pad_sequences import pad_sequences
 from kinformer.decoding.prompts import Prompts
 from kinformer.nn.depth.early_exit import EarlyExit
-from kinformer.nn.exits.exit_rules import Rule
+from kinformer.nn.exits.exit_rule import Rule
 
 ROWS = 32  # texts that are written side by side
 By = Literal["textual", "risk"]

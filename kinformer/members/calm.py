@@ -9,8 +9,8 @@ from kinformer.members.support.wiring import Norms, Positions, Wiring
 from kinformer.models.multi_exit import MultiExit
 from kinformer.models.multi_exit_seq2seq import MultiExitSeq2Seq
 from kinformer.nn.exits.confidence import Confidence, Probe, Saturation, SoftmaxResponse
+from kinformer.nn.exits.confidence_threshold import ConfidenceThreshold
 from kinformer.nn.exits.decaying_threshold import DecayingThreshold
-from kinformer.nn.exits.exit_rules import ConfidenceThreshold
 from kinformer.nn.losses.aligned_exits import Weights
 
 Sure = Literal["softmax_response", "saturation", "probe"]

@@ -10,8 +10,12 @@ from kinformer.members.support.wiring import Norms, Positions, Wiring
 from kinformer.models.multi_exit import MultiExit
 from kinformer.models.multi_exit_seq2seq import MultiExitSeq2Seq
 from kinformer.models.support.exit_losses import Outputs
+from kinformer.nn.exits.by_sequence import BySequence
 from kinformer.nn.exits.confidence import SoftmaxProbability
-from kinformer.nn.exits.exit_rules import BySequence, ConfidenceThreshold, Geometric, Multinomial, Rule
+from kinformer.nn.exits.confidence_threshold import ConfidenceThreshold
+from kinformer.nn.exits.exit_rule import Rule
+from kinformer.nn.exits.geometric import Geometric
+from kinformer.nn.exits.multinomial import Multinomial
 from kinformer.nn.losses.aligned_exits import Weights
 from kinformer.nn.losses.exit_oracles import Correctness, Likelihood
 

@@ -11,7 +11,7 @@ from kinformer.models.lm import LM
 from kinformer.models.support.exit_losses import ExitOutputs, ManyExits, Outputs
 from kinformer.models.support.text_model import Tokens, next_tokens
 from kinformer.nn.depth.early_exit import EarlyExit
-from kinformer.nn.exits.exit_rules import BySequence
+from kinformer.nn.exits.by_sequence import BySequence
 from kinformer.nn.losses.aligned_exits import Weights
 
 

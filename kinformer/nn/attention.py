@@ -12,8 +12,9 @@ from kinformer.core.aggregation import Aggregation
 from kinformer.core.attention_output import AttentionOutput, merge
 from kinformer.core.checks import check_optional_part, check_part
 from kinformer.core.collected_outputs import concatenate_outs
+from kinformer.core.extra_projection import ExtraProjection
 from kinformer.core.function_transforms import are_plain_tensors
-from kinformer.core.heads import ExtraProjection, Keys, LazyProjection, Queries
+from kinformer.core.heads import Keys, LazyProjection, Queries
 from kinformer.core.key_value_mechanism import KeyValueMechanism
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, make_state_spec
 from kinformer.core.mechanism import Mechanism

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from kinformer.lab.plot import Axes, Plot, PlotLine
+from kinformer.pages.comparison_results import Results
 from kinformer.pages.plots import colour, save_plots, svg
-from kinformer.pages.results import Results
 
 
 def save_curves(results: Results, path: Path) -> None:

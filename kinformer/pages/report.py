@@ -7,8 +7,8 @@ from pathlib import Path
 
 from kinformer.checkpoint.atomic_files import write
 from kinformer.pages.comparison import drawings
+from kinformer.pages.comparison_results import MemberResult, Results
 from kinformer.pages.plots import colour
-from kinformer.pages.results import MemberResult, Results
 
 CONTROL = {code: "\ufffd" for code in (*range(9), 11, 12, *range(14, 32), *range(127, 160))}  # no page may hold them
 CONTROL[ord("\r")] = ""  # lines of a text may end in two

@@ -13,7 +13,7 @@ from kinformer.checkpoint.checkpoint import save
 from kinformer.cli.__main__ import run
 from kinformer.members.bert import bert
 from kinformer.members.gpt import gpt
-from kinformer.pages.results import MemberResult, Results
+from kinformer.pages.comparison_results import MemberResult, Results
 
 CONTROLS = [chr(code) for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"]  # C0, DEL and C1
 STEERS = "\x1b]0;title\x07\x1b[2J\x9b31m\r\x08\x7f"

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from kinformer.core.bias import Bias, ScoreFn
-from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec
+from kinformer.core.extra_projection import ExtraProjection
+from kinformer.core.heads import HeadSizes, Keys, Queries, StateSpec
 from kinformer.core.kv_cache import KV, update_cache, widen_caches
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import NoState

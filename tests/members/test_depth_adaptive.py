@@ -6,7 +6,9 @@ import torch
 from kinformer.decoding.generate import generate
 from kinformer.members.depth_adaptive import depth_adaptive
 from kinformer.nn.exits.confidence import SoftmaxProbability
-from kinformer.nn.exits.exit_rules import ConfidenceThreshold, Geometric, Multinomial
+from kinformer.nn.exits.confidence_threshold import ConfidenceThreshold
+from kinformer.nn.exits.geometric import Geometric
+from kinformer.nn.exits.multinomial import Multinomial
 from kinformer.nn.losses.exit_oracles import Correctness, Likelihood
 
 TINY = {"d": 16, "depth": 3, "heads": 2, "length": 32, "vocab": 7}

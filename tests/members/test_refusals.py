@@ -66,7 +66,8 @@ def _no_flags() -> list[str]:
     from kinformer.nn.biases.adaptive_span import DynamicSpan
     from kinformer.nn.depth.act import Halting
     from kinformer.nn.exits.confidence import Probe, Saturation
-    from kinformer.nn.exits.exit_rules import ConfidenceThreshold, Geometric
+    from kinformer.nn.exits.confidence_threshold import ConfidenceThreshold
+    from kinformer.nn.exits.geometric import Geometric
 
     return refusals(
         [

@@ -18,8 +18,11 @@ from kinformer.nn.blocks.pre_norm import PreNorm
 from kinformer.nn.depth.early_exit import EarlyExit
 from kinformer.nn.depth.stack import Stack
 from kinformer.nn.exits.confidence import SoftmaxResponse
-from kinformer.nn.exits.exit_rules import ConfidenceThreshold, Multinomial, Rule, UniformExit
+from kinformer.nn.exits.confidence_threshold import ConfidenceThreshold
+from kinformer.nn.exits.exit_rule import Rule
+from kinformer.nn.exits.multinomial import Multinomial
 from kinformer.nn.exits.per_exit_classifier import PerExit
+from kinformer.nn.exits.uniform_exit import UniformExit
 from kinformer.nn.feedforward.mlp import MLP
 from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.norms.layer import LayerNorm

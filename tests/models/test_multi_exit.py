@@ -20,8 +20,11 @@ from kinformer.nn.depth.act import ACT, Halting
 from kinformer.nn.depth.early_exit import EarlyExit
 from kinformer.nn.depth.stack import Stack
 from kinformer.nn.depth.universal import Universal
+from kinformer.nn.exits.by_sequence import BySequence
 from kinformer.nn.exits.confidence import Probe, SoftmaxResponse
-from kinformer.nn.exits.exit_rules import BySequence, ConfidenceThreshold, Geometric, Rule
+from kinformer.nn.exits.confidence_threshold import ConfidenceThreshold
+from kinformer.nn.exits.exit_rule import Rule
+from kinformer.nn.exits.geometric import Geometric
 from kinformer.nn.feedforward.mlp import MLP
 from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.norms.layer import LayerNorm

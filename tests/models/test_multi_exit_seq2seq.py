@@ -20,8 +20,11 @@ from kinformer.nn.attention import Attention
 from kinformer.nn.blocks.pre_norm import PreNorm
 from kinformer.nn.depth.early_exit import EarlyExit
 from kinformer.nn.depth.stack import Stack
+from kinformer.nn.exits.by_sequence import BySequence
 from kinformer.nn.exits.confidence import SoftmaxResponse
-from kinformer.nn.exits.exit_rules import BySequence, ConfidenceThreshold, Multinomial, Rule
+from kinformer.nn.exits.confidence_threshold import ConfidenceThreshold
+from kinformer.nn.exits.exit_rule import Rule
+from kinformer.nn.exits.multinomial import Multinomial
 from kinformer.nn.feedforward.mlp import MLP
 from kinformer.nn.losses.exit_oracles import Correctness, Likelihood
 from kinformer.nn.mechanisms.softmax import Softmax

@@ -18,7 +18,7 @@ from kinformer.nn.blocks.post_norm import PostNorm
 from kinformer.nn.depth.act import ACT, Halting
 from kinformer.nn.depth.early_exit import EarlyExit
 from kinformer.nn.depth.universal import Universal
-from kinformer.nn.exits.exit_rules import Geometric
+from kinformer.nn.exits.geometric import Geometric
 from kinformer.nn.feedforward.mlp import MLP
 from kinformer.nn.norms.layer import LayerNorm
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from kinformer.core.layer import Context, Layer, Out, State
 from kinformer.nn.depth.early_exit import EarlyExit
 from kinformer.nn.exits.confidence import Probe, SoftmaxResponse
-from kinformer.nn.exits.exit_rules import ConfidenceThreshold
+from kinformer.nn.exits.confidence_threshold import ConfidenceThreshold
 from tests.parity.goldens import Golden, close, goldens
 
 

@@ -37,8 +37,8 @@ from kinformer.lab.member_choice import MemberChoice, titles
 from kinformer.lab.train.member_fit import check_readable, fit_keywords
 from kinformer.lab.train.startup_decisions import Decisions
 from kinformer.pages.comparison import save_curves
+from kinformer.pages.comparison_results import Results
 from kinformer.pages.report import report
-from kinformer.pages.results import Results
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from kinformer.lab.compare.samples import MemberSample, draw_sample
 from kinformer.lab.errors import from_user
 from kinformer.lab.train.history import History
 from kinformer.lab.train.member_fit import longest_row
+from kinformer.pages.comparison_results import MemberResult
 from kinformer.pages.interval import interval
-from kinformer.pages.results import MemberResult
 
 CURVES = 0.02  # of the seconds of a training that curves against length may take
 

@@ -18,7 +18,7 @@ from kinformer.lab.claims.support.half_easy import (
 )
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.plot import Plot, PlotLine
-from kinformer.nn.exits.exit_rules import Rule
+from kinformer.nn.exits.exit_rule import Rule
 from kinformer.nn.exits.learn_then_test import learn_then_test
 from kinformer.nn.exits.never_exit import NeverExit
 

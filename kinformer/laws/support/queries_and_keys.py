@@ -5,7 +5,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries
+from kinformer.core.extra_projection import ExtraProjection
+from kinformer.core.heads import HeadSizes, Keys, Queries
 from kinformer.core.mechanism import Mechanism
 from kinformer.laws.support.input_batch import LABEL, equal_keys
 

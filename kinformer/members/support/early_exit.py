@@ -14,7 +14,8 @@ from kinformer.models.multi_exit import MultiExit
 from kinformer.models.multi_exit_seq2seq import MultiExitSeq2Seq
 from kinformer.models.support.exit_losses import Outputs
 from kinformer.nn.depth.early_exit import EarlyExit
-from kinformer.nn.exits.exit_rules import Rule, UniformExit
+from kinformer.nn.exits.exit_rule import Rule
+from kinformer.nn.exits.uniform_exit import UniformExit
 from kinformer.nn.feedforward.mlp import MLP
 from kinformer.nn.norms.layer import LayerNorm
 

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from kinformer.core.autocast import at_least_float32
 from kinformer.core.bias import Distances, check_bias_heads
 from kinformer.core.checks import check_at_least, check_in_range
-from kinformer.core.heads import ExtraProjection, HeadSizes, HeadValues
+from kinformer.core.extra_projection import ExtraProjection
+from kinformer.core.heads import HeadSizes, HeadValues
 from kinformer.core.loss import Penalty
 from kinformer.core.request import Request
 from kinformer.nn.biases.bias_by_distance import of_distances

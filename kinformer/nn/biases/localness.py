@@ -13,7 +13,8 @@ from kinformer.attend import read
 from kinformer.core.autocast import at_least_float32, disable_autocast
 from kinformer.core.bias import Bias, ScoreFn, at, check_bias_heads
 from kinformer.core.checks import check_at_least, check_in_range
-from kinformer.core.heads import ExtraProjection, HeadSizes, HeadValues
+from kinformer.core.extra_projection import ExtraProjection
+from kinformer.core.heads import HeadSizes, HeadValues
 from kinformer.core.patterns.full import Full
 from kinformer.core.request import Request
 

@@ -18,7 +18,7 @@ from kinformer.core.loss import penalties_of
 from kinformer.core.unrepeatable import Unrepeatable
 from kinformer.nn.depth.going_rows import Rows, can_read_some_rows, going_rows, leaving_tokens, on_rows
 from kinformer.nn.exits.confidence import Head, apply_in_float32
-from kinformer.nn.exits.exit_rules import Rule
+from kinformer.nn.exits.exit_rule import Rule
 from kinformer.nn.exits.never_exit import NeverExit
 from kinformer.nn.exits.per_exit_classifier import of_exit
 from kinformer.nn.losses.aligned_exits import scale_gradient

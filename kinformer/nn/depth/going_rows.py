@@ -15,7 +15,7 @@ from kinformer.core.pattern import Pattern
 from kinformer.core.residual_block import ResidualBlock
 from kinformer.core.state import leaves, map_state
 from kinformer.nn.exits.confidence import Head, States
-from kinformer.nn.exits.exit_rules import Leaves, Rule
+from kinformer.nn.exits.exit_rule import Leaves, Rule
 
 COPIED = 3  # times as much as reading a row's cache takes copying and then reading it
 Rows = Int[Tensor, " _"]

@@ -2,7 +2,7 @@
 
 from kinformer.core.layer import Context, State
 from kinformer.nn.exits.confidence import Head, States
-from kinformer.nn.exits.exit_rules import Leaves, Rule
+from kinformer.nn.exits.exit_rule import Leaves, Rule
 
 
 class NeverExit(Rule):

@@ -8,7 +8,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import kinformer as kf
-from kinformer.core.heads import ExtraProjection, HeadSizes
+from kinformer.core.extra_projection import ExtraProjection
+from kinformer.core.heads import HeadSizes
 from kinformer.nn.mechanisms.linear import LinearAttention
 from kinformer.nn.mechanisms.state_update import DecayUpdate
 

@@ -10,7 +10,8 @@ from torch import Tensor
 import kinformer as kf
 from kinformer.core.attention_output import AttentionOutput
 from kinformer.core.checks import check_at_least, check_part
-from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec
+from kinformer.core.extra_projection import ExtraProjection
+from kinformer.core.heads import HeadSizes, Keys, Queries, StateSpec
 from kinformer.core.layer import Context, Out, State
 from kinformer.core.mechanism import Mechanism
 from kinformer.nn.mechanisms.linear import LinearAttention

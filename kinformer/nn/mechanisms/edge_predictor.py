@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from kinformer.core.autocast import at_least_float32, disable_autocast
 from kinformer.core.checks import check_at_least, check_flag, check_option
 from kinformer.core.choice import choice
-from kinformer.core.heads import ExtraProjection, HeadSizes
+from kinformer.core.extra_projection import ExtraProjection
+from kinformer.core.heads import HeadSizes
 from kinformer.core.loss import CHOICES, Penalty
 from kinformer.core.request import Request
 from kinformer.core.ties import equal_to_largest, tolerance_of

@@ -9,7 +9,8 @@ import kinformer as kf
 from kinformer.core.attention_output import AttentionOutput
 from kinformer.core.bias import Bias
 from kinformer.core.checks import check_at_least
-from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries
+from kinformer.core.extra_projection import ExtraProjection
+from kinformer.core.heads import HeadSizes, Keys, Queries
 from kinformer.core.layer import Context, Out
 from kinformer.core.pattern import Pattern
 from kinformer.nn.mechanisms.global_softmax import GlobalSoftmax, GlobalSoftmaxState, split_extras

@@ -12,7 +12,8 @@ import kinformer as kf
 from kinformer.core.attention_output import AttentionOutput, merge
 from kinformer.core.bias import Bias
 from kinformer.core.checks import check_flag, check_pattern
-from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, LazyProjection, Queries, StateSpec, cut
+from kinformer.core.extra_projection import ExtraProjection
+from kinformer.core.heads import HeadSizes, Keys, LazyProjection, Queries, StateSpec, cut
 from kinformer.core.key_value_mechanism import check_reads_no_future
 from kinformer.core.kv_cache import KV
 from kinformer.core.layer import Context, Out

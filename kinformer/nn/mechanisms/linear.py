@@ -14,8 +14,9 @@ from kinformer.core.autocast import disable_autocast
 from kinformer.core.checks import check_at_least, check_part
 from kinformer.core.choice import run_checkpointed
 from kinformer.core.example import Example
+from kinformer.core.extra_projection import ExtraProjection
 from kinformer.core.feature_map import FeatureMap
-from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec
+from kinformer.core.heads import HeadSizes, Keys, Queries, StateSpec
 from kinformer.core.layer import Context, Out, check_in_order
 from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.core.state import UncastState

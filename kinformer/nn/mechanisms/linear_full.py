@@ -9,8 +9,9 @@ from kinformer.core.attention_output import AttentionOutput
 from kinformer.core.autocast import disable_autocast
 from kinformer.core.checks import check_part
 from kinformer.core.example import Example
+from kinformer.core.extra_projection import ExtraProjection
 from kinformer.core.feature_map import FeatureMap
-from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec
+from kinformer.core.heads import HeadSizes, Keys, Queries, StateSpec
 from kinformer.core.layer import Context, Out
 from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.core.state import UncastState

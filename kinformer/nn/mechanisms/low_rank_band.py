@@ -12,7 +12,8 @@ import kinformer as kf
 from kinformer.core.attention_output import AttentionOutput
 from kinformer.core.checks import check_at_least, check_option
 from kinformer.core.example import Example
-from kinformer.core.heads import ExtraProjection, HeadSizes, HeadValues, Keys, Queries, StateSpec
+from kinformer.core.extra_projection import ExtraProjection
+from kinformer.core.heads import HeadSizes, HeadValues, Keys, Queries, StateSpec
 from kinformer.core.kv_cache import KV
 from kinformer.core.layer import Context, Out
 from kinformer.core.mechanism import Mechanism

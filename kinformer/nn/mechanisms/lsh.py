@@ -11,7 +11,8 @@ from kinformer.core.attention_output import AttentionOutput
 from kinformer.core.autocast import at_least_float32, disable_autocast
 from kinformer.core.checks import check_at_least, check_pattern, check_scale, check_whole_number
 from kinformer.core.choice import choice
-from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries
+from kinformer.core.extra_projection import ExtraProjection
+from kinformer.core.heads import HeadSizes, Keys, Queries
 from kinformer.core.key_value_mechanism import KeyValueMechanism
 from kinformer.core.layer import Context, Out
 from kinformer.core.pattern import Pattern

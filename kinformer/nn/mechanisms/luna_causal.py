@@ -13,7 +13,8 @@ from kinformer.core.attention_output import AttentionOutput
 from kinformer.core.autocast import disable_autocast
 from kinformer.core.checks import check_at_least, check_flag, check_option, check_part, check_probability, check_scale
 from kinformer.core.example import Example
-from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec, number_of_groups
+from kinformer.core.extra_projection import ExtraProjection
+from kinformer.core.heads import HeadSizes, Keys, Queries, StateSpec, number_of_groups
 from kinformer.core.layer import Context, Out, check_in_order
 from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.core.state import UncastState

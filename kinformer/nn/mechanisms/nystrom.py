@@ -10,7 +10,8 @@ from torch import Tensor
 from kinformer.core.autocast import at_least_float32
 from kinformer.core.checks import check_at_least, check_option, check_optional_part, check_scale
 from kinformer.core.example import Example
-from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, number_of_groups
+from kinformer.core.extra_projection import ExtraProjection
+from kinformer.core.heads import HeadSizes, Keys, Queries, number_of_groups
 from kinformer.core.layer import Context
 from kinformer.nn.mechanisms.landmarks import Segments, ThroughLandmarks
 from kinformer.nn.mechanisms.value_conv import ValueConv

@@ -7,7 +7,8 @@ from torch import nn
 from kinformer.core.attention_output import AttentionOutput
 from kinformer.core.checks import check_part
 from kinformer.core.collected_outputs import wants_and_sends
-from kinformer.core.heads import ExtraProjection, HeadSizes, StateSpec
+from kinformer.core.extra_projection import ExtraProjection
+from kinformer.core.heads import HeadSizes, StateSpec
 from kinformer.core.layer import Out, State, add_prefix
 from kinformer.core.mechanism import Mechanism
 

@@ -14,7 +14,8 @@ from kinformer.core.autocast import at_least_float32
 from kinformer.core.checks import check_at_least, check_flag, check_option, check_probability, check_scale, check_unused
 from kinformer.core.choice import choice
 from kinformer.core.example import Example
-from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec, number_of_groups
+from kinformer.core.extra_projection import ExtraProjection
+from kinformer.core.heads import HeadSizes, Keys, Queries, StateSpec, number_of_groups
 from kinformer.core.key_value_mechanism import KeyValueMechanism
 from kinformer.core.layer import Context, Out, check_in_order
 from kinformer.core.mechanism import Mechanism, NoState

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 import kinformer as kf
 from kinformer.core.attention_output import AttentionOutput
 from kinformer.core.checks import check_part
-from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec
+from kinformer.core.extra_projection import ExtraProjection
+from kinformer.core.heads import HeadSizes, Keys, Queries, StateSpec
 from kinformer.core.key_value_mechanism import KeyValueMechanism
 from kinformer.core.layer import Context, Out, State
 from kinformer.core.loss import Penalty

@@ -23,7 +23,8 @@ from kinformer.core.checks import (
 )
 from kinformer.core.choice import choice
 from kinformer.core.example import Example
-from kinformer.core.heads import ExtraProjection, HeadSizes, HeadValues, Keys, Queries
+from kinformer.core.extra_projection import ExtraProjection
+from kinformer.core.heads import HeadSizes, HeadValues, Keys, Queries
 from kinformer.core.key_value_mechanism import KeyValueMechanism, joined_wants
 from kinformer.core.layer import Context, Out
 from kinformer.core.mechanism import Mechanism

@@ -14,7 +14,8 @@ from kinformer.core.autocast import at_least_float32
 from kinformer.core.checks import check_at_least, check_flag, check_in_range, check_option
 from kinformer.core.choice import choice
 from kinformer.core.example import Example
-from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries
+from kinformer.core.extra_projection import ExtraProjection
+from kinformer.core.heads import HeadSizes, Keys, Queries
 from kinformer.core.layer import Context, Out
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.pattern import Pattern

@@ -12,7 +12,8 @@ from kinformer.core.attention_output import AttentionOutput
 from kinformer.core.autocast import at_least_float32
 from kinformer.core.checks import check_pattern, check_scale
 from kinformer.core.example import Example
-from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec
+from kinformer.core.extra_projection import ExtraProjection
+from kinformer.core.heads import HeadSizes, Keys, Queries, StateSpec
 from kinformer.core.key_value_mechanism import KeyValueMechanism
 from kinformer.core.layer import Context, Out, PerPair, Want
 from kinformer.core.loss import CHOICES

@@ -12,7 +12,8 @@ import kinformer as kf
 from kinformer.core.attention_output import AttentionOutput
 from kinformer.core.checks import check_optional_part, check_part
 from kinformer.core.example import Example
-from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec, cut
+from kinformer.core.extra_projection import ExtraProjection
+from kinformer.core.heads import HeadSizes, Keys, Queries, StateSpec, cut
 from kinformer.core.key_value_mechanism import KeyValueMechanism
 from kinformer.core.kv_cache import KV, LAST, update_cache
 from kinformer.core.layer import Context, Out, State

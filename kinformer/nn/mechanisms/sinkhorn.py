@@ -22,7 +22,8 @@ from kinformer.core.checks import (
     check_scale,
 )
 from kinformer.core.example import Example
-from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec
+from kinformer.core.extra_projection import ExtraProjection
+from kinformer.core.heads import HeadSizes, Keys, Queries, StateSpec
 from kinformer.core.key_value_mechanism import KeyValueMechanism
 from kinformer.core.kv_cache import KV
 from kinformer.core.layer import Context, Out, check_in_order

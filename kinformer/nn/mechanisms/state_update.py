@@ -9,8 +9,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx
 
+from kinformer.core.extra_projection import ExtraProjection
 from kinformer.core.function_transforms import first_order, is_transformed
-from kinformer.core.heads import ExtraProjection, HeadSizes
+from kinformer.core.heads import HeadSizes
 
 
 class UpdateWeights(NamedTuple):

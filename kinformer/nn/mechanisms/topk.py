@@ -12,7 +12,8 @@ from kinformer.core.attention_output import AttentionOutput
 from kinformer.core.checks import check_at_least, check_part, check_pattern, check_probability, check_scale
 from kinformer.core.choice import choice
 from kinformer.core.example import Example
-from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries
+from kinformer.core.extra_projection import ExtraProjection
+from kinformer.core.heads import HeadSizes, Keys, Queries
 from kinformer.core.key_value_mechanism import KeyValueMechanism
 from kinformer.core.layer import Context, Out
 from kinformer.core.mechanism import Mechanism

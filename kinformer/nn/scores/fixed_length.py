@@ -7,7 +7,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from kinformer.core.checks import check_at_least
-from kinformer.core.heads import ExtraProjection, HeadSizes
+from kinformer.core.extra_projection import ExtraProjection
+from kinformer.core.heads import HeadSizes
 from kinformer.core.request import Request
 from kinformer.core.score import Score
 

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 import kinformer as kf
 from kinformer.core.checks import check_option, check_part
-from kinformer.core.heads import ExtraProjection, HeadSizes, StateSpec
+from kinformer.core.extra_projection import ExtraProjection
+from kinformer.core.heads import HeadSizes, StateSpec
 from kinformer.core.request import Request
 from kinformer.core.score import Score
 

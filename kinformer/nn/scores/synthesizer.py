@@ -7,7 +7,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from kinformer.core.checks import check_at_least, check_flag
-from kinformer.core.heads import ExtraProjection, HeadSizes
+from kinformer.core.extra_projection import ExtraProjection
+from kinformer.core.heads import HeadSizes
 from kinformer.core.request import Request
 from kinformer.nn.scores.fixed_length import Synthesizer, take_columns
 

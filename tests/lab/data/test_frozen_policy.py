@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from kinformer.core.after_step import FrozenBuffers, has_after_step
+from kinformer.core.after_step import has_after_step
 from kinformer.core.discover import examples
 from kinformer.lab.data.env import read
+from kinformer.lab.data.support.frozen_buffers import FrozenBuffers
 from kinformer.lab.data.support.rollout_stream import RolloutStream
 from kinformer.lab.train.budget import StepBudget
 from kinformer.lab.train.distributed import SINGLE_PROCESS
@@ -169,8 +170,8 @@ def chosen(part: str) -> Any:
     from kinformer.nn.attention import Attention
     from kinformer.nn.blocks.pre_norm import PreNorm
     from kinformer.nn.depth.early_exit import EarlyExit
-    from kinformer.nn.exits.exit_rules import UniformExit
     from kinformer.nn.exits.never_exit import NeverExit
+    from kinformer.nn.exits.uniform_exit import UniformExit
     from kinformer.nn.mechanisms.sac import SAC
     from kinformer.nn.mechanisms.softmax import Softmax
     from kinformer.nn.projections.qkv import QKV

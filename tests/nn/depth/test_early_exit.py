@@ -17,8 +17,12 @@ from kinformer.nn.blocks.pre_norm import PreNorm
 from kinformer.nn.depth import going_rows as some_rows
 from kinformer.nn.depth.early_exit import EarlyExit
 from kinformer.nn.depth.stack import Stack
+from kinformer.nn.exits.by_sequence import BySequence
 from kinformer.nn.exits.confidence import Confidence, Probe, SoftmaxResponse
-from kinformer.nn.exits.exit_rules import BySequence, ConfidenceThreshold, Geometric, Multinomial, Rule
+from kinformer.nn.exits.confidence_threshold import ConfidenceThreshold
+from kinformer.nn.exits.exit_rule import Rule
+from kinformer.nn.exits.geometric import Geometric
+from kinformer.nn.exits.multinomial import Multinomial
 from kinformer.nn.feedforward.mlp import MLP
 from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.norms.layer import LayerNorm

@@ -18,8 +18,8 @@ from kinformer.decoding.prompts import Prompts
 from kinformer.members.calm import calm
 from kinformer.members.depth_adaptive import depth_adaptive
 from kinformer.nn.exits.confidence import Confidence, Head, States
+from kinformer.nn.exits.confidence_threshold import ConfidenceThreshold
 from kinformer.nn.exits.decaying_threshold import DecayingThreshold
-from kinformer.nn.exits.exit_rules import ConfidenceThreshold
 
 VOCAB, DEPTH, SCALE, STEPS = 7, 2, 0.8, 5
 SLIDES = "ignore:.*positions that this model has learned"

@@ -11,9 +11,12 @@ from torch import Tensor, nn
 
 from kinformer.core.layer import Context, Layer, Out, State
 from kinformer.nn.depth.early_exit import EarlyExit
+from kinformer.nn.exits.by_sequence import BySequence, SequenceExitState
 from kinformer.nn.exits.confidence import Confidence, Probe, Saturation, SoftmaxProbability, SoftmaxResponse
+from kinformer.nn.exits.confidence_threshold import ConfidenceThreshold
 from kinformer.nn.exits.decaying_threshold import DecayingThreshold
-from kinformer.nn.exits.exit_rules import BySequence, ConfidenceThreshold, Geometric, Multinomial, SequenceExitState
+from kinformer.nn.exits.geometric import Geometric
+from kinformer.nn.exits.multinomial import Multinomial
 from kinformer.nn.norms.layer import LayerNorm
 
 D, DEPTH = 6, 4

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from kinformer.core.layer import Context
 from kinformer.core.patterns.document import Document
-from kinformer.nn.exits.exit_rules import Geometric, Multinomial
+from kinformer.nn.exits.geometric import Geometric
+from kinformer.nn.exits.multinomial import Multinomial
 from kinformer.nn.losses.exit_oracles import Correctness, ExitOracle, Likelihood
 
 N, V = 4, 3

@@ -12,7 +12,8 @@ from torch.nn import functional as F
 
 from kinformer.core.attention_output import merge
 from kinformer.core.bias import Bias, ScoreFn, at
-from kinformer.core.heads import ExtraProjection, HeadSizes, Keys, Queries, StateSpec
+from kinformer.core.extra_projection import ExtraProjection
+from kinformer.core.heads import HeadSizes, Keys, Queries, StateSpec
 from kinformer.core.layer import Context, PerPair, State, Want
 from kinformer.core.mechanism import NoState
 from kinformer.core.pair_map import PairMap

@@ -10,13 +10,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from kinformer.core.after_step import FrozenBuffers
 from kinformer.core.eval_mode import evaluating
 from kinformer.core.layer import State
 from kinformer.core.rollout import Observations, RolloutBatch
 from kinformer.core.state import fork, reset
 from kinformer.lab.data.batches import device_of
 from kinformer.lab.data.resumable_stream import ResumableStream, StepError
+from kinformer.lab.data.support.frozen_buffers import FrozenBuffers
 from kinformer.lab.data.support.parallel_environments import (
     ADVICE,
     EnvironmentFailure,

@@ -1,0 +1,81 @@
+"""BySequence: all tokens of a sequence leave after the same layer."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from kinformer.core.autocast import linear_float32
+from kinformer.core.checks import check_at_least
+from kinformer.core.choice import choice
+from kinformer.core.layer import Context, State
+from kinformer.nn.exits.confidence import Head, Logits, States
+from kinformer.nn.exits.exit_rule import Leaves, Rule, check_made_for, exit_loss
+from kinformer.nn.losses.exit_oracles import ExitOracle, Likelihood
+
+
+class SequenceExitState(NamedTuple):
+    """The exit of each row, from 1; 0 before a source was read."""
+
+    exit: Int[Tensor, " B"]
+
+
+class BySequence(Rule):
+    """All tokens of a row leave at the likeliest exit of softmax(W s + b), s the mean of the source's states.
+
+    It learns by -log q of the one exit that its oracle names for the whole row (equations 9 and 10). Each token of a
+    row has that loss, as equation 6 sums over tokens; it trains the encoder too, as in the paper. `MultiExitSeq2Seq`
+    trains it.
+
+    d: the width of a state.
+    depth: how many layers there are.
+    oracle: at which exit a row had better left: `Likelihood()` unless given, or `Correctness()`; its sigma is of tokens
+        and not read.
+
+    Errors: ValueError where no source was ever given, and for an oracle with a sigma. Source: Elbayad et al., 2019,
+    arXiv:1910.10073, section 3.1.
+    """
+
+    def __init__(self, d: int, depth: int, *, oracle: ExitOracle | None = None):
+        super().__init__()
+        self.oracle = oracle or Likelihood()
+        if self.oracle.sigma:
+            raise ValueError(
+                f"sigma={self.oracle.sigma} smooths over tokens, and BySequence names an exit for a row; give 0"
+            )
+        self.choice = nn.Linear(check_at_least("d", d, 1), check_at_least("depth", depth, 1))
+
+    def agree(self, d: int, depth: int) -> None:
+        check_made_for(self, self.choice.in_features, self.choice.out_features, d, depth)
+
+    def start(self, batch: int, *, device: torch.device | None = None) -> SequenceExitState:
+        return SequenceExitState(torch.zeros(batch, dtype=torch.long, device=device))
+
+    def log_q(self, source: Float[Tensor, "B S D"], source_pos: Int[Tensor, "B S"]) -> Float[Tensor, "B N"]:
+        """Log-probabilities of the exits, to train by."""
+        real = (source_pos >= 0)[..., None]
+        mean = torch.where(real, source, 0.0).sum(1) / real.sum(1).clamp_min(1)
+        return linear_float32(self.choice, mean).log_softmax(-1)
+
+    def begin_call(self, state: SequenceExitState, ctx: Context) -> SequenceExitState:
+        if ctx.source is not None and ctx.source_pos is not None:
+            source, source_pos = ctx.source, ctx.source_pos
+            return SequenceExitState(choice(lambda: self.log_q(source, source_pos).argmax(-1) + 1))
+        if not torch.compiler.is_compiling():
+            ctx.memo.expect(
+                state.exit > 0, "BySequence got no source; pass Context(source=..., source_pos=...) in the first call"
+            )
+            ctx.memo.settle()
+        return state
+
+    def forward(self, states: States, ctx: Context, rule_state: State = (), head: Head | None = None) -> Leaves:
+        return (rule_state.exit <= len(states))[:, None].expand(states[-1].shape[:2])
+
+    def loss(
+        self, states: States, logits: Logits, targets: Int[Tensor, "B T"], ctx: Context | None = None
+    ) -> Float[Tensor, "B T"]:
+        if ctx is None or ctx.source is None or ctx.source_pos is None:
+            raise ValueError("BySequence learns from a source; give the Context that the layers read it in")
+        best = self.oracle.of_rows(logits, targets)[:, None]
+        return exit_loss(self.log_q(ctx.source, ctx.source_pos)[:, None], best).expand(targets.shape)

@@ -1,0 +1,81 @@
+"""ConfidenceThreshold: a token leaves once a confidence passes a threshold (CALM)."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from kinformer.core.checks import check_flag, check_part
+from kinformer.core.layer import Context, State, add_prefix
+from kinformer.nn.exits.confidence import Confidence, Head, Logits, States
+from kinformer.nn.exits.decaying_threshold import DecayingThreshold, Threshold, checked_threshold, of_layer
+from kinformer.nn.exits.exit_rule import Leaves, Rule
+
+
+class ConfidenceThreshold(Rule):
+    """A token leaves once its confidence reaches the threshold.
+
+    confidence: how sure it is: `SoftmaxResponse()`, `Saturation()` or `Probe(d)`.
+    threshold: a number that the confidence can reach, one for each layer but the last, or one that falls while an
+        output grows: `DecayingThreshold(0.9, 512)`.
+    strict: leave only once the confidence exceeds the threshold, as public code does; the paper says at least.
+
+    Errors: ValueError for a threshold outside the confidence's range. Source: Schuster et al., 2022, arXiv:2207.07061,
+    section 3.
+    """
+
+    def __init__(self, confidence: Confidence, threshold: Threshold | DecayingThreshold, *, strict: bool = False):
+        super().__init__()
+        self.confidence = check_part("confidence", confidence, Confidence, "one, such as Saturation()")
+        self.strict = check_flag("strict", strict)
+        checked_threshold(
+            threshold.threshold if isinstance(threshold, DecayingThreshold) else threshold, *confidence.range
+        )
+        self.threshold = threshold
+
+    def agree(self, d: int, depth: int) -> None:
+        self.confidence.agree(d)
+        check_threshold_count(self.threshold, depth)
+
+    def compute_confidence(self, states: States, head: Head | None = None) -> Float[Tensor, "B T"]:
+        return self.confidence(states, head)
+
+    def grid(self, count: int) -> list[Threshold]:
+        return list(self.confidence.grid(count))
+
+    def leave_at(self, threshold: Threshold) -> None:
+        """Decide by this threshold from now on; one that falls goes on falling, from and to other numbers."""
+        checked_threshold(threshold, *self.confidence.range)
+        own = self.threshold
+        self.threshold = replace(own, threshold=threshold) if isinstance(own, DecayingThreshold) else threshold
+
+    def held_against(
+        self, threshold: Float[Tensor, "*#n"], steps: Int[Tensor, "*#n"], max_new_tokens: int | None
+    ) -> Float[Tensor, "*#n"]:
+        own = self.threshold
+        return own.decay(threshold, steps, max_new_tokens) if isinstance(own, DecayingThreshold) else threshold
+
+    def forward(self, states: States, ctx: Context, rule_state: State = (), head: Head | None = None) -> Leaves:
+        sure = self.compute_confidence(states, head)
+        own = self.threshold
+        if isinstance(own, DecayingThreshold):
+            threshold: float | Tensor = own(ctx.steps, ctx.max_new_tokens, layer=len(states))
+        else:
+            threshold = of_layer(own, len(states))
+        return sure > threshold if self.strict else sure >= threshold
+
+    def loss(
+        self, states: States, logits: Logits, targets: Int[Tensor, "B T"], ctx: Context | None = None
+    ) -> Float[Tensor, "B T"] | None:
+        return self.confidence.loss(states, logits, targets)
+
+    def stats(self, logits: Logits, targets: Int[Tensor, "B T"]) -> Mapping[str, Tensor]:
+        return add_prefix("confidence", self.confidence.stats(logits, targets))
+
+
+def check_threshold_count(threshold: Threshold | DecayingThreshold, depth: int) -> None:
+    threshold = threshold.threshold if isinstance(threshold, DecayingThreshold) else threshold
+    if isinstance(threshold, tuple) and len(threshold) != depth - 1:
+        problem = f"{len(threshold)} thresholds came for {depth} layers"
+        raise ValueError(f"{problem}; give {depth - 1}, none for the last, or one number")

@@ -1,0 +1,79 @@
+"""Geometric: after each layer a classifier decides whether the token leaves."""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from kinformer.core.autocast import at_least_float32, linear_float32
+from kinformer.core.checks import check_at_least, check_flag
+from kinformer.core.layer import Context, State
+from kinformer.nn.exits.confidence import Head, Logits, States, evenly_spaced
+from kinformer.nn.exits.confidence_threshold import check_threshold_count
+from kinformer.nn.exits.decaying_threshold import Threshold, checked_threshold, of_layer
+from kinformer.nn.exits.exit_rule import Leaves, Rule, check_made_for, documents_of, exit_loss
+from kinformer.nn.losses.exit_oracles import ExitOracle, Likelihood
+
+
+class Geometric(Rule):
+    """After each layer a token stops if sigmoid(w.h + b) exceeds the threshold.
+
+    q(n) is the product of stopping at n and not before; it learns by -log q of the exit that its oracle names.
+
+    d: the width of a state.
+    depth: how many layers there are.
+    threshold: the probability above which it stops: a number, or one for each layer but the last.
+    shared: one w and b for all layers as in the paper, or one each.
+    oracle: at which exit a token had better left: `Likelihood()` unless given, or `Correctness()`.
+
+    Source: Elbayad et al., 2019, arXiv:1910.10073, section 3.2.
+    """
+
+    def __init__(
+        self, d: int, depth: int, *, threshold: Threshold = 0.5, shared: bool = True, oracle: ExitOracle | None = None
+    ):
+        super().__init__()
+        self.oracle = oracle or Likelihood()
+        self.threshold = checked_threshold(threshold, 0, 1)
+        self.d, self.depth, self.shared = (
+            check_at_least("d", d, 1),
+            check_at_least("depth", depth, 1),
+            check_flag("shared", shared),
+        )
+        self.stop = nn.ModuleList(nn.Linear(d, 1) for _ in range(1 if shared else depth - 1))
+
+    def agree(self, d: int, depth: int) -> None:
+        check_made_for(self, self.d, self.depth, d, depth)
+        check_threshold_count(self.threshold, depth)
+
+    def grid(self, count: int) -> list[Threshold]:
+        return list(evenly_spaced(1.0, 0.0, count))
+
+    def leave_at(self, threshold: Threshold) -> None:
+        self.threshold = checked_threshold(threshold, 0, 1)
+
+    def _logit(self, states: Sequence[Float[Tensor, "B T D"]], n: int) -> Float[Tensor, "B T"]:
+        unit = self.stop[0 if self.shared else n]
+        assert isinstance(unit, nn.Linear)
+        return linear_float32(unit, states[n])[..., 0]
+
+    def log_q(self, states: Sequence[Float[Tensor, "B T D"]]) -> Float[Tensor, "B T N"]:
+        """Log-probabilities of the exits, to train by: stop at n and not before; the last layer takes the rest."""
+        if len(states) == 1:
+            return torch.zeros_like(at_least_float32(states[0][..., :1]))
+        logits = torch.stack([self._logit(states, n) for n in range(len(states) - 1)], -1)
+        stay = F.pad(F.logsigmoid(-logits).cumsum(-1), (1, 0))
+        return stay + F.pad(F.logsigmoid(logits), (0, 1))
+
+    def compute_confidence(self, states: States, head: Head | None = None) -> Float[Tensor, "B T"]:
+        return self._logit(states, len(states) - 1).sigmoid()
+
+    def forward(self, states: States, ctx: Context, rule_state: State = (), head: Head | None = None) -> Leaves:
+        return self.compute_confidence(states) > of_layer(self.threshold, len(states))
+
+    def loss(
+        self, states: States, logits: Logits, targets: Int[Tensor, "B T"], ctx: Context | None = None
+    ) -> Float[Tensor, "B T"] | None:
+        return exit_loss(self.log_q(states), self.oracle(logits, targets, documents_of(ctx)))

@@ -1,0 +1,46 @@
+"""Multinomial: a classifier chooses the exit of each token from its state after the first layer."""
+
+from collections.abc import Sequence
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from kinformer.core.autocast import linear_float32
+from kinformer.core.checks import check_at_least
+from kinformer.core.layer import Context, State
+from kinformer.nn.exits.confidence import Head, Logits, States
+from kinformer.nn.exits.exit_rule import Leaves, Rule, check_made_for, documents_of, exit_loss
+from kinformer.nn.losses.exit_oracles import ExitOracle, Likelihood
+
+
+class Multinomial(Rule):
+    """Each token's exit is the likeliest of softmax(W h + b) of its state after the first layer.
+
+    It learns by -log q of the exit that its oracle names.
+
+    d: the width of a state.
+    depth: how many layers there are.
+    oracle: at which exit a token had better left: `Likelihood()` unless given, or `Correctness()`.
+
+    Source: Elbayad et al., 2019, arXiv:1910.10073, section 3.2.
+    """
+
+    def __init__(self, d: int, depth: int, *, oracle: ExitOracle | None = None):
+        super().__init__()
+        self.oracle = oracle or Likelihood()
+        self.choice = nn.Linear(check_at_least("d", d, 1), check_at_least("depth", depth, 1))
+
+    def agree(self, d: int, depth: int) -> None:
+        check_made_for(self, self.choice.in_features, self.choice.out_features, d, depth)
+
+    def log_q(self, states: Sequence[Float[Tensor, "B T D"]]) -> Float[Tensor, "B T N"]:
+        """Log-probabilities of the exits, to train by."""
+        return linear_float32(self.choice, states[0]).log_softmax(-1)
+
+    def forward(self, states: States, ctx: Context, rule_state: State = (), head: Head | None = None) -> Leaves:
+        return linear_float32(self.choice, states[0]).argmax(-1) < len(states)
+
+    def loss(
+        self, states: States, logits: Logits, targets: Int[Tensor, "B T"], ctx: Context | None = None
+    ) -> Float[Tensor, "B T"] | None:
+        return exit_loss(self.log_q(states), self.oracle(logits, targets, documents_of(ctx)))
