@@ -131,7 +131,7 @@ def test_a_cache_with_too_many_slots_is_caught_at_each_length(monkeypatch):
     """Columns whose block has more places behind its summary; a segment's memory, which is full at its end."""
 
     def columns(pattern, length):
-        return length // pattern.block * pattern.summary + max(length % pattern.block - pattern.first, 0)
+        return length // pattern.block * pattern.summary + max(length % pattern.block - pattern.first_place, 0)
 
     def segment(pattern, length):
         return min(length, pattern.length - 1 + pattern.memory)

@@ -118,7 +118,7 @@ def test_the_clock_starts_behind_what_a_target_begins_with() -> None:
 def test_calibration_decodes_by_the_clock_of_its_own_texts() -> None:
     model, prompts = build(), Prompts([[1, 2, 3], [4]], [[0] * STEPS] * 2, STEPS)
     for sure, expected in between(STEPS):
-        assert write_texts(constant(model, sure), prompts).places == expected
+        assert write_texts(constant(model, sure), prompts).mean_layers_by_place == expected
 
 
 def test_a_text_that_is_read_is_an_output_as_long_as_a_row_of_the_training() -> None:
