@@ -15,7 +15,7 @@ from kinformer.decoding.consistency import use_rule
 from kinformer.members.calm import calm
 from kinformer.models.multi_exit import MultiExit
 from kinformer.nn.exits.confidence import Head, SoftmaxResponse
-from kinformer.nn.exits.exit_rule import Rule, States
+from kinformer.nn.exits.exit_rule import ExitRule, States
 from kinformer.nn.exits.never_exit import NeverExit
 
 D, DEPTH, HEADS, READ, STEPS = 256, 8, 4, 128, 32
@@ -23,7 +23,7 @@ EXITS = (2, 5)  # layers of every second token, and of the others; which rows th
 WANTED = {1: 1.3, 32: 1.6}  # time over the ideal, at most, by batch
 
 
-class GivenExits(Rule):
+class GivenExits(ExitRule):
     """As dear as a softmax response, and leaving after as many layers as it is given."""
 
     def __init__(self, exits: Int[Tensor, "S B 1"]):

@@ -164,7 +164,7 @@ from kinformer.models.continuous_cache import ContinuousCache as ContinuousCache
 from kinformer.models.contrastive_mlm import ContrastiveMLM as ContrastiveMLM
 from kinformer.models.forecast import Forecast as Forecast
 from kinformer.models.forecast import RowEmbedding as RowEmbedding
-from kinformer.models.image import Image as Image
+from kinformer.models.image import ImageModel as ImageModel
 from kinformer.models.lm import LM as LM
 from kinformer.models.mlm import MLM as MLM
 from kinformer.models.multi_exit import MultiExit as MultiExit
@@ -219,8 +219,8 @@ from kinformer.nn.blocks.output_gate import OutputGate as OutputGate
 from kinformer.nn.blocks.positioned_block import PositionedBlock as PositionedBlock
 from kinformer.nn.blocks.post_norm import NormLast as NormLast
 from kinformer.nn.blocks.post_norm import PostNorm as PostNorm
-from kinformer.nn.blocks.pre_norm import NormFirst as NormFirst
 from kinformer.nn.blocks.pre_norm import PreNorm as PreNorm
+from kinformer.nn.blocks.pre_norm import PreNormJoin as PreNormJoin
 from kinformer.nn.blocks.sigtanh_gate import SigTanhGate as SigTanhGate
 from kinformer.nn.depth.act import ACT as ACT
 from kinformer.nn.depth.act import Halting as Halting
@@ -257,7 +257,7 @@ from kinformer.nn.exits.confidence import Saturation as Saturation
 from kinformer.nn.exits.confidence import SoftmaxProbability as SoftmaxProbability
 from kinformer.nn.exits.confidence import SoftmaxResponse as SoftmaxResponse
 from kinformer.nn.exits.confidence_threshold import ConfidenceThreshold as ConfidenceThreshold
-from kinformer.nn.exits.exit_rule import Rule as Rule
+from kinformer.nn.exits.exit_rule import ExitRule as ExitRule
 from kinformer.nn.exits.geometric import Geometric as Geometric
 from kinformer.nn.exits.multinomial import Multinomial as Multinomial
 from kinformer.nn.exits.never_exit import NeverExit as NeverExit
@@ -305,7 +305,7 @@ from kinformer.nn.mechanisms.linear_full import FullLinearAttention as FullLinea
 from kinformer.nn.mechanisms.low_rank_band import LowRankBand as LowRankBand
 from kinformer.nn.mechanisms.lsh import LSH as LSH
 from kinformer.nn.mechanisms.lsh import Hashed as Hashed
-from kinformer.nn.mechanisms.lsh import Rotations as Rotations
+from kinformer.nn.mechanisms.lsh import HashRotations as HashRotations
 from kinformer.nn.mechanisms.lsh_published import ChunkScore as ChunkScore
 from kinformer.nn.mechanisms.lsh_published import PublishedLSH as PublishedLSH
 from kinformer.nn.mechanisms.luna_causal import LunaCausal as LunaCausal

@@ -234,7 +234,7 @@ def load(folder: str | Path, member: Callable[..., Any] | None = None, paths: Ma
     kinds = {tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()}
     if len(kinds) == 1:
         model.to(dtype=kinds.pop())
-    fill(model, tensors, folder / WEIGHTS)
+    load_tensors(model, tensors, folder / WEIGHTS)
     model.trained_length, model.trained_on = config.get("trained_length"), config.get("trained_on")
     model.tokenizer = _tokenizer(config, folder)
     model.labels = tuple(config["labels"]) if "labels" in config else None
@@ -372,7 +372,7 @@ def _member(config: Mapping[str, Any], folder: Path, function: Callable[..., Any
     return registered[name]
 
 
-def fill(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
+def load_tensors(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
     """Put the tensors of a file into a model, where it is, ties and dtypes kept.
 
     Raises CheckpointError, in one line, for tensors that are missing, unexpected or of another shape.

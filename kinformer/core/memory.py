@@ -99,8 +99,8 @@ class Memory(nn.Module, ABC):
         `real` [B S] marks the states of the source that are there, where not all are.
         """
 
-    def next_state(self, state: State, ctx: Context, mass: Callable[[], Float[Tensor, "B S"]]) -> State:
-        """The state once the layer has read; `mass()` gives each source slot's share of the attention."""
+    def next_state(self, state: State, ctx: Context, received_attention: Callable[[], Float[Tensor, "B S"]]) -> State:
+        """The state once the layer has read; `received_attention()` gives each source slot's share of the attention."""
         return state
 
     def segment_cuts(self, ctx: Context) -> list[int]:

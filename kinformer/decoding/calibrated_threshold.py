@@ -14,7 +14,7 @@ from kinformer.decoding.layers_used import exits_of
 from kinformer.decoding.saved_state import fingerprint
 from kinformer.nn.exits.confidence_threshold import ConfidenceThreshold
 from kinformer.nn.exits.decaying_threshold import DecayingThreshold, Threshold
-from kinformer.nn.exits.exit_rule import Rule
+from kinformer.nn.exits.exit_rule import ExitRule
 from kinformer.nn.exits.never_exit import NeverExit
 
 EDITION = 1  # of the form of the file
@@ -55,7 +55,7 @@ def apply_calibration(folder: Path, model: Any) -> dict[str, Any] | None:
         return record
     try:
         body.rule.leave_at(tuple(threshold) if isinstance(threshold, list) else threshold)
-        body.rule.agree(body.d, len(body.layers))
+        body.rule.check_sizes(body.d, len(body.layers))
     except ValueError as error:
         raise CalibrationError(f"{path} fits no rule of this model: {error}; {ANEW}") from error
     if "clock" not in record:
@@ -63,7 +63,7 @@ def apply_calibration(folder: Path, model: Any) -> dict[str, Any] | None:
     return record
 
 
-def _adapt_old_threshold(rule: Rule, path: Path) -> None:
+def _adapt_old_threshold(rule: ExitRule, path: Path) -> None:
     """Adapt a rule to a threshold of an earlier version, which has no "clock": exits stay as near to it as possible."""
     if not isinstance(rule, ConfidenceThreshold) or not isinstance(rule.threshold, DecayingThreshold):
         return

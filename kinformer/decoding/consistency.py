@@ -10,7 +10,7 @@ from kinformer.decoding.layers_used import record_layers_used
 from kinformer.decoding.pad_sequences import pad_sequences
 from kinformer.decoding.prompts import Prompts
 from kinformer.nn.depth.early_exit import EarlyExit
-from kinformer.nn.exits.exit_rule import Rule
+from kinformer.nn.exits.exit_rule import ExitRule
 
 ROWS = 32  # texts that are written side by side
 By = Literal["textual", "risk"]
@@ -77,7 +77,7 @@ def write_texts(model: Any, prompted: Prompts, hear: Callable[[int], None] = lam
 
 
 @contextmanager
-def use_rule(body: EarlyExit, rule: Rule) -> Iterator[None]:
+def use_rule(body: EarlyExit, rule: ExitRule) -> Iterator[None]:
     """The layers with another rule for a while."""
     own, body.rule = body.rule, rule
     try:

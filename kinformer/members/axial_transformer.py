@@ -10,7 +10,7 @@ from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.training_recipe import Recipe
 from kinformer.members.support.wiring import Wiring
-from kinformer.models.image import Image, check_shape
+from kinformer.models.image import ImageModel, check_shape
 from kinformer.models.support.categorical_intensities import CategoricalIntensities
 from kinformer.nn.depth.axial import AxialDecoder
 from kinformer.nn.feedforward.mlp import MLP
@@ -29,7 +29,7 @@ def axial_transformer(
     head_dim: int | None = None,
     hidden: int | None = None,
     dropout: float = 0.0,
-) -> Image:
+) -> ImageModel:
     """The Axial Transformer (Ho et al., 2019, arXiv:1912.12180), for `--data images=FOLDER`, which says their `shape`.
 
     `outer` pairs of blocks, row attention without a mask and column attention with one, see all rows above; what they
@@ -58,7 +58,7 @@ def axial_transformer(
         options = {"planes": rows, "encoder": stack(*[row, column] * channel)}
     above, own = stack(*[row, Causal() & column] * outer), stack(*[Causal() & row] * inner)
     body = AxialDecoder(above, own, columns, position=make_coordinates(), inner_position=make_coordinates(), **options)
-    return Image(shape, CategoricalIntensities(d), body, planes=channels > 1, dropout=dropout)
+    return ImageModel(shape, CategoricalIntensities(d), body, planes=channels > 1, dropout=dropout)
 
 
 TINY: dict[str, Any] = {"shape": (1, 4, 3), "d": 16, "heads": 2, "outer": 1, "inner": 1}

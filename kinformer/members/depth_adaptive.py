@@ -13,7 +13,7 @@ from kinformer.models.support.exit_losses import Outputs
 from kinformer.nn.exits.by_sequence import BySequence
 from kinformer.nn.exits.confidence import SoftmaxProbability
 from kinformer.nn.exits.confidence_threshold import ConfidenceThreshold
-from kinformer.nn.exits.exit_rule import Rule
+from kinformer.nn.exits.exit_rule import ExitRule
 from kinformer.nn.exits.geometric import Geometric
 from kinformer.nn.exits.multinomial import Multinomial
 from kinformer.nn.losses.aligned_exits import Weights
@@ -65,7 +65,7 @@ def depth_adaptive(
     if paths:
         check_unused(f"paths={paths}", weights=(weights, "uniform"), gamma=(gamma, None))
     named = (Likelihood if check_option("oracle", oracle, Oracle) == "likelihood" else Correctness)(price, sigma=sigma)
-    rule: Rule
+    rule: ExitRule
     if check_option("classifier", classifier, Classifier) in ("multinomial", "sequence"):
         check_unused(f"classifier={classifier!r}", threshold=(threshold, 0.5), shared=(shared, True))
     if classifier == "multinomial":

@@ -9,7 +9,7 @@ from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.full import Full
 from kinformer.core.training_recipe import Recipe
 from kinformer.members.support.wiring import Norms, Wiring
-from kinformer.models.image import Image, check_shape
+from kinformer.models.image import ImageModel, check_shape
 from kinformer.models.support.categorical_intensities import CategoricalIntensities
 from kinformer.models.support.intensities import Intensities
 from kinformer.models.support.logistic_mixture import LogisticMixture
@@ -46,7 +46,7 @@ def image_transformer(
     position: Kind = "learned",
     norm: Norms = "post",
     dropout: float = 0.0,
-) -> Image:
+) -> ImageModel:
     """The Image Transformer (Parmar et al., 2018, arXiv:1802.05751): pictures value by value, from a memory nearby.
 
     For `--data images=FOLDER`, whose pictures say their `shape`, channels first. `form` "1d" goes row by row: queries
@@ -84,11 +84,11 @@ def image_transformer(
     options: dict[str, Any] = {"block": tiles, "classes": classes, "dropout": dropout}
     options["position"] = make_position(rows, columns, tiles)
     if upscale is None:
-        return Image(shape, values, wiring.stack(layer(pattern) for _ in range(depth)), **options)
+        return ImageModel(shape, values, wiring.stack(layer(pattern) for _ in range(depth)), **options)
     body = wiring.stack(layer(pattern, wiring.attention(Full(), cross=True)) for _ in range(depth))
     encoder = wiring.stack(layer(Full()) for _ in range(depth))
     source_position = make_position(max(1, rows // check_at_least("upscale", upscale, 2)), max(1, columns // upscale))
-    return Image(shape, values, body, encoder=encoder, factor=upscale, source_position=source_position, **options)
+    return ImageModel(shape, values, body, encoder=encoder, factor=upscale, source_position=source_position, **options)
 
 
 def _make_intensities(output: Output, d: int, channels: int, mixtures: int) -> Intensities:

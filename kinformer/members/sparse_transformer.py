@@ -18,7 +18,7 @@ from kinformer.members.support.sparse_transformer_factors import (
     layer_patterns,
 )
 from kinformer.members.support.wiring import Wiring
-from kinformer.models.image import Image, check_shape
+from kinformer.models.image import ImageModel, check_shape
 from kinformer.models.lm import LM
 from kinformer.models.support.categorical_intensities import CategoricalIntensities
 from kinformer.nn.feedforward.mlp import MLP
@@ -56,7 +56,7 @@ def sparse_transformer(
     length: int = 1024,
     vocab: int = 256,
     dropout: float = 0.0,
-) -> LM | Image:
+) -> LM | ImageModel:
     """The Sparse Transformer (Child et al., 2019, arXiv:1904.10509), for text or, with form=images, for pictures.
 
     `attention` "strided" has sets A1 = {i - l .. i} and A2 = {j : (i - j) mod l = 0}, l being the `stride`: for what
@@ -87,7 +87,7 @@ def sparse_transformer(
     if check_option("form", form, ("text", "images")) == "images":
         channels, rows, columns = check_shape(shape)
         position = make_coordinates(d, rows, columns, channels, gain)
-        return Image(
+        return ImageModel(
             shape, CategoricalIntensities(d, std=gain / math.sqrt(d), zero=True), body, position=position, **added
         )
     position = make_coordinates(d, -(-check_at_least("length", length, 1) // stride), stride, 1, gain)

@@ -1,4 +1,4 @@
-"""Image: pictures, generated one value or one pixel after the other."""
+"""ImageModel: pictures, generated one value or one pixel after the other."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +35,7 @@ ImageBatch = tuple[UInt8[Tensor, "B C H W"], Int[Tensor, " B"]]
 Pixels = UInt8[Tensor, "B C H W"]
 
 
-class Image(Predictor):
+class ImageModel(Predictor):
     """p(picture) = product over steps of p(step | steps before it), from a body that reads the steps before.
 
     A step is one channel of a pixel, or a whole pixel: `values` says which. Steps go row by row, or block by block.
@@ -298,19 +298,19 @@ def to_raster(pixels: Pixels, n: int) -> Int[Tensor, "B T n"]:
     return pixels.permute(0, 2, 3, 1).reshape(len(pixels), -1, n).long()
 
 
-def _example() -> Image:
+def _example() -> ImageModel:
 
     body = kf.PreNorm(kf.Attention(kf.QKV(16, 2), kf.Softmax(kf.Image2D(6, (2, 3), (1, 2)))))
     values = CategoricalIntensities(16, channels=3)
-    return Image((3, 4, 2), values, body, position=kf.Halves(16, 4, 2, 3, block=(2, 1)), block=(2, 1))
+    return ImageModel((3, 4, 2), values, body, position=kf.Halves(16, 4, 2, 3, block=(2, 1)), block=(2, 1))
 
 
-def _larger() -> Image:
+def _larger() -> ImageModel:
 
     source = kf.Attention(kf.QKV(16, 2), kf.Softmax(kf.Full()), cross=True)
     body = kf.PreNorm(kf.Attention(kf.QKV(16, 2), kf.Softmax(kf.Image1D(4, 3))), source)
     encoder = kf.PreNorm(kf.Attention(kf.QKV(16, 2), kf.Softmax(kf.Full())))
-    return Image((2, 4, 4), LogisticMixture(16, 2, 3), body, encoder=encoder, factor=2)
+    return ImageModel((2, 4, 4), LogisticMixture(16, 2, 3), body, encoder=encoder, factor=2)
 
 
 EXAMPLES = (_example, _larger)

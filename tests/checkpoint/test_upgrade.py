@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinformer.checkpoint.checkpoint import fill, tensors_of
+from kinformer.checkpoint.checkpoint import load_tensors, tensors_of
 from kinformer.lab.train.optimiser import adamw
 from kinformer.lab.train.training_tensors import optimiser_tensors, restore_optimiser
 from kinformer.members.bp_transformer import bp_transformer
@@ -79,7 +79,7 @@ def test_weights_and_the_optimiser_of_an_earlier_version_go_on(make: Any, earlie
     old_known = saved(optimiser_state, lambda name: name.split("/")[1])
     assert {name: tensor.shape for name, tensor in old_weights.items()} != {n: t.shape for n, t in weights.items()}
     restored = make()
-    fill(restored, old_weights, Path("model.safetensors"))
+    load_tensors(restored, old_weights, Path("model.safetensors"))
     other = trained_anew(restored, old_known)
     for name, tensor in tensors_of(restored):
         assert torch.equal(tensor, weights[name]), name

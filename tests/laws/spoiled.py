@@ -25,7 +25,7 @@ from kinformer.core.residual_block import ResidualBlock
 from kinformer.models.lm import LM
 from kinformer.models.seq2seq import Seq2Seq
 from kinformer.nn.attention import Attention
-from kinformer.nn.blocks.pre_norm import NormFirst
+from kinformer.nn.blocks.pre_norm import PreNormJoin
 from kinformer.nn.depth.stack import Stack
 from kinformer.nn.feedforward.mlp import MLP
 from kinformer.nn.mechanisms.explicit import Explicit
@@ -345,7 +345,7 @@ class WritesAux(ResidualBlock):
     """It adds to the mapping that its sublayer returned."""
 
     def __init__(self) -> None:
-        super().__init__([Reports()], [NormFirst()], [nn.Identity()])
+        super().__init__([Reports()], [PreNormJoin()], [nn.Identity()])
 
     def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
         out = self.layers[0](x, state, ctx)

@@ -87,12 +87,12 @@ FAULTS = [
         "peek",
         "but a large change of what follows column",
     ),
-    Fault("nn.mechanisms.topk", MASS, "", "mass", "and nobody reads it"),
+    Fault("nn.mechanisms.topk", MASS, "", "received_attention", "and nobody reads it"),
     Fault(
         "nn.mechanisms.explicit",
         "return super().received_attention(queries, keys, read, ctx)",
         "return 2 * super().received_attention(queries, keys, read, ctx)",
-        "mass",
+        "received_attention",
         "a key got other attention than the sum of the weights that its value is read with",
     ),
     Fault(

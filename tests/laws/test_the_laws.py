@@ -31,7 +31,6 @@ from kinformer.laws import (
     heads,
     learns,
     limits,
-    mass,
     merge,
     mutation,
     neighbours,
@@ -39,6 +38,7 @@ from kinformer.laws import (
     padding,
     pattern,
     peek,
+    received_attention,
     rows,
     runs,
     save_load,
@@ -247,7 +247,7 @@ def test_what_promises_nothing_is_not_said_to_keep_it() -> None:
 
 def test_attention_that_no_weights_of_a_head_tell_is_not_said_to_be_summed() -> None:
     with pytest.raises(Unjudged, match="values are not read by weights of their own head"):
-        list(mass.judge(spoiled.MixesHeads(Causal())))
+        list(received_attention.judge(spoiled.MixesHeads(Causal())))
 
 
 def test_a_pattern_that_says_nothing_of_itself_is_not_said_to_be_sharp() -> None:

@@ -16,7 +16,7 @@ ROWS, COLUMNS = 4, 3
 TINY: dict[str, Any] = {"shape": (1, ROWS, COLUMNS), "d": 16, "heads": 2, "outer": 1, "inner": 1}
 
 
-def field(model: kf.Image) -> torch.Tensor:
+def field(model: kf.ImageModel) -> torch.Tensor:
     """True at [i, j] if the distribution of value i depends on the embedded value j, in the order of rows."""
     add_parameter_noise(model)
     embedded: list[torch.Tensor] = []
@@ -28,7 +28,7 @@ def field(model: kf.Image) -> torch.Tensor:
     return by_value > 1e-12
 
 
-def check(model: kf.Image) -> None:
+def check(model: kf.ImageModel) -> None:
     """A value reads all rows above it and the values on its left: everything before it."""
     reads = field(model)
     at = torch.arange(ROWS * COLUMNS)

@@ -12,7 +12,7 @@ from kinformer.checkpoint.checkpoint import load, save
 from kinformer.core.after_step import after_step
 from kinformer.members.reformer import reformer
 from kinformer.models.lm import LM
-from kinformer.nn.mechanisms.lsh import LSH, Hashed, Rotations
+from kinformer.nn.mechanisms.lsh import LSH, Hashed, HashRotations
 from kinformer.nn.mechanisms.lsh_published import PublishedLSH
 from tests.nn.depth.test_reversible import saved_numbers
 
@@ -82,7 +82,7 @@ def test_going_back_finds_the_forwards_buckets(float64: None, chunk: int | None)
         model = tiny(4, chunk)
         loss = model(torch.arange(30).remainder(11).view(2, 15)).total
         for layer in model.modules():
-            if turn and isinstance(layer, Rotations):
+            if turn and isinstance(layer, HashRotations):
                 layer.r.normal_()
         loss.backward()
         return [weight.grad for weight in model.parameters() if weight.grad is not None]

@@ -10,7 +10,7 @@ from kinformer.attend import attend
 from kinformer.core.pattern import Pattern
 from kinformer.members.sparse_transformer import TEXT, TINY, sparse_transformer
 from kinformer.members.support.sparse_transformer_factors import Sets, Use, factor_patterns, layer_patterns
-from kinformer.models.image import Image
+from kinformer.models.image import ImageModel
 from kinformer.models.lm import LM
 from kinformer.nn.attention import Attention
 from tests.by_hand import attention_by_hand, first_read
@@ -134,7 +134,7 @@ def test_values_have_a_width_of_their_own() -> None:
 
 def test_a_picture_has_tables_of_rows_columns_and_channels() -> None:
     model = sparse_transformer(**TINY, form="images", attention="strided", shape=(3, 4, 2))
-    assert isinstance(model, Image) and [len(table.weight) for table in model.position.tables] == [4, 2, 3]
+    assert isinstance(model, ImageModel) and [len(table.weight) for table in model.position.tables] == [4, 2, 3]
     x = torch.arange(24)[None]
     rows, columns, channels = (table.weight for table in model.position.tables)
     tables = model.position(x)[0]

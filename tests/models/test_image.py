@@ -7,7 +7,7 @@ import torch
 
 from kinformer.lab.train.fit import fit
 from kinformer.lab.train.reads_ahead import leaks, reads_ahead
-from kinformer.models.image import EXAMPLES, Image
+from kinformer.models.image import EXAMPLES, ImageModel
 from kinformer.models.support.categorical_intensities import CategoricalIntensities
 from kinformer.models.support.intensities import Intensities
 from kinformer.models.support.logistic_mixture import LogisticMixture
@@ -15,7 +15,7 @@ from kinformer.models.support.logistic_mixture import LogisticMixture
 BLOCKED, ENLARGING = EXAMPLES
 
 
-def make_image(n: int) -> Image:
+def make_image(n: int) -> ImageModel:
     torch.manual_seed(n)
     return EXAMPLES[n]().double().eval()
 
@@ -173,7 +173,11 @@ def test_what_is_drawn_is_as_frequent_as_it_is_likely(make) -> None:
 def test_a_label_adds_its_vector_to_every_step() -> None:
     """Read at once, and a step at a time at temperature 0, where the likeliest of each step is drawn."""
     plain = make_image(0)
-    model = Image((3, 4, 2), plain.values, plain.body, position=plain.position, block=(2, 1), classes=3).double().eval()
+    model = (
+        ImageModel((3, 4, 2), plain.values, plain.body, position=plain.position, block=(2, 1), classes=3)
+        .double()
+        .eval()
+    )
     assert model.classes is not None
     torch.nn.init.normal_(model.classes.weight)
     pixels, label = model.sample(2, 0, 4)[0], torch.tensor([2, 0])
@@ -205,7 +209,7 @@ def test_wrong_pictures_are_one_line() -> None:
         make_image(1).draw(1)
     for shape, block, says in (((3, 4), (1, 1), "are not three numbers"), ((3, 5, 2), (2, 1), "rows of a picture=5")):
         with pytest.raises(ValueError, match=says):
-            Image(shape, CategoricalIntensities(16), model.body, block=block)
+            ImageModel(shape, CategoricalIntensities(16), model.body, block=block)
 
 
 def test_it_learns_a_picture_by_heart() -> None:

@@ -19,7 +19,7 @@ from kinformer.nn.depth.early_exit import EarlyExit
 from kinformer.nn.depth.stack import Stack
 from kinformer.nn.exits.confidence import SoftmaxResponse
 from kinformer.nn.exits.confidence_threshold import ConfidenceThreshold
-from kinformer.nn.exits.exit_rule import Rule
+from kinformer.nn.exits.exit_rule import ExitRule
 from kinformer.nn.exits.multinomial import Multinomial
 from kinformer.nn.exits.per_exit_classifier import PerExit
 from kinformer.nn.exits.uniform_exit import UniformExit
@@ -34,7 +34,7 @@ BATCH = torch.tensor([[3, 1, 4, 1, 5, 2, 6], [-1, -1, 2, 6, 5, 3, -1]])
 ROWS = torch.tensor([[3, 1, 4, 1, 5], [2, 6, 5, 3, 0]])
 
 
-def build(rule: Rule, chance: bool = False, gamma: float | None = None, **keywords: object) -> MultiExit:
+def build(rule: ExitRule, chance: bool = False, gamma: float | None = None, **keywords: object) -> MultiExit:
     norms = [LayerNorm(D) for _ in range(DEPTH)]
     body = EarlyExit(blocks(), norms, rule, chance=UniformExit(DEPTH) if chance else None, gamma=gamma)
     model = MultiExit(7, D, body, **keywords)  # type: ignore[arg-type]

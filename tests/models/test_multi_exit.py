@@ -23,7 +23,7 @@ from kinformer.nn.depth.universal import Universal
 from kinformer.nn.exits.by_sequence import BySequence
 from kinformer.nn.exits.confidence import Probe, SoftmaxResponse
 from kinformer.nn.exits.confidence_threshold import ConfidenceThreshold
-from kinformer.nn.exits.exit_rule import Rule
+from kinformer.nn.exits.exit_rule import ExitRule
 from kinformer.nn.exits.geometric import Geometric
 from kinformer.nn.feedforward.mlp import MLP
 from kinformer.nn.mechanisms.softmax import Softmax
@@ -35,7 +35,7 @@ from tests.nn.depth.test_early_exit import DEPTH, D, blocks
 BATCH = torch.tensor([[3, 1, 4, 1, 5, 2, 6], [-1, -1, 2, 6, 5, 3, -1]])
 
 
-def build(rule: Rule, **keywords: object) -> MultiExit:
+def build(rule: ExitRule, **keywords: object) -> MultiExit:
     norms = [LayerNorm(D) for _ in range(DEPTH)]
     for norm in norms:
         torch.nn.init.normal_(norm.weight)
@@ -219,7 +219,7 @@ class Around(Layer):
 
 
 @pytest.mark.parametrize("rule", [lambda: ConfidenceThreshold(Probe(D), 0.5), lambda: Geometric(D, DEPTH)])
-def test_a_rule_that_a_model_would_leave_untrained_is_refused(rule: Callable[[], Rule]) -> None:
+def test_a_rule_that_a_model_would_leave_untrained_is_refused(rule: Callable[[], ExitRule]) -> None:
     body, plain, named = EarlyExit(blocks(), LayerNorm(D), rule()), Stack(blocks()), type(rule()).__name__
     with pytest.raises(ValueError, match=f"^MultiExitSeq2Seq would train nothing of {named}"):
         MultiExitSeq2Seq(7, D, body, EarlyExit(blocks(), LayerNorm(D), ConfidenceThreshold(SoftmaxResponse(), 0.5)))

@@ -23,7 +23,7 @@ from kinformer.nn.depth.stack import Stack
 from kinformer.nn.exits.by_sequence import BySequence
 from kinformer.nn.exits.confidence import SoftmaxResponse
 from kinformer.nn.exits.confidence_threshold import ConfidenceThreshold
-from kinformer.nn.exits.exit_rule import Rule
+from kinformer.nn.exits.exit_rule import ExitRule
 from kinformer.nn.exits.multinomial import Multinomial
 from kinformer.nn.feedforward.mlp import MLP
 from kinformer.nn.losses.exit_oracles import Correctness, Likelihood
@@ -37,7 +37,7 @@ SOURCE = torch.tensor([[3, 1, 4, 1, 0], [-1, 2, 4, 3, -1], [0, 0, 2, -1, -1]])
 TARGET = torch.tensor([[3, 1, 4, 1], [-1, 2, 0, -1], [-1, -1, -1, -1]])
 
 
-def build(rule: Rule, **keywords: object) -> MultiExitSeq2Seq:
+def build(rule: ExitRule, **keywords: object) -> MultiExitSeq2Seq:
     def block() -> PreNorm:
         layers = Attention(QKV(D, 2), Softmax(Causal())), Attention(QKV(D, 2), Softmax(Full()), cross=True)
         return PreNorm(*layers, MLP(D))
@@ -168,7 +168,7 @@ def test_who_is_sure_never_counts_what_is_never_written(float64: None) -> None:
 
 
 @pytest.mark.parametrize("rule", [lambda: BySequence(D, DEPTH), lambda: Multinomial(D, DEPTH)])
-def test_padding_changes_nothing_of_the_loss(rule: Callable[[], Rule], float64: None) -> None:
+def test_padding_changes_nothing_of_the_loss(rule: Callable[[], ExitRule], float64: None) -> None:
     model = build(rule())
     wide = [torch.cat([torch.full((3, 1), -1), batch, torch.full((3, 2), -1)], 1) for batch in (SOURCE, TARGET)]
     with torch.no_grad():

@@ -18,7 +18,7 @@ from kinformer.lab.claims.support.half_easy import (
 )
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.plot import Plot, PlotLine
-from kinformer.nn.exits.exit_rule import Rule
+from kinformer.nn.exits.exit_rule import ExitRule
 from kinformer.nn.exits.learn_then_test import learn_then_test
 from kinformer.nn.exits.never_exit import NeverExit
 
@@ -40,7 +40,7 @@ def speeds(seed: int, size: Size = WIDE, texts: int = TEXTS) -> dict[str, Speed]
     """Each confidence on one trained model, at the threshold that is proven for it."""
     model = train_calm(seed, size)
     inputs = prompts(model, "valid", texts)
-    whole, leaving = write_by_full_model(model, inputs), dict[str, Rule]({"full": NeverExit()})
+    whole, leaving = write_by_full_model(model, inputs), dict[str, ExitRule]({"full": NeverExit()})
     layers_and_loss: dict[str, tuple[float, float]] = {}
     for name, rule in rules(model).items():
         tested = dict[Any, TextLosses]()

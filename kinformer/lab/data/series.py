@@ -27,7 +27,7 @@ from kinformer.lab.data.data import Data, named
 from kinformer.lab.data.support.dates import Clock, Column, calendar, dates_of, is_date
 from kinformer.lab.data.support.forecast_baselines import least_squares, seasonal_naive
 from kinformer.lab.data.support.safe_scales import constant_columns
-from kinformer.lab.data.support.series_windows import Stretch
+from kinformer.lab.data.support.series_windows import SeriesSplit
 from kinformer.lab.data.support.standardized_columns import column_scales, standardize
 
 FORM, SERVES = "series=FILE.csv", ("series",)
@@ -52,9 +52,9 @@ class SeriesData(Data):
     serves: ClassVar[tuple[str, ...]] = SERVES
     sized = False
     name: str
-    train: Stretch
-    valid: Stretch
-    test: Stretch
+    train: SeriesSplit
+    valid: SeriesSplit
+    test: SeriesSplit
     columns: tuple[str, ...]
     numbers: Float[Tensor, "N C"]
     scale: Float[Tensor, "2 C"]
@@ -297,7 +297,7 @@ def read(where: str, rows: str = "", columns: str = "", target: str = "") -> Ser
     clock = dated.clock
     dates = torch.zeros(len(body), 0) if clock is None else calendar(clock.dates)
     train, valid, test = (
-        Stretch(whole[:last], dates[:last], begin)
+        SeriesSplit(whole[:last], dates[:last], begin)
         for begin, last in ((0, first), (first, second), (second, len(whole)))
     )
     counts = f"{len(train.rows):,} train, {len(valid.rows):,} valid, {len(test.rows):,} test"

@@ -27,8 +27,8 @@ from kinformer.checkpoint.atomic_files import crc32, remove, write_folder
 from kinformer.checkpoint.checkpoint import (
     CheckpointError,
     check_same_model,
-    fill,
     is_sharded,
+    load_tensors,
     read_tensors,
     save,
     tensors_of,
@@ -146,7 +146,7 @@ class RunFolder:
             if place.is_dir():
                 check_same_model(place, model)
         weights, _ = read_tensors(self.folder / WEIGHTS)
-        fill(model, weights, self.folder / WEIGHTS)
+        load_tensors(model, weights, self.folder / WEIGHTS)
 
     def tensors(self, model: nn.Module) -> dict[str, Tensor]:
         """The tensors of the training at its last save; of what was spread each process gets what it holds now."""

@@ -14,7 +14,7 @@ from kinformer.models.multi_exit import MultiExit
 from kinformer.models.multi_exit_seq2seq import MultiExitSeq2Seq
 from kinformer.models.support.exit_losses import Outputs
 from kinformer.nn.depth.early_exit import EarlyExit
-from kinformer.nn.exits.exit_rule import Rule
+from kinformer.nn.exits.exit_rule import ExitRule
 from kinformer.nn.exits.uniform_exit import UniformExit
 from kinformer.nn.feedforward.mlp import MLP
 from kinformer.nn.norms.layer import LayerNorm
@@ -27,7 +27,7 @@ def early_exit(
     form: Form,
     depth: int,
     pattern: str,
-    rule: Rule,
+    rule: ExitRule,
     *,
     vocab: int,
     outputs: Outputs = "shared",

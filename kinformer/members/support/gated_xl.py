@@ -13,7 +13,7 @@ from kinformer.core.patterns.segment import Segment
 from kinformer.core.residual_block import Join, ResidualBlock
 from kinformer.nn.attention import Attention
 from kinformer.nn.biases.transformer_xl import TransformerXL
-from kinformer.nn.blocks.gate import Biased
+from kinformer.nn.blocks.gate import BiasedGate
 from kinformer.nn.blocks.gru_gate import GRUGate
 from kinformer.nn.blocks.highway_gate import HighwayGate
 from kinformer.nn.blocks.identity_map import IdentityMap
@@ -32,7 +32,7 @@ from kinformer.nn.projections.qkv import QKV
 GateName = Literal["gru", "input", "output", "highway", "sigtanh", "residual", "post_norm"]
 NormedName = Literal["both", "keys"]
 B_G = 2.0  # where the paper starts its gates
-BIASED: dict[GateName, type[Biased]] = {
+BIASED: dict[GateName, type[BiasedGate]] = {
     "gru": GRUGate,
     "output": OutputGate,
     "highway": HighwayGate,

@@ -36,7 +36,7 @@ class Gate(Join):
         """The stream x and what a sublayer made of it, as one."""
 
 
-class Biased(Gate):
+class BiasedGate(Gate):
     """A gate that is told by `b_g`, a learned number for each feature, how near to the identity it starts.
 
     d: the width.

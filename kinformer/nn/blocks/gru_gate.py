@@ -3,10 +3,10 @@
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from kinformer.nn.blocks.gate import Biased
+from kinformer.nn.blocks.gate import BiasedGate
 
 
-class GRUGate(Biased):
+class GRUGate(BiasedGate):
     """g(x, y) = (1 - z) * x + z * h: what a sublayer made of the stream replaces as much of it as z says.
 
     r = sigmoid(W_r y + U_r x), z = sigmoid(W_z y + U_z x - b_g), h = tanh(W_g y + U_g (r * x))

@@ -3,10 +3,10 @@
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from kinformer.nn.blocks.gate import Biased
+from kinformer.nn.blocks.gate import BiasedGate
 
 
-class HighwayGate(Biased):
+class HighwayGate(BiasedGate):
     """g(x, y) = s * x + (1 - s) * y with s = sigmoid(W_g x + b_g): the bias is added, as s is the stream's share.
 
     Choose it for a stream whose size is bounded by those of its parts at one matrix a sublayer. In the

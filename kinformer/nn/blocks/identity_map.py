@@ -9,9 +9,9 @@ from kinformer.nn.blocks.gate import Gate
 class IdentityMap(Gate):
     """g(x, y) = x + y: identity map reordering. From the first layer to the last the stream passes no norm.
 
-    Choose it over `NormFirst`, which has no ReLU, to repeat TrXL-I, and over a gate where weights and time are scarce:
-    it has none of its own, and of the paper's gates only `GRUGate` and `OutputGate` did better (107.0 on DMLab-30,
-    where a human has 100, against 117.6 and 112.8; TrXL, whose norm stands behind the sum, 5.0).
+    Choose it over `PreNormJoin`, which has no ReLU, to repeat TrXL-I. Choose it over a gate if weights and time are
+    scarce: it has no weights. Of the paper's gates only `GRUGate` and `OutputGate` did better (117.6 and 112.8 against
+    107.0 on DMLab-30, where a human has 100; TrXL, whose norm stands behind the sum, has 5.0).
 
     dropout: the share of y that training drops.
 

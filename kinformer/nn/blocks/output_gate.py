@@ -3,10 +3,10 @@
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from kinformer.nn.blocks.gate import Biased
+from kinformer.nn.blocks.gate import BiasedGate
 
 
-class OutputGate(Biased):
+class OutputGate(BiasedGate):
     """g(x, y) = x + sigmoid(W_g x - b_g) * y: a residual connection that begins small and never forgets.
 
     Choose it over `IdentityMap` for a start nearer to the identity at one matrix a sublayer; it was second in the paper

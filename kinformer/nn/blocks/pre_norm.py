@@ -12,7 +12,7 @@ from kinformer.core.residual_block import Join, ResidualBlock
 from kinformer.nn.norms.layer import LayerNorm
 
 
-class NormFirst(Join):
+class PreNormJoin(Join):
     """x + dropout(f(norm(x)))."""
 
     def __init__(self, dropout: float = 0.0):
@@ -33,7 +33,7 @@ class PreNorm(ResidualBlock):
     """
 
     def __init__(self, *layers: Layer, norm: Callable[[int], nn.Module] = LayerNorm, dropout: float = 0.0):
-        super().__init__(layers, [NormFirst(dropout) for _ in layers], [norm(layer.d) for layer in layers])
+        super().__init__(layers, [PreNormJoin(dropout) for _ in layers], [norm(layer.d) for layer in layers])
 
 
 def _example() -> PreNorm:

@@ -3,10 +3,10 @@
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from kinformer.nn.blocks.gate import Biased
+from kinformer.nn.blocks.gate import BiasedGate
 
 
-class SigTanhGate(Biased):
+class SigTanhGate(BiasedGate):
     """g(x, y) = x + sigmoid(W_g y - b_g) * tanh(U_g y): a sublayer alone decides what it adds, and how much.
 
     Choose it over `OutputGate` where no sublayer may add much at once: no feature changes by more than 1. It costs two

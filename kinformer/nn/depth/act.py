@@ -18,7 +18,7 @@ from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 from kinformer.core.loss import Penalty
 from kinformer.core.residual_block import ResidualBlock
 from kinformer.core.state import concatenate, select
-from kinformer.nn.depth.going_rows import can_read_some_rows, going_rows, on_rows
+from kinformer.nn.depth.active_rows import can_read_some_rows, find_active_rows, on_rows
 from kinformer.nn.depth.selected_tokens import (
     SelectedTokens,
     has_no_hooks,
@@ -61,7 +61,7 @@ class Halt(NamedTuple):
         return {"ponder": self.steps + self.remainder, "steps": self.steps, "remainder": self.remainder}
 
 
-class GoingTokens(NamedTuple):
+class ActiveTokens(NamedTuple):
     """The tokens still computed: indices into the flattened batch, states, partial outputs, and halting."""
 
     at: Int[Tensor, " n"]
@@ -184,7 +184,7 @@ class ACT(Layer):
                 y, halt = self._read_tokens(n, s, y, halt, collected, ctx)
                 break
             if n and not ctx.taps and (state is None or self.halted == "copied"):
-                rows = going_rows(self, halt.alive, rows)
+                rows = find_active_rows(self, halt.alive, rows)
             if (rows is not None and not len(rows)) or (ctx.remember and n == last):
                 if state is not None:
                     collected.remember(n, block, z)
@@ -226,9 +226,9 @@ class ACT(Layer):
         """Run the steps from `first` on with only the active tokens; return outputs and halting of all tokens."""
         batch, length = ctx.pos.shape
         at = torch.arange(batch * length, device=s.device)
-        going = GoingTokens(at, s.flatten(0, 1), y.flatten(0, 1), Halt(*(leaf.flatten() for leaf in halt)))
+        going = ActiveTokens(at, s.flatten(0, 1), y.flatten(0, 1), Halt(*(leaf.flatten() for leaf in halt)))
         keys = StepKeys(self.universal, ctx, s if self.halted == "copied" else None)
-        left, tokens = list[GoingTokens](), None
+        left, tokens = list[ActiveTokens](), None
         for n in range(first, self.universal.steps):
             alive, row = going.halt.alive, going.at // length
             read = alive.new_zeros(batch).index_fill(0, row[alive], True)[row]  # rows in which a token goes on
@@ -250,12 +250,12 @@ class ACT(Layer):
     def _step(
         self,
         n: int,
-        going: GoingTokens,
+        going: ActiveTokens,
         before: SelectedTokens | None,
         keys: StepKeys,
         collected: Collected,
         ctx: Context,
-    ) -> tuple[GoingTokens, SelectedTokens]:
+    ) -> tuple[ActiveTokens, SelectedTokens]:
         """Run step n and return the active tokens; with "updated", all tokens of active rows."""
         block, final = self.universal.block, n == self.universal.steps - 1
         assert isinstance(block, ResidualBlock)
@@ -275,7 +275,7 @@ class ACT(Layer):
         s = going.s.index_copy(0, asking, out.y[0].to(going.s.dtype))
         if weight is None or halt is None:
             weight, halt = self.halting(s, going.halt, final)
-        return GoingTokens(going.at, s, self.mix(going.y, s, weight), halt), tokens
+        return ActiveTokens(going.at, s, self.mix(going.y, s, weight), halt), tokens
 
 
 def _example(halting: Halting, timed: bool, **options: object) -> ACT:

@@ -16,9 +16,9 @@ from kinformer.core.example import Example
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, add_prefix
 from kinformer.core.loss import penalties_of
 from kinformer.core.unrepeatable import Unrepeatable
-from kinformer.nn.depth.going_rows import Rows, can_read_some_rows, going_rows, leaving_tokens, on_rows
+from kinformer.nn.depth.active_rows import Rows, can_read_some_rows, find_active_rows, leaving_tokens, on_rows
 from kinformer.nn.exits.confidence import Head, apply_in_float32
-from kinformer.nn.exits.exit_rule import Rule
+from kinformer.nn.exits.exit_rule import ExitRule
 from kinformer.nn.exits.never_exit import NeverExit
 from kinformer.nn.exits.per_exit_classifier import of_exit
 from kinformer.nn.losses.aligned_exits import scale_gradient
@@ -66,9 +66,9 @@ class EarlyExit(Layer):
         self,
         layers: Sequence[Layer],
         heads: nn.Module | Sequence[nn.Module],
-        rule: Rule,
+        rule: ExitRule,
         *,
-        chance: Rule | None = None,
+        chance: ExitRule | None = None,
         gamma: float | None = None,
     ):
         super().__init__()
@@ -79,10 +79,10 @@ class EarlyExit(Layer):
         if len(widths) > 1:
             raise ValueError(f"the layers of an EarlyExit have widths {widths}; give all the same d")
         self.d, self.layers, self.heads = widths[0], nn.ModuleList(layers), nn.ModuleList(each)
-        self.rule = check_part("rule", rule, Rule, "a rule, such as ConfidenceThreshold(Saturation(), 0.9)")
-        self.chance = check_optional_part("chance", chance, Rule, "a rule, such as UniformExit(depth)")
+        self.rule = check_part("rule", rule, ExitRule, "a rule, such as ConfidenceThreshold(Saturation(), 0.9)")
+        self.chance = check_optional_part("chance", chance, ExitRule, "a rule, such as UniformExit(depth)")
         for each_rule in (rule, *([] if chance is None else [chance])):
-            each_rule.agree(self.d, len(layers))
+            each_rule.check_sizes(self.d, len(layers))
         if gamma is not None and (chance is not None or not 0 < gamma < math.inf):
             raise ValueError(f"gamma={gamma}: give a number above 0 that scales gradients, and no chance beside it")
         # by exit, what its own loss teaches its layer more
@@ -121,7 +121,7 @@ class EarlyExit(Layer):
         rows = None
         for n, layer in enumerate(self.layers):
             if n >= self.always and not whole:
-                rows = going_rows(self, inside, rows)
+                rows = find_active_rows(self, inside, rows)
             if (rows is not None and not len(rows)) or (ctx.remember and n == last):
                 if state is not None:
                     collected.remember(n, layer, h)
@@ -149,7 +149,7 @@ class EarlyExit(Layer):
         return y
 
     def _choose_leaving(
-        self, rule: Rule | None, rows: Rows | None, states: list[Tensor], rule_state: State, ctx: Context
+        self, rule: ExitRule | None, rows: Rows | None, states: list[Tensor], rule_state: State, ctx: Context
     ) -> Tensor:
         assert rule is not None
         with torch.no_grad():
@@ -166,7 +166,7 @@ class EarlyExit(Layer):
 
 
 def _example(
-    heads: Callable[[], nn.Module | Sequence[nn.Module]], rule: Callable[[], Rule], **training: Any
+    heads: Callable[[], nn.Module | Sequence[nn.Module]], rule: Callable[[], ExitRule], **training: Any
 ) -> EarlyExit:
 
     blocks = [kf.PreNorm(kf.Attention(kf.QKV(16, 2), kf.Softmax(kf.Causal())), kf.MLP(16)) for _ in range(3)]

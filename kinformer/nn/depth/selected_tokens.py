@@ -18,7 +18,7 @@ from kinformer.core.tokenwise import check_tokenwise
 from kinformer.nn.aggregations.out_projection import OutProjection
 from kinformer.nn.attention import Attention
 from kinformer.nn.blocks.post_norm import NormLast
-from kinformer.nn.blocks.pre_norm import NormFirst
+from kinformer.nn.blocks.pre_norm import PreNormJoin
 from kinformer.nn.mechanisms.softmax import Softmax
 
 GATHERING = 1e8  # multiplications that take as long as to gather tokens once, read them and put them back
@@ -105,7 +105,7 @@ def serves_tokens(layer: Layer) -> bool:
             _reads_each_query(part) and part.cross if isinstance(part, Attention) else _is_tokenwise(part)
             for part in rest
         )
-        and all(isinstance(join, NormFirst | NormLast) for join in layer.joins)
+        and all(isinstance(join, PreNormJoin | NormLast) for join in layer.joins)
         and all(isinstance(norm, nn.LayerNorm | nn.RMSNorm | nn.Identity) for norm in layer.norms)
     )
 
@@ -208,8 +208,8 @@ def source_keys(attention: Attention, ctx: Context) -> Keys | None:
 
 
 def input_of(join: Join, norm: nn.Module, x: Tensor) -> Tensor:
-    """The input of a sublayer: normalised before a `NormFirst` join, unchanged before a `NormLast` join."""
-    return norm(x) if isinstance(join, NormFirst) else x
+    """The input of a sublayer: normalised before a `PreNormJoin` join, unchanged before a `NormLast` join."""
+    return norm(x) if isinstance(join, PreNormJoin) else x
 
 
 def _attention(

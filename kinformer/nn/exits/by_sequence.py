@@ -11,7 +11,7 @@ from kinformer.core.checks import check_at_least
 from kinformer.core.choice import choice
 from kinformer.core.layer import Context, State
 from kinformer.nn.exits.confidence import Head, Logits, States
-from kinformer.nn.exits.exit_rule import Leaves, Rule, check_made_for, exit_loss
+from kinformer.nn.exits.exit_rule import ExitRule, Leaves, check_made_for, exit_loss
 from kinformer.nn.losses.exit_oracles import ExitOracle, Likelihood
 
 
@@ -21,7 +21,7 @@ class SequenceExitState(NamedTuple):
     exit: Int[Tensor, " B"]
 
 
-class BySequence(Rule):
+class BySequence(ExitRule):
     """All tokens of a row leave at the likeliest exit of softmax(W s + b), s the mean of the source's states.
 
     It learns by -log q of the one exit that its oracle names for the whole row (equations 9 and 10). Each token of a
@@ -46,7 +46,7 @@ class BySequence(Rule):
             )
         self.choice = nn.Linear(check_at_least("d", d, 1), check_at_least("depth", depth, 1))
 
-    def agree(self, d: int, depth: int) -> None:
+    def check_sizes(self, d: int, depth: int) -> None:
         check_made_for(self, self.choice.in_features, self.choice.out_features, d, depth)
 
     def start(self, batch: int, *, device: torch.device | None = None) -> SequenceExitState:

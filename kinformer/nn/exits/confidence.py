@@ -30,7 +30,7 @@ class Confidence(nn.Module, ABC):
     range: ClassVar[tuple[float, float]] = (-math.inf, math.inf)  # of what it says, and so of thresholds
     joins: ClassVar[bool] = False  # whether layers that were trained without it may be given it
 
-    def agree(self, d: int) -> None:
+    def check_sizes(self, d: int) -> None:
         """ValueError unless it reads states of width d."""
 
     def grid(self, count: int) -> list[float]:
@@ -142,7 +142,7 @@ class Probe(Confidence):
         self.register_buffer("share", torch.full((layers,), 0.5) if balance else None)
         self.register_buffer("steps", torch.zeros((), dtype=torch.long) if balance else None)
 
-    def agree(self, d: int) -> None:
+    def check_sizes(self, d: int) -> None:
         if self.unit.in_features != d:
             n = self.unit.in_features
             raise ValueError(f"Probe({n}) does not fit the states: got width {d}, expected {n}. Pass Probe({d})")

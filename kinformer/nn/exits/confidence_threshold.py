@@ -10,10 +10,10 @@ from kinformer.core.checks import check_flag, check_part
 from kinformer.core.layer import Context, State, add_prefix
 from kinformer.nn.exits.confidence import Confidence, Head, Logits, States
 from kinformer.nn.exits.decaying_threshold import DecayingThreshold, Threshold, checked_threshold, of_layer
-from kinformer.nn.exits.exit_rule import Leaves, Rule
+from kinformer.nn.exits.exit_rule import ExitRule, Leaves
 
 
-class ConfidenceThreshold(Rule):
+class ConfidenceThreshold(ExitRule):
     """A token leaves once its confidence reaches the threshold.
 
     confidence: how sure it is: `SoftmaxResponse()`, `Saturation()` or `Probe(d)`.
@@ -34,8 +34,8 @@ class ConfidenceThreshold(Rule):
         )
         self.threshold = threshold
 
-    def agree(self, d: int, depth: int) -> None:
-        self.confidence.agree(d)
+    def check_sizes(self, d: int, depth: int) -> None:
+        self.confidence.check_sizes(d)
         check_threshold_count(self.threshold, depth)
 
     def compute_confidence(self, states: States, head: Head | None = None) -> Float[Tensor, "B T"]:

@@ -1,4 +1,4 @@
-"""Rule: the contract of exit rules, which decide after each layer which tokens leave a stack."""
+"""ExitRule: the contract of exit rules, which decide after each layer which tokens leave a stack."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from kinformer.nn.exits.decaying_threshold import Threshold
 Leaves = Bool[Tensor, "B T"]
 
 
-class Rule(nn.Module, ABC):
+class ExitRule(nn.Module, ABC):
     """Which tokens leave after a layer, decided in float32 or better.
 
     `states` holds what each layer so far made, the last one's last; `head` maps a state to logits, where a model lends
@@ -26,7 +26,7 @@ class Rule(nn.Module, ABC):
 
     strict: bool = True
 
-    def agree(self, d: int, depth: int) -> None:
+    def check_sizes(self, d: int, depth: int) -> None:
         """ValueError unless the rule is made for `depth` layers of width d."""
 
     def compute_confidence(self, states: States, head: Head | None = None) -> Float[Tensor, "B T"]:
@@ -72,7 +72,7 @@ class Rule(nn.Module, ABC):
         return {}
 
 
-def check_made_for(rule: Rule, own_d: int, own_depth: int, d: int, depth: int) -> None:
+def check_made_for(rule: ExitRule, own_d: int, own_depth: int, d: int, depth: int) -> None:
     if (own_d, own_depth) != (d, depth):
         name = type(rule).__name__
         call = f"{name}({own_d}, {own_depth}) came for {depth} layers of width {d}"

@@ -13,11 +13,11 @@ from kinformer.core.layer import Context, State
 from kinformer.nn.exits.confidence import Head, Logits, States, evenly_spaced
 from kinformer.nn.exits.confidence_threshold import check_threshold_count
 from kinformer.nn.exits.decaying_threshold import Threshold, checked_threshold, of_layer
-from kinformer.nn.exits.exit_rule import Leaves, Rule, check_made_for, documents_of, exit_loss
+from kinformer.nn.exits.exit_rule import ExitRule, Leaves, check_made_for, documents_of, exit_loss
 from kinformer.nn.losses.exit_oracles import ExitOracle, Likelihood
 
 
-class Geometric(Rule):
+class Geometric(ExitRule):
     """After each layer a token stops if sigmoid(w.h + b) exceeds the threshold.
 
     q(n) is the product of stopping at n and not before; it learns by -log q of the exit that its oracle names.
@@ -44,7 +44,7 @@ class Geometric(Rule):
         )
         self.stop = nn.ModuleList(nn.Linear(d, 1) for _ in range(1 if shared else depth - 1))
 
-    def agree(self, d: int, depth: int) -> None:
+    def check_sizes(self, d: int, depth: int) -> None:
         check_made_for(self, self.d, self.depth, d, depth)
         check_threshold_count(self.threshold, depth)
 

@@ -9,11 +9,11 @@ from kinformer.core.autocast import linear_float32
 from kinformer.core.checks import check_at_least
 from kinformer.core.layer import Context, State
 from kinformer.nn.exits.confidence import Head, Logits, States
-from kinformer.nn.exits.exit_rule import Leaves, Rule, check_made_for, documents_of, exit_loss
+from kinformer.nn.exits.exit_rule import ExitRule, Leaves, check_made_for, documents_of, exit_loss
 from kinformer.nn.losses.exit_oracles import ExitOracle, Likelihood
 
 
-class Multinomial(Rule):
+class Multinomial(ExitRule):
     """Each token's exit is the likeliest of softmax(W h + b) of its state after the first layer.
 
     It learns by -log q of the exit that its oracle names.
@@ -30,7 +30,7 @@ class Multinomial(Rule):
         self.oracle = oracle or Likelihood()
         self.choice = nn.Linear(check_at_least("d", d, 1), check_at_least("depth", depth, 1))
 
-    def agree(self, d: int, depth: int) -> None:
+    def check_sizes(self, d: int, depth: int) -> None:
         check_made_for(self, self.choice.in_features, self.choice.out_features, d, depth)
 
     def log_q(self, states: Sequence[Float[Tensor, "B T D"]]) -> Float[Tensor, "B T N"]:

@@ -7,10 +7,10 @@ from torch import Tensor
 from kinformer.core.checks import check_at_least
 from kinformer.core.layer import Context, State
 from kinformer.nn.exits.confidence import Head, States
-from kinformer.nn.exits.exit_rule import Leaves, Rule
+from kinformer.nn.exits.exit_rule import ExitRule, Leaves
 
 
-class UniformExit(Rule):
+class UniformExit(ExitRule):
     """By chance: each token's exit is any of the layers, all alike. It decides nothing but mixed training.
 
     Exits are drawn as dropout is, anew in each call, seeded by `torch.manual_seed`.
@@ -24,7 +24,7 @@ class UniformExit(Rule):
         super().__init__()
         self.depth = check_at_least("depth", depth, 1)
 
-    def agree(self, d: int, depth: int) -> None:
+    def check_sizes(self, d: int, depth: int) -> None:
         if depth != self.depth:
             raise ValueError(f"UniformExit({self.depth}) came for {depth} layers; give UniformExit({depth})")
 

@@ -31,7 +31,7 @@ from kinformer.nn.mechanisms.key_groups import (
 from kinformer.nn.mechanisms.sorted_groups import read_groups
 
 
-class Rotations(nn.Module):
+class HashRotations(nn.Module):
     """Angular hashes: the bucket of x in a round is argmax([x R, -x R]). A hash depends on its own vector alone.
 
     One R per head and round. Those of the rounds of training are drawn from `seed` and saved. A round beyond them,
@@ -159,7 +159,7 @@ class Hashed(KeyValueMechanism):
     ):
         super().__init__()
         self.heads, self.k_dim = check_at_least("heads", heads, 1), check_at_least("k_dim", k_dim, 1)
-        self.hash = Rotations(heads, k_dim, buckets, rounds, eval_rounds=eval_rounds, redraw=redraw, seed=seed)
+        self.hash = HashRotations(heads, k_dim, buckets, rounds, eval_rounds=eval_rounds, redraw=redraw, seed=seed)
         self.buckets = buckets
         self.pattern = Causal() if pattern is None else check_pattern("pattern", pattern)
         self.scale = check_scale(scale)

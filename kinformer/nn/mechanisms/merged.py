@@ -5,10 +5,10 @@ from kinformer.core.attention_output import AttentionOutput, merge
 from kinformer.core.example import Example
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context, Out, State, entries_under
-from kinformer.nn.mechanisms.of_parts import OfParts
+from kinformer.nn.mechanisms.composite_mechanism import CompositeMechanism
 
 
-class Merged(OfParts):
+class Merged(CompositeMechanism):
     """One softmax over several sets of keys: y = sum_n exp(lse_n) y_n / sum_n exp(lse_n), n being the mechanisms.
 
     Choose it where near keys should be read exactly and far ones cheaply: `Merged(Softmax(Causal() & Band(63)),

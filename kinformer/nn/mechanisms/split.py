@@ -9,10 +9,10 @@ import kinformer as kf
 from kinformer.core.attention_output import AttentionOutput
 from kinformer.core.heads import HeadSizes, Keys, Queries
 from kinformer.core.layer import Context, Out, State, entries_under
-from kinformer.nn.mechanisms.of_parts import OfParts
+from kinformer.nn.mechanisms.composite_mechanism import CompositeMechanism
 
 
-class SplitHeads(OfParts):
+class SplitHeads(CompositeMechanism):
     """Each mechanism gets an equal run of the heads, in order: of 8 heads, `SplitHeads(a, b)` gives 0..3 to a.
 
     Choose it for "half of the heads local": `SplitHeads(Softmax(Causal() & Band(64)), Routing(4, 32, 16))`, where each

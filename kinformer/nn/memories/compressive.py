@@ -154,13 +154,15 @@ class Compressive(Memory):
         new_state = CompressiveStates(near, plan.positions, used, state.old, state.left, plan.now)
         return source, pos, new_state, self._aux(x, state, plan.now, ctx, read)
 
-    def next_state(self, state: CompressiveStates, ctx: Context, mass: Callable[[], Tensor]) -> CompressiveStates:
+    def next_state(
+        self, state: CompressiveStates, ctx: Context, received_attention: Callable[[], Tensor]
+    ) -> CompressiveStates:
         """The state with what left the memory compressed, which happens where a row has come to its segment's end."""
         x, slot_pos, used, old, left, now = state
         slots = slot_pos.shape[1] - ctx.pos.shape[1]
         with torch.no_grad():
             if self.compression.watches:
-                received = mass()[:, old.pos.shape[1] :].to(used.dtype)
+                received = received_attention()[:, old.pos.shape[1] :].to(used.dtype)
                 used = used + F.pad(received, (used.shape[1] - received.shape[1], 0))  # what no token reads has none
             if (self.slots or self.lately) and self._something_leaves(slot_pos, now, ctx):
                 end = torch.as_tensor(self.near.earliest_key(now[:, None]))

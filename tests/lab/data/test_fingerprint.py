@@ -17,7 +17,7 @@ from kinformer.lab.data.pairs import PairData
 from kinformer.lab.data.series import SeriesData
 from kinformer.lab.data.sets import SetData, StoredSets
 from kinformer.lab.data.spec import read_spec
-from kinformer.lab.data.support.series_windows import Stretch
+from kinformer.lab.data.support.series_windows import SeriesSplit
 from kinformer.lab.data.text import TextData, read
 from kinformer.lab.train.start_record import sampled_fingerprint
 
@@ -53,7 +53,7 @@ def labelled(x: torch.Tensor) -> Data:
 
 
 def series(x: torch.Tensor) -> Data:
-    stretch = Stretch(x.float()[:, None], torch.zeros(len(x), 0), 0)
+    stretch = SeriesSplit(x.float()[:, None], torch.zeros(len(x), 0), 0)
     return SeriesData("series", stretch, stretch, stretch, ("a",), stretch.values, torch.ones(2, 1), 1)
 
 

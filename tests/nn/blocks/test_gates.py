@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from kinformer.core.layer import Out
-from kinformer.nn.blocks.gate import Biased, Gate
+from kinformer.nn.blocks.gate import BiasedGate, Gate
 from kinformer.nn.blocks.gru_gate import GRUGate
 from kinformer.nn.blocks.highway_gate import HighwayGate
 from kinformer.nn.blocks.identity_map import IdentityMap
@@ -18,7 +18,7 @@ from kinformer.nn.blocks.output_gate import OutputGate
 from kinformer.nn.blocks.sigtanh_gate import SigTanhGate
 
 D = 6
-BIASED: list[type[Biased]] = [GRUGate, OutputGate, HighwayGate, SigTanhGate]
+BIASED: list[type[BiasedGate]] = [GRUGate, OutputGate, HighwayGate, SigTanhGate]
 GATES: list[Callable[[], Gate]] = [*(lambda kind=kind: kind(D) for kind in (*BIASED, InputGate)), IdentityMap]
 Row = list[float]
 
@@ -122,7 +122,7 @@ class _Sum(nn.Module):
 
 
 @pytest.mark.parametrize(("kind", "matrices"), [(GRUGate, 6), (SigTanhGate, 2), (OutputGate, 1), (HighwayGate, 1)])
-def test_it_has_as_many_matrices_as_its_equation(kind: type[Biased], matrices: int) -> None:
+def test_it_has_as_many_matrices_as_its_equation(kind: type[BiasedGate], matrices: int) -> None:
     assert sum(weight.numel() for weight in kind(D).parameters()) == matrices * D * D + D
     assert sum(weight.numel() for weight in InputGate(D).parameters()) == D * D
 
@@ -137,7 +137,7 @@ def test_which_gates_have_a_bias() -> None:
 
 @pytest.mark.parametrize("kind", BIASED)
 @pytest.mark.parametrize("b_g", [0, 2.0, 30.0])
-def test_a_larger_bias_starts_nearer_to_the_identity(kind: type[Biased], b_g: float) -> None:
+def test_a_larger_bias_starts_nearer_to_the_identity(kind: type[BiasedGate], b_g: float) -> None:
     """With no weights the share that is not the stream's is sigmoid(-b_g): a half, 0.119, next to nothing."""
     gate, (x, y) = kind(D, b_g), torch.randn(2, 1, 4, D)
     assert gate.b_g.tolist() == [b_g] * D
@@ -166,6 +166,6 @@ def test_dropout_falls_on_what_a_sublayer_adds(make: Callable[[], Gate]) -> None
 
 @pytest.mark.parametrize("kind", BIASED)
 @pytest.mark.parametrize("b_g", [-1.0, math.inf, math.nan, True])
-def test_refuses_a_start_away_from_the_identity(kind: type[Biased], b_g: object) -> None:
+def test_refuses_a_start_away_from_the_identity(kind: type[BiasedGate], b_g: object) -> None:
     with pytest.raises(ValueError, match="^b_g=.*: give a number from 0 up$"):
         kind(D, b_g)

@@ -8,13 +8,13 @@ from torch import Tensor, nn
 
 from kinformer.core.layer import Context
 from kinformer.members.axial_transformer import TINY, axial_transformer
-from kinformer.models.image import Image
+from kinformer.models.image import ImageModel
 from kinformer.nn.depth.axial import EXAMPLES, AxialDecoder
 
 PLANES = (3, 2, 4)
 
 
-def make_image(shape: tuple[int, ...]) -> Image:
+def make_image(shape: tuple[int, ...]) -> ImageModel:
     torch.manual_seed(0)
     model = axial_transformer(**{**TINY, "shape": shape, "outer": 2, "inner": 2}).double().eval()
     for parameter in model.parameters():
@@ -124,4 +124,4 @@ def test_what_makes_no_sense_is_one_line() -> None:
     with pytest.raises(ValueError, match="these values are whole pixels"):
         from kinformer.models.support.logistic_mixture import LogisticMixture
 
-        Image((2, 4, 4), LogisticMixture(16, 2), decoder, planes=True)
+        ImageModel((2, 4, 4), LogisticMixture(16, 2), decoder, planes=True)

@@ -14,13 +14,13 @@ from kinformer.core.patterns.document import Document
 from kinformer.core.state import leaves
 from kinformer.nn.attention import Attention
 from kinformer.nn.blocks.pre_norm import PreNorm
-from kinformer.nn.depth import going_rows as some_rows
+from kinformer.nn.depth import active_rows as some_rows
 from kinformer.nn.depth.early_exit import EarlyExit
 from kinformer.nn.depth.stack import Stack
 from kinformer.nn.exits.by_sequence import BySequence
 from kinformer.nn.exits.confidence import Confidence, Probe, SoftmaxResponse
 from kinformer.nn.exits.confidence_threshold import ConfidenceThreshold
-from kinformer.nn.exits.exit_rule import Rule
+from kinformer.nn.exits.exit_rule import ExitRule
 from kinformer.nn.exits.geometric import Geometric
 from kinformer.nn.exits.multinomial import Multinomial
 from kinformer.nn.feedforward.mlp import MLP
@@ -37,7 +37,7 @@ def blocks() -> list[PreNorm]:
     return [PreNorm(Attention(QKV(D, 2), Softmax(Causal())), MLP(D)) for _ in range(DEPTH)]
 
 
-class Told(Rule):
+class Told(ExitRule):
     """Leaving after so many layers as a table says, by row and column; notes of how many tokens it is asked."""
 
     def __init__(self, exits: Tensor):
@@ -273,7 +273,7 @@ def test_another_number_of_heads_is_refused() -> None:
         (lambda: ConfidenceThreshold(Probe(D), (0.5,) * 4), "^4 thresholds came for 4 layers; give 3"),
     ],
 )
-def test_a_rule_made_for_other_layers_is_refused(rule: Callable[[], Rule], says: str) -> None:
+def test_a_rule_made_for_other_layers_is_refused(rule: Callable[[], ExitRule], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         EarlyExit(blocks(), LayerNorm(D), rule())
 

@@ -303,7 +303,7 @@ ONE = {"aggregation": Concat()}
 
 
 def test_attention_that_is_changed_does_not_tell_where_it_went() -> None:
-    """`mass` would be of the scores before they were changed."""
+    """`received_attention` would be of the scores before they were changed."""
     q, pos = torch.randn(1, 2, 3, 8), torch.arange(3)[None, None]
     bundles = Queries(q, pos), Keys(q, q, pos)
     plain, ctx = Explicit(Causal()), Context(pos[0])

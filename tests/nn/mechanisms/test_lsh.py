@@ -16,7 +16,7 @@ from kinformer.core.patterns.full import Full
 from kinformer.core.scores.product import Product
 from kinformer.core.unit_vector import unit
 from kinformer.nn.attention import Attention
-from kinformer.nn.mechanisms.lsh import LSH, Rotations
+from kinformer.nn.mechanisms.lsh import LSH, HashRotations
 from kinformer.nn.mechanisms.lsh_published import PublishedLSH
 from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.mechanisms.sorted_groups import read_sorted, sort_rounds
@@ -71,7 +71,7 @@ def softmax_of(scores, values):
 
 
 def test_a_hash_is_the_nearest_of_rotated_axes():
-    rotations = Rotations(H, K, 6, 3, seed=2)
+    rotations = HashRotations(H, K, 6, 3, seed=2)
     x = torch.randn(B, H, 5, K)
     buckets = rotations(x)
     for b in range(B):
@@ -83,7 +83,7 @@ def test_a_hash_is_the_nearest_of_rotated_axes():
 
 
 def test_rotations_come_from_the_seed_and_are_saved():
-    a, b, c = Rotations(2, 4, 4, 2, seed=1), Rotations(2, 4, 4, 2, seed=1), Rotations(2, 4, 4, 2, seed=2)
+    a, b, c = HashRotations(2, 4, 4, 2, seed=1), HashRotations(2, 4, 4, 2, seed=1), HashRotations(2, 4, 4, 2, seed=2)
     assert torch.equal(a.r, b.r) and not torch.equal(a.r, c.r)
     c.load_state_dict(a.state_dict())
     assert torch.equal(a.r, c.r)
@@ -371,7 +371,7 @@ def test_buckets_that_are_runs_of_one_head_are_read_as_buckets(rounds):
 def test_a_step_hashes_its_own_token_alone(mechanism, monkeypatch):
     """Buckets are cached beside the keys."""
     hashed_columns = []
-    real = Rotations.forward
+    real = HashRotations.forward
 
     def counted(self, x):
         hashed_columns.append(x.shape[2])
@@ -380,7 +380,7 @@ def test_a_step_hashes_its_own_token_alone(mechanism, monkeypatch):
     state, (q, k, v) = started(mechanism), inputs()
     state = call(mechanism, q[:, :, :9], k[:, :, :9], v[:, :, :9], state=state).state
     assert torch.equal(state.tags["bucket"][:, :, :9], mechanism.hash(k[:, :, :9]))
-    monkeypatch.setattr(Rotations, "forward", counted)
+    monkeypatch.setattr(HashRotations, "forward", counted)
     call(mechanism, *(x[:, :, 9:10] for x in (q, k, v)), numbered()[:, 9:10], state)
     assert hashed_columns == [1, 1]
 
@@ -533,7 +533,7 @@ def test_an_error_names_the_class_that_it_came_from():
 
 
 def test_hashes_are_as_precise_under_autocast():
-    rotations, x = Rotations(2, 64, 64, 2, seed=0).float(), torch.randn(4, 2, 100, 64).float()
+    rotations, x = HashRotations(2, 64, 64, 2, seed=0).float(), torch.randn(4, 2, 100, 64).float()
     alone = rotations(x)
     with torch.autocast("cpu", torch.bfloat16):
         assert torch.equal(rotations(x), alone)

@@ -17,7 +17,7 @@ from kinformer.models.multi_exit import MultiExit
 from kinformer.nn.exits.confidence import Confidence, Probe, Saturation, SoftmaxResponse
 from kinformer.nn.exits.confidence_threshold import ConfidenceThreshold
 from kinformer.nn.exits.decaying_threshold import Threshold
-from kinformer.nn.exits.exit_rule import Rule
+from kinformer.nn.exits.exit_rule import ExitRule
 from kinformer.nn.exits.never_exit import NeverExit
 
 DEPTH, TASK = 8, "task=half_easy"
@@ -92,7 +92,7 @@ def measure_losses(
 
 
 def seconds(
-    model: MultiExit, leaving: dict[str, Rule], inputs: Prompts, texts: int = 12, rounds: int = 5
+    model: MultiExit, leaving: dict[str, ExitRule], inputs: Prompts, texts: int = 12, rounds: int = 5
 ) -> dict[str, float]:
     """Seconds to write texts one by one by each rule, turn by turn, the least of some rounds."""
     least = dict.fromkeys(leaving, float("inf"))

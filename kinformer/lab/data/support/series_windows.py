@@ -1,4 +1,4 @@
-"""Stretch: the rows of one split of a series, and the windows in them."""
+"""SeriesSplit: the rows of one split of a series, and the windows in them."""
 
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ from torch import Tensor
 from kinformer.core.batch import SeriesWindows
 
 
-class Stretch(NamedTuple):
+class SeriesSplit(NamedTuple):
     """Rows up to where a split ends; those before `first` are of the splits before it, and known when it begins."""
 
     values: Float[Tensor, "N C"]

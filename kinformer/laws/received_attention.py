@@ -1,4 +1,4 @@
-"""Law mass: how much attention each key got is the sum of the weights by which it was read, or nobody is told."""
+"""Law received_attention: the attention that a key received is the sum of the weights by which it was read."""
 
 from collections.abc import Iterator
 from typing import TypeVar
@@ -44,28 +44,30 @@ def judge(part: Mechanism | Score | Bias) -> Iterator[str]:
     queries, keys = queries._replace(pos=pos), keys._replace(pos=pos)
     read = _read(mechanism, queries, keys)
     try:
-        mass = mechanism.received_attention(queries, keys, read, _context(queries))
+        received = mechanism.received_attention(queries, keys, read, _context(queries))
     except (ValueError, TypeError) as error:
         if "\n" in str(error):
             yield f"it refuses to tell how much attention a key got in more than one line: {error}"
         raise Unjudged(f"refused: {error}") from error
-    yield from findings(_check_plausible, mass, pos)
+    yield from findings(_check_plausible, received, pos)
     for dtype in NEAR:
         yield from findings(_check_rounded, mechanism, queries, keys, pos, dtype)
-    yield from findings(_check_sums, mechanism, queries, keys, read, mass)
+    yield from findings(_check_sums, mechanism, queries, keys, read, received)
 
 
-def _check_plausible(mass: Tensor, pos: Tensor) -> None:
-    if mass.shape != (shape := pos.squeeze(1).shape):
-        raise Broken(f"the attention that keys got has shape {list(mass.shape)} instead of {list(shape)}")
-    if not mass.isfinite().all() or bool((mass < -ROUNDING).any()):
-        raise Broken(f"a key got attention of {float(mass.nan_to_num().min()):.6g}; it is a sum of weights, at least 0")
-    if bool((mass[pos.squeeze(1) < 0].abs() > ROUNDING).any()):
+def _check_plausible(received: Tensor, pos: Tensor) -> None:
+    if received.shape != (shape := pos.squeeze(1).shape):
+        raise Broken(f"the attention that keys got has shape {list(received.shape)} instead of {list(shape)}")
+    if not received.isfinite().all() or bool((received < -ROUNDING).any()):
+        raise Broken(
+            f"a key got attention of {float(received.nan_to_num().min()):.6g}; it is a sum of weights, at least 0"
+        )
+    if bool((received[pos.squeeze(1) < 0].abs() > ROUNDING).any()):
         raise Broken("padding got attention, and nobody reads it")
 
 
 @torch.no_grad()
-def _check_sums(mechanism: Mechanism, queries: Queries, keys: Keys, read: AttentionOutput, mass: Tensor) -> None:
+def _check_sums(mechanism: Mechanism, queries: Queries, keys: Keys, read: AttentionOutput, received: Tensor) -> None:
     nothing = _read(mechanism, queries, keys._replace(v=torch.zeros_like(keys.v))).y
     own = (torch.eye(KEYS, dtype=keys.v.dtype)[:, at].expand_as(keys.v) for at in torch.arange(KEYS).split(WIDTH))
     weights = torch.cat([_read(mechanism, queries, keys._replace(v=v)).y - nothing for v in own], -1)  # [B H T S]
@@ -73,11 +75,11 @@ def _check_sums(mechanism: Mechanism, queries: Queries, keys: Keys, read: Attent
         raise Unjudged("values are not read by weights of their own head, so weights cannot be summed by key")
     real = (queries.pos >= 0)[..., None]
     want = weights.where(real, 0.0).sum(2).mean(1)
-    unread = (want <= ROUNDING) & (mass > 1000 * ROUNDING)
+    unread = (want <= ROUNDING) & (received > 1000 * ROUNDING)
     if unread.any():
         b, k = unread.nonzero()[0].tolist()
-        raise Broken(f"key {k} of row {b} got attention of {float(mass[b, k]):.6g}, and nobody reads it")
-    agree(mass, want, "a key got other attention than the sum of the weights that its value is read with")
+        raise Broken(f"key {k} of row {b} got attention of {float(received[b, k]):.6g}, and nobody reads it")
+    agree(received, want, "a key got other attention than the sum of the weights that its value is read with")
 
 
 @torch.no_grad()

@@ -1,4 +1,4 @@
-"""OfParts: a mechanism made of several, each at a place of its own."""
+"""CompositeMechanism: a mechanism made of several, each at a place of its own."""
 
 from collections.abc import Mapping, Sequence
 
@@ -13,7 +13,7 @@ from kinformer.core.layer import Out, State, add_prefix
 from kinformer.core.mechanism import Mechanism
 
 
-class OfParts(Mechanism):
+class CompositeMechanism(Mechanism):
     """What mechanisms made of others share: the parts' extras, states and reports, each under the number of its part.
 
     Each part gets all heads unless `share` says which. A subclass writes `forward`.

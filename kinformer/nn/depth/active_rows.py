@@ -15,13 +15,13 @@ from kinformer.core.pattern import Pattern
 from kinformer.core.residual_block import ResidualBlock
 from kinformer.core.state import leaves, map_state
 from kinformer.nn.exits.confidence import Head, States
-from kinformer.nn.exits.exit_rule import Leaves, Rule
+from kinformer.nn.exits.exit_rule import ExitRule, Leaves
 
 COPIED = 3  # times as much as reading a row's cache takes copying and then reading it
 Rows = Int[Tensor, " _"]
 
 
-def going_rows(layer: nn.Module, going: Bool[Tensor, "B T"], before: Rows | None) -> Rows | None:
+def find_active_rows(layer: nn.Module, going: Bool[Tensor, "B T"], before: Rows | None) -> Rows | None:
     """The rows with a token that goes on; None for all, and where it may not be asked.
 
     Where as many go on as `before` it is the same tensor, by which the memo knows them. Processes that train together
@@ -55,7 +55,7 @@ class _Selected(Sequence[Tensor]):
 
 
 def leaving_tokens(
-    rule: Rule, rows: Rows | None, states: States, ctx: Context, rule_state: State, head: Head | None
+    rule: ExitRule, rows: Rows | None, states: States, ctx: Context, rule_state: State, head: Head | None
 ) -> Leaves:
     """Which tokens of some rows leave, as the rule says; of the other rows, which it is not asked about, none.
 
