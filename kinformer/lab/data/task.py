@@ -37,6 +37,7 @@ class TaskSplit:
 
     task: Task
     split: str
+    hashed_as: ClassVar[str] = "Lot"  # its name in fingerprints of saved runs
 
     def __len__(self) -> int:
         """How many are measured at most."""
