@@ -93,7 +93,7 @@ class Bias(nn.Module, ABC):
         """Numbers that its heads have learned, by name: how far each looks. `request` is whole and prepared."""
         return {}
 
-    def start(self, room: StateSpec) -> None:
+    def start(self, spec: StateSpec) -> None:
         """Raises `NoState` with advice where a part of a row does not tell what the whole row would."""
 
 
@@ -148,9 +148,9 @@ class Plus(Bias):
                 values[name if name not in values else f"{n}.{name}"] = value
         return values
 
-    def start(self, room: StateSpec) -> None:
+    def start(self, spec: StateSpec) -> None:
         for bias in self.biases:
-            bias.start(room)
+            bias.start(spec)
 
 
 def at(table: Int[Tensor, "B #H N"], b: Tensor, h: Tensor, n: Tensor) -> Tensor:

@@ -73,7 +73,7 @@ class Mechanism(nn.Module, ABC):
         return super().__call__(queries, keys, state, ctx)
 
     @abstractmethod
-    def start(self, room: StateSpec, sizes: HeadSizes) -> State:
+    def start(self, spec: StateSpec, sizes: HeadSizes) -> State:
         """The state before the first token; raises `NoState` with advice where there is none."""
 
     @abstractmethod

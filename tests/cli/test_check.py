@@ -167,7 +167,7 @@ BROKEN = {
     "state is not batch first": law(
         "rows",
         "mechanism",
-        "torch.zeros(room.batch, sizes",
+        "torch.zeros(spec.batch, sizes",
         "torch.zeros(1, sizes",
         says="the state's total is [1, 2, 8] for 3 rows; every leaf must be batch first",
     ),
@@ -217,8 +217,8 @@ BROKEN = {
     "gives no advice": law(
         "chunk",
         "mechanism",
-        "total = torch.zeros(room",
-        "from kinformer.core.mechanism import NoState\n        raise NoState('none')\n        total = torch.zeros(room",
+        "total = torch.zeros(spec",
+        "from kinformer.core.mechanism import NoState\n        raise NoState('none')\n        total = torch.zeros(spec",
         says="start() says that there is no state but not what to do instead: 'none'",
     ),
     "is slow": law(
@@ -237,8 +237,8 @@ BROKEN = {
     "reads empty slots": law(
         "chunk",
         "memory",
-        "(room.batch, slots), -1",
-        "(room.batch, slots), 0",
+        "(spec.batch, slots), -1",
+        "(spec.batch, slots), 0",
         says="the state's x grew from [3, 2, 16] to [3, 4, 16]",
     ),
     # a block

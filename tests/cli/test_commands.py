@@ -391,7 +391,7 @@ def test_how_long_is_left_follows_the_last_pace_and_something_is_said_at_once(
     now = [0.0]
     monkeypatch.setattr("kinformer.cli.support.progress_bar.monotonic", lambda: now[0])
     monkeypatch.setattr("kinformer.cli.support.progress_bar.SILENT", 0.01)
-    with progress("writing", 200, "texts") as hear:
+    with progress("writing", 200, "texts") as on_progress:
         for _ in range(500):
             sleep(0.01)
             if error := capsys.readouterr().err:
@@ -399,7 +399,7 @@ def test_how_long_is_left_follows_the_last_pace_and_something_is_said_at_once(
         assert error == "writing: 200 texts ...\n"
         for done in range(1, 101):
             now[0] += 1 if done <= 50 else 20
-            hear(done)
+            on_progress(done)
     last = capsys.readouterr().err.splitlines()[-1]
     assert last == "writing: 100 of 200 texts, 33:20 left"  # 100 of 20 s, and not of 10.5
 

@@ -270,7 +270,7 @@ def test_beam_search_is_the_naive_one(model: LM, beam: int, stop: int | None, pe
         beam=beam,
         stop=stop,
         length_penalty=penalty,
-        hear=lambda new, likely: steps_heard.append(torch.stack([new.double(), likely], -1)),
+        on_tokens=lambda new, likely: steps_heard.append(torch.stack([new.double(), likely], -1)),
     )
     expected = [naive_beam(model, p, 5, beam, stop, penalty) for p in prompts]
     assert [row[3 - len(p) :] for row, p in zip(tokens.tolist(), prompts, strict=True)] == [row for row, _ in expected]
@@ -436,7 +436,9 @@ def test_a_state_that_was_made_for_less_has_room_before_it_is_read(model: LM) ->
 
 def test_it_is_heard_step_by_step(model: LM) -> None:
     steps: list[tuple[Tensor, Tensor]] = []
-    tokens = generate(model, torch.tensor([[1, 2], [3, 4]]), 5, seed=0, stop=0, hear=lambda *step: steps.append(step))
+    tokens = generate(
+        model, torch.tensor([[1, 2], [3, 4]]), 5, seed=0, stop=0, on_tokens=lambda *step: steps.append(step)
+    )
     new = torch.stack([new for new, _ in steps], 1)
     assert new.tolist() == tokens[:, 2 : 2 + len(steps)].tolist()
     sums = torch.stack([likely for _, likely in steps], 1).sum(1)

@@ -34,9 +34,9 @@ BATCH = torch.tensor([[3, 1, 4, 1, 5, 2, 6], [-1, -1, 2, 6, 5, 3, -1]])
 ROWS = torch.tensor([[3, 1, 4, 1, 5], [2, 6, 5, 3, 0]])
 
 
-def build(rule: Rule, chance: bool = False, gamma: float | None = None, **keywords: object) -> MultiExit:
+def build(rule: Rule, draws_exits: bool = False, gamma: float | None = None, **keywords: object) -> MultiExit:
     norms = [LayerNorm(D) for _ in range(DEPTH)]
-    body = EarlyExit(blocks(), norms, rule, chance=UniformExit(DEPTH) if chance else None, gamma=gamma)
+    body = EarlyExit(blocks(), norms, rule, chance=UniformExit(DEPTH) if draws_exits else None, gamma=gamma)
     model = MultiExit(7, D, body, **keywords)  # type: ignore[arg-type]
     for p in model.parameters():
         torch.nn.init.normal_(p, std=0.7)

@@ -95,7 +95,7 @@ def stream_text(
         printed = spoken[:end]
 
     try:
-        (continuation,), milliseconds = write_all(model, [start], tokens, settings, hear=say, **more)
+        (continuation,), milliseconds = write_all(model, [start], tokens, settings, on_tokens=say, **more)
         text = continuation.text.decode(errors="replace")
         begin()
         rest = text[len(printed) :] if text.startswith(printed) else ""  # a letter that is not whole
@@ -129,7 +129,7 @@ def write_batch(
             steps += 1
             tell(steps)
 
-        return write_all(model, starts, tokens, settings, hear=count_step, look=tell, **more)
+        return write_all(model, starts, tokens, settings, on_tokens=count_step, look=tell, **more)
 
 
 def print_texts(starts: list[bytes], written: list[Continuation], milliseconds: float) -> None:

@@ -106,12 +106,12 @@ def play_episodes(
     session, total = PlaySession(settings.spec), settings.episodes * len(targets)
     failed: BaseException | None = None
     total_steps = 0
-    with print_warnings(), progress("playing", total, "episodes") as hear:
+    with print_warnings(), progress("playing", total, "episodes") as on_progress:
 
         def count_steps(steps: int) -> None:
             nonlocal total_steps
             total_steps += steps
-            hear(len(session.ended_episodes), f"{total_steps:,} steps")
+            on_progress(len(session.ended_episodes), f"{total_steps:,} steps")
 
         try:
             for target in targets:

@@ -248,7 +248,7 @@ def train_until(
     try:
         model.to(job.device)
         with show(Console(stderr=True), name) as display, from_user(ValueError, LookupError):
-            with tensorboard_events(job, folder) as hear:
+            with tensorboard_events(job, folder) as on_metrics:
                 return train(
                     model,
                     job.data,
@@ -256,7 +256,7 @@ def train_until(
                     job.settings,
                     folder=folder,
                     show=display,
-                    hear=hear,
+                    on_metrics=on_metrics,
                     resume=resume,
                     until=until,
                     group=job.group,

@@ -62,18 +62,18 @@ class SpalmResult(NamedTuple):
 
 def toy(seed: int, people: int = PEOPLE, times: int = TIMES) -> Toy:
     """Each person has a sign and a name of random letters; sentences say both, in another order in each part."""
-    chance = Random(seed)
+    rng = Random(seed)
 
     def random_word(size: int) -> str:
-        return "".join(chance.choice("abcdefghijklmnopqrstuvwxyz") for _ in range(size))
+        return "".join(rng.choice("abcdefghijklmnopqrstuvwxyz") for _ in range(size))
 
     pairs = [(random_word(4).upper(), random_word(6)) for _ in range(people)]
 
     def part(times: int) -> tuple[bytes, list[bool]]:
         text, marks = "", list[bool]()
         for _ in range(times):
-            for sign, name in chance.sample(pairs, people):
-                before = f"{sign} {chance.choice(VERBS)} "
+            for sign, name in rng.sample(pairs, people):
+                before = f"{sign} {rng.choice(VERBS)} "
                 text += f"{before}{name}. "
                 marks += [False] * len(before) + [True] * len(name) + [False] * 2
         return text.encode(), marks

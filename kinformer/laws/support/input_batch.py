@@ -108,10 +108,10 @@ def repeat_tokens(content: Tensor, seed: int) -> Tensor:
 
     Real texts repeat tokens, so choices must handle equal keys. A longer row begins with the shorter one.
     """
-    chance, source = random.Random(seed), list[int]()
+    rng, source = random.Random(seed), list[int]()
     for column in range(content.shape[1]):
-        copies = column > 0 and chance.random() < 0.5
-        source.append(source[chance.randrange(column)] if copies else column)
+        copies = column > 0 and rng.random() < 0.5
+        source.append(source[rng.randrange(column)] if copies else column)
     return torch.cat([content[:1], content[1:, source]])
 
 

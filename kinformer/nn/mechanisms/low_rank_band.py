@@ -79,9 +79,9 @@ class LowRankBand(Mechanism):
     def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
         return {"low_k": ExtraProjection(self.rank)}
 
-    def start(self, room: StateSpec, sizes: HeadSizes) -> LowRankBandState:
-        band = self.band.start(room, sizes)
-        return LowRankBandState(self.low.start(room, sizes._replace(k_dim=self.rank)), band)
+    def start(self, spec: StateSpec, sizes: HeadSizes) -> LowRankBandState:
+        band = self.band.start(spec, sizes)
+        return LowRankBandState(self.low.start(spec, sizes._replace(k_dim=self.rank)), band)
 
     def forward(
         self, queries: Queries, keys: Keys | None, state: LowRankBandState | None, ctx: Context

@@ -242,8 +242,8 @@ def test_columns_that_do_not_count_rows_or_are_alone_are_numbers(tmp_path: Path)
 
 
 def test_numbers_that_may_be_dates_are_such_where_they_rise_evenly_or_are_called_so(tmp_path: Path) -> None:
-    chance = numpy.random.default_rng(0)
-    odd = (1_600_000_000 + chance.integers(1, 9999, 60).cumsum()).tolist()
+    rng = numpy.random.default_rng(0)
+    odd = (1_600_000_000 + rng.integers(1, 9999, 60).cumsum()).tolist()
     series, messages = written(tmp_path, list(map(str, odd)), "visitors")
     assert series.columns == ("visitors", "x") and series.clock is None and not messages
     series, messages = written(tmp_path, list(map(str, odd)), "unix_time")

@@ -24,13 +24,13 @@ from kinformer.members.decision_transformer import TINY, decision_transformer
 
 
 def make_episodes(count: int = 40, numbers: bool = False, seed: int = 0) -> list[Episode]:
-    chance = numpy.random.default_rng(seed)
+    rng = numpy.random.default_rng(seed)
     result = []
     for _ in range(count):
-        size = int(chance.integers(1, 12))
-        states = chance.normal(3, 5, (size, 3)).astype(numpy.float32)
-        actions = chance.normal(0, 4, (size, 2)).astype(numpy.float32) if numbers else chance.integers(0, 2, size)
-        result.append(Episode(states, actions, chance.normal(0, 1, size).astype(numpy.float32)))
+        size = int(rng.integers(1, 12))
+        states = rng.normal(3, 5, (size, 3)).astype(numpy.float32)
+        actions = rng.normal(0, 4, (size, 2)).astype(numpy.float32) if numbers else rng.integers(0, 2, size)
+        result.append(Episode(states, actions, rng.normal(0, 1, size).astype(numpy.float32)))
     return result
 
 

@@ -100,8 +100,8 @@ def test_the_command_line_trains_it_to_tell_texts_apart_from_what_a_masked_one_k
     pool: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The letter that comes twice in a row says the class; three classes, so guessing is right a third of the time."""
-    chance = random.Random(0)
-    words = ["".join(chance.choices("xyz", k=8)) for _ in range(240)]
+    rng = random.Random(0)
+    words = ["".join(rng.choices("xyz", k=8)) for _ in range(240)]
     rows = [f"{'abc'[n % 3]}\t{word[:4]}{'abc'[n % 3] * 2}{word[4:]}" for n, word in enumerate(words)]
     (tmp_path / "rows.tsv").write_text("\n".join(rows))
     (tmp_path / "text").write_text("\n".join(rows))
