@@ -45,7 +45,7 @@ class Case(NamedTuple):
     says: str
     code: int = 1
     laws: tuple[str, ...] = ()
-    more: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
 
 
 def twin(toy: str, *changes: str) -> str:
@@ -62,9 +62,9 @@ def ending(toy: str, examples: str) -> str:
     return twin(toy).partition("EXAMPLES = ")[0] + examples
 
 
-def law(name: str, toy: str, *changes: str, says: str, code: int = 1, more: tuple[str, ...] = ()) -> Case:
+def law(name: str, toy: str, *changes: str, says: str, code: int = 1, options: tuple[str, ...] = ()) -> Case:
     """A twin that breaks a law."""
-    return Case(twin(toy, *changes), says, code, (name,), more)
+    return Case(twin(toy, *changes), says, code, (name,), options)
 
 
 def breaking(toy: str, law: str, reason: str, *changes: str) -> str:
@@ -227,7 +227,7 @@ BROKEN = {
         "q, v, real =",
         "while True:\n            pass\n        q, v, real =",
         says="no answer in 0.5 s; make the example smaller (width 16, 2 heads), or give --seconds",
-        more=("--seconds", "0.5"),
+        options=("--seconds", "0.5"),
     ),
     "overflows": law(
         "dtype", "mechanism", "total / count", "total * 9e4 / 9e4 / count", says="results are not finite in float16"
@@ -368,7 +368,7 @@ UNJUDGED = {
     ),
     "is no Python": Case("\ndef f(:", "cannot be imported: line 2 of is_no_python.py: SyntaxError: "),
     "exits": Case("raise SystemExit(3)", "leaves Python while it is imported; put such code under __name__"),
-    "hangs": Case("while True: pass", "and its examples not built in 0.5 s", more=("--seconds", "0.5")),
+    "hangs": Case("while True: pass", "and its examples not built in 0.5 s", options=("--seconds", "0.5")),
     "has a keyword without default": Case(
         twin("member", "d: int = 128", "d: int"), "the keyword 'd' of the member 'sinks'"
     ),
@@ -384,7 +384,7 @@ CASES = BROKEN | JUDGED | UNJUDGED
 def words(folder: Path, name: str, case: Case) -> list[str]:
     file = folder / f"{name.replace(' ', '_').lower()}.py"
     file.write_text(case.text, encoding="utf-8")
-    return ["check", str(file), *(word for law in case.laws for word in ("--law", law)), *case.more]
+    return ["check", str(file), *(word for law in case.laws for word in ("--law", law)), *case.options]
 
 
 @pytest.fixture(scope="module")

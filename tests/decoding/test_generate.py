@@ -346,9 +346,9 @@ def test_the_state_has_the_models_dtype(model: LM) -> None:
     started: list[torch.dtype] = []
     logits = model.logits
 
-    def noted(tokens: Tensor, state: NumberedState, *arguments: Any, **more: Any) -> Out:
+    def noted(tokens: Tensor, state: NumberedState, *arguments: Any, **keywords: Any) -> Out:
         started.extend({leaf.dtype for name, leaf in leaves(state) if name in ("k", "v")} if state.now[0] == 0 else ())
-        return logits(tokens, state, *arguments, **more)
+        return logits(tokens, state, *arguments, **keywords)
 
     model.logits = noted  # type: ignore[method-assign]
     for dtype in (torch.float64, torch.bfloat16):
@@ -398,7 +398,7 @@ def test_a_step_looks_once_and_every_layer_finds_what_was_seen(model: LM, monkey
 
 
 def test_the_vocabulary_is_not_sorted(model: LM, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*arguments: Any, **more: Any) -> None:
+    def refused(*arguments: Any, **keywords: Any) -> None:
         raise AssertionError("sorted")
 
     for name in ("sort", "argsort"):
@@ -425,9 +425,9 @@ def test_a_state_that_was_made_for_less_has_room_before_it_is_read(model: LM) ->
     slots: list[set[int]] = []
     logits = model.logits
 
-    def noted(tokens: Tensor, state: NumberedState, *arguments: Any, **more: Any) -> Out:
+    def noted(tokens: Tensor, state: NumberedState, *arguments: Any, **keywords: Any) -> Out:
         slots.append({leaf.shape[1] for name, leaf in leaves(state) if name == "pos"})
-        return logits(tokens, state, *arguments, **more)
+        return logits(tokens, state, *arguments, **keywords)
 
     model.logits = noted  # type: ignore[method-assign]
     assert torch.equal(generate(model, prompt[:, 4:], 12, temperature=0, state=state), whole[:, 4:])

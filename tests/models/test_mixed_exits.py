@@ -94,12 +94,12 @@ def test_mixed_training_is_the_mean_over_drawn_exits(learns: bool, outputs: str,
     with torch.no_grad():
         want = sum(mixed(model, exit_drawn) for exit_drawn in exits) / 3
     assert float(loss.parts["exits"].detach()) == pytest.approx(want, rel=1e-12)
-    more = 0.0
+    exit_loss = 0.0
     if learns:  # its oracle asks for the likelihood at every exit, which only a reading in which nobody leaves has
         model.body.chance = None
-        more = 0.4 * float(model(BATCH).parts["leaving"].detach())
-        assert more > 0
-    assert float(loss.total.detach()) == pytest.approx(want + more, rel=1e-12)
+        exit_loss = 0.4 * float(model(BATCH).parts["leaving"].detach())
+        assert exit_loss > 0
+    assert float(loss.total.detach()) == pytest.approx(want + exit_loss, rel=1e-12)
     loss.total.backward()
     assert all(p.grad is not None and p.grad.any() for p in model.body.layers.parameters())
 

@@ -115,8 +115,8 @@ def _reporting(batches: Iterable[Any], on_progress: Callable[[int], None]) -> It
 def sentence(data: Any, split: str, score: dict[str, Any]) -> str:
     """What a model is worth on a split, in words."""
     named = {name: score[name] for name in ("perplexity",) if name in score} | score["others"]
-    more = "".join(f", {name} {value:.3f}" for name, value in named.items())
+    named_values = "".join(f", {name} {value:.3f}" for name, value in named.items())
     source = f"{score['count']:,} judged of {split} of {data.name}{_share_of_text(data, split)}"
     source += f"; of these {score['measured']}" if "measured" in score else ""
     levels = "; ".join(f"{name} {value:.4f}" for name, value in score["levels"].items())
-    return f"{score['value']:.4f} {score['metric']['name']}{more}; {source}{levels and f' ({levels})'}"
+    return f"{score['value']:.4f} {score['metric']['name']}{named_values}; {source}{levels and f' ({levels})'}"

@@ -107,10 +107,10 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     measures = (
         Measure("share of starts whose path is a shortest one", share[names[0]], "least", 0.9, no_effect=cloned),
     )
-    more = ", ".join(f"{name} {mean(run[name].mean() for run in runs):.2f}" for name in names)
+    means_by_name = ", ".join(f"{name} {mean(run[name].mean() for run in runs):.2f}" for name in names)
     facts = {
         **{f"share of shortest ones, {name}": f"{mean(share[name]):.3f}" for name in names[1:]},
-        "steps more than the fewest": more,
+        "steps more than the fewest": means_by_name,
         "share of random walks that arrive": f"{mean(run['arrived'] for run in runs):.3f}",
     }
     every = {name: numpy.concatenate([run[name] for run in runs]) for name in names}

@@ -132,7 +132,7 @@ def search_thresholds(
     return judged
 
 
-def claim(seeds: Sequence[int], steps: int = STEPS, more: int = MORE) -> Claim:
+def claim(seeds: Sequence[int], steps: int = STEPS, classifier_steps: int = MORE) -> Claim:
     """All layers are trained once for each seed, then on with each of three classifiers by two oracles.
 
     Beside them thresholds on the largest probability, which nothing learns.
@@ -149,7 +149,7 @@ def claim(seeds: Sequence[int], steps: int = STEPS, more: int = MORE) -> Claim:
             price = PRICE * (2 * QUESTIONS if classifier == "sequence" else 1)  # merits of a row are summed
             for oracle in ORACLES:
                 model = copy_with_classifier(plain, seed, classifier=classifier, oracle=oracle, price=price)
-                result = measure_exits(train(model, more, 20_000 + seed), second)
+                result = measure_exits(train(model, classifier_steps, 20_000 + seed), second)
                 results.setdefault(f"{classifier}, {oracle}", []).append(result)
         curves.append(search_thresholds(plain, first, second))
     measures = [measure for name in CLASSIFIERS for measure in _measures(name, results[f"{name}, likelihood"])]

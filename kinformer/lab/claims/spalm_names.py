@@ -149,10 +149,10 @@ def claim(seeds: Sequence[int], people: int = PEOPLE, steps: int = STEPS) -> Cla
     """Bits per byte at names that the datastore holds, and the gate at names and elsewhere."""
     every = [measure_seed(seed, people, steps) for seed in seeds]
     less = [run.names["SPALM"] - run.names["Transformer-XL"] for run in every]
-    more = [run.at_names - run.elsewhere for run in every]
+    differences = [run.at_names - run.elsewhere for run in every]
     measures = (
         Measure("bits per byte of names, SPALM less its Transformer-XL", less, "most", NAMES, no_effect=0),
-        Measure("share looked up at names less elsewhere", more, "least", SHARE, no_effect=0),
+        Measure("share looked up at names less elsewhere", differences, "least", SHARE, no_effect=0),
     )
     facts = {f"bits per byte of test, {name}": f"{mean(x.bits[name] for x in every):.3f}" for name in every[0].bits}
     facts |= {f"bits per byte of names, {name}": f"{mean(x.names[name] for x in every):.3f}" for name in every[0].names}

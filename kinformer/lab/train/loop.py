@@ -132,9 +132,11 @@ class Training:
         done.step += 1
         done.tokens += learned.tokens
         done.seconds += self.group.reduce_max(monotonic() - began)
-        more = {name: value for name, value in parts.items() if name not in ("nll", "total")}
+        other_parts = {name: value for name, value in parts.items() if name not in ("nll", "total")}
         line = {"step": done.step, "loss": now, "lr": learned.lr, "norm": learned.norm}
-        self.log_line({**line, **({"parts": more} if more else {}), "tokens": done.tokens, "seconds": done.seconds})
+        self.log_line(
+            {**line, **({"parts": other_parts} if other_parts else {}), "tokens": done.tokens, "seconds": done.seconds}
+        )
 
     def _save_and_describe(self) -> str:
         """Save what there is, and say so."""

@@ -132,9 +132,9 @@ def must_slide(model: Any, length: int) -> bool:
     return True
 
 
-def fit_to_window(model: Any, batch: TokenBatch, more: int = 0, state: State | None = None) -> TokenBatch:
-    """Tokens to be judged, of which the model reads `more`: moved to the left where it must slide over them."""
-    return batch.to_the_left() if state is None and must_slide(model, batch.tokens.shape[1] + more) else batch
+def fit_to_window(model: Any, batch: TokenBatch, extra_tokens: int = 0, state: State | None = None) -> TokenBatch:
+    """Move the tokens of a batch to the left if the model, which reads `extra_tokens` beyond them, must slide over them."""
+    return batch.to_the_left() if state is None and must_slide(model, batch.tokens.shape[1] + extra_tokens) else batch
 
 
 def read_in_windows(

@@ -189,16 +189,16 @@ class Asking(Drawn):
 
     def search(self) -> list[str]:
         words = [self.store(), "--prompt", self.mostly("The cat", "a", *ODD)]
-        more = {
+        options = {
             "--k": ("2", "10000", *NUMBERS),
             "--exact": None,
             "--model": (self.path("gpt", "lanes"),),
             "--json": None,
         }
-        return words + self.sample_options({**more, **self.own("gpt")}, 0.2)
+        return words + self.sample_options({**options, **self.own("gpt")}, 0.2)
 
     def knn(self) -> list[str]:
         words = [self.model("gpt", "tuned"), "--datastore", self.store(), "--data", self.data("text")]
         words += ["--bytes", self.mostly("40", "20", *SMALL), "--k", self.mostly("2", "4", *SMALL)]
-        more = {"--cache": ("3", "0", *SMALL), "--length": ("8", *NUMBERS), "--json": None}
-        return words + self.sample_options({**more, **self.own("gpt")}, 0.15)
+        options = {"--cache": ("3", "0", *SMALL), "--length": ("8", *NUMBERS), "--json": None}
+        return words + self.sample_options({**options, **self.own("gpt")}, 0.15)

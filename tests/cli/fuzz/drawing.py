@@ -188,9 +188,7 @@ class Drawn:
     def new(self) -> str:
         """A place to write to: nearly always a new one."""
         return (
-            self.path(*FILES)
-            if self.rng.random() < 0.06
-            else self.choose("out", "deep/er/out", "o u t", "ö", "./out")
+            self.path(*FILES) if self.rng.random() < 0.06 else self.choose("out", "deep/er/out", "o u t", "ö", "./out")
         )
 
     def data(self, *kinds: str) -> str:
@@ -203,8 +201,8 @@ class Drawn:
         if kind == "sets" and self.rng.random() < 0.7:
             return f"sets={self.choose(*SETS)}"
         spec = f"{kind}={self.path(*SPECS.get(kind, ('text', 'binary')))}"
-        more = (*MORE, f"tokenizer={self.path('words', 'words/tokenizer.json')}")
-        return spec + "".join(f",{self.choose(*more)}" for _ in range(self.rng.choice((0, 0, 0, 0, 1))))
+        choices_of_options = (*MORE, f"tokenizer={self.path('words', 'words/tokenizer.json')}")
+        return spec + "".join(f",{self.choose(*choices_of_options)}" for _ in range(self.rng.choice((0, 0, 0, 0, 1))))
 
     def keywords(self, share: float = 0.3) -> list[str]:
         """Keywords of a small member, seldom others."""

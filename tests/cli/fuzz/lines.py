@@ -146,13 +146,13 @@ class Lines(Asking):
 
     def advise(self) -> list[str]:
         words = ["--task", self.mostly("lm", "mask", "classify", "sing"), "--data", self.data()]
-        more = {
+        options = {
             "--length": ("8", "100000000", *SMALL),
             "--batch": ("2", "1000000", *SMALL),
             "--json": None,
             "--memory": ("8GB", "1KB", "x", "-1GB", "1e9", *NUMBERS),
         }
-        return words + self.sample_options(more, 0.5)
+        return words + self.sample_options(options, 0.5)
 
     def check(self) -> list[str]:
         words = [

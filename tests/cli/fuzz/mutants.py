@@ -193,11 +193,9 @@ class Mutants:
         data = bytearray(file.read_bytes())
         for _ in range(self.rng.choice((1, 1, 2, 9))):
             if data:
-                data[
-                    self.rng.choice(
-                        (0, self.rng.randrange(len(data)), self.rng.randrange(min(len(data), 300)))
-                    )
-                ] ^= 1 << self.rng.randrange(8)
+                data[self.rng.choice((0, self.rng.randrange(len(data)), self.rng.randrange(min(len(data), 300))))] ^= (
+                    1 << self.rng.randrange(8)
+                )
         file.write_bytes(data)
         return "bits flipped"
 

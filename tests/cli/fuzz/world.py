@@ -45,10 +45,10 @@ class Trained(NamedTuple):
     data: str
     sizes: tuple[str, ...] = SIZE
 
-    def words(self, root: Path, *more: str) -> list[str]:
+    def words(self, root: Path, *options: str) -> list[str]:
         """The command."""
         rows = [] if self.data.partition("=")[0] in UNSIZED else ["--length", "8"]
-        return ["train", self.member, *self.sizes, "--data", self.data.format(root), *more, *BRIEF, *rows]
+        return ["train", self.member, *self.sizes, "--data", self.data.format(root), *options, *BRIEF, *rows]
 
 
 TRAINED = {

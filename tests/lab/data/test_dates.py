@@ -39,13 +39,13 @@ FORMS: dict[str, tuple[list[datetime], Callable[[datetime], str]]] = {
 }
 
 
-def written(folder: Path, words: list[str], name: str = "date", more: str = "") -> tuple[SeriesData, list[str]]:
+def written(folder: Path, words: list[str], name: str = "date", options: str = "") -> tuple[SeriesData, list[str]]:
     """A series with a column of such words before one of numbers, and what was warned of."""
     rows = "".join(f"{word},{n % 7}.5\n" for n, word in enumerate(words))
     (folder / "a.csv").write_text(f"{name},x\n{rows}")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        series = read_spec(f"series={folder}/a.csv{more}")
+        series = read_spec(f"series={folder}/a.csv{options}")
     assert isinstance(series, SeriesData)
     return series, [str(warning.message) for warning in caught]
 
@@ -217,8 +217,8 @@ def test_a_first_column_that_counts_rows_is_left_out_by_name_and_kept_if_asked(b
     words = [str(begin + n) for n in range(30)]
     series, _ = written(tmp_path, words, "i")
     assert series.columns == ("x",) and "; left out: i (row numbers)" in series.split
-    for more in (",columns=i+x", ",target=i"):
-        selected, _ = written(tmp_path, words, "i", more)
+    for options in (",columns=i+x", ",target=i"):
+        selected, _ = written(tmp_path, words, "i", options)
         assert sorted(selected.columns) == ["i", "x"] and "left out" not in selected.split
         assert selected.numbers[:, selected.columns.index("i")].tolist() == list(map(float, words))
 

@@ -109,8 +109,8 @@ def test_the_command_line_trains_it_to_tell_texts_apart_from_what_a_masked_one_k
     masked, out = str(tmp_path / "masked"), str(tmp_path / "run")
     text, labelled = f"text={tmp_path / 'text'}", f"labelled={tmp_path / 'rows.tsv'}"
     assert run(["train", "star_transformer", *sizes, "--steps", "2", "--data", text, "--out", masked]) == 0
-    more = [f"pool={pool}", "--steps", "40", "--lr", "1e-2", "--from", masked]
-    assert run(["train", "star_classifier", *sizes, *more, "--data", labelled, "--out", out]) == 0
+    options = [f"pool={pool}", "--steps", "40", "--lr", "1e-2", "--from", masked]
+    assert run(["train", "star_classifier", *sizes, *options, "--data", labelled, "--out", out]) == 0
     capsys.readouterr()
     assert run(["evaluate", out, "--data", labelled, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["value"] > 0.8

@@ -114,11 +114,11 @@ def test_the_command_line_trains_it_from_documents(tmp_path: Path) -> None:
     rng = random.Random(0)
     (tmp_path / "text").write_text("\n\n".join(document(rng) for _ in range(600)))
     sizes = ["d=32", "depth=2", "heads=2", "radius=8", "tokens=6", "clip=4", "--length", "64", "--batch", "8"]
-    more = ["--steps", "600", "--lr", "2e-3", "--data", f"text={tmp_path / 'text'},documents=blank"]
+    options = ["--steps", "600", "--lr", "2e-3", "--data", f"text={tmp_path / 'text'},documents=blank"]
     losses = {}
     for contrast in ("0.2", "0.0"):
         out = str(tmp_path / contrast)
-        assert run(["train", "etc", *sizes, f"contrast={contrast}", *more, "--out", out]) == 0
+        assert run(["train", "etc", *sizes, f"contrast={contrast}", *options, "--out", out]) == 0
         model = etc(d=32, depth=2, heads=2, radius=8, tokens=6, clip=4, contrast=0.2)
         assert isinstance(model, ContrastiveMLM)
         model.load_state_dict(load(out).state_dict())
