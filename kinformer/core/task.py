@@ -70,5 +70,5 @@ class Task(ABC):
 
 
 def draw_symbols(symbols: bytes, count: int, rng: Generator, *, replace: bool = True) -> bytes:
-    """So many of these symbols, each as likely as the others; none twice unless `again`."""
+    """Draw `count` of these symbols uniformly; a symbol can repeat only if `replace` is true."""
     return bytes(symbols[n] for n in rng.choice(len(symbols), count, replace=replace))
