@@ -60,7 +60,7 @@ def trained(data: SeriesData, horizon: int, folder: Path, steps: int, seed: int)
     settings = Settings(
         batch=BATCH, length=1, seed=seed, measures=MEASURES, valid_bytes=WATCHED, plan=Recipe(RATE, WARMUP)
     )
-    best = train(model, data, StepBudget(steps), settings, folder=folder, resume=folder.exists(), hear=_tell).best
+    best = train(model, data, StepBudget(steps), settings, folder=folder, resume=folder.exists(), on_metrics=_tell).best
     assert best is not None
     best_model = load(folder / "best")
     assert isinstance(best_model, Forecaster)

@@ -89,16 +89,16 @@ def _make_read(
 
 
 def _read(*inputs: Any) -> tuple[Tensor, Tensor]:
-    method, more = _make_read(*inputs)
-    y, lse = method.read(*(kernel.to_contiguous(x) for x in inputs[:3]), *more)
+    method, extra_inputs = _make_read(*inputs)
+    y, lse = method.read(*(kernel.to_contiguous(x) for x in inputs[:3]), *extra_inputs)
     return y.contiguous(), lse.contiguous()
 
 
 def _gradients(gy: Tensor, gl: Tensor | None, y: Tensor, lse: Tensor, *inputs: Any) -> tuple[Tensor, ...]:
-    method, more = _make_read(*inputs)
+    method, extra_inputs = _make_read(*inputs)
     q, k, v = (kernel.to_contiguous(x) for x in inputs[:3])
     grads = kernel.compute_gradients(
-        method, gy, gl, kernel.SavedTensors(q, k, v, y, lse, more), (True,) * 3 + (False,) * len(more)
+        method, gy, gl, kernel.SavedTensors(q, k, v, y, lse, extra_inputs), (True,) * 3 + (False,) * len(extra_inputs)
     )
     return tuple(x.contiguous() for x in grads[:3] if x is not None)
 

@@ -41,18 +41,18 @@ def to_contiguous(x: Tensor) -> Tensor:
 
 
 class SavedTensors(NamedTuple):
-    """What was read and what came of it; `more` is what else has a gradient."""
+    """Inputs and outputs of a forward. `extra_inputs` are further inputs that have a gradient."""
 
     q: Float[Tensor, "B H T D"]
     k: Float[Tensor, "B G S D"]
     v: Float[Tensor, "B G S D"]
     y: Float[Tensor, "B H T D"]
     lse: Float[Tensor, "B H T"]
-    more: tuple[Tensor | None, ...]
+    extra_inputs: tuple[Tensor | None, ...]
 
 
 class ReadWithGradients(ABC):
-    """How y and lse are made of queries, keys and values, and the gradients; `more` is what else has a gradient."""
+    """The forward and backward of attention as y and lse. `extra_inputs` are further tensors that have a gradient."""
 
     @abstractmethod
     def read(
@@ -60,7 +60,7 @@ class ReadWithGradients(ABC):
         q: Float[Tensor, "B H T D"],
         k: Float[Tensor, "B G S D"],
         v: Float[Tensor, "B G S D"],
-        *more: Tensor | None,
+        *extra_inputs: Tensor | None,
     ) -> tuple[Float[Tensor, "B H T D"], Float[Tensor, "B H T"]]:
         """y, and lse in float32 or better; a query without a key reads 0 and -inf."""
 
@@ -68,7 +68,7 @@ class ReadWithGradients(ABC):
     def gradients(
         self, gy: Float[Tensor, "B H T D"], saved: SavedTensors, needs: tuple[bool, ...]
     ) -> tuple[Tensor | None, ...]:
-        """Of q, k, v and `more`, from that of y. Not all are `wanted`."""
+        """Of q, k, v and `extra_inputs`, from that of y. Not all are `wanted`."""
 
 
 def _without_autocast(of: Callable[P, R]) -> Callable[P, R]:
@@ -84,19 +84,19 @@ def _without_autocast(of: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
-def read(method: ReadWithGradients, q: Tensor, k: Tensor, v: Tensor, *more: Tensor | None) -> AttentionOutput:
+def read(method: ReadWithGradients, q: Tensor, k: Tensor, v: Tensor, *extra_inputs: Tensor | None) -> AttentionOutput:
     """What a way reads, in the precision of products."""
     q, k, v = map(to_autocast, (q, k, v))
-    if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (q, k, v, *more)):
-        return AttentionOutput(*FusedFunction.apply(method, q, k, v, *more))
-    return AttentionOutput(*_read_without_gradients(method, q, k, v, *more))
+    if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (q, k, v, *extra_inputs)):
+        return AttentionOutput(*FusedFunction.apply(method, q, k, v, *extra_inputs))
+    return AttentionOutput(*_read_without_gradients(method, q, k, v, *extra_inputs))
 
 
 @_without_autocast
 def _read_without_gradients(
-    method: ReadWithGradients, q: Tensor, k: Tensor, v: Tensor, *more: Tensor | None
+    method: ReadWithGradients, q: Tensor, k: Tensor, v: Tensor, *extra_inputs: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    return method.read(to_contiguous(q), to_contiguous(k), to_contiguous(v), *more)
+    return method.read(to_contiguous(q), to_contiguous(k), to_contiguous(v), *extra_inputs)
 
 
 class FusedFunction(torch.autograd.Function):
@@ -105,22 +105,22 @@ class FusedFunction(torch.autograd.Function):
     @staticmethod
     @_without_autocast
     def forward(
-        ctx: FunctionCtx, method: ReadWithGradients, q: Tensor, k: Tensor, v: Tensor, *more: Tensor | None
+        ctx: FunctionCtx, method: ReadWithGradients, q: Tensor, k: Tensor, v: Tensor, *extra_inputs: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         q, k, v = map(to_contiguous, (q, k, v))
-        y, lse = method.read(q, k, v, *more)
+        y, lse = method.read(q, k, v, *extra_inputs)
         ctx.set_materialize_grads(False)
         ctx.way = method  # type: ignore[attr-defined]
-        ctx.save_for_backward(q, k, v, y, lse, *more)  # type: ignore[arg-type]
+        ctx.save_for_backward(q, k, v, y, lse, *extra_inputs)  # type: ignore[arg-type]
         return y, lse
 
     @staticmethod
     @first_order
     @_without_autocast
     def backward(ctx: FunctionCtx, gy: Tensor | None, gl: Tensor | None) -> tuple[Tensor | None, ...]:
-        q, k, v, y, lse, *more = ctx.saved_tensors  # type: ignore[attr-defined]
+        q, k, v, y, lse, *extra_inputs = ctx.saved_tensors  # type: ignore[attr-defined]
         method, needs = ctx.way, ctx.needs_input_grad[1:]  # type: ignore[attr-defined]
-        return None, *compute_gradients(method, gy, gl, SavedTensors(q, k, v, y, lse, tuple(more)), needs)
+        return None, *compute_gradients(method, gy, gl, SavedTensors(q, k, v, y, lse, tuple(extra_inputs)), needs)
 
 
 def compute_gradients(
@@ -180,12 +180,12 @@ class MaskedRead(ReadWithGradients):
     def __init__(self, scale: float):
         self.scale = scale
 
-    def read(self, q: Tensor, k: Tensor, v: Tensor, *more: Tensor | None) -> tuple[Tensor, Tensor]:
-        empty = None if more[0] is None else more[0].amax(-1) == -torch.inf
-        return call_forward(q, k, v, more[0], empty, False, self.scale)
+    def read(self, q: Tensor, k: Tensor, v: Tensor, *extra_inputs: Tensor | None) -> tuple[Tensor, Tensor]:
+        empty = None if extra_inputs[0] is None else extra_inputs[0].amax(-1) == -torch.inf
+        return call_forward(q, k, v, extra_inputs[0], empty, False, self.scale)
 
     def gradients(self, gy: Tensor, saved: SavedTensors, needs: tuple[bool, ...]) -> tuple[Tensor | None, ...]:
-        return *call_backward(gy, saved, saved.more[0], False, self.scale), None
+        return *call_backward(gy, saved, saved.extra_inputs[0], False, self.scale), None
 
 
 def additive_mask(request: Request) -> Float[Tensor, "#B #H T S"] | None:

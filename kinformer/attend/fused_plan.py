@@ -24,15 +24,15 @@ SCORES = 1 << 21  # scores that are held at once: more fall out of the cache, an
 class PlannedRead(ReadWithGradients):
     """y and lse of a plan. Later stages are merged in place; the backward needs no merge.
 
-    Each call of the backward gets the y and the lse of the whole, and so gives its share of the gradients. `more` is
-    the table, the asks and the values of a bias by distances, or three times None.
+    Each call of the backward gets the y and the lse of the whole, and so gives its share of the gradients.
+    `extra_inputs` are the table, the asks and the values of a bias by distances, or three times None.
     """
 
     def __init__(self, plan: TilePlan, rows: Int[Tensor, " B"] | None, scale: float, head: int, most: int = 0):
         self.plan, self.rows, self.scale, self.head, self.most = plan, rows, scale, head, most
 
-    def read(self, q: Tensor, k: Tensor, v: Tensor, *more: Tensor | None) -> tuple[Tensor, Tensor]:
-        plan, scale, band = self.plan, self.scale, self._band(*more)
+    def read(self, q: Tensor, k: Tensor, v: Tensor, *extra_inputs: Tensor | None) -> tuple[Tensor, Tensor]:
+        plan, scale, band = self.plan, self.scale, self._band(*extra_inputs)
         if band is None and (call := plan.single_call) is not None:
             mask, empty = self._make_mask(plan.stages[0], call, slice(0, len(q)), q, None)
             return kernel.call_forward(q, k, v, mask, empty, call.causal, scale)
@@ -75,8 +75,8 @@ class PlannedRead(ReadWithGradients):
         return y.to(q.dtype), lse
 
     def gradients(self, gy: Tensor, saved: SavedTensors, needs: tuple[bool, ...]) -> tuple[Tensor | None, ...]:
-        plan, scale, band = self.plan, self.scale, self._band(*saved.more)
-        q, k, v, y, lse, more = saved
+        plan, scale, band = self.plan, self.scale, self._band(*saved.extra_inputs)
+        q, k, v, y, lse, extra_inputs = saved
         if band is None and (call := plan.single_call) is not None:
             mask, _ = self._make_mask(plan.stages[0], call, slice(0, len(q)), q, None)
             return *kernel.call_backward(gy, saved, mask, call.causal, scale), None, None, None
@@ -126,7 +126,7 @@ class PlannedRead(ReadWithGradients):
             if stage.k.source is not None:
                 for to, new_grads in zip(into, (dk_, dv_), strict=True):
                     to.scatter_add_(2, _index(stage.k, to), new_grads)
-        pairs = zip((*grads, *(into_band or (None,) * 3)[:3]), (q, k, v, *more), strict=True)
+        pairs = zip((*grads, *(into_band or (None,) * 3)[:3]), (q, k, v, *extra_inputs), strict=True)
         return tuple(None if grad is None else grad.to(x.dtype) for grad, x in pairs)  # type: ignore[union-attr]
 
     def _make_contiguous(self, x: Tensor) -> Tensor:

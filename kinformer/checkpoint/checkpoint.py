@@ -390,9 +390,9 @@ def load_tensors(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) ->
     for fault, names in (("lacks", missing), ("has the unexpected", unexpected), ("has wrong shapes:", shapes)):
         if names:
             names.sort()
-            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            rest = f" and {len(names) - 3} more" if len(names) > 3 else ""
             raise CheckpointError(
-                f"{path} {fault} {', '.join(names[:3])}{more}; it is of another model than {CONFIG} says"
+                f"{path} {fault} {', '.join(names[:3])}{rest}; it is of another model than {CONFIG} says"
             )
     for name, tensor in own.items():
         tensor.data = tensors[name].to(tensor.device)

@@ -27,7 +27,7 @@ def file_lock(path: Path, *, wait: bool) -> Iterator[bool]:
     """Lock a file against other processes and threads; creates the file and removes it afterwards.
 
     A file that another user made is locked too, though it cannot be written. Yields False if the file system has no
-    locks. Raises Locked if the file is locked and `wait` is false, and OSError if the file cannot be made.
+    locks. Raises LockedError if the file is locked and `wait` is false, and OSError if the file cannot be made.
     """
     file = None
     while file is None:
@@ -47,7 +47,7 @@ def file_lock(path: Path, *, wait: bool) -> Iterator[bool]:
 
 
 def check_unlocked(path: Path) -> None:
-    """Raise Locked if a process holds the lock of a file."""
+    """Raise LockedError if a process holds the lock of a file."""
     try:
         file = os.open(path, os.O_RDONLY)
     except OSError:
@@ -80,7 +80,7 @@ def _lock(path: Path, wait: bool) -> int | None:
 
 
 def _flock(file: int, form: int) -> bool:
-    """Lock an open file; return False if the file system has no locks, raise Locked if another process holds it."""
+    """Lock an open file; False if the file system has no locks. Raises LockedError if another process holds it."""
     for last in (False, True):
         try:
             fcntl.flock(file, form)

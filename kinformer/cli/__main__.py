@@ -110,15 +110,15 @@ def _outcome(words: list[str]) -> tuple[str, int]:
         return f"{message}{_what_is_missing(error)}", WRONG
 
 
-def _output_error(more: str = "") -> OSError | None:
-    """Flush standard output, with `more` at its end; return the error, or None for success.
+def _output_error(text: str = "") -> OSError | None:
+    """Flush standard output, with `text` at its end; return the error, or None for success.
 
-    A failed write may have lost its text, so only another write meets the error again. Pass `more` in that case.
+    A failed write may have lost its text, so only another write meets the error again. Pass `text` in that case.
     """
     try:
         if sys.stdout is not None:  # it is None if the shell closed it
-            if more:
-                sys.stdout.write(more)
+            if text:
+                sys.stdout.write(text)
             sys.stdout.flush()
     except OSError as error:
         return error

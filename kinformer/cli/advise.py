@@ -44,14 +44,14 @@ def advise(
         from kinformer.lab.data.resolve import resolve
         from kinformer.lab.member_choice import parse_member
 
-        room = memory_bytes(memory)
+        memory_budget = memory_bytes(memory)
         able = members_for(task)
         with from_user(ValueError):
             source = resolve(data)
         refuse_kind(parse_member(able[0], ()), source)
         job = prepare(source, 1, None, device="cpu", batch=batch, length=length)
-    with progress("asking", len(able), "members") as hear:
-        advice = rank_members(task, able, job.data, job.settings, data, room, hear)
+    with progress("asking", len(able), "members") as on_progress:
+        advice = rank_members(task, able, job.data, job.settings, data, memory_budget, on_progress)
     if as_json:
         print(json.dumps(advice.as_json(), indent=2))
     else:

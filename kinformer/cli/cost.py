@@ -42,12 +42,12 @@ def cost(
     from kinformer.lab.cost.cost import cost as cost_of
 
     refuse_too_large(choice, batch, length)
-    with from_user(ValueError, LookupError), progress("counting", STAGES, "counts") as hear:
+    with from_user(ValueError, LookupError), progress("counting", STAGES, "counts") as on_progress:
         try:
             model = choice.build(0)
             if decides_length(model):
                 refuse_useless(ctx, f"on {choice.text}, which fixes the length of rows itself", "length")
-            measured = cost_of(model, batch, length, hear)
+            measured = cost_of(model, batch, length, on_progress)
         except (MemoryError, RuntimeError) as error:
             raise UserError(f"{choice.text}: two rows of {length:,} tokens cannot be run here: {error}") from error
     (print_json if as_json else print_table)(choice.text, model, measured, batch, length)

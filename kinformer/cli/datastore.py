@@ -72,9 +72,9 @@ def build(
         with (
             from_user(ValueError),
             print_warnings(),
-            progress("reading", len(part.tokens) - len(part.document_starts), "keys") as hear,
+            progress("reading", len(part.tokens) - len(part.document_starts), "keys") as on_progress,
         ):
-            store = Datastore.build(out, model, part, hear=hear, **about, **settings)  # type: ignore[arg-type]
+            store = Datastore.build(out, model, part, on_progress=on_progress, **about, **settings)  # type: ignore[arg-type]
     except OSError as error:
         go_on = "; go on with --resume" if (out / BUILDING).is_file() else ""
         raise UserError(f"{error}{go_on}", FAILED) from error

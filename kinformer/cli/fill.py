@@ -53,8 +53,8 @@ def fill(
     likely, best_tokens = probabilities.topk(min(best, probabilities.shape[1]))
     answers: list[list[dict[str, Any]]] = [
         [
-            {"text": _shown(spelled.decode([token])), "token": token, "probability": chance}
-            for token, chance in zip(*row, strict=True)
+            {"text": _shown(spelled.decode([token])), "token": token, "probability": probability}
+            for token, probability in zip(*row, strict=True)
         ]
         for row in zip(best_tokens.tolist(), likely.tolist(), strict=True)
     ]

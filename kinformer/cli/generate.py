@@ -116,13 +116,13 @@ def generate(
     with print_warnings():
         warn_of_loss(model, [*starts, *(read or [])])
     generation.check_room(model, starts, tokens, beam, read, reading)
-    more: dict[str, Any] = {"sources": read, "reading": reading}
+    inputs: dict[str, Any] = {"sources": read, "reading": reading}
     with from_user(ValueError, LookupError), print_warnings():
         if not as_json and prompts is None and sources is None:
             alone = generation.stream_text if beam == 1 else generation.search_text
-            written = alone(model, starts[0], tokens, settings, more)
+            written = alone(model, starts[0], tokens, settings, inputs)
         else:
-            written, milliseconds = generation.write_batch(model, starts, tokens, settings, more)
+            written, milliseconds = generation.write_batch(model, starts, tokens, settings, inputs)
             if as_json:
                 generation.print_json(folder, written, starts, read)
             else:

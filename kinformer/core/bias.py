@@ -35,16 +35,16 @@ class Distances(NamedTuple):
 
 
 class Bias(nn.Module, ABC):
-    """A change of attention scores that knows positions, and queries, keys, sides and labels where it wants them.
+    """A change of attention scores that knows positions and, on request, queries, keys, extra projections and labels.
 
     Write `bind`. A bias that adds to the values too (Shaw) writes `values`; one that needs numbers from the layer's
-    input (a dynamic span) writes `extras` or `key_extras`; one that must see the whole row before it is cut into pieces
-    (a predicted centre) writes `prepare`; one with a penalty writes `aux` and `penalties`. One that asks for nothing
-    but distances is read faster where it writes `by_distance`. One whose heads learn a number that says what they look
-    at writes `head_values`, which `kinformer evaluate` shows. `joins` says that it begins with changing next to
-    nothing, so that layers trained without it can get one. `magnifies` says that it multiplies scores: these are then
-    computed in float32, because rounding errors of bfloat16 would be multiplied too. `endless` says that it
-    uses order alone and works as well beyond the longest row of a training.
+    input (a dynamic span) writes `query_extras` or `key_extras`; one that must see the whole row before it is cut into
+    pieces (a predicted centre) writes `prepare`; one with a penalty writes `aux` and `penalties`. One that asks for
+    nothing but distances is read faster where it writes `by_distance`. One whose heads learn a number that says what
+    they look at writes `head_values`, which `kinformer evaluate` shows. `joins` says that it begins with changing next
+    to nothing, so that layers trained without it can get one. `magnifies` says that it multiplies scores: these are
+    then computed in float32, because rounding errors of bfloat16 would be multiplied too. `endless` says that it uses
+    order alone and works as well beyond the longest row of a training.
     """
 
     wants: tuple[Want, ...] = ()
@@ -93,14 +93,14 @@ class Bias(nn.Module, ABC):
         """Numbers that its heads have learned, by name: how far each looks. `request` is whole and prepared."""
         return {}
 
-    def start(self, room: StateSpec) -> None:
+    def start(self, spec: StateSpec) -> None:
         """Raises `NoState` with advice where a part of a row does not tell what the whole row would."""
 
 
 class Plus(Bias):
     """Several biases, applied one after the other: `Plus(ALiBi(8), MyBias())`. A pair that one shuts out stays out.
 
-    Sides and aux of bias n are named "n.name", so that two of a kind do not meet.
+    Extra projections and aux of bias n are named "n.name", so that two of a kind do not meet.
     Errors: ValueError where two of them add to the values.
     """
 
@@ -148,9 +148,9 @@ class Plus(Bias):
                 values[name if name not in values else f"{n}.{name}"] = value
         return values
 
-    def start(self, room: StateSpec) -> None:
+    def start(self, spec: StateSpec) -> None:
         for bias in self.biases:
-            bias.start(room)
+            bias.start(spec)
 
 
 def at(table: Int[Tensor, "B #H N"], b: Tensor, h: Tensor, n: Tensor) -> Tensor:

@@ -66,16 +66,16 @@ class KeyValueMechanism(Mechanism):
     def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
         return {} if self.bias is None else self.bias.key_extras(sizes)
 
-    def start(self, room: StateSpec, sizes: HeadSizes) -> KV:
-        self.score.start(room)
+    def start(self, spec: StateSpec, sizes: HeadSizes) -> KV:
+        self.score.start(spec)
         if self.bias is not None:
-            self.bias.start(room)
+            self.bias.start(spec)
         if not sizes.cross:
             check_reads_no_future(self.pattern)
-        most = 0 if sizes.cross else self.pattern.capacity(room.length)
+        most = 0 if sizes.cross else self.pattern.capacity(spec.length)
         # one slot more than lives between calls: a new key is written before the oldest one dies
-        slots = min(room.length, most + 1) if most else 0
-        return KV.empty(room, sizes, slots, self.key_extras(sizes), self.tags)
+        slots = min(spec.length, most + 1) if most else 0
+        return KV.empty(spec, sizes, slots, self.key_extras(sizes), self.tags)
 
     def forward(self, queries: Queries, keys: Keys | None, state: KV | None, ctx: Context) -> Out[AttentionOutput]:
         request, cache = self.prepare_request(queries, keys, state, ctx)

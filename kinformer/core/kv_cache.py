@@ -33,7 +33,7 @@ class KV(NamedTuple):
 
     @staticmethod
     def empty(
-        room: StateSpec,
+        spec: StateSpec,
         sizes: HeadSizes,
         slots: int,
         extras: Mapping[str, ExtraProjection],
@@ -43,16 +43,16 @@ class KV(NamedTuple):
 
         def zeros(heads: int, width: int) -> Tensor:
             # in memory the heads of one slot lie side by side, as a projection makes them: written and read faster so
-            return torch.zeros(room.batch, slots, heads, width, dtype=room.dtype, device=room.device).transpose(1, 2)
+            return torch.zeros(spec.batch, slots, heads, width, dtype=spec.dtype, device=spec.device).transpose(1, 2)
 
         k, v = zeros(sizes.key_heads, sizes.k_dim), zeros(sizes.value_heads, sizes.v_dim)
-        pos = torch.full((room.batch, slots), -1, device=room.device)
+        pos = torch.full((spec.batch, slots), -1, device=spec.device)
         no_tags = tags(Keys(k[:, :, :0], v[:, :, :0], pos[:, None, :0], own=not sizes.cross))
         return KV(
             k,
             v,
             pos,
-            torch.zeros(room.batch, dtype=torch.long, device=room.device),
+            torch.zeros(spec.batch, dtype=torch.long, device=spec.device),
             {name: zeros(sizes.key_heads, side.width) for name, side in extras.items()},
             {},
             {name: F.pad(tag, (0, 0, 0, slots)) for name, tag in no_tags.items()},

@@ -34,9 +34,9 @@ class Penalty(NamedTuple):
     """An auxiliary loss that a part reports: the parameters it trains.
 
     `reaches_x` says that it also trains, through the part's input, whatever lies beneath: in an Attention its
-    projection and the matrix of its sides too. `alone` says that no other loss trains these parameters, so that a
-    training clips their gradient separately, so that a large gradient does not slow other weights. `by` names the
-    keyword of the model that sets the weight of the penalty; without it `penalties=` sets the weight.
+    projection and the matrices of its extra projections too. `alone` says that no other loss trains these parameters,
+    so that a training clips their gradient separately, so that a large gradient does not slow other weights. `by` names
+    the keyword of the model that sets the weight of the penalty; without it `penalties=` sets the weight.
     """
 
     trains: tuple[nn.Parameter, ...]

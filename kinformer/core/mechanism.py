@@ -27,10 +27,10 @@ class NoState(TypeError):
 class Mechanism(nn.Module, ABC):
     """Queries and keys per head in, one read per query out. It sees heads, never the layer's input.
 
-    What it wants from the input itself (a gate, a span, further projections) it asks for by `extras` and `key_extras`;
-    Attention owns the matrices. A state comes in and goes out; without one, none is made. `wants` and `sends` name
-    what it must find in `ctx.below` and what it sends up. With `ctx.remember` only its state is wanted: nobody asks
-    then, unless its state is made of queries too (`needs_queries`).
+    A mechanism that needs the input itself (a gate, a span, further projections) declares it in `query_extras` and
+    `key_extras`; Attention owns the matrices. A state comes in and goes out; without one, none is made. `wants` and
+    `sends` name what it must find in `ctx.below` and what it sends up. With `ctx.remember` only its state is wanted:
+    nobody asks then, unless its state is made of queries too (`needs_queries`).
     """
 
     wants: tuple[Want, ...] = ()
@@ -57,9 +57,9 @@ class Mechanism(nn.Module, ABC):
         return None
 
     def wants_lazy_extras(self, sizes: HeadSizes, ctx: Context) -> bool:
-        """Does it want the sides of a sequence that reads itself unmade, as `forward` will ask for few of them?
+        """Should the extra projections of self-attention be computed lazily, because `forward` needs few of them?
 
-        Asked where there is no state.
+        Called only if there is no state.
         """
         return False
 
@@ -73,7 +73,7 @@ class Mechanism(nn.Module, ABC):
         return super().__call__(queries, keys, state, ctx)
 
     @abstractmethod
-    def start(self, room: StateSpec, sizes: HeadSizes) -> State:
+    def start(self, spec: StateSpec, sizes: HeadSizes) -> State:
         """The state before the first token; raises `NoState` with advice where there is none."""
 
     @abstractmethod

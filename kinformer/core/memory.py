@@ -76,10 +76,10 @@ class Memory(nn.Module, ABC):
         return MemoryCost(self.length, int(self.reads.reach()[0]) - self.length + 1)
 
     @abstractmethod
-    def start(self, room: StateSpec, width: int) -> State:
+    def start(self, spec: StateSpec, width: int) -> State:
         """The memory before the first token."""
 
-    def make_state(self, room: StateSpec, width: int, ctx: Context) -> State:
+    def make_state(self, spec: StateSpec, width: int, ctx: Context) -> State:
         """The same for a call without a state; its positions are those of every other layer's."""
 
         def share_positions(name: str, leaf: Tensor) -> Tensor:
@@ -87,7 +87,7 @@ class Memory(nn.Module, ABC):
                 return leaf
             return ctx.memo.get(lambda: leaf, "fresh", name, tuple(leaf.shape), leaf.device)
 
-        return map_state(share_positions, self.start(room, width))
+        return map_state(share_positions, self.start(spec, width))
 
     @abstractmethod
     def forward(

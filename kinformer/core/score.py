@@ -28,5 +28,5 @@ class Score(nn.Module, ABC):
         """What it wants from the layer's input for each query, by name."""
         return {}
 
-    def start(self, room: StateSpec) -> None:
+    def start(self, spec: StateSpec) -> None:
         """Raises `NoState` with advice where scores of a part of a row are not those of the whole."""

@@ -54,7 +54,7 @@ class Task(ABC):
         """The most symbols that a row has."""
 
     @abstractmethod
-    def row(self, chance: Generator) -> TaskRow:
+    def row(self, rng: Generator) -> TaskRow:
         """A row, drawn."""
 
     @property
@@ -63,12 +63,12 @@ class Task(ABC):
 
         Estimated from rows where a task does not say it itself.
         """
-        chance = numpy.random.default_rng(0)
-        places = zip(*(self.row(chance).answer for _ in range(TRIED)), strict=True)
+        rng = numpy.random.default_rng(0)
+        places = zip(*(self.row(rng).answer for _ in range(TRIED)), strict=True)
         shares = [Counter(place).most_common(1)[0][1] / TRIED for place in places]
         return sum(shares) / len(shares)
 
 
-def draw_symbols(symbols: bytes, count: int, chance: Generator, *, replace: bool = True) -> bytes:
-    """So many of these symbols, each as likely as the others; none twice unless `again`."""
-    return bytes(symbols[n] for n in chance.choice(len(symbols), count, replace=replace))
+def draw_symbols(symbols: bytes, count: int, rng: Generator, *, replace: bool = True) -> bytes:
+    """Draw `count` of these symbols uniformly; a symbol can repeat only if `replace` is true."""
+    return bytes(symbols[n] for n in rng.choice(len(symbols), count, replace=replace))

@@ -7,11 +7,17 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from kinformer.decoding.generation_state import GenerationState, append_tokens, next_logits, pad_rows, select_rows
-from kinformer.decoding.sampling import Hear, Stop, keep_top_k
+from kinformer.decoding.sampling import Stop, TokensCallback, keep_top_k
 
 
 def search(
-    model: Any, text: GenerationState, steps: int, beam: int, stop: Stop | None, penalty: float, hear: Hear | None
+    model: Any,
+    text: GenerationState,
+    steps: int,
+    beam: int,
+    stop: Stop | None,
+    penalty: float,
+    on_tokens: TokensCallback | None,
 ) -> Int[Tensor, "B N"]:
     """Rows with up to `steps` tokens more: of those that ended, and those that did not, the best.
 
@@ -44,10 +50,10 @@ def search(
         if bool((best.worth >= score.amax(1) / _norm(steps, penalty)).all()):
             break
     best.update(score / _norm(steps, penalty), text.rows.unflatten(0, score.shape), likely)
-    for n in range(steps if hear is not None else 0):
+    for n in range(steps if on_tokens is not None else 0):
         new = best.rows[:, first + n]
-        if hear is not None and bool((new >= 0).any()):
-            hear(new, best.likely[:, n])
+        if on_tokens is not None and bool((new >= 0).any()):
+            on_tokens(new, best.likely[:, n])
     return best.rows
 
 

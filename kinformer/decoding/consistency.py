@@ -51,8 +51,10 @@ def losses(by: By, prompts: Prompts, early: Sequence[Text], full: Sequence[Text]
     return [max(0.0, apart(text, reference) - apart(other, reference)) for text, other, reference in triples]
 
 
-def write_texts(model: Any, prompted: Prompts, hear: Callable[[int], None] = lambda count: None) -> GeneratedTexts:
-    """What a model writes, token by token the likeliest; `hear` is told after each batch how many texts there are."""
+def write_texts(
+    model: Any, prompted: Prompts, on_progress: Callable[[int], None] = lambda count: None
+) -> GeneratedTexts:
+    """What a model writes, token by token the likeliest; `on_progress` gets the number of texts after each batch."""
     texts: list[Text] = []
     layers, counts, total = [0.0] * prompted.tokens, [0] * prompted.tokens, len(prompted.prompts)
     device = next(model.parameters()).device
@@ -72,7 +74,7 @@ def write_texts(model: Any, prompted: Prompts, hear: Callable[[int], None] = lam
             real = new[:, step] >= 0
             layers[step] += float(left[real].sum())
             counts[step] += int(real.sum())
-        hear(len(texts))
+        on_progress(len(texts))
     return GeneratedTexts(texts, layers, counts)
 
 

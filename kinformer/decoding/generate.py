@@ -18,7 +18,7 @@ from kinformer.core.position import Position, Rotation
 from kinformer.core.state import leaves
 from kinformer.decoding.beam import search
 from kinformer.decoding.generation_state import GenerationState
-from kinformer.decoding.sampling import LENGTH_PENALTY, Hear, Seed, Stop, default_draw, draw, make_sampler
+from kinformer.decoding.sampling import LENGTH_PENALTY, Seed, Stop, TokensCallback, default_draw, draw, make_sampler
 from kinformer.models.support.sliding_reader import SlidingReader, SlidingState, must_slide
 
 SEEDS = -(2**63), 2**64 - 1  # what PyTorch takes
@@ -40,7 +40,7 @@ def generate(
     state: State | None = None,
     source: Int[Tensor, "R S"] | None = None,
     recompute: bool = False,
-    hear: Hear | None = None,
+    on_tokens: TokensCallback | None = None,
 ) -> Int[Tensor, "B N"]:
     """Each prompt followed by up to `steps` new tokens: [B, T + steps], with -1 after `stop` where a row has met it.
 
@@ -64,8 +64,8 @@ def generate(
     state: what to go on from; it is spent then. None starts a new one.
     source: what a sequence-to-sequence model translates; it is read once.
     recompute: keep no state, and read the whole row at each step: for models that have none.
-    hear: told the new tokens [B] of each step, -1 where a row has ended, and the log-probability of each; of a search
-        when it is over.
+    on_tokens: called at each step with the new tokens [B], -1 where a row has ended, and the log-probability of each;
+        for a beam search, called when the search is over.
 
     A model whose learned positions are full reads their last half again from position 0, and goes on.
 
@@ -90,7 +90,7 @@ def generate(
         )
     with evaluating(model):
         reader, text = _begin(model, prompt, padded, steps, state, source, recompute)
-        rows = method.go_on(reader, text, steps, _ends(stop, getattr(model, "end", None)), seed, hear)
+        rows = method.go_on(reader, text, steps, _ends(stop, getattr(model, "end", None)), seed, on_tokens)
     return rows if tokens is not None else rows[:, 1:]
 
 
@@ -129,13 +129,19 @@ class _Method(NamedTuple):
             raise ValueError(f"length_penalty={length_penalty} is no number from 0 to {PENALTY}; 0 favours short rows")
 
     def go_on(
-        self, reader: Any, text: GenerationState, steps: int, ends: Stop | None, seed: Seed, hear: Hear | None
+        self,
+        reader: Any,
+        text: GenerationState,
+        steps: int,
+        ends: Stop | None,
+        seed: Seed,
+        on_tokens: TokensCallback | None,
     ) -> Int[Tensor, "B N"]:
         """Rows with up to `steps` tokens more."""
         if self.beam > 1:
-            return search(reader, text, steps, self.beam, ends, self.length_penalty, hear)
+            return search(reader, text, steps, self.beam, ends, self.length_penalty, on_tokens)
         choose = make_sampler(float(self.temperature), self.top_k, self.top_p, seed, text.rows.device)
-        return draw(reader, text, steps, ends, choose, hear)
+        return draw(reader, text, steps, ends, choose, on_tokens)
 
 
 def _begin(
@@ -156,12 +162,12 @@ def _begin(
     reader = model if most is None else SlidingReader(model, most)
     inputs: dict[str, Any] = {} if source is None else {"source": source.to(device)}
     full = state is None and not recompute and not padded and most is None
-    room = max(length - 1, 1)  # the last new token is not read
+    capacity = max(length - 1, 1)  # the last new token is not read
     if state is not None:
-        state = widen_caches(state, model.start(1, _tokens_read(state) + room if most is None else most))
+        state = widen_caches(state, model.start(1, _tokens_read(state) + capacity if most is None else most))
         state = state if most is None or isinstance(state, SlidingState) else reader.continue_from(state)
     elif not recompute:
-        state = reader.start(len(prompt), room)
+        state = reader.start(len(prompt), capacity)
     columns = prompt.shape[1]
     return reader, GenerationState(prompt.to(device, torch.long), columns, state, inputs, columns, steps, full)
 

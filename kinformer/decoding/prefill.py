@@ -38,7 +38,10 @@ def make_reader(model: Any) -> Any:
 
 
 def prefill(
-    model: Any, chunks: Iterable[Int[Tensor, "1 _"]], length: int, hear: Callable[[int], None] = lambda tokens: None
+    model: Any,
+    chunks: Iterable[Int[Tensor, "1 _"]],
+    length: int,
+    on_progress: Callable[[int], None] = lambda tokens: None,
 ) -> PrefilledText:
     """What a model has read after all of these chunks of one text, however it was cut.
 
@@ -47,7 +50,7 @@ def prefill(
     model: a language model.
     chunks: the text, piece after piece; -1 stands nowhere.
     length: how many tokens it has about; a longer one makes caches grow as they are filled.
-    hear: told after each chunk how many have been read.
+    on_progress: called after each chunk with the number of tokens that have been read.
 
     Errors: NoState from a model that keeps none, ValueError where there is no token, and for one that reads no text.
     """
@@ -65,7 +68,7 @@ def prefill(
             if unread.shape[1] > 1:
                 state = writer.logits(unread[:, :-1], state, _of_prompt(unread[:, :-1], state), last=True).state
             last = unread[:, -1:]
-            hear(tokens)
+            on_progress(tokens)
     if not tokens:
         raise ValueError("there is nothing to read: the text is empty; give at least one token")
     return PrefilledText(state, last, tokens)

@@ -12,7 +12,7 @@ from kinformer.decoding.generation_state import GenerationState, append_tokens, 
 
 FIRST = 64  # tokens that top-p looks at before it looks at more
 Stop = Callable[[Int[Tensor, "B N"]], Bool[Tensor, " B"]]
-Hear = Callable[[Int[Tensor, " B"], Float[Tensor, " B"]], None]
+TokensCallback = Callable[[Int[Tensor, " B"], Float[Tensor, " B"]], None]
 Seed = int | Sequence[int] | None
 TEMPERATURE, TOP_P = 0.6, 0.9  # of a draw for which nothing is given
 LENGTH_PENALTY = 0.6  # Wu et al., 2016
@@ -24,7 +24,7 @@ def draw(
     steps: int,
     stop: Stop | None,
     choose: Callable[[Tensor], Tensor],
-    hear: Hear | None,
+    on_tokens: TokensCallback | None,
 ) -> Int[Tensor, "B N"]:
     """Rows with up to `steps` tokens more, each chosen by its logits."""
     first = text.rows.shape[1]
@@ -36,9 +36,9 @@ def draw(
         new = choose(logits)
         if stop is not None:
             new, text = torch.where(done, -1, new), text._replace(full=False)
-        if hear is not None:
+        if on_tokens is not None:
             likely = logits.log_softmax(-1).take_along_dim(new.clamp_min(0)[:, None], 1)[:, 0]
-            hear(new, likely.where(new >= 0, 0.0))
+            on_tokens(new, likely.where(new >= 0, 0.0))
         text = append_tokens(text, new)
         if stop is not None:
             done = done | stop(text.rows[:, first:])

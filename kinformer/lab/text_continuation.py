@@ -96,14 +96,14 @@ def write_all(
     *,
     sources: Sequence[bytes] | None = None,
     reading: PrefilledText | None = None,
-    hear: Callable[[list[int]], None] = lambda new: None,
+    on_tokens: Callable[[list[int]], None] = lambda new: None,
     look: Callable[[int], None] = lambda tokens: None,
 ) -> tuple[list[Continuation], float]:
     """What a model writes after each prompt, and the milliseconds of a step (the median of new ones).
 
     sources: what it writes from, one for each prompt, where it reads pairs. reading: the text that all prompts go on
-    from. hear: told the new tokens of each step, -1 of a row that has ended. look: told of each step of a search how
-    many tokens long the texts are. A model without a state reads all anew for each token.
+    from. on_tokens: called at each step with the new tokens, -1 for a row that has ended. look: called at each step of
+    a beam search with the length of the texts in tokens. A model without a state reads all anew for each token.
 
     Raises ValueError for a model that predicts no next token, and what `generate` raises.
     """
@@ -116,7 +116,7 @@ def write_all(
         for continuation, token, log_probability in zip(continuations, new.tolist(), likely.tolist(), strict=True):
             if token >= 0:
                 continuation.log_probability += log_probability
-        hear(new.tolist())
+        on_tokens(new.tolist())
         times.append(monotonic())
 
     choices = asdict(settings) | {"stop": None if settings.stop is None else stop_at_text(spelled, settings.stop)}
@@ -134,7 +134,7 @@ def write_all(
             source=source,
             state=None if reading is None else reading.times(len(prompts)),
             recompute=recompute,
-            hear=record,
+            on_tokens=record,
         )
     layers = torch.stack(took, 1).long().tolist() if took and settings.beam == 1 else [[] for _ in continuations]
     for continuation, row, left in zip(continuations, rows[:, prompted.shape[1] :].tolist(), layers, strict=True):

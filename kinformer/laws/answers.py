@@ -33,8 +33,8 @@ def judge(task: Task) -> Iterator[str]:
 
 
 def _rows(task: Task, seed: int) -> list[TaskRow]:
-    chance = numpy.random.default_rng(seed)
-    return [task.row(chance) for _ in range(ROWS)]
+    rng = numpy.random.default_rng(seed)
+    return [task.row(rng) for _ in range(ROWS)]
 
 
 def _check_row(row: TaskRow, task: Task) -> Iterator[str]:

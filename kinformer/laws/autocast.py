@@ -94,8 +94,8 @@ def _real_numbers(out: Out, batch: Any) -> dict[str, Tensor]:
 
 def _gradients(values: Mapping[str, Tensor], module: Any, x: Tensor | None) -> dict[str, Tensor]:
     """By the input and by every parameter; of what autocast made, but outside of it, as in training."""
-    chance = torch.Generator().manual_seed(0)
-    terms = [(value.double() * torch.randn(value.shape, generator=chance)).sum() for value in values.values()]
+    generator = torch.Generator().manual_seed(0)
+    terms = [(value.double() * torch.randn(value.shape, generator=generator)).sum() for value in values.values()]
     by_name = gradients(torch.stack(terms).sum(), module, **({} if x is None else {"x": x}))
     return {name: torch.zeros(()) if value is None else value for name, value in by_name.items()}
 

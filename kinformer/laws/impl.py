@@ -101,6 +101,6 @@ def _gradients(read: AttentionOutput, request: Request, leaves: dict[str, Tensor
 def _describe(request: Request) -> str:
     q, k, v = (list(x.shape) for x in (request.queries.q, request.keys.k, request.keys.v))
     bias = "" if request.bias is None else f", bias {type(request.bias).__name__}"
-    more = ", by batch rows" if request.rows is not None else ""
+    by_rows = ", by batch rows" if request.rows is not None else ""
     fewer = "" if request.where is None else ", of these pairs fewer"
-    return f"q {q}, k {k}, v {v}, lse={request.lse}{bias}{more}{fewer}"
+    return f"q {q}, k {k}, v {v}, lse={request.lse}{bias}{by_rows}{fewer}"

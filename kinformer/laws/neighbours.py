@@ -48,8 +48,8 @@ def judge(subject: Subject) -> Iterator[str]:
             yield from findings(_check_shared_state, subject, module, _attention(subject.width, NEAR).train(training))
 
 
-def _attention(width: int, pattern: Pattern, heads: int = 1, **more: Any) -> Any:
-    return build_module(lambda: Attention(QKV(width, heads), Softmax(pattern), **more))
+def _attention(width: int, pattern: Pattern, heads: int = 1, **keywords: Any) -> Any:
+    return build_module(lambda: Attention(QKV(width, heads), Softmax(pattern), **keywords))
 
 
 def _other_layers(subject: Subject, module: nn.Module) -> Iterator[Layer]:

@@ -34,9 +34,9 @@ def _lengths(rotation: Rotation) -> None:
 def _distances(rotation: Rotation) -> None:
     q, k, pos = _numbers(1), _numbers(2), _positions()
     products = _products(rotation, q, k, pos)
-    for more in LATER:
-        sentence = f"{more} positions later queries and keys at the same distances have other products"
-        agree(_products(rotation, q, k, pos + more), products, sentence)
+    for offset in LATER:
+        sentence = f"{offset} positions later queries and keys at the same distances have other products"
+        agree(_products(rotation, q, k, pos + offset), products, sentence)
     agree(rotation(q.flip(1), pos), rotation(q, pos).flip(1), "it turns a head otherwise than another one")
 
 

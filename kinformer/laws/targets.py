@@ -73,10 +73,12 @@ def _check_trained(
         raise Broken(f"the penalty {name!r} {'trains' if by_x else 'does not train'} through x; say so by reaches_x")
     trains = {id(p) for _, penalty in entries for p in penalty.trains}
     declared = {key for key, p in parameters.items() if id(p) in trains}
-    more = sorted(key for key in trained - declared if not reaches or id(parameters[key]) in own)
+    undeclared = sorted(key for key in trained - declared if not reaches or id(parameters[key]) in own)
     less = sorted(declared - trained)
-    if more or less:
-        raise Broken(f"the penalty {name!r} moves {more} without declaring it, and declares {less} without moving it")
+    if undeclared or less:
+        raise Broken(
+            f"the penalty {name!r} moves {undeclared} without declaring it, and declares {less} without moving it"
+        )
 
 
 def _slopes(value: Tensor, by: dict[str, Tensor]) -> dict[str, float]:

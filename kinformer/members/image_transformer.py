@@ -75,8 +75,8 @@ def image_transformer(
         tiles, near = _divide(rows, columns, tile, around)
         pattern = Image2D(columns * each, (tiles[0], tiles[1] * each), (near[0], near[1] * each))
 
-    def layer(reads: Pattern, *more: Layer) -> Layer:
-        return wiring.block(wiring.attention(reads), *more, MLP(d, hidden, activation="relu"))
+    def layer(reads: Pattern, *middle_layers: Layer) -> Layer:
+        return wiring.block(wiring.attention(reads), *middle_layers, MLP(d, hidden, activation="relu"))
 
     def make_position(down: int, across: int, tiles: tuple[int, int] = (1, 1)) -> Halves:
         return Halves(d, down, across, each, block=tiles, kind=position)

@@ -138,8 +138,8 @@ TINY: dict[str, Any] = {"d": 16, "heads": 4, "local": 4, "vocab": 11}
 
 def _keys_apart(alone: Alone) -> Callable[[], LM]:
     """Routing by keys of their own, with queries that may be alone in a cluster."""
-    more: dict[str, Any] = {"window": 4, "clusters": 2, "shared": False, "position": "relative", "alone": alone}
-    return lambda: routing_transformer(**TINY, depth=1, **more)
+    keywords: dict[str, Any] = {"window": 4, "clusters": 2, "shared": False, "position": "relative", "alone": alone}
+    return lambda: routing_transformer(**TINY, depth=1, **keywords)
 
 
 EXAMPLES = (

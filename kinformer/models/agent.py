@@ -182,8 +182,8 @@ class Agent(PolicyModel):
         """Steps of noise."""
         generator = torch.Generator().manual_seed(seed)
 
-        def numbers(*more: int) -> Tensor:
-            return torch.randn(length, rows, *more, generator=generator).transpose(0, 1).contiguous()
+        def numbers(*shape: int) -> Tensor:
+            return torch.randn(length, rows, *shape, generator=generator).transpose(0, 1).contiguous()
 
         def actions() -> Tensor:
             return numbers().abs().mul(100).long() % self.actions if self.discrete else numbers(self.actions)

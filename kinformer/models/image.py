@@ -199,7 +199,7 @@ class ImageModel(Predictor):
         seed: int = 0,
         source: UInt8[Tensor, "B C h w"] | None = None,
         label: Int[Tensor, " B"] | None = None,
-        hear: Callable[[int], None] = lambda step: None,
+        on_step: Callable[[int], None] = lambda step: None,
     ) -> Pixels:
         """Pictures from the model, a step at a time with a state; it runs in eval mode and is left as it was.
 
@@ -208,7 +208,7 @@ class ImageModel(Predictor):
         seed: of the first row; the next has the next number, so that each is drawn as it would be alone.
         source: the smaller copies of which they are made, where there is an encoder.
         label: the class of each picture, where classes are known.
-        hear: told the number of each step.
+        on_step: called with the number of each step.
 
         Errors: ValueError for a source without an encoder or a label without classes, and for none with one, and where
             what the model says is no number.
@@ -216,7 +216,7 @@ class ImageModel(Predictor):
         check_at_least("rows", rows, 1), check_in_range("temperature", temperature, 0, math.inf, open_end=True)
         dice = [torch.Generator().manual_seed(seed + row) for row in range(rows)]
         with evaluating(self):
-            return self.pictures(self._draw_steps(dice, temperature, source, label, hear))
+            return self.pictures(self._draw_steps(dice, temperature, source, label, on_step))
 
     def _draw_steps(
         self,
@@ -224,7 +224,7 @@ class ImageModel(Predictor):
         temperature: float,
         source: UInt8[Tensor, "B C h w"] | None,
         label: Int[Tensor, " B"] | None,
-        hear: Callable[[int], None],
+        on_step: Callable[[int], None],
     ) -> Int[Tensor, "B T n"]:
         """The values of each step, drawn one after the other, each row by its own dice."""
         rows, device = len(dice), self.order.device
@@ -243,7 +243,7 @@ class ImageModel(Predictor):
             uniform = torch.stack([torch.rand(self.values.draws, generator=generator) for generator in dice]).to(device)
             steps[:, step + 1] = self.values.draw(out.y[:, 0], uniform, temperature)
             state, ctx = out.state, self._context(rows, step + 1, step + 2, device)
-            hear(step)
+            on_step(step)
         return steps[:, 1:]
 
     def _label_vectors(self, label: Int[Tensor, " B"] | None) -> Float[Tensor, "B 1 D"] | float:

@@ -80,9 +80,9 @@ class MultiheadAttention(nn.MultiheadAttention):
         *,
         pattern: Pattern | None = None,
     ):
-        more = {"add_bias_kv": add_bias_kv, "add_zero_attn": add_zero_attn, "kdim": kdim, "vdim": vdim}
+        options = {"add_bias_kv": add_bias_kv, "add_zero_attn": add_zero_attn, "kdim": kdim, "vdim": vdim}
         super().__init__(
-            embed_dim, num_heads, dropout, bias, **more, batch_first=batch_first, device=device, dtype=dtype
+            embed_dim, num_heads, dropout, bias, **options, batch_first=batch_first, device=device, dtype=dtype
         )
         self.pattern = Full() if pattern is None else check_pattern("pattern", pattern)
         if pattern is not None and (add_bias_kv or add_zero_attn):

@@ -87,7 +87,7 @@ def _margins(values: Sequence[float]) -> tuple[float, float]:
     """The ends of an axis with room for a fifth of its width on either side."""
     low, high = min(values), max(values)
     if _is_wide(values):
-        room = (high / low) ** 0.2
-        return low / room, high * room
-    room = 0.2 * (high - low) or 0.05 * high
-    return low - room, high + room
+        margin = (high / low) ** 0.2
+        return low / margin, high * margin
+    margin = 0.2 * (high - low) or 0.05 * high
+    return low - margin, high + margin

@@ -163,15 +163,15 @@ class Results:
 
     def cells(self) -> tuple[list[str], list[list[str]]]:
         """The headings of the table, and a row of words for each member."""
-        first, *more = self.members[0].measures
-        more = [name for name in more if all(name in row.measures for row in self.members)]
+        first, *measure_names = self.members[0].measures
+        measure_names = [name for name in measure_names if all(name in row.measures for row in self.members)]
         rates = ["lr"] * any(row.tried for row in self.members)
         speed = f"{self.settings.get('counted', 'tokens')}/s"
-        heads = ["member", "parameters", first, *more, *rates, speed, "ms per token", "state", "memory"]
+        heads = ["member", "parameters", first, *measure_names, *rates, speed, "ms per token", "state", "memory"]
         rows = []
         for row in self.members:
             spread = "" if row.interval is None else f" ± {(row.interval[1] - row.interval[0]) / 2:.3f}"
-            values = [f"{row.value:.3f}{spread}", *(f"{row.measures[name]:.3f}" for name in more)]
+            values = [f"{row.value:.3f}{spread}", *(f"{row.measures[name]:.3f}" for name in measure_names)]
             rate = [f"{row.lr:g}"] * len(rates)
             clock = "-" if row.ms_per_token is None else f"{row.ms_per_token:.1f}"
             state = "-" if row.state_bytes is None else size(row.state_bytes)

@@ -193,12 +193,12 @@ def agree(pattern: Pattern, length: int, order: str = "") -> bool:
     return equal([torch.compile(read, fullgraph=True, backend="aot_eager"), read], length, pos)
 
 
-def equal(reads: list[Any], length: int, more: Tensor) -> bool:
+def equal(reads: list[Any], length: int, extra_input: Tensor) -> bool:
     """y, lse and gradients through both, of the operator in a graph and of the reference."""
     leaves = [torch.randn(2, h, length, 8, dtype=torch.float64, requires_grad=True) for h in (4, 2, 2)]
     results = []
     for read, executor in zip(reads, ("pieces", "reference"), strict=True):
-        y, lse = read(*leaves, more, executor)
+        y, lse = read(*leaves, extra_input, executor)
         loss = y.sin().sum() + torch.where(lse == -torch.inf, 0.0, lse).cos().sum()
         results.append((y, lse, *torch.autograd.grad(loss, leaves)))
     return all(torch.allclose(a, b, rtol=1e-9, atol=1e-9) for a, b in zip(*results, strict=True))

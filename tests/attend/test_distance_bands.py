@@ -50,11 +50,11 @@ TOLD = {
 }
 
 
-def biased(pattern: Pattern, bias: Bias, shape: str = "self", **more: Any) -> Request:
+def biased(pattern: Pattern, bias: Bias, shape: str = "self", **keywords: Any) -> Request:
     torch.manual_seed(0)
     for parameter in bias.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
-    request = make_request(pattern, *SHAPES[shape], **more)
+    request = make_request(pattern, *SHAPES[shape], **keywords)
     return request.replace(bias=bias.double(), scale=0.4)
 
 

@@ -165,10 +165,10 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
 def test_a_bit_that_is_another_anywhere_changes_no_weight_unseen(saved: Path) -> None:
     path = saved / "model.safetensors"
     whole, size = path.read_bytes(), int.from_bytes(path.read_bytes()[:8], "little")
-    chance, before = Random(0), load(saved, member=tiny.bigram).state_dict()
-    for place in [8 + size, len(whole) - 1, *(chance.randrange(len(whole)) for _ in range(60))]:
+    rng, before = Random(0), load(saved, member=tiny.bigram).state_dict()
+    for place in [8 + size, len(whole) - 1, *(rng.randrange(len(whole)) for _ in range(60))]:
         spoilt = bytearray(whole)
-        spoilt[place] ^= 1 << chance.randrange(8)
+        spoilt[place] ^= 1 << rng.randrange(8)
         path.write_bytes(spoilt)
         try:
             weights = load(saved, member=tiny.bigram).state_dict()

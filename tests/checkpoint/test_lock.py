@@ -94,10 +94,10 @@ def test_the_file_of_another_user_is_locked_too(tmp_path: Path, monkeypatch: pyt
     path, opened = tmp_path / "lock", os.open
     path.write_text("7 elsewhere")
 
-    def unwritable(place: Path, flags: int, *more: int) -> int:
+    def unwritable(place: Path, flags: int, *modes: int) -> int:
         if flags & os.O_RDWR:
             raise PermissionError(errno.EACCES, "not yours", str(place))
-        return opened(place, flags, *more)
+        return opened(place, flags, *modes)
 
     monkeypatch.setattr("kinformer.checkpoint.lock.os.open", unwritable)
     with file_lock(path, wait=False) as has_locks:

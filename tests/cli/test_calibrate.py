@@ -74,9 +74,9 @@ def test_evaluate_leaves_as_calibrated_and_tells_of_all_layers(
     (tmp_path / "text").write_bytes(b"the cat sat on the mat. " * 80)
     words = ["evaluate", out, "--data", f"text={tmp_path / 'text'}", "--length", "16"]
 
-    def evaluated(*more: str) -> tuple[dict[str, Any], str]:
+    def evaluated(*options: str) -> tuple[dict[str, Any], str]:
         capsys.readouterr()
-        assert run([*words, *more, "--json"]) == 0
+        assert run([*words, *options, "--json"]) == 0
         captured = capsys.readouterr()
         return json.loads(captured.out), captured.err
 

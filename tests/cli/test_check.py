@@ -45,7 +45,7 @@ class Case(NamedTuple):
     says: str
     code: int = 1
     laws: tuple[str, ...] = ()
-    more: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
 
 
 def twin(toy: str, *changes: str) -> str:
@@ -62,9 +62,9 @@ def ending(toy: str, examples: str) -> str:
     return twin(toy).partition("EXAMPLES = ")[0] + examples
 
 
-def law(name: str, toy: str, *changes: str, says: str, code: int = 1, more: tuple[str, ...] = ()) -> Case:
+def law(name: str, toy: str, *changes: str, says: str, code: int = 1, options: tuple[str, ...] = ()) -> Case:
     """A twin that breaks a law."""
-    return Case(twin(toy, *changes), says, code, (name,), more)
+    return Case(twin(toy, *changes), says, code, (name,), options)
 
 
 def breaking(toy: str, law: str, reason: str, *changes: str) -> str:
@@ -167,7 +167,7 @@ BROKEN = {
     "state is not batch first": law(
         "rows",
         "mechanism",
-        "torch.zeros(room.batch, sizes",
+        "torch.zeros(spec.batch, sizes",
         "torch.zeros(1, sizes",
         says="the state's total is [1, 2, 8] for 3 rows; every leaf must be batch first",
     ),
@@ -217,8 +217,8 @@ BROKEN = {
     "gives no advice": law(
         "chunk",
         "mechanism",
-        "total = torch.zeros(room",
-        "from kinformer.core.mechanism import NoState\n        raise NoState('none')\n        total = torch.zeros(room",
+        "total = torch.zeros(spec",
+        "from kinformer.core.mechanism import NoState\n        raise NoState('none')\n        total = torch.zeros(spec",
         says="start() says that there is no state but not what to do instead: 'none'",
     ),
     "is slow": law(
@@ -227,7 +227,7 @@ BROKEN = {
         "q, v, real =",
         "while True:\n            pass\n        q, v, real =",
         says="no answer in 0.5 s; make the example smaller (width 16, 2 heads), or give --seconds",
-        more=("--seconds", "0.5"),
+        options=("--seconds", "0.5"),
     ),
     "overflows": law(
         "dtype", "mechanism", "total / count", "total * 9e4 / 9e4 / count", says="results are not finite in float16"
@@ -237,8 +237,8 @@ BROKEN = {
     "reads empty slots": law(
         "chunk",
         "memory",
-        "(room.batch, slots), -1",
-        "(room.batch, slots), 0",
+        "(spec.batch, slots), -1",
+        "(spec.batch, slots), 0",
         says="the state's x grew from [3, 2, 16] to [3, 4, 16]",
     ),
     # a block
@@ -368,7 +368,7 @@ UNJUDGED = {
     ),
     "is no Python": Case("\ndef f(:", "cannot be imported: line 2 of is_no_python.py: SyntaxError: "),
     "exits": Case("raise SystemExit(3)", "leaves Python while it is imported; put such code under __name__"),
-    "hangs": Case("while True: pass", "and its examples not built in 0.5 s", more=("--seconds", "0.5")),
+    "hangs": Case("while True: pass", "and its examples not built in 0.5 s", options=("--seconds", "0.5")),
     "has a keyword without default": Case(
         twin("member", "d: int = 128", "d: int"), "the keyword 'd' of the member 'sinks'"
     ),
@@ -384,7 +384,7 @@ CASES = BROKEN | JUDGED | UNJUDGED
 def words(folder: Path, name: str, case: Case) -> list[str]:
     file = folder / f"{name.replace(' ', '_').lower()}.py"
     file.write_text(case.text, encoding="utf-8")
-    return ["check", str(file), *(word for law in case.laws for word in ("--law", law)), *case.more]
+    return ["check", str(file), *(word for law in case.laws for word in ("--law", law)), *case.options]
 
 
 @pytest.fixture(scope="module")

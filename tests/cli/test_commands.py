@@ -33,8 +33,8 @@ def text(tmp_path: Path) -> str:
     return f"text={tmp_path}/text"
 
 
-def kinformer(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "OMP_NUM_THREADS": "1", **more}
+def kinformer(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "OMP_NUM_THREADS": "1", **variables}
     command = [sys.executable, "-m", "kinformer.cli", *words]
     return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
 
@@ -247,10 +247,10 @@ def test_what_reads_ahead_is_refused_before_a_step(
     tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     small = ["gpt", "d=16", "depth=1", "heads=2"]
-    more = ["--data", text, "--out", str(tmp_path / "run"), "--steps", "1", *QUICK]
-    fails(capsys, ["train", *small, "pattern=Band(4)", *more], "this gpt reads ahead")
+    options = ["--data", text, "--out", str(tmp_path / "run"), "--steps", "1", *QUICK]
+    fails(capsys, ["train", *small, "pattern=Band(4)", *options], "this gpt reads ahead")
     assert not (tmp_path / "run" / "config.json").exists()
-    assert run(["train", *small, "pattern=Causal() & Band(4)", "position=rotary", *more]) == 0
+    assert run(["train", *small, "pattern=Causal() & Band(4)", "position=rotary", *options]) == 0
     assert load(tmp_path / "run").member.keywords["pattern"] == "Causal() & Band(4)"
 
 
@@ -270,21 +270,21 @@ def test_beyond_the_length_of_training_a_line_says_so(
 
 def test_another_model_is_never_overwritten(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "run"
-    more = ["--data", text, "--out", str(out), "--steps", "1", *QUICK]
-    assert run(["train", BIGRAM, "d=4", *more]) == 0
+    options = ["--data", text, "--out", str(out), "--steps", "1", *QUICK]
+    assert run(["train", BIGRAM, "d=4", *options]) == 0
     before = (out / "model.safetensors").read_bytes()
     words = (
         "holds a model of 'bigram' of tiny.py that was trained before, which would be overwritten; give another --out"
     )
-    fails(capsys, ["train", BIGRAM, "d=5", *more], words)
-    fails(capsys, ["train", "gpt", *more], words)
+    fails(capsys, ["train", BIGRAM, "d=5", *options], words)
+    fails(capsys, ["train", "gpt", *options], words)
     assert (out / "model.safetensors").read_bytes() == before
-    assert run(["train", BIGRAM, "d=4", *more, "--seed", "1", "--overwrite"]) == 0
+    assert run(["train", BIGRAM, "d=4", *options, "--seed", "1", "--overwrite"]) == 0
     assert (out / "model.safetensors").read_bytes() != before
     (out / "config.json").unlink()
-    fails(capsys, ["train", BIGRAM, "d=4", *more], "holds a model.safetensors without its config.json")
+    fails(capsys, ["train", BIGRAM, "d=4", *options], "holds a model.safetensors without its config.json")
     (out / "config.json").write_text("{}")
-    fails(capsys, ["train", BIGRAM, "d=4", *more], "holds a config.json that was not written by kinformer")
+    fails(capsys, ["train", BIGRAM, "d=4", *options], "holds a config.json that was not written by kinformer")
 
 
 def test_a_wrong_start_is_said_before_what_would_be_overwritten(
@@ -300,21 +300,21 @@ def test_compare_goes_over_an_earlier_one_only_where_it_may(
     tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     whole = f"{text},documents=joined"
-    more = ["--data", whole, "--out", str(tmp_path), "--minutes", "0.002", *QUICK]
-    assert run(["compare", BIGRAM, f"{BIGRAM}(d=3)", *more]) == 0
+    options = ["--data", whole, "--out", str(tmp_path), "--minutes", "0.002", *QUICK]
+    assert run(["compare", BIGRAM, f"{BIGRAM}(d=3)", *options]) == 0
     results, plan = (json.loads((tmp_path / name).read_text()) for name in ("results.json", "comparison.json"))
     assert results["settings"]["data"] == plan["data"] == whole
     heads = next(line for line in capsys.readouterr().out.splitlines() if "parameters" in line and "bits" in line)
     assert len(heads) > 80 and "tokens/s" in heads and "ms per token" in heads and "memory" in heads  # none is cut
-    fails(capsys, ["compare", BIGRAM, f"{BIGRAM}(d=3)", *more], "holds a comparison, which would be overwritten")
-    fails(capsys, ["compare", BIGRAM, *more, "--resume"], "got bigram, expected bigram, bigram(d=3). Pass the same")
-    other = ["compare", BIGRAM, f"{BIGRAM}(d=3)", "--data", f"{text},documents=lines", *more[2:], "--resume"]
+    fails(capsys, ["compare", BIGRAM, f"{BIGRAM}(d=3)", *options], "holds a comparison, which would be overwritten")
+    fails(capsys, ["compare", BIGRAM, *options, "--resume"], "got bigram, expected bigram, bigram(d=3). Pass the same")
+    other = ["compare", BIGRAM, f"{BIGRAM}(d=3)", "--data", f"{text},documents=lines", *options[2:], "--resume"]
     fails(capsys, other, "got documents=lines, expected documents=joined in --data. Pass documents=joined")
-    assert run(["compare", BIGRAM, f"{BIGRAM}(d=3)", *more, "--overwrite"]) == 0
+    assert run(["compare", BIGRAM, f"{BIGRAM}(d=3)", *options, "--overwrite"]) == 0
     for name in ("results.json", "comparison.json"):
         (tmp_path / name).unlink()
     assert run(["train", "gpt", "d=16", "depth=1", "--data", text, "--out", f"{tmp_path}/gpt", "--steps", "1"]) == 0
-    fails(capsys, ["compare", "gpt", "gpt(d=16)", *more], "gpt holds a model of 'gpt' with d=16, which would be")
+    fails(capsys, ["compare", "gpt", "gpt(d=16)", *options], "gpt holds a model of 'gpt' with d=16, which would be")
 
 
 @pytest.mark.parametrize(
@@ -378,7 +378,7 @@ def test_what_is_missing_is_named(capsys: pytest.CaptureFixture[str], tmp_path: 
 def test_a_signal_anywhere_is_said_in_a_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], stop: BaseException, code: int
 ) -> None:
-    def commands(*words: object, **more: object) -> None:
+    def commands(*words: object, **keywords: object) -> None:
         raise stop
 
     monkeypatch.setattr("kinformer.cli.__main__.COMMANDS", commands)
@@ -391,7 +391,7 @@ def test_how_long_is_left_follows_the_last_pace_and_something_is_said_at_once(
     now = [0.0]
     monkeypatch.setattr("kinformer.cli.support.progress_bar.monotonic", lambda: now[0])
     monkeypatch.setattr("kinformer.cli.support.progress_bar.SILENT", 0.01)
-    with progress("writing", 200, "texts") as hear:
+    with progress("writing", 200, "texts") as on_progress:
         for _ in range(500):
             sleep(0.01)
             if error := capsys.readouterr().err:
@@ -399,7 +399,7 @@ def test_how_long_is_left_follows_the_last_pace_and_something_is_said_at_once(
         assert error == "writing: 200 texts ...\n"
         for done in range(1, 101):
             now[0] += 1 if done <= 50 else 20
-            hear(done)
+            on_progress(done)
     last = capsys.readouterr().err.splitlines()[-1]
     assert last == "writing: 100 of 200 texts, 33:20 left"  # 100 of 20 s, and not of 10.5
 
@@ -596,5 +596,5 @@ def test_a_refused_comparison_leaves_no_folder(tmp_path: Path, text: str, capsys
 def test_options_of_two_forms_have_the_type_that_they_say(warmup: str, tmp_path: Path) -> None:
     (tmp_path / "text").write_bytes(b"abcdefgh" * 100)
     words = ["train", "gpt", "d=8", "depth=1", "heads=2", "--data", f"text={tmp_path / 'text'}", "--steps", "1"]
-    more = ["--batch", "2", "--length", "8", "--betas", "0.9,0.98", "--out", str(tmp_path / "run")]
-    assert run([*words, *more, "--warmup", warmup]) == 0
+    options = ["--batch", "2", "--length", "8", "--betas", "0.9,0.98", "--out", str(tmp_path / "run")]
+    assert run([*words, *options, "--warmup", warmup]) == 0

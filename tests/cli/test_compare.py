@@ -50,11 +50,11 @@ def steps_of(folder: Path) -> int:
 @pytest.mark.prove
 def test_turns_are_a_training_in_one_go(tmp_path: Path, text: str) -> None:
     """Also with dropout, which draws, and with a state that is carried from step to step."""
-    out, more = tmp_path / "all", ["--data", text, "--steps", "40", *QUICK]
-    assert run(["compare", SMALL, LANE, *more, "--out", str(out)]) == 0
+    out, options = tmp_path / "all", ["--data", text, "--steps", "40", *QUICK]
+    assert run(["compare", SMALL, LANE, *options, "--out", str(out)]) == 0
     alone = ["d=8", "depth=1", "heads=1", "length=8", "dropout=0.1"]
-    assert run(["train", "gpt", *alone, *more, "--out", f"{tmp_path}/gpt"]) == 0
-    assert run(["train", LANE, *more, "--out", f"{tmp_path}/lane"]) == 0
+    assert run(["train", "gpt", *alone, *options, "--out", f"{tmp_path}/gpt"]) == 0
+    assert run(["train", LANE, *options, "--out", f"{tmp_path}/lane"]) == 0
     for row, member, name in zip(results(out)["members"], (None, lane), ("gpt", "lane"), strict=True):
         for left, other in ((row["folder"], f"{name}/best"), (str(Path(row["folder"]).parent), name)):
             a, b = weights(out / left, member), weights(tmp_path / other, member)
@@ -83,9 +83,9 @@ def test_everyone_has_a_turn_before_anyone_has_the_next(
 def test_a_killed_comparison_goes_on_to_the_same_weights(
     tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def words(name: str, *more: str) -> list[str]:
+    def words(name: str, *options: str) -> list[str]:
         few = ["--data", text, "--steps", "40", "--seeds", "2", *QUICK]
-        return ["compare", SMALL, BIGRAM, *few, "--out", f"{tmp_path}/{name}", *more]
+        return ["compare", SMALL, BIGRAM, *few, "--out", f"{tmp_path}/{name}", *options]
 
     assert run(words("whole")) == 0
     step, count = Training.step, 0

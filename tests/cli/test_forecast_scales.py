@@ -310,10 +310,10 @@ def test_a_full_disk_leaves_no_half_file_and_the_retry_works(
 SHUFFLED = {**columns(MORE, "cab"), "other": numpy.arange(MORE) ** 2}
 
 
-def train_from(start: str, spec: str, out: Path, *more: str, steps: int = 2) -> dict[str, torch.Tensor]:
+def train_from(start: str, spec: str, out: Path, *options: str, steps: int = 2) -> dict[str, torch.Tensor]:
     """The weights of a short training from the weights in a folder."""
     words = ["train", "informer", *SIZES, "--data", spec, "--batch", "2", "--steps", str(steps)]
-    assert run([*words, "--out", str(out), "--from", start, *more]) == 0
+    assert run([*words, "--out", str(out), "--from", start, *options]) == 0
     return dict(load(out).state_dict())
 
 
@@ -358,8 +358,8 @@ def test_a_training_from_weights_of_a_missing_column_is_refused(
     series = columns(MORE)
     spec = written(tmp_path / "other.csv", {"a": series["a"], "b": series["b"], "d": series["c"]})
     words = ["train", "informer", *SIZES, "--data", spec, "--steps", "1", "--out", str(tmp_path / "x"), "--from"]
-    for more in ([], ["--then", "steps=1"]):
-        fails(capsys, [*words, trained, *more], "this informer learned from: got a, b, d, expected c too")
+    for options in ([], ["--then", "steps=1"]):
+        fails(capsys, [*words, trained, *options], "this informer learned from: got a, b, d, expected c too")
     assert not (tmp_path / "x").exists()
 
 

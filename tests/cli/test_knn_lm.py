@@ -33,8 +33,8 @@ class Made:
         Datastore.build(self.store, load(self.out), tokens, data="words")
         self.data = ["--data", f"text={self.text}", "--bytes", "60", "--length", "16"]
 
-    def tune(self, *more: str) -> list[str]:
-        return ["knn-lm", self.out, "--datastore", str(self.store), *self.data, "--k", "8", *more]
+    def tune(self, *options: str) -> list[str]:
+        return ["knn-lm", self.out, "--datastore", str(self.store), *self.data, "--k", "8", *options]
 
 
 @pytest.fixture(scope="module")

@@ -97,7 +97,7 @@ def test_a_right_command_is_refused_before_its_data_are_read(
     read: list[object] = []
     original: Callable[..., object] = DataSource.read
     monkeypatch.setattr(
-        DataSource, "read", lambda *arguments, **more: read.append(arguments) or original(*arguments, **more)
+        DataSource, "read", lambda *arguments, **keywords: read.append(arguments) or original(*arguments, **keywords)
     )
     member = ["gpt", *SMALL.split()] if command == "train" else ["gpt"]
     out = "run" if command == "train" else "all"

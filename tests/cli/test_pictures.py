@@ -39,9 +39,9 @@ def test_a_member_is_trained_on_pictures_measured_and_draws(
     fails(capsys, ["generate", out], "this model generates pictures; give --out FILE.png")
     fails(capsys, ["generate", out, "--out", "drawn.jpg"], "is no PNG; give a name that ends in .png")
     fails(capsys, ["generate", out, "--out", str(png)], "this model enlarges pictures; give --enlarge WHERE")
-    more = ["--enlarge", data, "--out", str(png)]
-    fails(capsys, ["generate", out, *more, "--pictures", "5"], "4 pictures [C H W] of (3, 4, 4) in test; 5 of")
-    fails(capsys, ["generate", out, *more, "--prompt", "a"], "this model generates pictures and reads no prompt")
+    options = ["--enlarge", data, "--out", str(png)]
+    fails(capsys, ["generate", out, *options, "--pictures", "5"], "4 pictures [C H W] of (3, 4, 4) in test; 5 of")
+    fails(capsys, ["generate", out, *options, "--prompt", "a"], "this model generates pictures and reads no prompt")
 
 
 @pytest.mark.prove

@@ -24,16 +24,16 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.mark.parametrize("more", [[], ["--beam", "2"], ["lines"], ["--json"]])
+@pytest.mark.parametrize("options", [[], ["--beam", "2"], ["lines"], ["--json"]])
 def test_generate_replaces_them_on_a_terminal_alone(
-    more: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.manual_seed(0)
     model = gpt(d=16, depth=1, heads=2, length=64)
     save(model, tmp_path / "run")
     (tmp_path / "lines").write_bytes(STEERS.replace("\r", "").encode() + b"\n")
-    prompt = ["--prompts", f"{tmp_path}/lines"] if more == ["lines"] else ["--prompt", STEERS]
-    words = ["generate", f"{tmp_path}/run", *prompt, "--tokens", "40", *([] if more == ["lines"] else more)]
+    prompt = ["--prompts", f"{tmp_path}/lines"] if options == ["lines"] else ["--prompt", STEERS]
+    words = ["generate", f"{tmp_path}/run", *prompt, "--tokens", "40", *([] if options == ["lines"] else options)]
     outputs = {}
     for kind in (io.StringIO, Terminal):
         with monkeypatch.context() as patch:
@@ -43,7 +43,7 @@ def test_generate_replaces_them_on_a_terminal_alone(
     piped, typed = outputs[io.StringIO], outputs[Terminal]
     assert not set(typed) & set(CONTROLS) and typed != piped
     assert typed == "".join("�" if letter in CONTROLS else letter for letter in piped)
-    if more == ["--json"]:
+    if options == ["--json"]:
         assert json.loads(piped)["texts"][0]["prompt"] == STEERS
     else:
         assert ("\x1b]0;title\x07\x1b[2J\x9b31m" in piped) and "title" in typed

@@ -24,13 +24,13 @@ def files(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def spec(files: Path, more: str = ",documents=blank,tokenizer=bpe:300") -> str:
-    return f"text={files}/text{more}"
+def spec(files: Path, options: str = ",documents=blank,tokenizer=bpe:300") -> str:
+    return f"text={files}/text{options}"
 
 
-def trained(files: Path, *more: str, data: str | None = None, member: str = "gpt d=16 length=8") -> list[str]:
+def trained(files: Path, *options: str, data: str | None = None, member: str = "gpt d=16 length=8") -> list[str]:
     words = ["train", *member.split(), "depth=1", "heads=2", "--data", data or spec(files), "--out", f"{files}/run"]
-    return [*words, "--length", "8", "--steps", "4", *more, *([] if "--batch" in more else ["--batch", "2"])]
+    return [*words, "--length", "8", "--steps", "4", *options, *([] if "--batch" in options else ["--batch", "2"])]
 
 
 def valid(files: Path, name: str = "valid") -> list[str]:

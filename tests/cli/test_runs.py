@@ -29,9 +29,9 @@ Command = Callable[..., list[str]]
 def command(tmp_path: Path) -> Command:
     (tmp_path / "text").write_bytes(b"the cat sat on the mat. " * 200)
 
-    def words(*more: str, out: str = "run", steps: int = 6, length: int = 8) -> list[str]:
+    def words(*options: str, out: str = "run", steps: int = 6, length: int = 8) -> list[str]:
         member = ["train", "gpt", "d=16", "depth=1", "heads=2", f"length={length}", "--data", f"text={tmp_path}/text"]
-        return [*member, "--out", f"{tmp_path / out}", "--steps", f"{steps}", "--batch", "4", "--length", "8", *more]
+        return [*member, "--out", f"{tmp_path / out}", "--steps", f"{steps}", "--batch", "4", "--length", "8", *options]
 
     return words
 

@@ -16,8 +16,8 @@ LOOSE = ["--samples", "6", "--delta", "0.7", "--epsilon", "0.2", "--tokens", "2"
 NONE = "no number; its weights are spoiled"
 
 
-def spoilt(path: Path, name: str, number: float, **more: Any) -> str:
-    folder(path, name, **more)
+def spoilt(path: Path, name: str, number: float, **keywords: Any) -> str:
+    folder(path, name, **keywords)
     model = load(path)
     with torch.no_grad():
         for weight in model.parameters():
@@ -51,8 +51,8 @@ def test_what_is_no_number_is_neither_written_nor_measured(
     tmp_path: Path, text: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     gpt, bert = (spoilt(tmp_path / name, name, 1e38, length=32) for name in ("gpt", "bert"))
-    for more in ([], ["--temperature", "0", "--json"], ["--beam", "2"]):
-        fails(capsys, ["generate", gpt, "--prompt", "a", "--tokens", "2", *more], NONE)
+    for options in ([], ["--temperature", "0", "--json"], ["--beam", "2"]):
+        fails(capsys, ["generate", gpt, "--prompt", "a", "--tokens", "2", *options], NONE)
     fails(capsys, ["evaluate", gpt, *text], "bits per byte is nan on ")
     fails(capsys, ["fill", bert, "--text", "a_c"], NONE)
     calm = spoilt(tmp_path / "calm", "calm", 1e38, depth=2, length=32)

@@ -96,14 +96,14 @@ def test_a_comparison_names_its_options(tmp_path: Path, capsys: pytest.CaptureFi
     member = ["compare", "gpt(d=16,depth=1,heads=2,length=8)", "--out", f"{tmp_path}/all"]
     usual = {"--data": f"text={tmp_path}/text", "--steps": "1", "--batch": "2", "--length": "8"}
     assert run(line(member, usual)) == 0
-    for more, message in (
+    for options, message in (
         ({"--batch": "3"}, "got --batch 3, expected --batch 2. Pass --batch 2, or choose another --out"),
         ({"--lr": "0.1"}, "got --lr 0.1, expected no --lr. Leave out --lr, or choose"),
         ({"--seeds": "2"}, "got --seeds 2, expected --seeds 1. Pass --seeds 1, or choose"),
         ({"--steps": "2"}, "got --steps 2, expected --steps 1. Pass --steps 1, or choose"),
     ):
         capsys.readouterr()
-        assert run([*line(member, usual | more), "--resume"]) == 2
+        assert run([*line(member, usual | options), "--resume"]) == 2
         assert message in capsys.readouterr().err
 
 

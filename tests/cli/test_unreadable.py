@@ -54,10 +54,10 @@ def forbid(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
     """Refuse to open the file, as the system does for a user without permission; root may read everything."""
 
     def refusing(original: Callable[..., Any]) -> Callable[..., Any]:
-        def opened(self: Path, *arguments: Any, **more: Any) -> Any:
+        def opened(self: Path, *arguments: Any, **keywords: Any) -> Any:
             if self.resolve() == path.resolve():
                 raise PermissionError(13, "Permission denied", str(self))
-            return original(self, *arguments, **more)
+            return original(self, *arguments, **keywords)
 
         return opened
 

@@ -8,9 +8,9 @@ from kinformer.core.neighbours import Entries
 
 
 def test_few_differences_are_held_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    chance = torch.Generator().manual_seed(0)
-    store = Entries(torch.randn(20, 3, generator=chance), torch.arange(20))
-    queries = torch.randn(7, 3, generator=chance)
+    generator = torch.Generator().manual_seed(0)
+    store = Entries(torch.randn(20, 3, generator=generator), torch.arange(20))
+    queries = torch.randn(7, 3, generator=generator)
     whole, sizes = store.search(queries, 4), list[int]()
     sort = torch.Tensor.sort
 

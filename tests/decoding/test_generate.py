@@ -270,7 +270,7 @@ def test_beam_search_is_the_naive_one(model: LM, beam: int, stop: int | None, pe
         beam=beam,
         stop=stop,
         length_penalty=penalty,
-        hear=lambda new, likely: steps_heard.append(torch.stack([new.double(), likely], -1)),
+        on_tokens=lambda new, likely: steps_heard.append(torch.stack([new.double(), likely], -1)),
     )
     expected = [naive_beam(model, p, 5, beam, stop, penalty) for p in prompts]
     assert [row[3 - len(p) :] for row, p in zip(tokens.tolist(), prompts, strict=True)] == [row for row, _ in expected]
@@ -346,9 +346,9 @@ def test_the_state_has_the_models_dtype(model: LM) -> None:
     started: list[torch.dtype] = []
     logits = model.logits
 
-    def noted(tokens: Tensor, state: NumberedState, *arguments: Any, **more: Any) -> Out:
+    def noted(tokens: Tensor, state: NumberedState, *arguments: Any, **keywords: Any) -> Out:
         started.extend({leaf.dtype for name, leaf in leaves(state) if name in ("k", "v")} if state.now[0] == 0 else ())
-        return logits(tokens, state, *arguments, **more)
+        return logits(tokens, state, *arguments, **keywords)
 
     model.logits = noted  # type: ignore[method-assign]
     for dtype in (torch.float64, torch.bfloat16):
@@ -398,7 +398,7 @@ def test_a_step_looks_once_and_every_layer_finds_what_was_seen(model: LM, monkey
 
 
 def test_the_vocabulary_is_not_sorted(model: LM, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*arguments: Any, **more: Any) -> None:
+    def refused(*arguments: Any, **keywords: Any) -> None:
         raise AssertionError("sorted")
 
     for name in ("sort", "argsort"):
@@ -425,9 +425,9 @@ def test_a_state_that_was_made_for_less_has_room_before_it_is_read(model: LM) ->
     slots: list[set[int]] = []
     logits = model.logits
 
-    def noted(tokens: Tensor, state: NumberedState, *arguments: Any, **more: Any) -> Out:
+    def noted(tokens: Tensor, state: NumberedState, *arguments: Any, **keywords: Any) -> Out:
         slots.append({leaf.shape[1] for name, leaf in leaves(state) if name == "pos"})
-        return logits(tokens, state, *arguments, **more)
+        return logits(tokens, state, *arguments, **keywords)
 
     model.logits = noted  # type: ignore[method-assign]
     assert torch.equal(generate(model, prompt[:, 4:], 12, temperature=0, state=state), whole[:, 4:])
@@ -436,7 +436,9 @@ def test_a_state_that_was_made_for_less_has_room_before_it_is_read(model: LM) ->
 
 def test_it_is_heard_step_by_step(model: LM) -> None:
     steps: list[tuple[Tensor, Tensor]] = []
-    tokens = generate(model, torch.tensor([[1, 2], [3, 4]]), 5, seed=0, stop=0, hear=lambda *step: steps.append(step))
+    tokens = generate(
+        model, torch.tensor([[1, 2], [3, 4]]), 5, seed=0, stop=0, on_tokens=lambda *step: steps.append(step)
+    )
     new = torch.stack([new for new, _ in steps], 1)
     assert new.tolist() == tokens[:, 2 : 2 + len(steps)].tolist()
     sums = torch.stack([likely for _, likely in steps], 1).sum(1)

@@ -22,8 +22,8 @@ FORMS = {
 def writer(form: str, seed: int = 3) -> Writer:
     """The writer of a form, in eval mode."""
     torch.manual_seed(seed)
-    name, more = FORMS[form]
-    keywords = {"d": 16, "depth": 2, "heads": 2, "vocab": VOCAB, **more}
+    name, form_keywords = FORMS[form]
+    keywords = {"d": 16, "depth": 2, "heads": 2, "vocab": VOCAB, **form_keywords}
     model = find_member(name)(**{key: value for key, value in keywords.items() if value is not None})
     with torch.no_grad():
         for weight in model.parameters():

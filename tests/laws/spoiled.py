@@ -411,7 +411,7 @@ class CutsTheGraph(Mean):
 class Naive(Mechanism):
     """softmax over allowed scores without care for queries that have none."""
 
-    def start(self, room: StateSpec, sizes: HeadSizes) -> State:
+    def start(self, spec: StateSpec, sizes: HeadSizes) -> State:
         raise NoState("no state; use Softmax")
 
     def forward(self, queries: Queries, keys: Keys | None, state: State | None, ctx: Context) -> Out:

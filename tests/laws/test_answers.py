@@ -17,7 +17,7 @@ from kinformer.laws import answers
 class Made(Task):
     """Copies whose rows are changed."""
 
-    change: Callable[[TaskRow, Generator], TaskRow] = lambda row, chance: row
+    change: Callable[[TaskRow, Generator], TaskRow] = lambda row, rng: row
     scores: float = 0.1
 
     @property
@@ -28,30 +28,27 @@ class Made(Task):
     def chance_accuracy(self) -> float:
         return self.scores
 
-    def row(self, chance: Generator) -> TaskRow:
-        return self.change(Copy().row(chance), chance)
+    def row(self, rng: Generator) -> TaskRow:
+        return self.change(Copy().row(rng), rng)
 
 
 def answered(answer: Callable[[bytes, Generator], bytes]) -> Made:
-    return Made(lambda row, chance: TaskRow([(row.question, answer(row.answer, chance))]))
+    return Made(lambda row, rng: TaskRow([(row.question, answer(row.answer, rng))]))
 
 
 unseeded = numpy.random.default_rng(0)
 BROKEN: dict[str, tuple[Any, str]] = {
-    "not seeded": (Made(lambda row, chance: Copy().row(unseeded)), "rows from the same seed differ"),
-    "one row": (Made(lambda row, chance: Copy().row(numpy.random.default_rng(0))), "different seeds are the same"),
+    "not seeded": (Made(lambda row, rng: Copy().row(unseeded)), "rows from the same seed differ"),
+    "one row": (Made(lambda row, rng: Copy().row(numpy.random.default_rng(0))), "different seeds are the same"),
     "by chance": (
-        Made(lambda row, chance: TaskRow([(b"a|", b"ab"[(n := int(chance.integers(2))) : n + 1])])),
+        Made(lambda row, rng: TaskRow([(b"a|", b"ab"[(n := int(rng.integers(2))) : n + 1])])),
         "the question 'a|' has the answers '",
     ),
-    "too long": (answered(lambda answer, chance: answer + b"a"), "has 26 symbols, and width says at most 25"),
-    "no question": (Made(lambda row, chance: TaskRow([(b"", row.answer)])), "begins with an answer"),
-    "no answer": (answered(lambda answer, chance: b""), "asks for nothing"),
-    "not printed": (answered(lambda answer, chance: answer[:-1] + b"\n"), "has a symbol that is not printed"),
-    "several lengths": (
-        answered(lambda answer, chance: answer[: int(answer[0]) % 3 + 1]),
-        "answers have 1 symbols and 3",
-    ),
+    "too long": (answered(lambda answer, rng: answer + b"a"), "has 26 symbols, and width says at most 25"),
+    "no question": (Made(lambda row, rng: TaskRow([(b"", row.answer)])), "begins with an answer"),
+    "no answer": (answered(lambda answer, rng: b""), "asks for nothing"),
+    "not printed": (answered(lambda answer, rng: answer[:-1] + b"\n"), "has a symbol that is not printed"),
+    "several lengths": (answered(lambda answer, rng: answer[: int(answer[0]) % 3 + 1]), "answers have 1 symbols and 3"),
     "no share": (Made(scores=1.5), "chance_accuracy is 1.5, and a share is from 0 to 1"),
 }
 

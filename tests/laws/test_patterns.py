@@ -168,7 +168,7 @@ def test_sdpa_that_takes_fewer_pairs_for_causal_is_caught(monkeypatch):
 def test_pieces_that_forget_the_batch_rows_are_caught(monkeypatch):
     """Only a pattern with tensors of the batch knows rows apart."""
     honest = pieces.PlannedRead
-    monkeypatch.setattr(pieces, "PlannedRead", lambda plan, rows, *more: honest(plan, None, *more))
+    monkeypatch.setattr(pieces, "PlannedRead", lambda plan, rows, *arguments: honest(plan, None, *arguments))
     messages = [message for message in impl.judge(pieces) if "bias" not in message]
     assert messages and all("in y under" in message and "by batch rows" in message for message in messages)
 

@@ -70,13 +70,13 @@ from kinformer.nn.projections.qkv import QKV
 from tests.laws import spoiled
 
 
-def toy(make: Callable[[], Any], **more: Any) -> Subject:
-    return Subject(None, make, **more)
+def toy(make: Callable[[], Any], **keywords: Any) -> Subject:
+    return Subject(None, make, **keywords)
 
 
-def mechanism(make: Callable[[], Mechanism], **more: Any) -> Subject:
-    across = {"cross": True} if more.get("source") else {}
-    return toy(lambda: Attention(QKV(16, 2), make(), **across), **more)
+def mechanism(make: Callable[[], Mechanism], **keywords: Any) -> Subject:
+    across = {"cross": True} if keywords.get("source") else {}
+    return toy(lambda: Attention(QKV(16, 2), make(), **across), **keywords)
 
 
 def trained(kind: type[LM]) -> TrainingSubject:
@@ -403,10 +403,10 @@ def test_dropout_of_a_right_layer_and_of_none() -> None:
 # Penalties ------------------------------------------------------------------------------------------------------------
 
 
-def reaching(name: str, params: Callable[[Any], Any], reaches_x: bool = False, **more: bool) -> Callable[[], Any]:
+def reaching(name: str, params: Callable[[Any], Any], reaches_x: bool = False, **keywords: bool) -> Callable[[], Any]:
     def make() -> spoiled.Reaching:
         layer = spoiled.Reaching(16)
-        layer.declared = {name: Penalty(tuple(params(layer)), reaches_x, **more)}
+        layer.declared = {name: Penalty(tuple(params(layer)), reaches_x, **keywords)}
         return layer
 
     return make

@@ -134,10 +134,10 @@ def _equal_draws() -> Iterator[None]:
     counts: dict[tuple[int, ...], int] = {}
 
     def seeded(draw: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        def equal_draw(tensor: Tensor, *args: Any, generator: Any = None, **more: Any) -> Tensor:
+        def equal_draw(tensor: Tensor, *args: Any, generator: Any = None, **keywords: Any) -> Tensor:
             count = counts[tuple(tensor.shape)] = counts.get(tuple(tensor.shape), 0) + 1
             seed = torch.Generator().manual_seed(hash((tuple(tensor.shape), count)) % 2**40)
-            return draw(tensor, *args, generator=seed, **more)
+            return draw(tensor, *args, generator=seed, **keywords)
 
         return equal_draw
 

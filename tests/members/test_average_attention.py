@@ -86,8 +86,8 @@ def test_it_learns_what_a_mean_can_know() -> None:
     optimiser = torch.optim.Adam(model.parameters(), lr=1e-2)
     for _ in range(60):
         tokens = torch.randint(2, (16, 9))
-        more = 2 * tokens.cumsum(1) > torch.arange(1, 10)
-        loss = torch.nn.functional.cross_entropy(model.logits(tokens).y.flatten(0, 1), 2 + more.long().flatten())
+        is_majority = 2 * tokens.cumsum(1) > torch.arange(1, 10)
+        loss = torch.nn.functional.cross_entropy(model.logits(tokens).y.flatten(0, 1), 2 + is_majority.long().flatten())
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()

@@ -79,11 +79,11 @@ def test_the_command_line_takes_classes_of_the_data_and_judges_each_task(
 def test_it_begins_with_what_bert_knows(tmp_path: Path) -> None:
     """The paper's use: a trained body, its lower layers held, the upper ones told the task by parts that are new."""
     (tmp_path / "text").write_bytes(b"some text that bert reads before. " * 40)
-    sizes, more = ["d=8", "depth=2", "heads=2", "length=24"], ["--length", "24", "--batch", "4", "--steps"]
+    sizes, options = ["d=8", "depth=2", "heads=2", "length=24"], ["--length", "24", "--batch", "4", "--steps"]
     spec = f"multitask={written(tmp_path / 'data', FILES)}"
     text = f"text={tmp_path / 'text'}"
-    assert run(["train", "bert", *sizes, *more, "2", "--data", text, "--out", str(tmp_path / "bert")]) == 0
-    words = ["train", "camtl", *sizes, "frozen=1", *more, "1", "--data", spec, "--lr", "1e-9"]
+    assert run(["train", "bert", *sizes, *options, "2", "--data", text, "--out", str(tmp_path / "bert")]) == 0
+    words = ["train", "camtl", *sizes, "frozen=1", *options, "1", "--data", spec, "--lr", "1e-9"]
     assert run([*words, "--out", str(tmp_path / "run"), "--from", str(tmp_path / "bert")]) == 0
     old, new = (load(tmp_path / name).state_dict() for name in ("bert", "run"))
     shared = {name for name in new if not name.startswith(("head", "pooling")) and ".bias." not in name}

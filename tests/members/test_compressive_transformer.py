@@ -72,8 +72,8 @@ def test_its_keywords_choose_the_compression_and_the_loss() -> None:
     for name, kind in kinds.items():
         learned: dict[str, type] = {"attention": AttentionReconstruction, "autoencoding": AutoEncoding}
         choices = [({"loss": loss}, expected_part) for loss, expected_part in learned.items()]
-        for more, expected_part in choices if name in ("conv", "dilated") else [({}, type(None))]:
-            memory = small(compression=name, **more).body.layers[1].layers[0].memory
+        for keywords, expected_part in choices if name in ("conv", "dilated") else [({}, type(None))]:
+            memory = small(compression=name, **keywords).body.layers[1].layers[0].memory
             assert isinstance(memory, Compressive) and isinstance(memory.compression, kind)
             assert type(memory.loss) is expected_part
     assert small().lanes

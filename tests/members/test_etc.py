@@ -26,8 +26,8 @@ def size(**keywords: object) -> int:
 
 def test_projections_outputs_and_order_are_what_they_add() -> None:
     plain, matrix = size(projections="shared", outputs="shared"), 16 * 16 + 16
-    for projections, more in (("reader", 3), ("four", 7), ("own", 3)):
-        assert size(projections=projections, outputs="shared") - plain == more * matrix
+    for projections, extra_matrices in (("reader", 3), ("four", 7), ("own", 3)):
+        assert size(projections=projections, outputs="shared") - plain == extra_matrices * matrix
     assert size(projections="shared", outputs="separate") - plain == matrix
     # one more label each way, two heads of width 8
     assert size(projections="shared", outputs="shared", order=True) - plain == 2 * 2 * 8

@@ -20,7 +20,7 @@ SHARED = {
     "position": "members/support/wiring.py makes the same parts of it for every member",
     "init": "kinformer.nn.initialise starts the weights of every member",
     "activation": "one function of feedforward/mlp.py, beside which nothing differs",
-    "weights": "losses/aligned.py weighs the losses of exits, or the member has two of its own",
+    "weights": "losses/aligned_exits.py weighs the losses of exits, or the member has two of its own",
 }
 OTHERWISE = {
     "dropout": "examples drop nothing; the laws dropout and derivative, and test_dropout.py, set it",

@@ -26,7 +26,7 @@ def test_a_head_is_as_wide_as_it_is_told(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "more"),
+    ("name", "keywords"),
     [
         ("collaborative", {}),
         ("luna", {"packs": 3}),
@@ -35,15 +35,15 @@ def test_a_head_is_as_wide_as_it_is_told(name: str) -> None:
         ("set_transformer", {"inducing": 3}),
     ],
 )
-def test_what_is_joined_is_as_wide_as_the_model_again(name: str, more: dict[str, Any]) -> None:
-    model = find_member(name)(**SIZES, **more)
+def test_what_is_joined_is_as_wide_as_the_model_again(name: str, keywords: dict[str, Any]) -> None:
+    model = find_member(name)(**SIZES, **keywords)
     loss = model(model.sample(2, 9, 0)).total
     loss.backward()
     assert loss.isfinite() and all(p.grad is None or bool(p.grad.isfinite().all()) for p in model.parameters())
 
 
 @pytest.mark.parametrize(
-    ("name", "more", "text"),
+    ("name", "keywords", "text"),
     [
         ("predictive_attention", {"size": 2}, "size=2 has no middle; give an odd one, or form=decoder"),
         ("disagreement", {"position": -1.0}, "^position=-1.0: give"),
@@ -55,6 +55,6 @@ def test_what_is_joined_is_as_wide_as_the_model_again(name: str, more: dict[str,
         ("average_attention", {"form": "decoder"}, "heads=2 has no effect with form=decoder"),
     ],
 )
-def test_what_has_no_meaning_is_refused_by_its_name(name: str, more: dict[str, Any], text: str) -> None:
+def test_what_has_no_meaning_is_refused_by_its_name(name: str, keywords: dict[str, Any], text: str) -> None:
     with pytest.raises(ValueError, match=text):
-        find_member(name)(**SIZES, **more)
+        find_member(name)(**SIZES, **keywords)

@@ -64,8 +64,8 @@ def test_blocks_draw_their_own_directions_anew_while_they_train() -> None:
 def test_directions_stay_where_sums_are_carried_on() -> None:
     """A state of old directions means nothing under new ones, so `lanes` keeps them."""
     for name in ("performer", "rfa"):
-        for more, stay in (({"redraw": 1}, False), ({"lanes": True}, True)):
-            model = find_member(name)(d=16, depth=1, heads=2, features=12, vocab=11, **more)
+        for keywords, stay in (({"redraw": 1}, False), ({"lanes": True}, True)):
+            model = find_member(name)(d=16, depth=1, heads=2, features=12, vocab=11, **keywords)
             map = model.body.layers[0].layers[0].mechanism.map
             before = map.directions.clone()
             after_step(model, 0.1, {})
@@ -113,9 +113,9 @@ def test_a_performers_window_is_read_exactly() -> None:
 def test_both_kernels_of_random_feature_attention() -> None:
     sizes = {"d": 16, "depth": 1, "heads": 2, "features": 12, "vocab": 11}
     for kernel, kind, features in (("gaussian", RandomFourier, 24), ("arc-cosine", ArcCosine, 12)):
-        for more in ({"redraw": 5}, {"lanes": True}):
-            map = rfa(**sizes, kernel=kernel, **more).body.layers[0].layers[0].mechanism.map
-            assert type(map) is kind and map.features(8) == features and map.redraw == more.get("redraw")
+        for keywords in ({"redraw": 5}, {"lanes": True}):
+            map = rfa(**sizes, kernel=kernel, **keywords).body.layers[0].layers[0].mechanism.map
+            assert type(map) is kind and map.features(8) == features and map.redraw == keywords.get("redraw")
     with pytest.raises(ValueError, match=r"^tau=2\.0 has no effect with kernel=arc-cosine"):
         rfa(**sizes, kernel="arc-cosine", tau=2.0)
     map = rfa(**sizes, form="published").body.layers[0].layers[0].mechanism.map

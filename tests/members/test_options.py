@@ -61,16 +61,16 @@ def test_no_keyword_is_without_effect(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_no_keyword_is_without_effect_beside_another(name: str, prove: bool) -> None:
-    chance, faults = random.Random(name), set[str]()
+    rng, faults = random.Random(name), set[str]()
     examples = list(bases(name))
-    for watched, base in examples if prove else [chance.choice(examples)]:
+    for watched, base in examples if prove else [rng.choice(examples)]:
         pairs = settings(watched, base)
-        for other, value in pairs if prove else chance.sample(pairs, min(SOME, len(pairs))):
+        for other, value in pairs if prove else rng.sample(pairs, min(SOME, len(pairs))):
             with_other = {**base, other: value}
             if watched.build(watched.useful(with_other, other)).refusal:
                 continue
             names = [key for key in watched.parameters if key != other]
-            for key in names if prove else chance.sample(names, min(SOME, len(names))):
+            for key in names if prove else rng.sample(names, min(SOME, len(names))):
                 if same := watched.useless(with_other, key, 8):
                     faults.add(f"{key}={same} beside {other}={value}")
     assert not faults

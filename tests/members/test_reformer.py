@@ -94,16 +94,17 @@ def test_going_back_finds_the_forwards_buckets(float64: None, chunk: int | None)
 def test_the_scale_is_the_odd_blocks_and_whole_models_hash_more_often(float64: None) -> None:
     tokens = torch.arange(40).remainder(11).view(2, 20)
 
-    def logits(scale: float, rounds: int = 2, more: int | None = None) -> Tensor:
+    def logits(scale: float, rounds: int = 2, lsh_rounds: int | None = None) -> Tensor:
         torch.manual_seed(3)
         model = reformer(d=16, depth=2, heads=2, buckets=4, rounds=rounds, local=4, length=64, vocab=11, scale=scale)
         for part in model.modules():
-            if more is not None and isinstance(part, LSH):
-                part.rounds = more
+            if lsh_rounds is not None and isinstance(part, LSH):
+                part.rounds = lsh_rounds
         return model.logits(tokens).y
 
     assert not torch.allclose(logits(1.0), logits(0.1))
-    assert torch.equal(logits(1.0, more=6), logits(1.0, rounds=6)) and not torch.equal(logits(1.0, more=6), logits(1.0))
+    assert torch.equal(logits(1.0, lsh_rounds=6), logits(1.0, rounds=6))
+    assert not torch.equal(logits(1.0, lsh_rounds=6), logits(1.0))
 
 
 @pytest.mark.parametrize("chunk", [None, 3])
@@ -177,9 +178,9 @@ def test_the_published_list_is_read_as_others_have_it_too(float64: None) -> None
         (part,) = (part for part in model.modules() if isinstance(part, PublishedLSH))
         return part, model.logits(tokens).y
 
-    (paper, expected), (wider, more), (counted, twice) = of(), of(restricted=False), of(divided=False)
+    (paper, expected), (wider, wider_output), (counted, twice) = of(), of(restricted=False), of(divided=False)
     assert (paper.restricted, paper.divided) == (True, True)
-    assert (wider.restricted, wider.divided) == (False, True) and not torch.allclose(more, expected)
+    assert (wider.restricted, wider.divided) == (False, True) and not torch.allclose(wider_output, expected)
     assert (counted.restricted, counted.divided) == (True, False) and not torch.allclose(twice, expected)
     with pytest.raises(ValueError, match="divided=false has no effect with chunk=none"):
         reformer(divided=False)

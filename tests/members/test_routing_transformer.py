@@ -115,7 +115,7 @@ def test_keys_of_their_own_may_leave_a_query_alone_in_a_cluster_in_three_ways(fl
         (part,) = (part for part in model.modules() if isinstance(part, PublishedRouting))
         return part, model.logits(TOKENS).y
 
-    (paper, _), (skipped, read), (zero, less), (null, more) = (
+    (paper, _), (skipped, read), (zero, less), (null, null_output) = (
         of(),
         of(shared=False),
         of(shared=False, alone="zero"),
@@ -123,7 +123,7 @@ def test_keys_of_their_own_may_leave_a_query_alone_in_a_cluster_in_three_ways(fl
     )
     assert [part.alone for part in (paper, skipped, zero)] == ["skipped", "skipped", "zero"]
     assert null.null_k is not None and paper.null_k is None
-    assert not torch.allclose(read, less) and not torch.allclose(read, more)
+    assert not torch.allclose(read, less) and not torch.allclose(read, null_output)
     projection = tiny(shared=False).body.layers[0].layers[0].projection
     queries, keys = projection.queries_and_keys(torch.randn(2, 5, 16), torch.arange(5).expand(2, -1))
     assert not torch.allclose(queries.q[:, 2:], keys.k[:, 2:])

@@ -119,16 +119,16 @@ def test_a_retrieved_embedding_gives_its_token_a_logit_that_a_gate_can_open_for(
     """|y|^2 is the most that it adds: 4 at the start, where transformer_xl's embeddings have 0.02^2 d."""
     sizes = {**SMALL, "d": 64}
     for build, keywords, length in (
-        (lambda **more: spalm(datastore=str(datastore_folder / "store"), **SMALL, **more), {}, 4.0),
+        (lambda **changes: spalm(datastore=str(datastore_folder / "store"), **SMALL, **changes), {}, 4.0),
         (
-            lambda **more: spalm(datastore=str(datastore_folder / "store"), **SMALL, **more),
+            lambda **changes: spalm(datastore=str(datastore_folder / "store"), **SMALL, **changes),
             {"std": 0.5},
             0.25 * SMALL["d"],
         ),
-        (lambda **more: spalm(**sizes, **more), {}, 0.02**2 * 64),  # it is the transformer_xl
-        (lambda **more: transformer_xl(**sizes, **more), {}, 0.02**2 * 64),
-        (lambda **more: transformer_xl(**sizes, **more), {"init": "normal"}, 0.02**2 * 410),
-        (lambda **more: transformer_xl(**sizes, **more), {"std": 0.3}, 0.09 * 64),
+        (lambda **changes: spalm(**sizes, **changes), {}, 0.02**2 * 64),  # it is the transformer_xl
+        (lambda **changes: transformer_xl(**sizes, **changes), {}, 0.02**2 * 64),
+        (lambda **changes: transformer_xl(**sizes, **changes), {"init": "normal"}, 0.02**2 * 410),
+        (lambda **changes: transformer_xl(**sizes, **changes), {"std": 0.3}, 0.09 * 64),
     ):
         model = build(**keywords)
         assert model.head.weight is model.embedding.weight

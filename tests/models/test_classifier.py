@@ -128,10 +128,10 @@ def test_what_it_refuses(tmp_path: Path) -> None:
 @pytest.mark.parametrize("pool", ["mean", "first"])
 def test_it_begins_with_what_bert_knows(pool: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "text").write_bytes(b"some text that bert reads before. " * 40)
-    sizes, more = ["d=16", "depth=1", "heads=2", "length=24"], ["--length", "24", "--batch", "4", "--steps"]
+    sizes, options = ["d=16", "depth=1", "heads=2", "length=24"], ["--length", "24", "--batch", "4", "--steps"]
     text, spec = f"text={tmp_path / 'text'}", written(tmp_path)
-    assert run(["train", "bert", *sizes, *more, "5", "--data", text, "--out", str(tmp_path / "bert")]) == 0
-    words = ["train", "bert_classifier", *sizes, f"pool={pool}", *more, "1", "--data", spec, "--lr", "1e-9"]
+    assert run(["train", "bert", *sizes, *options, "5", "--data", text, "--out", str(tmp_path / "bert")]) == 0
+    words = ["train", "bert_classifier", *sizes, f"pool={pool}", *options, "1", "--data", spec, "--lr", "1e-9"]
     assert run([*words, "--out", str(tmp_path / "run"), "--from", str(tmp_path / "bert")]) == 0
     old, new = (load(tmp_path / name).state_dict() for name in ("bert", "run"))
     shared = [name for name in new if name.partition(".")[0] not in ("head", "pooling")]

@@ -237,9 +237,9 @@ def test_a_causal_row_without_padding_needs_no_mask(monkeypatch: pytest.MonkeyPa
     causal: list[bool] = []
     fused = torch.nn.functional.scaled_dot_product_attention
 
-    def noted(*arguments: Tensor, is_causal: bool = False, **more: object) -> Tensor:
+    def noted(*arguments: Tensor, is_causal: bool = False, **keywords: object) -> Tensor:
         causal.append(is_causal)
-        return fused(*arguments, is_causal=is_causal, **more)  # type: ignore[arg-type]
+        return fused(*arguments, is_causal=is_causal, **keywords)  # type: ignore[arg-type]
 
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", noted)
     small().logits(torch.randint(0, 11, (2, 9)))

@@ -34,9 +34,9 @@ BATCH = torch.tensor([[3, 1, 4, 1, 5, 2, 6], [-1, -1, 2, 6, 5, 3, -1]])
 ROWS = torch.tensor([[3, 1, 4, 1, 5], [2, 6, 5, 3, 0]])
 
 
-def build(rule: ExitRule, chance: bool = False, gamma: float | None = None, **keywords: object) -> MultiExit:
+def build(rule: ExitRule, draws_exits: bool = False, gamma: float | None = None, **keywords: object) -> MultiExit:
     norms = [LayerNorm(D) for _ in range(DEPTH)]
-    body = EarlyExit(blocks(), norms, rule, chance=UniformExit(DEPTH) if chance else None, gamma=gamma)
+    body = EarlyExit(blocks(), norms, rule, chance=UniformExit(DEPTH) if draws_exits else None, gamma=gamma)
     model = MultiExit(7, D, body, **keywords)  # type: ignore[arg-type]
     for p in model.parameters():
         torch.nn.init.normal_(p, std=0.7)
@@ -94,12 +94,12 @@ def test_mixed_training_is_the_mean_over_drawn_exits(learns: bool, outputs: str,
     with torch.no_grad():
         want = sum(mixed(model, exit_drawn) for exit_drawn in exits) / 3
     assert float(loss.parts["exits"].detach()) == pytest.approx(want, rel=1e-12)
-    more = 0.0
+    exit_loss = 0.0
     if learns:  # its oracle asks for the likelihood at every exit, which only a reading in which nobody leaves has
         model.body.chance = None
-        more = 0.4 * float(model(BATCH).parts["leaving"].detach())
-        assert more > 0
-    assert float(loss.total.detach()) == pytest.approx(want + more, rel=1e-12)
+        exit_loss = 0.4 * float(model(BATCH).parts["leaving"].detach())
+        assert exit_loss > 0
+    assert float(loss.total.detach()) == pytest.approx(want + exit_loss, rel=1e-12)
     loss.total.backward()
     assert all(p.grad is not None and p.grad.any() for p in model.body.layers.parameters())
 

@@ -13,9 +13,9 @@ PADDED = torch.tensor([[-1, -1, 3, 4, 5], [6, 7, 8, -1, -1], [1, 2, 3, 4, 5]])
 TASK, WANTED = torch.tensor([0, 1, 0]), torch.tensor([2, 3, 0])
 
 
-def strong(**more: object) -> MultiTask:
+def strong(**keywords: object) -> MultiTask:
     """With task embeddings and FiLM so large that a wrong task shows."""
-    model = camtl.rebuild(**{**SMALL, **more}).eval()  # type: ignore[attr-defined]  # blocks are none of no upper layer
+    model = camtl.rebuild(**{**SMALL, **keywords}).eval()  # type: ignore[attr-defined]  # blocks are none of no upper layer
     for name, parameter in model.named_parameters():
         if ".bias." in name:
             torch.nn.init.normal_(parameter)

@@ -17,8 +17,8 @@ def covered(text: Int[Tensor, " N"], piece: Int[Tensor, " n"]) -> set[int]:
 @pytest.mark.parametrize("kinds", [1, 2, 300])
 @pytest.mark.parametrize("length", [LEAST, LEAST + 1, 20])
 def test_runs_are_what_a_loop_finds(kinds: int, length: int) -> None:
-    chance = torch.Generator().manual_seed(length)
-    text = torch.randint(kinds, (200,), generator=chance)
+    generator = torch.Generator().manual_seed(length)
+    text = torch.randint(kinds, (200,), generator=generator)
     text = torch.cat([text, text[:40], text[90:130]])
     pieces = PieceIndex(text)
     for at in (0, 5, 95, 280 - length):

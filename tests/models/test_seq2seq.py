@@ -156,20 +156,22 @@ def test_a_context_may_bring_the_encoded_source(model: Seq2Seq) -> None:
 def test_select_fork_and_reset(model: Seq2Seq) -> None:
     source, target = padded(SOURCES, "right"), torch.randint(0, VOCAB, (3, 4))
     state = model.logits(target, model.start(3, 12), source=source).state
-    more = torch.randint(0, VOCAB, (3, 2))
-    expected = model.logits(more, fork(state)).y
+    next_tokens = torch.randint(0, VOCAB, (3, 2))
+    expected = model.logits(next_tokens, fork(state)).y
     rows = torch.tensor([2, 0, 2, 1])
-    torch.testing.assert_close(model.logits(more[rows], select(state, rows)).y, expected[rows], rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        model.logits(next_tokens[rows], select(state, rows)).y, expected[rows], rtol=0, atol=1e-12
+    )
 
     before = [leaf.clone() for _, leaf in leaves(state)]
-    model.logits(more, fork(state))
+    model.logits(next_tokens, fork(state))
     assert all(torch.equal(a, b) for (_, a), b in zip(leaves(state), before, strict=True))
 
     other = padded([[4, 4], [3, 2, 1], [5, 6, 7, 8]], "left")
     fresh = reset(state, torch.tensor([False, True, False]))
     assert fresh.now.tolist() == [4, 0, 4]
-    out = model.logits(more, fresh, source=other).y
-    alone = model.logits(more[1:2], source=other[1:2]).y
+    out = model.logits(next_tokens, fresh, source=other).y
+    alone = model.logits(next_tokens[1:2], source=other[1:2]).y
     torch.testing.assert_close(out[1:2], alone, rtol=0, atol=1e-12)
 
 

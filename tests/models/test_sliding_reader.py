@@ -27,9 +27,9 @@ def last(model: Any, row: list[int], most: int, **options: Any) -> Tensor:
     return model.logits(torch.tensor([kept_tokens]), **options).y[0, -1]
 
 
-def writer(length: int = 64, **more: Any) -> Any:
+def writer(length: int = 64, **keywords: Any) -> Any:
     torch.manual_seed(0)
-    return gpt(**SIZES, length=length, **more).double().eval()
+    return gpt(**SIZES, length=length, **keywords).double().eval()
 
 
 @pytest.mark.parametrize("most", [1, 2, 5, 6])

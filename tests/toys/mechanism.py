@@ -22,9 +22,9 @@ class Sums(NamedTuple):
 class Mean(Mechanism):
     """Each query reads the mean of the values up to its own: no keys, and a state that never grows."""
 
-    def start(self, room: StateSpec, sizes: HeadSizes) -> Sums:
-        total = torch.zeros(room.batch, sizes.value_heads, sizes.v_dim, dtype=room.dtype, device=room.device)
-        return Sums(total, torch.zeros(room.batch, dtype=torch.long, device=room.device))
+    def start(self, spec: StateSpec, sizes: HeadSizes) -> Sums:
+        total = torch.zeros(spec.batch, sizes.value_heads, sizes.v_dim, dtype=spec.dtype, device=spec.device)
+        return Sums(total, torch.zeros(spec.batch, dtype=torch.long, device=spec.device))
 
     def forward(self, queries: Queries, keys: Keys | None, state: Sums | None, ctx: Context) -> Out:
         if keys is None or not keys.own:

@@ -30,11 +30,11 @@ class Recent(Memory):
         super().__init__()
         self.length, self.reads = n, Segment(n, n)
 
-    def start(self, room: StateSpec, width: int) -> Kept:
-        slots = self.reads.capacity(room.length)
-        x = torch.zeros(room.batch, slots, width, dtype=room.dtype, device=room.device)
-        now = torch.zeros(room.batch, dtype=torch.long, device=room.device)
-        return Kept(x, torch.full((room.batch, slots), -1, device=room.device), now)
+    def start(self, spec: StateSpec, width: int) -> Kept:
+        slots = self.reads.capacity(spec.length)
+        x = torch.zeros(spec.batch, slots, width, dtype=spec.dtype, device=spec.device)
+        now = torch.zeros(spec.batch, dtype=torch.long, device=spec.device)
+        return Kept(x, torch.full((spec.batch, slots), -1, device=spec.device), now)
 
     def forward(
         self, x: Float[Tensor, "B T D"], state: Kept, ctx: Context, read: Callable

@@ -20,8 +20,8 @@ class Twice(Task):
     def width(self) -> int:
         return 4
 
-    def row(self, chance: Generator) -> TaskRow:
-        n = int(chance.integers(self.most))
+    def row(self, rng: Generator) -> TaskRow:
+        n = int(rng.integers(self.most))
         return TaskRow([(b"%02d=" % n, b"%d" % (2 * n % 10))])
 
 

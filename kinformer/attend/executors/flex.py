@@ -152,8 +152,8 @@ def _read_call(request: Request, call: FlexCall, lse: bool) -> AttentionOutput:
     q, k, v = (x if torch.is_grad_enabled() else x.detach() for x in (piece.queries.q, piece.keys.k, piece.keys.v))
     bias = None if piece.bias is None else piece.bias.bind(piece)
     flex: Any = compiled(flex_attention) if q.device.type == "cuda" else flex_attention
-    more = {"scale": request.scale, "enable_gqa": q.shape[1] != k.shape[1], "return_aux": AuxRequest(lse=lse)}
+    options = {"scale": request.scale, "enable_gqa": q.shape[1] != k.shape[1], "return_aux": AuxRequest(lse=lse)}
     with torch._dynamo.config.patch(recompile_limit=GRAPHS):
-        y, aux = flex(q, k, v, bias, call.mask, **more)
+        y, aux = flex(q, k, v, bias, call.mask, **options)
     back = None if call.q is None else call.q.argsort(-1)
     return AttentionOutput(cut(y, back, 2), None if aux.lse is None else cut(aux.lse, back, 2))

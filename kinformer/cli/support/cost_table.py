@@ -17,8 +17,8 @@ from kinformer.lab.cost.temporal_range import TemporalRange
 def print_json(text: str, model: Any, measured: Cost, batch: int, length: int) -> None:
     """Print what was measured of a member, which is written as `text`, for programs."""
     memories = {name: {**part._asdict(), "pairs": part.pairs} for name, part in measured.memories.items()}
-    more = {"step_flops": measured.step_flops, "memories": memories}
-    print(json.dumps({"member": text, **asdict(measured), **more}, indent=2))
+    details = {"step_flops": measured.step_flops, "memories": memories}
+    print(json.dumps({"member": text, **asdict(measured), **details}, indent=2))
 
 
 def print_table(text: str, model: Any, measured: Cost, batch: int, length: int) -> None:

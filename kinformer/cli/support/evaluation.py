@@ -95,28 +95,28 @@ def score_model(model: Any, data: Any, split: str, limit: int | None, reading: d
         stream(model, split_data, 1, 1, 0, most)  # refuses a text that the model does not read
         part = data.part(split)
         sample = part.spread(limit, reading["length"]) if reading.get("lanes") is None else part.first_bytes(limit)
-        with progress("measuring", len(sample.tokens) - 1, "tokens") as hear:
-            return evaluate(model, sample, hear=hear, probe=False, **reading)
+        with progress("measuring", len(sample.tokens) - 1, "tokens") as on_progress:
+            return evaluate(model, sample, on_progress=on_progress, probe=False, **reading)
     if reading.get("stride") is not None or reading.get("lanes") is not None or reading.get("full"):
         raise ValueError(
             f"windows and lanes are of texts, and {data.name} is none; leave out --stride, --full and --lanes"
         )
     batches = cast(Batches, stream(model, split_data, 1, reading["length"], 0, most)).validation_batches
-    with progress("measuring", len(batches), "batches (--bytes N measures fewer)") as hear:
-        return evaluate_batches(model, _reporting(batches, hear))
+    with progress("measuring", len(batches), "batches (--bytes N measures fewer)") as on_progress:
+        return evaluate_batches(model, _reporting(batches, on_progress))
 
 
-def _reporting(batches: Iterable[Any], hear: Callable[[int], None]) -> Iterator[Any]:
+def _reporting(batches: Iterable[Any], on_progress: Callable[[int], None]) -> Iterator[Any]:
     for number, batch in enumerate(batches):
-        hear(number)
+        on_progress(number)
         yield batch
 
 
 def sentence(data: Any, split: str, score: dict[str, Any]) -> str:
     """What a model is worth on a split, in words."""
     named = {name: score[name] for name in ("perplexity",) if name in score} | score["others"]
-    more = "".join(f", {name} {value:.3f}" for name, value in named.items())
+    named_values = "".join(f", {name} {value:.3f}" for name, value in named.items())
     source = f"{score['count']:,} judged of {split} of {data.name}{_share_of_text(data, split)}"
     source += f"; of these {score['measured']}" if "measured" in score else ""
     levels = "; ".join(f"{name} {value:.4f}" for name, value in score["levels"].items())
-    return f"{score['value']:.4f} {score['metric']['name']}{more}; {source}{levels and f' ({levels})'}"
+    return f"{score['value']:.4f} {score['metric']['name']}{named_values}; {source}{levels and f' ({levels})'}"

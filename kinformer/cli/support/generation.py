@@ -68,7 +68,7 @@ def check_inputs(model: Any, prompts: list[bytes] | None, sources: list[bytes] |
 
 
 def stream_text(
-    model: Any, start: bytes, tokens: int, settings: WritingSettings, more: dict[str, Any]
+    model: Any, start: bytes, tokens: int, settings: WritingSettings, inputs: dict[str, Any]
 ) -> list[Continuation]:
     """Write on from one prompt, and print what comes as it comes."""
     speak, stop, printed, spoken = (
@@ -95,7 +95,7 @@ def stream_text(
         printed = spoken[:end]
 
     try:
-        (continuation,), milliseconds = write_all(model, [start], tokens, settings, hear=say, **more)
+        (continuation,), milliseconds = write_all(model, [start], tokens, settings, on_tokens=say, **inputs)
         text = continuation.text.decode(errors="replace")
         begin()
         rest = text[len(printed) :] if text.startswith(printed) else ""  # a letter that is not whole
@@ -108,17 +108,17 @@ def stream_text(
 
 
 def search_text(
-    model: Any, start: bytes, tokens: int, settings: WritingSettings, more: dict[str, Any]
+    model: Any, start: bytes, tokens: int, settings: WritingSettings, inputs: dict[str, Any]
 ) -> list[Continuation]:
     """Search for what goes on from one prompt, and print what was found."""
-    (continuation,), milliseconds = write_batch(model, [start], tokens, settings, more)
+    (continuation,), milliseconds = write_batch(model, [start], tokens, settings, inputs)
     print(for_stream((start + continuation.text).decode(errors="replace")))
     _report_speed(len(continuation.tokens), milliseconds)
     return [continuation]
 
 
 def write_batch(
-    model: Any, starts: list[bytes], tokens: int, settings: WritingSettings, more: dict[str, Any]
+    model: Any, starts: list[bytes], tokens: int, settings: WritingSettings, inputs: dict[str, Any]
 ) -> tuple[list[Continuation], float]:
     """Write on from all prompts at once, and say how far it is."""
     with progress("writing", tokens, f"tokens of each of {len(starts):,}") as tell:
@@ -129,7 +129,7 @@ def write_batch(
             steps += 1
             tell(steps)
 
-        return write_all(model, starts, tokens, settings, hear=count_step, look=tell, **more)
+        return write_all(model, starts, tokens, settings, on_tokens=count_step, look=tell, **inputs)
 
 
 def print_texts(starts: list[bytes], written: list[Continuation], milliseconds: float) -> None:

@@ -49,8 +49,8 @@ def write(
         )
     true = None if enlarge is None else _true_pictures(model, enlarge, count)
     small = None if true is None else model.downsample(true)
-    with progress("drawing", model.steps, f"steps of {count} pictures") as hear, from_user(ValueError):
-        options: dict[str, Any] = {"source": small, "hear": hear, "seed": seed}
+    with progress("drawing", model.steps, f"steps of {count} pictures") as on_progress, from_user(ValueError):
+        options: dict[str, Any] = {"source": small, "on_step": on_progress, "seed": seed}
         if classes:
             every = torch.arange(count) % classes if label is None else torch.full((count,), label)
             options["label"] = every.to(device_of(model))

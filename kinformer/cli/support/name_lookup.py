@@ -307,8 +307,8 @@ def _topic_with_more(word: str, says: str, places: Iterable[str]) -> Topic:
     """The places of a topic, in its order, and after them whatever else speaks of the word."""
     files = {f"{kind}/{file}": module for kind, file, module in _files()}
     chosen = [TopicEntry(place, first_sentence(files[place])) for place in places if place in files]
-    more = [entry for entry in _find_mentions(word) if entry.place not in places]
-    return Topic(word, says, (*chosen, *more[: max(0, TALKED - len(chosen))]))
+    further_mentions = [entry for entry in _find_mentions(word) if entry.place not in places]
+    return Topic(word, says, (*chosen, *further_mentions[: max(0, TALKED - len(chosen))]))
 
 
 def page_of(place: str) -> Page:

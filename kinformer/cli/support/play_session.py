@@ -44,13 +44,13 @@ class PlaySession:
         ask = "" if target is None else f"asked for {target:g}, "
         spread = f" ± {stdev(returns):.4g}" if len(returns) > 1 else ""
         success = [episode.success for episode in episodes if episode.success is not None]
-        more = f", success {mean(success):.3g}" if success else ""
+        success_text = f", success {mean(success):.3g}" if success else ""
         cut = sum(episode.cut for episode in episodes)
         limit = f", {cut} of them cut off by a limit of steps" if cut else ""
         steps = mean(len(episode.episode.rewards) for episode in episodes)
         spread_of_returns = f"{mean(returns):.4g}{spread} from {min(returns):.4g} to {max(returns):.4g}"
         count = f"{len(episodes)} episode{'s' * (len(episodes) > 1)}"
-        return f"{ask}returned {spread_of_returns} in {count} of {steps:.4g} steps{more}{limit}"
+        return f"{ask}returned {spread_of_returns} in {count} of {steps:.4g} steps{success_text}{limit}"
 
     @property
     def means(self) -> dict[float, float]:
@@ -106,12 +106,12 @@ def play_episodes(
     session, total = PlaySession(settings.spec), settings.episodes * len(targets)
     failed: BaseException | None = None
     total_steps = 0
-    with print_warnings(), progress("playing", total, "episodes") as hear:
+    with print_warnings(), progress("playing", total, "episodes") as on_progress:
 
         def count_steps(steps: int) -> None:
             nonlocal total_steps
             total_steps += steps
-            hear(len(session.ended_episodes), f"{total_steps:,} steps")
+            on_progress(len(session.ended_episodes), f"{total_steps:,} steps")
 
         try:
             for target in targets:

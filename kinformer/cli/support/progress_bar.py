@@ -20,7 +20,7 @@ LATELY, APART = 20, 1.0  # reports, and seconds between them, by whose pace the 
 class ProgressListener(Protocol):
     """Is told how much is done, and what more there is to say of it."""
 
-    def __call__(self, done: int, more: str = "") -> None: ...
+    def __call__(self, done: int, note: str = "") -> None: ...
 
 
 @contextmanager
@@ -29,28 +29,28 @@ def progress(name: str, total: int, unit: str) -> Iterator[ProgressListener]:
     began = monotonic()
     reports = deque([(began, 0)], LATELY)
 
-    def line(done: int, more: str = "") -> str:
+    def line(done: int, note: str = "") -> str:
         now, (since, before) = monotonic(), reports[0]
         if done > reports[-1][1] and now - reports[-1][0] >= APART:
             reports.append((now, done))
         left = clock((now - since) * (total - done) / (done - before)) if done > before else "?"
-        return f"{done:,} of {total:,} {unit}{more and f', {more}'}, {left} left"
+        return f"{done:,} of {total:,} {unit}{note and f', {note}'}, {left} left"
 
     console = Console(stderr=True)
     if console.is_terminal:
         columns = (TextColumn("{task.description}"), BarColumn(20), TextColumn("{task.fields[line]}"))
         with Progress(*columns, console=console, transient=True) as display:
             task = display.add_task(name, total=max(total, 1), line=line(0))
-            yield lambda done, more="": display.update(task, completed=done, line=line(done, more))
+            yield lambda done, note="": display.update(task, completed=done, line=line(done, note))
         return
     last_printed = began
 
     def print_line(text: str) -> None:
         print(f"{name}: {text}", file=sys.stderr, flush=True)
 
-    def now_and_then(done: int, more: str = "") -> None:
+    def now_and_then(done: int, note: str = "") -> None:
         nonlocal last_printed
-        text = line(done, more)
+        text = line(done, note)
         if monotonic() - last_printed >= EVERY:
             last_printed = monotonic()
             print_line(text)

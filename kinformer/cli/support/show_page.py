@@ -286,10 +286,10 @@ def _example_source(make: Any) -> str:
 
 def task_lines(task: Task) -> Iterator[str]:
     """A few rows that are the same each time, and what guessing scores."""
-    chance = numpy.random.default_rng(0)
+    rng = numpy.random.default_rng(0)
     yield f"rows of at most {task.width:,} symbols, their answers marked; guessing scores {task.chance_accuracy:.3f}"
     for _ in range(SHOWN):
-        row = task.row(chance)
+        row = task.row(rng)
         text, marks = row.text.decode(), "".join("^" if mark else " " for mark in row.answer_mask)
         yield ""
         for first in range(0, len(text), ROW_WIDTH):

@@ -223,8 +223,8 @@ def train_member(
 
 def _resume_text(done: History, budget: Budget) -> str:
     if budget.fraction_spent(done.step, done.seconds) >= 1:
-        more = "give more --steps or --minutes to go on"
-        return f"it already has {done.step:,} steps, and there is nothing to do; {more}"
+        advice = "give more --steps or --minutes to go on"
+        return f"it already has {done.step:,} steps, and there is nothing to do; {advice}"
     if isinstance(budget, StepBudget):
         return f"goes on from step {done.step:,} of {budget.count:,}"
     whole = f", after {done.seconds / 60:.2g} of {budget.count:g} minutes" if isinstance(budget, MinuteBudget) else ""
@@ -248,7 +248,7 @@ def train_until(
     try:
         model.to(job.device)
         with show(Console(stderr=True), name) as display, from_user(ValueError, LookupError):
-            with tensorboard_events(job, folder) as hear:
+            with tensorboard_events(job, folder) as on_metrics:
                 return train(
                     model,
                     job.data,
@@ -256,7 +256,7 @@ def train_until(
                     job.settings,
                     folder=folder,
                     show=display,
-                    hear=hear,
+                    on_metrics=on_metrics,
                     resume=resume,
                     until=until,
                     group=job.group,

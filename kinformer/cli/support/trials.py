@@ -159,8 +159,8 @@ def train_in_turns(trials: Sequence[Trial]) -> tuple[dict[str, History], dict[st
                     model = trial.choice.build(trial.seed)
                     with with_advice(ANEW):
                         run = (titles[trial.name], model, trial.job, trial.folder)
-                        more = history is not None
-                        done[trial.name] = train_until(*run, resume=more, until=until, decisions=trial.decisions)
+                        resumes = history is not None
+                        done[trial.name] = train_until(*run, resume=resumes, until=until, decisions=trial.decisions)
                 except UserError as error:
                     failed[trial.name] = error
                     bad = {other.lr for other in trials if other.name in failed and other.member == trial.member}
@@ -175,13 +175,13 @@ def _spent_share(trial: Trial, history: History) -> float:
 
 
 def comparison_plan(
-    members: Iterable[tuple[str, MemberChoice]], job: Job, spent: TrialBudget, **more: Any
+    members: Iterable[tuple[str, MemberChoice]], job: Job, spent: TrialBudget, **details: Any
 ) -> dict[str, Any]:
     """All that a comparison follows from, as it stands in its folder from before the first step on."""
     entries = {
         title: {"member": choice.function.__name__, "keywords": dict(choice.keywords)} for title, choice in members
     }
-    record = {"data": job.data.name, "bytes": fingerprint(job.data), "members": entries, **spent.as_record, **more}
+    record = {"data": job.data.name, "bytes": fingerprint(job.data), "members": entries, **spent.as_record, **details}
     return json.loads(json.dumps(record | asdict(job.settings)))
 
 

@@ -100,14 +100,14 @@ def estimate_training(choice: MemberChoice, length: int) -> TrainingEstimate:
     if not counted:
         raise UserError(f"{name} was not counted: {rows[str(min(ROWS))]['refused']}")
     weights = sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
-    more = length * max(getattr(model, "vocab", BYTES) - BYTES, 0)
+    extra_logits = length * max(getattr(model, "vocab", BYTES) - BYTES, 0)
     states = {at: row["state_bytes"] for at, row in counted.items()}
     return TrainingEstimate(
         choice,
         sum(parameter.numel() for parameter in model.parameters()),
         weights,
-        _at_length(counted, "row_bytes", length) + KEPT * more,
-        _at_length(counted, "row_flops", length) + 6 * more * getattr(model, "d", 0),
+        _at_length(counted, "row_bytes", length) + KEPT * extra_logits,
+        _at_length(counted, "row_flops", length) + 6 * extra_logits * getattr(model, "d", 0),
         None if None in states.values() else max(_on_line(states, length), 0.0),
         min(counted) <= length <= max(counted),
     )

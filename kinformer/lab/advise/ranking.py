@@ -127,15 +127,21 @@ def members_for(task: str) -> list[str]:
 
 
 def rank_members(
-    task: str, able: list[str], data: Data, settings: Settings, spec: str, bytes_there: int, hear: Callable[[int], None]
+    task: str,
+    able: list[str],
+    data: Data,
+    settings: Settings,
+    spec: str,
+    bytes_there: int,
+    on_progress: Callable[[int], None],
 ) -> Advice:
     """Rank what can do a task on data, which --data names as `spec`, and say what to try.
 
-    hear: told how many members have been asked.
+    on_progress: called with the number of members that have been asked.
     """
     length = longest_row(data, settings)
     before = before_training() or 0  # and not what is built to ask its sizes
-    estimates, refused = _estimates(able, length, data, hear)
+    estimates, refused = _estimates(able, length, data, on_progress)
     batch = settings.batch
     while batch > 1 and not any(_process_bytes(each, batch, before) <= bytes_there for each in estimates.values()):
         batch //= 2
@@ -161,12 +167,12 @@ def rank_members(
 
 
 def _estimates(
-    able: list[str], length: int, data: Data, hear: Callable[[int], None]
+    able: list[str], length: int, data: Data, on_progress: Callable[[int], None]
 ) -> tuple[dict[str, TrainingEstimate], dict[str, str]]:
     """What each member takes, and why others are left out."""
     estimates, refused = dict[str, TrainingEstimate](), dict[str, str]()
     for number, name in enumerate(able):
-        hear(number)
+        on_progress(number)
         try:
             estimates[name] = estimate_training(fit_keywords(at_length(name, length), data), length)
         except UserError as error:

@@ -28,7 +28,6 @@ from kinformer.nn.exits.thresholds import (
 
 ROWS, LEAST = 16, 256  # rows of a batch, and of all of them where none is said
 GRID = 11  # thresholds of a layer where none is said
-Hear = Callable[[int], None]
 By = int | Literal["grid", "coordinates"]  # so many vectors that are drawn, or what is tried of the rule's own values
 
 
@@ -64,7 +63,13 @@ def rows_of(model: Any, data: Data, split: str, rows: int, length: int) -> list[
 
 
 def search_thresholds(
-    model: Any, batches: Sequence[Any], by: By, within: float, hear: Hear, *, thresholds: int = GRID
+    model: Any,
+    batches: Sequence[Any],
+    by: By,
+    within: float,
+    on_progress: Callable[[int], None],
+    *,
+    thresholds: int = GRID,
 ) -> ThresholdSearchResult:
     """The thresholds of a model with exits that do best on these rows; it leaves by the last that was measured.
 
@@ -99,7 +104,7 @@ def search_thresholds(
     for candidate in best:
         rule.leave_at(candidate.threshold)
         candidates.append(_candidate(candidate.threshold, evaluate_batches(model, batches)))
-        hear(len(candidates))
+        on_progress(len(candidates))
     good = [candidate for candidate in candidates if candidate.quality >= full.quality - within]
     quality, layers = (torch.cat(column) for column in zip(*tried, strict=True))
     chosen = min(good, key=lambda candidate: candidate.layers, default=None)

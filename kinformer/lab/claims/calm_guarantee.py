@@ -28,7 +28,7 @@ SOURCE = "Schuster et al., 2022, arXiv:2207.07061, section 4; Angelopoulos et al
 KINDS: tuple[By, ...] = ("textual", "risk")
 
 
-def violations(losses: Sequence[Sequence[float]], delta: float, chance: numpy.random.Generator, sets: int) -> float:
+def violations(losses: Sequence[Sequence[float]], delta: float, rng: numpy.random.Generator, sets: int) -> float:
     """The share of calibration sets, drawn again from all texts, whose threshold loses more than delta in the mean.
 
     `losses` has a row for each threshold, the safest first; all of its texts are what the sets are drawn from, so that
@@ -37,16 +37,16 @@ def violations(losses: Sequence[Sequence[float]], delta: float, chance: numpy.ra
     table = numpy.array(losses)
     risk, broken = table.mean(1), 0
     for _ in range(sets):
-        sample = table[:, chance.integers(0, table.shape[1], SET_SIZE)]
+        sample = table[:, rng.integers(0, table.shape[1], SET_SIZE)]
         test = learn_then_test(range(len(table)), lambda n, sample=sample: sample[n].tolist(), delta, EPSILON)  # type: ignore[misc]
         broken += test.threshold is not None and bool(risk[int(test.threshold)] > delta)  # type: ignore[arg-type]
     return broken / sets
 
 
-def hardest_losses(delta: float, chance: numpy.random.Generator) -> list[list[float]]:
+def hardest_losses(delta: float, rng: numpy.random.Generator) -> list[list[float]]:
     """Losses of 0 or 1 whose mean is a hair above delta at once: a promise that every rejection breaks."""
     count = int(delta * TEXTS) + 1
-    return [chance.permutation([1.0] * count + [0.0] * (TEXTS - count)).tolist()]
+    return [rng.permutation([1.0] * count + [0.0] * (TEXTS - count)).tolist()]
 
 
 def table(seed: int, size: Size = SMALL, texts: int = TEXTS) -> list[TextLosses]:
@@ -65,14 +65,14 @@ def claim(seeds: Sequence[int], size: Size = SMALL, texts: int = TEXTS, sets: in
     for name in (*KINDS, "hardest"):
         broken[name] = {delta: [] for delta in DELTAS}
         for seed, losses in zip(seeds, tables, strict=True):
-            chance = numpy.random.default_rng(seed)
+            rng = numpy.random.default_rng(seed)
             for delta in DELTAS:
                 rows = (
-                    hardest_losses(delta, chance)
+                    hardest_losses(delta, rng)
                     if name == "hardest"
                     else [getattr(losses_at, name) for losses_at in losses]
                 )
-                broken[name][delta].append(violations(rows, delta, chance, sets))
+                broken[name][delta].append(violations(rows, delta, rng, sets))
     measures = tuple(
         Measure(f"violations, {name}, delta {delta:g}", values, "most", most)
         for name, of in broken.items()

@@ -53,8 +53,8 @@ def errors(q: Float[Tensor, "B H T K"], k: Float[Tensor, "B H T K"], clusters: S
 
 def random_heads(seed: int, length: int) -> list[Pair]:
     """Normal queries and keys."""
-    chance = torch.Generator().manual_seed(seed)
-    normal = torch.randn(2, ROWS, 2, length, WIDTH, generator=chance, dtype=torch.float64)
+    generator = torch.Generator().manual_seed(seed)
+    normal = torch.randn(2, ROWS, 2, length, WIDTH, generator=generator, dtype=torch.float64)
     return [(normal[0], normal[1])]
 
 

@@ -24,10 +24,10 @@ SAYS = "asked for the best return seen, a Decision Transformer that learned from
 SOURCE = "Chen et al., 2021, arXiv:2106.01345, section 2 and figure 2"
 
 
-def graph(chance: numpy.random.Generator) -> numpy.ndarray:
+def graph(rng: numpy.random.Generator) -> numpy.ndarray:
     """Which nodes are linked; from each of them a path leads to the goal, node 0."""
     while True:
-        upper = numpy.triu(chance.random((NODES, NODES)) < LINKED, 1)
+        upper = numpy.triu(rng.random((NODES, NODES)) < LINKED, 1)
         links = upper | upper.T
         if (far := distances(links)).min() >= 0 and far.max() <= LONGEST:
             return links
@@ -45,13 +45,13 @@ def distances(links: numpy.ndarray) -> numpy.ndarray:
     return steps
 
 
-def walk(links: numpy.ndarray, chance: numpy.random.Generator) -> Episode:
+def walk(links: numpy.ndarray, rng: numpy.random.Generator) -> Episode:
     """A random walk, which ends at the goal or is given up; each step costs 1."""
-    at = int(chance.integers(1, NODES))
+    at = int(rng.integers(1, NODES))
     states, actions = list[int](), list[int]()
     while at and len(states) < LONGEST:
         states.append(at)
-        at = int(chance.choice(numpy.flatnonzero(links[at])))
+        at = int(rng.choice(numpy.flatnonzero(links[at])))
         actions.append(at)
     rewards = numpy.full(len(states), -1, numpy.float32)
     return Episode(numpy.eye(NODES, dtype=numpy.float32)[states], numpy.array(actions), rewards)
@@ -74,9 +74,9 @@ def paths(model: Trajectory, links: numpy.ndarray, targets: numpy.ndarray | None
 
 def measure_paths(seed: int, steps: int) -> dict[str, Any]:
     """Of one graph the steps from each node: of walks, of models, and the fewest there are."""
-    chance = numpy.random.default_rng(seed)
-    links = graph(chance)
-    walks = [walk(links, chance) for _ in range(WALKS)]
+    rng = numpy.random.default_rng(seed)
+    links = graph(rng)
+    walks = [walk(links, rng) for _ in range(WALKS)]
     arrived = [episode for episode in walks if episode.actions[-1] == 0]
     data, best = build_episode_data(arrived), numpy.full(NODES, -float(LONGEST))
     for episode in arrived:
@@ -107,10 +107,10 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     measures = (
         Measure("share of starts whose path is a shortest one", share[names[0]], "least", 0.9, no_effect=cloned),
     )
-    more = ", ".join(f"{name} {mean(run[name].mean() for run in runs):.2f}" for name in names)
+    means_by_name = ", ".join(f"{name} {mean(run[name].mean() for run in runs):.2f}" for name in names)
     facts = {
         **{f"share of shortest ones, {name}": f"{mean(share[name]):.3f}" for name in names[1:]},
-        "steps more than the fewest": more,
+        "steps more than the fewest": means_by_name,
         "share of random walks that arrive": f"{mean(run['arrived'] for run in runs):.3f}",
     }
     every = {name: numpy.concatenate([run[name] for run in runs]) for name in names}

@@ -44,16 +44,16 @@ class ExitResult(NamedTuple):
     full: float
 
 
-def rows(count: int, chance: torch.Generator) -> QuestionBatch:
+def rows(count: int, generator: torch.Generator) -> QuestionBatch:
     """Half of the answers are easy, the value asked with; half are hard, that of the question before.
 
     A third of the rows asks easy questions alone. A layer reads the token before and no further (`Band(1)`): an easy
     answer wants one layer, a hard one two, unless the answer before it was easy and so says it.
     """
-    mixed = torch.rand(count, 1, generator=chance) < 2 / 3
-    hard = mixed & (torch.rand(count, QUESTIONS, generator=chance) < 6 / 7)
+    mixed = torch.rand(count, 1, generator=generator) < 2 / 3
+    hard = mixed & (torch.rand(count, QUESTIONS, generator=generator) < 6 / 7)
     hard[:, 0] = False
-    value = torch.randint(KINDS, (count, QUESTIONS), generator=chance)
+    value = torch.randint(KINDS, (count, QUESTIONS), generator=generator)
     question, answer = value + KINDS * (1 + hard.long()), torch.where(hard, value.roll(1, 1), value)
     scored = torch.tensor([[False, True]]).repeat(count, QUESTIONS)
     return QuestionBatch(mixed.long(), TokenBatch(torch.stack([question, answer], -1).flatten(1), scored), hard)
@@ -77,11 +77,11 @@ def build_model(**of: Any) -> MultiExitSeq2Seq:
 
 def train(model: MultiExitSeq2Seq, steps: int, seed: int) -> MultiExitSeq2Seq:
     """The model after so many steps, the rate warmed up and then falling to 0."""
-    optimiser, chance = torch.optim.Adam(model.parameters(), RATE), torch.Generator().manual_seed(seed)
+    optimiser, generator = torch.optim.Adam(model.parameters(), RATE), torch.Generator().manual_seed(seed)
     for step in range(steps):
         for group in optimiser.param_groups:
             group["lr"] = RATE * min(1, (step + 1) / 30) * (1 - step / steps)
-        batch = rows(ROWS, chance)
+        batch = rows(ROWS, generator)
         optimiser.zero_grad()
         model((batch.source, batch.target)).total.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -132,7 +132,7 @@ def search_thresholds(
     return judged
 
 
-def claim(seeds: Sequence[int], steps: int = STEPS, more: int = MORE) -> Claim:
+def claim(seeds: Sequence[int], steps: int = STEPS, classifier_steps: int = MORE) -> Claim:
     """All layers are trained once for each seed, then on with each of three classifiers by two oracles.
 
     Beside them thresholds on the largest probability, which nothing learns.
@@ -140,8 +140,8 @@ def claim(seeds: Sequence[int], steps: int = STEPS, more: int = MORE) -> Claim:
     results: dict[str, list[ExitResult]] = {}
     curves, levels = [], []
     for seed in seeds:
-        chance = torch.Generator().manual_seed(10_000 + seed)
-        first, second = rows(JUDGED, chance), rows(JUDGED, chance)
+        generator = torch.Generator().manual_seed(10_000 + seed)
+        first, second = rows(JUDGED, generator), rows(JUDGED, generator)
         torch.manual_seed(seed)
         plain = train(build_model(classifier="probability"), steps, seed)
         levels.append(accuracy_by_exit(plain, second))
@@ -149,7 +149,7 @@ def claim(seeds: Sequence[int], steps: int = STEPS, more: int = MORE) -> Claim:
             price = PRICE * (2 * QUESTIONS if classifier == "sequence" else 1)  # merits of a row are summed
             for oracle in ORACLES:
                 model = copy_with_classifier(plain, seed, classifier=classifier, oracle=oracle, price=price)
-                result = measure_exits(train(model, more, 20_000 + seed), second)
+                result = measure_exits(train(model, classifier_steps, 20_000 + seed), second)
                 results.setdefault(f"{classifier}, {oracle}", []).append(result)
         curves.append(search_thresholds(plain, first, second))
     measures = [measure for name in CLASSIFIERS for measure in _measures(name, results[f"{name}, likelihood"])]

@@ -43,8 +43,8 @@ def claim(
 def build_claim(runs: CurvesByGate, corridor: int = CORRIDOR) -> Claim:
     """What curves say of it."""
     shares = {gate: [mean(curve.success[-1] >= SOLVED for curve in rates) for rates in of] for gate, of in runs.items()}
-    more = [curve - other for curve, other in zip(shares["gru"], shares["post_norm"], strict=True)]
-    measure = Measure("share of trainings that GTrXL solves, more than TrXL", more, "least", 0.0, no_effect=-1.0)
+    differences = [curve - other for curve, other in zip(shares["gru"], shares["post_norm"], strict=True)]
+    measure = Measure("share of trainings that GTrXL solves, more than TrXL", differences, "least", 0.0, no_effect=-1.0)
     facts = {f"share of trainings solved, {gate}": f"{mean(of):.2f}" for gate, of in shares.items()}
     facts |= {
         f"success at lr {', '.join(f'{lr:g}' for lr in RATES)}, {gate}": ", ".join(

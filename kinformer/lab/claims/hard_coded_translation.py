@@ -53,10 +53,10 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     """Compare bits per token after equal trainings; the two losses in bits decide the verdict."""
     bits_by_form = {form: [bits(form, seed, steps) for seed in seeds] for form in FORMS}
     learned, within, across = bits_by_form.values()
-    more = [far - near for near, far in zip(within, across, strict=True)]
+    differences = [far - near for near, far in zip(within, across, strict=True)]
     share = [(near - mid) / (far - mid) for mid, near, far in zip(learned, within, across, strict=True)]
     measures = (
-        Measure("bits per token that hard-coding the way to the source costs more", more, "least", 0),
+        Measure("bits per token that hard-coding the way to the source costs more", differences, "least", 0),
         Measure("what hard-coding within costs, over what both cost", share, "most", SMALL, no_effect=1.0),
     )
     facts = {f"bits per token, {form}": f"{mean(of):.3f}" for form, of in bits_by_form.items()}

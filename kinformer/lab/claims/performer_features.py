@@ -49,7 +49,7 @@ def expected(positive: bool, size: int, angle: float) -> float:
     return math.exp(together - 2 * product) * (1 - math.exp(-apart)) ** 2 / (2 * size)
 
 
-def claim(seeds: Sequence[int], draws: int = DRAWS, more: int = MORE) -> Claim:
+def claim(seeds: Sequence[int], draws: int = DRAWS, orthogonal_draws: int = MORE) -> Claim:
     """Both estimates by angle at every size, with independent directions; and orthogonal ones against these."""
     measures, facts, errors_by_size = [], {}, {}
     for size in SIZES:
@@ -71,7 +71,7 @@ def claim(seeds: Sequence[int], draws: int = DRAWS, more: int = MORE) -> Claim:
         facts[f"the same by angle, {size} directions"] = ", ".join(
             f"{angle}: {mean(float(ratios[n]) for ratios in ratio):.2g}" for n, angle in enumerate(ANGLES) if angle
         )
-    shares = torch.stack([_orthogonal_over_independent(seed, more) for seed in seeds])
+    shares = torch.stack([_orthogonal_over_independent(seed, orthogonal_draws) for seed in seeds])
     measures.append(
         Measure(
             f"squared error of orthogonal over independent features', {WIDTH} of width {WIDTH}, 90 to {SMALL} degrees",

@@ -62,18 +62,18 @@ class SpalmResult(NamedTuple):
 
 def toy(seed: int, people: int = PEOPLE, times: int = TIMES) -> Toy:
     """Each person has a sign and a name of random letters; sentences say both, in another order in each part."""
-    chance = Random(seed)
+    rng = Random(seed)
 
     def random_word(size: int) -> str:
-        return "".join(chance.choice("abcdefghijklmnopqrstuvwxyz") for _ in range(size))
+        return "".join(rng.choice("abcdefghijklmnopqrstuvwxyz") for _ in range(size))
 
     pairs = [(random_word(4).upper(), random_word(6)) for _ in range(people)]
 
     def part(times: int) -> tuple[bytes, list[bool]]:
         text, marks = "", list[bool]()
         for _ in range(times):
-            for sign, name in chance.sample(pairs, people):
-                before = f"{sign} {chance.choice(VERBS)} "
+            for sign, name in rng.sample(pairs, people):
+                before = f"{sign} {rng.choice(VERBS)} "
                 text += f"{before}{name}. "
                 marks += [False] * len(before) + [True] * len(name) + [False] * 2
         return text.encode(), marks
@@ -149,10 +149,10 @@ def claim(seeds: Sequence[int], people: int = PEOPLE, steps: int = STEPS) -> Cla
     """Bits per byte at names that the datastore holds, and the gate at names and elsewhere."""
     every = [measure_seed(seed, people, steps) for seed in seeds]
     less = [run.names["SPALM"] - run.names["Transformer-XL"] for run in every]
-    more = [run.at_names - run.elsewhere for run in every]
+    differences = [run.at_names - run.elsewhere for run in every]
     measures = (
         Measure("bits per byte of names, SPALM less its Transformer-XL", less, "most", NAMES, no_effect=0),
-        Measure("share looked up at names less elsewhere", more, "least", SHARE, no_effect=0),
+        Measure("share looked up at names less elsewhere", differences, "least", SHARE, no_effect=0),
     )
     facts = {f"bits per byte of test, {name}": f"{mean(x.bits[name] for x in every):.3f}" for name in every[0].bits}
     facts |= {f"bits per byte of names, {name}": f"{mean(x.names[name] for x in every):.3f}" for name in every[0].names}

@@ -82,7 +82,7 @@ class Cost:
         return 3 * self.flops - 2 * self.once
 
 
-def cost(model: Model, batch: int, length: int, hear: Callable[[int], None] = lambda done: None) -> Cost:
+def cost(model: Model, batch: int, length: int, on_progress: Callable[[int], None] = lambda done: None) -> Cost:
     """What training and decoding a model take, found by running it on a few random rows.
 
     A batch of up to 4,096 tokens is run as it is; of a larger one the memory is that of two smaller ones, drawn out in
@@ -94,7 +94,7 @@ def cost(model: Model, batch: int, length: int, hear: Callable[[int], None] = la
 
     model: as a member makes it, on the CPU. It is trained for a few steps: do not use it afterwards.
     batch, length: rows of a batch, and tokens that a model reads of each; of a text one more comes, which it predicts.
-    hear: told how many of its `STAGES` are done.
+    on_progress: called with the number of its `STAGES` that are done.
 
     Errors: ValueError for rows that the model does not take, and for numbers below 1.
     """
@@ -105,13 +105,13 @@ def cost(model: Model, batch: int, length: int, hear: Callable[[int], None] = la
     weights = sum(x.untyped_storage().nbytes() for x in {x.data_ptr(): x for x in _own_tensors(model)}.values())
     parameters = sum(parameter.numel() for parameter in model.parameters())
     state = _state_bytes(model, length)
-    hear(1)
+    on_progress(1)
     readers: dict[str, Counter[str]] = {}
     most = max(2, TOKENS // length)
     less = _memory(model, most // 2, length, readers) if batch > most else None
-    hear(2)
+    on_progress(2)
     used = _memory(model, min(batch, most), length, readers)
-    hear(3)
+    on_progress(3)
     if less is not None:
         used = used.extrapolate(less, (batch - most) / (most - most // 2))
     process = None if before is None else before + used.process_growth(before if anew else None)

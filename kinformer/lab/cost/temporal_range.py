@@ -116,9 +116,9 @@ def _layers_in_order(model: Any) -> Sequence[Attention]:
 
 
 @contextmanager
-def _calls(model: nn.Module, hear: Callable[[Attention], None]) -> Iterator[None]:
+def _calls(model: nn.Module, on_call: Callable[[Attention], None]) -> Iterator[None]:
     attention = [part for part in model.modules() if isinstance(part, Attention) and not part.cross]
-    hooks = [part.register_forward_pre_hook(lambda part, _: hear(part)) for part in attention]
+    hooks = [part.register_forward_pre_hook(lambda part, _: on_call(part)) for part in attention]
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""Undrawn: a model is built, and what its parameters begin with is not drawn."""
+"""Building a model without drawing the initial values of its parameters."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ DRAWS = {  # what fills parameters, and is dearest of all that is done to build 
 
 
 class Uninitialised(TorchFunctionMode):
-    """While it is entered nothing is drawn into tensors; what stood in the memory stays there."""
+    """A context in which initialisers draw nothing; tensors hold whatever their memory held."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

@@ -95,9 +95,9 @@ class MultitaskData(labelled.LabelledData):
     def _draw_by_size(self, by_task: list[list[labelled.Row]], batch: int, seed: int, step: int) -> Candidates:
         """Rows of tasks drawn by their size to a power."""
         share = numpy.array([float(len(rows)) for rows in by_task]) ** self.power
-        chance = numpy.random.default_rng((seed, step))
-        tasks = chance.choice(len(by_task), size=batch, p=share / share.sum())
-        return self._rows([by_task[task][chance.integers(len(by_task[task]))] for task in tasks])
+        rng = numpy.random.default_rng((seed, step))
+        tasks = rng.choice(len(by_task), size=batch, p=share / share.sum())
+        return self._rows([by_task[task][rng.integers(len(by_task[task]))] for task in tasks])
 
     def _draw_of_each(self, by_task: list[list[labelled.Row]], batch: int, seed: int, step: int) -> Candidates:
         """As many rows of each task, each once before any comes again."""

@@ -137,8 +137,8 @@ class EpisodeData(Data):
         for name, number in self.keywords.items():
             actual = getattr(model, name, number)
             # an environment may have kinds of actions that no episode shows
-            more = name == "steps" or (name == "actions" and self.discrete)
-            if actual != number and not (more and actual > number):
+            may_exceed = name == "steps" or (name == "actions" and self.discrete)
+            if actual != number and not (may_exceed and actual > number):
                 raise ValueError(
                     f"{self.name} has {name}={number}, and this {display_name(model)} {actual}; "
                     f"train one with {name}={number}"

@@ -28,16 +28,16 @@ class DataSource:
     reader: Callable[..., Data]
     kind: type[Data] | None
 
-    def read(self, **more: str) -> Data:
+    def read(self, **options_given: str) -> Data:
         """Read the data, with further options.
 
         Errors: ValueError for an option that is given twice or is unknown, and every error of the reader.
         """
-        for name in more:
+        for name in options_given:
             if name in self.options:
                 raise ValueError(f"{name} is given twice, by itself and in {self.spec!r}; give it once")
-        _check_options(self.name, self.reader, [*self.options, *more])
-        return named(self.reader, self.name)(self.where, **self.options, **more)
+        _check_options(self.name, self.reader, [*self.options, *options_given])
+        return named(self.reader, self.name)(self.where, **self.options, **options_given)
 
 
 def resolve(spec: str, tokenizer: str | None = None) -> DataSource:

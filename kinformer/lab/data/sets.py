@@ -51,8 +51,8 @@ class GeneratedSets:
 
     def draw(self, count: int, seed: int = 0, step: int = 0) -> SetBatch:
         """Sets, the same for the same seed and step; ValueError where none comes in many draws."""
-        chance = numpy.random.default_rng((SPLITS.index(self.split), seed, step))
-        sets = [self._draw_one(chance) for _ in range(count)]
+        rng = numpy.random.default_rng((SPLITS.index(self.split), seed, step))
+        sets = [self._draw_one(rng) for _ in range(count)]
         elements = torch.zeros(count, max(len(example.elements) for example in sets), self.problem.inputs)
         marks = torch.full(elements.shape[:2], -1)
         for n, example in enumerate(sets):
@@ -64,9 +64,9 @@ class GeneratedSets:
 
     first_sets = draw
 
-    def _draw_one(self, chance: numpy.random.Generator) -> AnsweredSet:
+    def _draw_one(self, rng: numpy.random.Generator) -> AnsweredSet:
         for _ in range(TRIED):
-            if split_of(set_key((example := self.problem.draw(chance, self.split)).elements)) == self.split:
+            if split_of(set_key((example := self.problem.draw(rng, self.split)).elements)) == self.split:
                 return example
         raise ValueError(
             f"{self.problem} has too few sets to split into {', '.join(SPLITS)}: none of {self.split} came in "

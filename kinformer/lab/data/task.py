@@ -48,12 +48,12 @@ class TaskSplit:
 
         Errors: ValueError where none comes in many draws: the task has too few.
         """
-        chance = numpy.random.default_rng((SPLITS.index(self.split), seed, step))
-        return [self._row(chance) for _ in range(count)]
+        rng = numpy.random.default_rng((SPLITS.index(self.split), seed, step))
+        return [self._row(rng) for _ in range(count)]
 
-    def _row(self, chance: numpy.random.Generator) -> TaskRow:
+    def _row(self, rng: numpy.random.Generator) -> TaskRow:
         for _ in range(TRIED):
-            if split_of((row := self.task.row(chance)).question) == self.split:
+            if split_of((row := self.task.row(rng)).question) == self.split:
                 return row
         raise ValueError(
             f"{self.task} has too few rows to split into {', '.join(SPLITS)}: none of {self.split} came in {TRIED:,} "

@@ -74,9 +74,9 @@ class TextData(Data):
             shortage = (
                 f"{self.name} leaves {len(valid.tokens)} {valid.unit} of {len(train.tokens) + len(valid.tokens):,}"
             )
-            more = "give more text, some 60 at the least" if valid.unit == "bytes" else "give more text"
+            advice = "give more text, some 60 at the least" if valid.unit == "bytes" else "give more text"
             raise ValueError(
-                f"{shortage} to validate on, and 2 are needed; {more}, or another file to watch: --valid FILE"
+                f"{shortage} to validate on, and 2 are needed; {advice}, or another file to watch: --valid FILE"
             )
         if model.lanes:
             if train.begins is None:

@@ -83,11 +83,11 @@ def plan_build(
     )
 
 
-def build(plan: BuildPlan, folder: Path, *, append: bool, resume: bool, hear: Callable[[int], None]) -> None:
+def build(plan: BuildPlan, folder: Path, *, append: bool, resume: bool, on_progress: Callable[[int], None]) -> None:
     """Write the files of a part into a folder and enter it in the manifest last, so that no datastore is incomplete.
 
-    `hear` is called with the number of finished keys. A folder with a datastore is refused unless `append` is true. An
-    unfinished build is refused unless `resume` is true; it continues after the last complete shard.
+    `on_progress` is called with the number of finished keys. A folder with a datastore is refused unless `append` is
+    true. An unfinished build is refused unless `resume` is true; it continues after the last complete shard.
 
     Errors: DatastoreError in one line, OSError where the disk is full or the folder cannot be written.
     """
@@ -108,8 +108,8 @@ def build(plan: BuildPlan, folder: Path, *, append: bool, resume: bool, hear: Ca
             for shard, count in enumerate(plan.part.shards):
                 path = folder / keys_file(plan.number, shard)
                 if not _is_complete(path, plan.manifest, count):
-                    write(path, format_weights({"keys": _keys(plan, shard, hear)}, {}))
-                hear(sum(plan.part.shards[: shard + 1]))
+                    write(path, format_weights({"keys": _keys(plan, shard, on_progress)}, {}))
+                on_progress(sum(plan.part.shards[: shard + 1]))
         remove_index(folder)
         plan.manifest.save(folder / MANIFEST)
         (folder / BUILDING).unlink()
@@ -168,7 +168,7 @@ def _is_complete(path: Path, manifest: Manifest, count: int) -> bool:
     return True
 
 
-def _keys(plan: BuildPlan, shard: int, hear: Callable[[int], None]) -> Float[Tensor, "n D"]:
+def _keys(plan: BuildPlan, shard: int, on_progress: Callable[[int], None]) -> Float[Tensor, "n D"]:
     """The keys of a shard."""
     dtype, done = getattr(torch, plan.manifest.dtype), sum(plan.part.shards[:shard])
     keys = torch.empty(plan.part.shards[shard], plan.manifest.width, dtype=dtype, device="cpu")
@@ -177,7 +177,7 @@ def _keys(plan: BuildPlan, shard: int, hear: Callable[[int], None]) -> Float[Ten
         keys[first : first + len(states)] = states.to("cpu", dtype)
         rounding.add(states.to("cpu"), keys[first : first + len(states)])
         done += len(states)
-        hear(done)
+        on_progress(done)
     if not bool(keys.isfinite().all()):
         finite = (
             "begin again with --dtype float32 in another folder"

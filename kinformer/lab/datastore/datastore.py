@@ -135,7 +135,7 @@ class Datastore(Store):
         shard: int = SHARD,
         append: bool = False,
         resume: bool = False,
-        hear: Callable[[int], None] = lambda keys: None,
+        on_progress: Callable[[int], None] = lambda keys: None,
     ) -> "Datastore":
         """Write the keys that a model makes of a text into a folder, and open the datastore.
 
@@ -153,7 +153,7 @@ class Datastore(Store):
         shard: the least bytes of keys in a file.
         append: add the text to the datastore in the folder.
         resume: continue an unfinished build.
-        hear: called with the number of finished keys.
+        on_progress: called with the number of finished keys.
 
         Errors: DatastoreError for a folder with other files, ValueError for a text without a pair of tokens and for
         keys that are not finite, OSError if the disk is full.
@@ -177,7 +177,7 @@ class Datastore(Store):
             stride=stride,
             shard=shard,
         )
-        build(plan, Path(folder), append=append, resume=resume, hear=hear)
+        build(plan, Path(folder), append=append, resume=resume, on_progress=on_progress)
         return cls.open(folder)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Datastore":

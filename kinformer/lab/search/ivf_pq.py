@@ -24,7 +24,7 @@ class IVFPQ(IVF):
     Khandelwal et al., 2020, arXiv:1911.00172, section 3.
     """
 
-    more: ClassVar[int] = 4
+    candidates: ClassVar[int] = 4
     codes: int = 16
 
     def __post_init__(self) -> None:

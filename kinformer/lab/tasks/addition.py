@@ -39,8 +39,8 @@ class Addition(Task):
         carried = 0.5 - 0.5 * 10**-self.digits  # of 10^2n sums so many are at least 10^n; the other digits are uniform
         return (1 - carried + 0.1 * self.digits) / (self.digits + 1)
 
-    def row(self, chance: Generator) -> TaskRow:
-        first, other = (int(n) for n in chance.integers(10**self.digits, size=2))
+    def row(self, rng: Generator) -> TaskRow:
+        first, other = (int(n) for n in rng.integers(10**self.digits, size=2))
         total = f"{first + other:0{self.digits + 1}}"
         question = f"{first:0{self.digits}}+{other:0{self.digits}}="
         return TaskRow([(question.encode(), (total[::-1] if self.backwards else total).encode())])

@@ -38,8 +38,8 @@ class CopyAtDistance(Letters):
     def width(self) -> int:
         return 2 * self.distance * self.times
 
-    def row(self, chance: Generator) -> TaskRow:
-        words = [self.letters(self.distance, chance) for _ in range(self.times)]
+    def row(self, rng: Generator) -> TaskRow:
+        words = [self.letters(self.distance, rng) for _ in range(self.times)]
         return TaskRow([(word, word) for word in words])
 
 

@@ -35,9 +35,9 @@ class HalfEasy(Task):
     def width(self) -> int:
         return 3 * self.length + 1
 
-    def row(self, chance: Generator) -> TaskRow:
+    def row(self, rng: Generator) -> TaskRow:
         names = LETTERS[: self.length]
-        letters = draw_symbols(names, self.length, chance)
+        letters = draw_symbols(names, self.length, rng)
         answer = b""
         for place in range(self.length):
             for _ in range(self.hops):

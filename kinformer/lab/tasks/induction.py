@@ -35,9 +35,9 @@ class Induction(Letters):
     def width(self) -> int:
         return self.length + 3
 
-    def row(self, chance: Generator) -> TaskRow:
-        letters = self.letters(self.length, chance)
-        at = int(chance.integers(self.length))
+    def row(self, rng: Generator) -> TaskRow:
+        letters = self.letters(self.length, rng)
+        at = int(rng.integers(self.length))
         return TaskRow([(letters[:at] + b">" + letters[at:] + b">", letters[at : at + 1])])
 
 

@@ -44,29 +44,29 @@ class Listops(Task):
     def width(self) -> int:
         return self.longest + 2
 
-    def row(self, chance: Generator) -> TaskRow:
+    def row(self, rng: Generator) -> TaskRow:
         while True:
             text = bytearray()
-            value = self._list(text, 1, chance)
+            value = self._list(text, 1, rng)
             if self.shortest <= len(text) <= self.longest:
                 return TaskRow([(bytes(text) + b"=", DIGITS[value : value + 1])])
 
-    def _list(self, text: bytearray, depth: int, chance: Generator) -> int:
+    def _list(self, text: bytearray, depth: int, rng: Generator) -> int:
         """Write a list and say its value; it breaks off where the expression has become too long."""
-        name = OPERATORS[int(chance.integers(len(OPERATORS)))]
+        name = OPERATORS[int(rng.integers(len(OPERATORS)))]
         text += f"[{name}".encode()
         values = []
-        for _ in range(int(chance.integers(2, self.arguments + 1))):
-            values.append(self._argument(text, depth + 1, chance))
+        for _ in range(int(rng.integers(2, self.arguments + 1))):
+            values.append(self._argument(text, depth + 1, rng))
             if len(text) > self.longest:
                 break
         text += b"]"
         return _apply_operator(name, values)
 
-    def _argument(self, text: bytearray, depth: int, chance: Generator) -> int:
-        if depth < self.deepest and chance.random() < NESTED:
-            return self._list(text, depth, chance)
-        value = int(chance.integers(10))
+    def _argument(self, text: bytearray, depth: int, rng: Generator) -> int:
+        if depth < self.deepest and rng.random() < NESTED:
+            return self._list(text, depth, rng)
+        value = int(rng.integers(10))
         text += DIGITS[value : value + 1]
         return value
 

@@ -44,24 +44,24 @@ class Needle(Task):
     def chance_accuracy(self) -> float:
         return 1 / len(DIGITS)
 
-    def row(self, chance: Generator) -> TaskRow:
-        number = draw_symbols(DIGITS, self.digits, chance)
+    def row(self, rng: Generator) -> TaskRow:
+        number = draw_symbols(DIGITS, self.digits, rng)
         needle = BEFORE + number + b" "
-        room = self.length - len(needle) - len(BEFORE) - self.digits
-        hay = self._hay(room, chance)
+        hay_length = self.length - len(needle) - len(BEFORE) - self.digits
+        hay = self._hay(hay_length, rng)
         places = [0, *(n + 1 for n, letter in enumerate(hay) if letter == ord(" "))]  # it parts no word
         if not hay.endswith(b" "):
-            places.append(room)
-        share = chance.random() if self.depth is None else self.depth
+            places.append(hay_length)
+        share = rng.random() if self.depth is None else self.depth
         at = places[round(share * (len(places) - 1))]
         return TaskRow([(hay[:at] + needle + hay[at:] + BEFORE, number)])
 
-    def _hay(self, room: int, chance: Generator) -> bytes:
+    def _hay(self, length: int, rng: Generator) -> bytes:
         """Words and spaces; the last word may be cut, and ends with a space where there is any."""
         words = b""
-        while len(words) < room:
-            words += HAY[int(chance.integers(len(HAY)))] + b" "
-        return words[: room - 1] + b" " if room else b""
+        while len(words) < length:
+            words += HAY[int(rng.integers(len(HAY)))] + b" "
+        return words[: length - 1] + b" " if length else b""
 
 
 EXAMPLES = (Needle, lambda: Needle(64, 2, depth=0.5))

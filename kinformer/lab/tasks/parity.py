@@ -35,8 +35,8 @@ class Parity(Task):
     def chance_accuracy(self) -> float:
         return 0.5
 
-    def row(self, chance: Generator) -> TaskRow:
-        bits = draw_symbols(b"01", self.length, chance)
+    def row(self, rng: Generator) -> TaskRow:
+        bits = draw_symbols(b"01", self.length, rng)
         return TaskRow([(bits + b"=", b"01"[bits.count(b"1") % 2 :][:1])])
 
 

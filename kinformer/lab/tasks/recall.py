@@ -39,13 +39,10 @@ class Recall(Task):
     def chance_accuracy(self) -> float:
         return 1 / len(DIGITS)
 
-    def row(self, chance: Generator) -> TaskRow:
-        keys, values = (
-            draw_symbols(LETTERS, self.pairs, chance, replace=False),
-            draw_symbols(DIGITS, self.pairs, chance),
-        )
+    def row(self, rng: Generator) -> TaskRow:
+        keys, values = (draw_symbols(LETTERS, self.pairs, rng, replace=False), draw_symbols(DIGITS, self.pairs, rng))
         listed = b"".join(bytes(pair) for pair in zip(keys, values, strict=True)) + b"|"
-        queried = chance.permutation(self.pairs)[: self.queries]
+        queried = rng.permutation(self.pairs)[: self.queries]
         pieces = [(keys[n : n + 1], values[n : n + 1]) for n in queried]
         return TaskRow([(listed + pieces[0][0], pieces[0][1]), *pieces[1:]])
 

@@ -30,15 +30,15 @@ def reading_through(read: Callable[[str, Request, Any], AttentionOutput]) -> Ite
 
 
 @contextmanager
-def layers_that_read(model: nn.Module, hear: Callable[[str, str, Request], None]) -> Iterator[None]:
-    """While it is entered, `hear(layer, executor, request)` is told of every read before it is made.
+def layers_that_read(model: nn.Module, on_read: Callable[[str, str, Request], None]) -> Iterator[None]:
+    """While it is entered, `on_read(layer, executor, request)` is called before every read.
 
     layer: the name of the `Attention` in the model; "" for a read outside of any. executor: its name.
     """
     names = [""]
 
     def note(name: str, request: Request, executor: Any) -> AttentionOutput:
-        hear(names[-1], name, request)
+        on_read(names[-1], name, request)
         result: AttentionOutput = executor.read(request)
         return result
 

@@ -60,7 +60,7 @@ def evaluate(
     stride: int | None = None,
     lanes: int | None = None,
     full: bool = False,
-    hear: Callable[[int], None] = lambda count: None,
+    on_progress: Callable[[int], None] = lambda count: None,
     group: SingleProcess = SINGLE_PROCESS,
     probe: bool = True,
 ) -> Measurement:
@@ -83,7 +83,7 @@ def evaluate(
     lanes: read so many lanes side by side; 1 reads the text in one piece.
     full: of windows leave out the bytes of the first that have less than `length - stride` before them; with a stride
         of 1 the last position of each whole window is scored and no other.
-    hear: told now and then how many predictions have been scored.
+    on_progress: called now and then with the number of predictions that have been scored.
     group: the processes that share the work, each some of the rows.
     probe: warn of a model that reads ahead on rows of this length (`lab/train/reads_ahead.py`), because its score would
         be too good. A training passes False for its own model, which it has already tested.
@@ -121,7 +121,7 @@ def evaluate(
         rows = _windows(model, part, length, stride, full, group)
     else:
         rows = _side_by_side(model, part, length, group)
-    score = _sum_scores(model, rows, hear, group)
+    score = _sum_scores(model, rows, on_progress, group)
     if not score.count and full:
         raise ValueError(f"no piece of the text to evaluate on has a whole window of {length} before a token")
     if not score.count:
@@ -200,7 +200,7 @@ def evaluate_batches(model: Model, batches: Iterable[Any], group: SingleProcess 
 def _sum_scores(
     model: Model,
     judgements: Iterable[ScoredRows],
-    hear: Callable[[int], None] = lambda count: None,
+    on_progress: Callable[[int], None] = lambda count: None,
     group: SingleProcess = SINGLE_PROCESS,
 ) -> Measurement:
     """Sum the judged rows; they are computed lazily, in eval mode."""
@@ -212,7 +212,7 @@ def _sum_scores(
                 for name, (part, size_of_part) in judged.totals.items():
                     value, count = sums.get(name, (0.0, 0))
                     sums[name] = value + float(part), count + int(size_of_part)
-                hear(next(iter(sums.values()))[1])
+                on_progress(next(iter(sums.values()))[1])
                 size = _count(judged) if size is None else size
                 sums[BYTES] = 0.0, sums.get(BYTES, (0.0, 0))[1] + size
     finally:

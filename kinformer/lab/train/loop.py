@@ -39,7 +39,7 @@ from kinformer.lab.train.training_interrupt import TrainingInterrupt, catch_sign
 from kinformer.lab.train.training_tensors import optimiser_tensors, random_tensors, restore_optimiser, restore_random
 
 EVERY = 10.0  # seconds between saves
-Hear = Callable[[dict[str, Any]], None]
+MetricsCallback = Callable[[dict[str, Any]], None]
 
 
 class TrainingStopped(RuntimeError):
@@ -62,12 +62,12 @@ class Training:
         settings: Settings,
         run: RunFolder | None,
         show: ProgressDisplay,
-        hear: Hear,
+        on_metrics: MetricsCallback,
         group: SingleProcess,
         decisions: Decisions | None = None,
     ) -> None:
         self.model, self.data, self.budget, self.settings = model, data, budget, settings
-        self.run, self.show, self.hear, self.group = run, show, hear, group
+        self.run, self.show, self.on_metrics, self.group = run, show, on_metrics, group
         self.device = device_of(model)
         model.train()
         self.decisions = decisions or decide(model, data, settings, group)
@@ -132,9 +132,11 @@ class Training:
         done.step += 1
         done.tokens += learned.tokens
         done.seconds += self.group.reduce_max(monotonic() - began)
-        more = {name: value for name, value in parts.items() if name not in ("nll", "total")}
+        other_parts = {name: value for name, value in parts.items() if name not in ("nll", "total")}
         line = {"step": done.step, "loss": now, "lr": learned.lr, "norm": learned.norm}
-        self.log_line({**line, **({"parts": more} if more else {}), "tokens": done.tokens, "seconds": done.seconds})
+        self.log_line(
+            {**line, **({"parts": other_parts} if other_parts else {}), "tokens": done.tokens, "seconds": done.seconds}
+        )
 
     def _save_and_describe(self) -> str:
         """Save what there is, and say so."""
@@ -154,7 +156,7 @@ class Training:
         """A line of the run's metrics."""
         if self.metrics is not None:
             self.metrics.write(line)
-        self.hear(line)
+        self.on_metrics(line)
 
     def report(self, spent: float) -> None:
         """Show where the training stands."""
@@ -276,7 +278,7 @@ def train(
     *,
     folder: Path | None = None,
     show: ProgressDisplay | None = None,
-    hear: Hear | None = None,
+    on_metrics: MetricsCallback | None = None,
     resume: bool = False,
     until: float = 1.0,
     group: SingleProcess = SINGLE_PROCESS,
@@ -288,7 +290,7 @@ def train(
     The last weights are saved every ten seconds and at the end, and the best by the metric on valid in `best`. A model
     that asks for `lanes` is trained on them, its state carried and detached; another on random windows. Pairs with a
     side longer than a window are left out, and a warning says how many. After every optimiser step each module that has
-    `after_step(progress, stats)` is called with its own stats, and `hear` is given each line of metrics.jsonl.
+    `after_step(progress, stats)` is called with its own stats, and `on_metrics` is given each line of metrics.jsonl.
 
     With `resume` a training goes on from the last save in the folder, on a CPU to the same weights as if it had never
     stopped; where there is none it begins anew, and a warning says so. A larger budget goes on with what has ended: the
@@ -302,7 +304,9 @@ def train(
     FolderInUse for a folder that another process trains into, unless the caller has `claimed` it.
     """
     with nullcontext() if folder is None or claimed else lock_folder(folder, group):
-        return _train(model, data, budget, settings or Settings(), folder, show, hear, resume, until, group, decisions)
+        return _train(
+            model, data, budget, settings or Settings(), folder, show, on_metrics, resume, until, group, decisions
+        )
 
 
 def _train(
@@ -312,7 +316,7 @@ def _train(
     settings: Settings,
     folder: Path | None,
     show: ProgressDisplay | None,
-    hear: Hear | None,
+    on_metrics: MetricsCallback | None,
     resume: bool,
     until: float,
     group: SingleProcess,
@@ -326,7 +330,7 @@ def _train(
     if run is not None and going_on:
         settings, decisions = _restore_run(run, model, data, settings)  # before it is spread over processes
     training = Training(
-        model, data, budget, settings, run, show or ProgressDisplay(), hear or _hear_nothing, group, decisions
+        model, data, budget, settings, run, show or ProgressDisplay(), on_metrics or _ignore_metrics, group, decisions
     )
     warn_ahead(model, training.decisions.reads_ahead)
     warn_across_rows(model, settings.accumulate, group.size)
@@ -371,8 +375,8 @@ def _note_data(model: Model, data: Data, length: int) -> None:
         warnings.warn(left_out, stacklevel=4)
 
 
-def _hear_nothing(line: dict[str, Any]) -> None:
-    """Hear nothing."""
+def _ignore_metrics(line: dict[str, Any]) -> None:
+    """Do nothing with a line of metrics."""
 
 
 @contextmanager

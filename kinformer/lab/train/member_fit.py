@@ -20,9 +20,9 @@ def fit_keywords(choice: MemberChoice, data: Data, sizes: Mapping[str, Any] = Ma
     sizes: keywords that take the place of those that the data decides.
     """
     takes = {name: parameter.default for name, parameter in signature(choice.function).parameters.items()}
-    more = {name: n for name, n in data.sizes.items() if name in takes and n > takes[name]}
+    larger_sizes = {name: n for name, n in data.sizes.items() if name in takes and n > takes[name]}
     keywords = {name: sizes.get(name, value) for name, value in data.keywords.items()}
-    decided = {name: value for name, value in {**more, **keywords}.items() if name in takes}
+    decided = {name: value for name, value in {**larger_sizes, **keywords}.items() if name in takes}
     return replace(choice, keywords={**decided, **choice.keywords})
 
 

@@ -64,7 +64,7 @@ class Learner:
 
     def gradients(self, number: int, spent: float) -> tuple[int, list[Loss], Tensor]:
         """The tokens of a step's batch, the losses of its pieces, and the norm of the gradient, which is clipped."""
-        chance, failed = random_tensors(self.device), None
+        random_state, failed = random_tensors(self.device), None
         try:
             pieces, states, tokens = self.pieces(number)
             losses = self.learn(number, pieces, states, spent)
@@ -78,7 +78,7 @@ class Learner:
                 raise
         self.optimiser.zero_grad(set_to_none=True)  # out of the handler, which holds what the failed step had made
         failed = failed or self._too_large_error(number, spent)
-        restore_random(self.device, chance)
+        restore_random(self.device, random_state)
         raise failed
 
     def pieces(self, number: int) -> tuple[list[Any], list[State | None], int]:

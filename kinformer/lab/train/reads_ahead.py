@@ -135,8 +135,8 @@ def _leaks(probe: Predictor, length: int, training: bool) -> bool:
     in_training = row.outputs()
     if change(y, in_training) <= EXACT:
         return False
-    chance = change(in_training, row.outputs()) > 0  # which no seed fixes: it would look like a leak
-    return not chance and row.is_changed_by_future(in_training)
+    is_random = change(in_training, row.outputs()) > 0  # which no seed fixes: it would look like a leak
+    return not is_random and row.is_changed_by_future(in_training)
 
 
 @dataclass(frozen=True)

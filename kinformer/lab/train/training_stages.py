@@ -48,7 +48,7 @@ def doubled_keywords(
     """
     usual = {name: parameter.default for name, parameter in signature(member).parameters.items()}
     every = {**usual, **keywords, **own}
-    window, top, table, more = every.get("window"), every.get("top"), every.get("length"), dict[str, Any]()
+    window, top, table, doubled = every.get("window"), every.get("top"), every.get("length"), dict[str, Any]()
     most = top if isinstance(top, int) else math.inf
     if isinstance(window, int):
         if "window" in own and window > most:
@@ -56,13 +56,13 @@ def doubled_keywords(
                 f"windows would decrease from window={window} in the lowest layer to top={top} in the highest; give "
                 f"top={window} or more too"
             )
-        more["window"] = min(2 * window, most)
+        doubled["window"] = min(2 * window, most)
     elif isinstance(window, tuple):
-        more["window"] = tuple(2 * width for width in window)
+        doubled["window"] = tuple(2 * width for width in window)
     counts = has_effect("length", getattr(member, "needs", {}), every)
     if isinstance(table, int) and table < length and counts:
-        more["length"] = length
-    return {**keywords, **more, **own}
+        doubled["length"] = length
+    return {**keywords, **doubled, **own}
 
 
 def carry_weights(old: Model, new: Model, source: str = "the trained model") -> None:

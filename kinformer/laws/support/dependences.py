@@ -34,9 +34,9 @@ def trainable(module: nn.Module) -> dict[str, nn.Parameter]:
     return {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
 
 
-def gradients(value: Tensor, module: Any, **more: Tensor) -> dict[str, Tensor | None]:
+def gradients(value: Tensor, module: Any, **tensors: Tensor) -> dict[str, Tensor | None]:
     """Gradients of a loss for trainable parameters and further tensors, by name; None without a gradient."""
-    of = {**more, **trainable(module)}
+    of = {**tensors, **trainable(module)}
     values = (
         torch.autograd.grad(value, list(of.values()), allow_unused=True) if value.requires_grad else (None,) * len(of)
     )

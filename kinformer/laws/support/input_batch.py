@@ -45,8 +45,8 @@ class InputBatch:
         """What a layer is told of this batch. Its promises are made wherever they are true."""
         full = bool(self.is_real.all()) and (self.source_pos is None or bool((self.source_pos >= 0).all()))
         labels = {"segment": self.pos.clamp_min(0) // LABEL % 2}
-        more: dict[str, Any] = {"labels": labels, "is_clean": self.is_clean}
-        return Context(self.pos, True, full, self.only, self.also, self.source, self.source_pos, **more)
+        fields: dict[str, Any] = {"labels": labels, "is_clean": self.is_clean}
+        return Context(self.pos, True, full, self.only, self.also, self.source, self.source_pos, **fields)
 
     def tensors(self) -> list[Tensor]:
         """Everything that it hands over."""
@@ -108,10 +108,10 @@ def repeat_tokens(content: Tensor, seed: int) -> Tensor:
 
     Real texts repeat tokens, so choices must handle equal keys. A longer row begins with the shorter one.
     """
-    chance, source = random.Random(seed), list[int]()
+    rng, source = random.Random(seed), list[int]()
     for column in range(content.shape[1]):
-        copies = column > 0 and chance.random() < 0.5
-        source.append(source[chance.randrange(column)] if copies else column)
+        copies = column > 0 and rng.random() < 0.5
+        source.append(source[rng.randrange(column)] if copies else column)
     return torch.cat([content[:1], content[1:, source]])
 
 

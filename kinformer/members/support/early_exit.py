@@ -43,8 +43,8 @@ def early_exit(
 
     def exits(layers: tuple[Layer, ...]) -> EarlyExit:
         norms = [LayerNorm(wiring.d) if wiring.norm == "pre" else nn.Identity() for _ in layers]
-        chance = UniformExit(depth) if check_at_least("paths", paths, 0) else None
-        return EarlyExit(layers, norms if outputs == "each" else norms[0], rule, chance=chance, gamma=gamma)
+        exit_draw = UniformExit(depth) if check_at_least("paths", paths, 0) else None
+        return EarlyExit(layers, norms if outputs == "each" else norms[0], rule, chance=exit_draw, gamma=gamma)
 
     training |= {"outputs": outputs, "tie": outputs == "shared", "paths": max(paths, 1)}
     if check_option("form", form, Form) == "decoder":

@@ -57,8 +57,8 @@ class ManyExits(Writer):
             if self.head.weight is self.embedding.weight:
                 raise ValueError("outputs='each' is a matrix for each exit, none of them the embedding; give tie=False")
             head = self.head
-            more = [type(head)(head.in_features, head.out_features, bias=False) for _ in range(count - 1)]
-            self.head = PerExit([*more, head])
+            earlier_heads = [type(head)(head.in_features, head.out_features, bias=False) for _ in range(count - 1)]
+            self.head = PerExit([*earlier_heads, head])
 
     def context(self, ctx: Context) -> Context:
         """The context that the layers get: of a text that is read, the longest output is a row of the training."""

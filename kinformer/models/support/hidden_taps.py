@@ -91,9 +91,9 @@ def _is_among(states: Tensor, inputs: Tensor) -> bool:
 
 
 @contextmanager
-def _record_inputs(layers: list[Layer], hear: Callable[[Tensor], None]) -> Iterator[None]:
-    """Each time that one of the layers is called `hear` is told what it gets."""
-    handles = [layer.register_forward_pre_hook(lambda _, args: hear(args[0])) for layer in layers]
+def _record_inputs(layers: list[Layer], on_input: Callable[[Tensor], None]) -> Iterator[None]:
+    """Call `on_input` with the input of each layer whenever the layer is called."""
+    handles = [layer.register_forward_pre_hook(lambda _, args: on_input(args[0])) for layer in layers]
     try:
         yield
     finally:

@@ -35,7 +35,7 @@ class Policy(nn.Module, ABC):
         """The distribution that they say."""
 
     @abstractmethod
-    def sample(self, parameters: Float[Tensor, "B K"], chance: Sequence[Generator]) -> Tensor:
+    def sample(self, parameters: Float[Tensor, "B K"], rngs: Sequence[Generator]) -> Tensor:
         """An action of each row, by a generator of its own: batch mates and devices change nothing."""
 
 
@@ -45,8 +45,8 @@ class CategoricalPolicy(Policy):
     def distribution(self, logits: Float[Tensor, "*n K"]) -> Distribution:
         return Categorical(logits=logits, validate_args=False)
 
-    def sample(self, logits: Float[Tensor, "B K"], chance: Sequence[Generator]) -> Tensor:
-        places = torch.tensor([generator.random() for generator in chance], dtype=torch.float64)
+    def sample(self, logits: Float[Tensor, "B K"], rngs: Sequence[Generator]) -> Tensor:
+        places = torch.tensor([generator.random() for generator in rngs], dtype=torch.float64)
         ends = logits.detach().cpu().double().softmax(-1).cumsum(-1)[:, :-1]
         return (ends < places[:, None]).sum(-1)
 
@@ -62,7 +62,7 @@ class GaussianPolicy(Policy):
         deviation = self.log_deviation.to(mean.dtype).exp().expand_as(mean)
         return Independent(Normal(mean, deviation, validate_args=False), 1, validate_args=False)
 
-    def sample(self, mean: Float[Tensor, "B K"], chance: Sequence[Generator]) -> Tensor:
-        noise = torch.from_numpy(numpy.array([generator.standard_normal(mean.shape[1]) for generator in chance]))
+    def sample(self, mean: Float[Tensor, "B K"], rngs: Sequence[Generator]) -> Tensor:
+        noise = torch.from_numpy(numpy.array([generator.standard_normal(mean.shape[1]) for generator in rngs]))
         normal: Any = self.distribution(mean.detach()).base_dist  # type: ignore[attr-defined]
         return (normal.loc.cpu() + normal.scale.cpu() * noise.reshape(mean.shape).to(mean.dtype)).float()

@@ -69,8 +69,8 @@ class RecurrentActor(Actor):
             output = model.predict(
                 single_step(_reshape(step.observation, model.observations), acted, step.reward), fresh_state
             )
-            chance = [numpy.random.default_rng((self.seed, row, at)) for row, at in enumerate(state.steps.tolist())]
-            done = model.policy.sample(check_finite_outputs(output.policy[:, 0]), chance).to(acted)
+            rngs = [numpy.random.default_rng((self.seed, row, at)) for row, at in enumerate(state.steps.tolist())]
+            done = model.policy.sample(check_finite_outputs(output.policy[:, 0]), rngs).to(acted)
         return done, ActingState(done, state.steps + 1, output.state)
 
 

@@ -1,4 +1,4 @@
-"""Sliding: how a model whose learned positions end reads on: the full table's last half again, from position 0."""
+"""Reading beyond a table of learned positions: when it is full, its last half is read again from position 0."""
 
 import warnings
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from kinformer.core.token_positions import context_of_tokens
 
 
 class SlidingState(NamedTuple):
-    """The state of a Sliding: the last tokens that were read, at most a window, a source or (), the model's own."""
+    """State of a `SlidingReader`: the last tokens read (at most a window), a source or (), the model's own state."""
 
     read: Int[Tensor, "B W"]
     source: Int[Tensor, "B S"] | tuple[()]
@@ -132,9 +132,9 @@ def must_slide(model: Any, length: int) -> bool:
     return True
 
 
-def fit_to_window(model: Any, batch: TokenBatch, more: int = 0, state: State | None = None) -> TokenBatch:
-    """Tokens to be judged, of which the model reads `more`: moved to the left where it must slide over them."""
-    return batch.to_the_left() if state is None and must_slide(model, batch.tokens.shape[1] + more) else batch
+def fit_to_window(model: Any, batch: TokenBatch, extra_tokens: int = 0, state: State | None = None) -> TokenBatch:
+    """Move the tokens to the left if the model must slide over them; it reads `extra_tokens` besides these."""
+    return batch.to_the_left() if state is None and must_slide(model, batch.tokens.shape[1] + extra_tokens) else batch
 
 
 def read_in_windows(

@@ -117,11 +117,11 @@ class AxialDecoder(Layer):
         state = self._empty(batch, length, x.dtype, x.device) if state is None else state
         size = state.pos.shape[1]
         if not torch.compiler.is_compiling() and (most := int(ctx.pos.max())) >= size:
-            more = most + 1 - size + -(most + 1) % self.columns
-            pos, wide = F.pad(state.pos, (0, more), value=-1), (0, 0, 0, more)
+            extra_columns = most + 1 - size + -(most + 1) % self.columns
+            pos, wide = F.pad(state.pos, (0, extra_columns), value=-1), (0, 0, 0, extra_columns)
             state, size = (
                 state._replace(pos=pos, inputs=F.pad(state.inputs, wide), above=F.pad(state.above, wide)),
-                size + more,
+                size + extra_columns,
             )
         to = torch.where(ctx.pos < 0, size, ctx.pos)  # padding goes where it is cut off again
         pos = F.pad(state.pos, (0, 1)).scatter(1, to, ctx.pos)[:, :size]

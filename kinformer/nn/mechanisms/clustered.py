@@ -59,7 +59,7 @@ class Clustered(KeyValueMechanism):
         self.grouping.check(sizes.k_dim)  # asked when a layer is built, and so refused there
         return super().query_extras(sizes)
 
-    def start(self, room: StateSpec, sizes: HeadSizes) -> KV:
+    def start(self, spec: StateSpec, sizes: HeadSizes) -> KV:
         raise NoState(
             f"{type(self).__name__} puts the queries of a whole row into clusters at once, so it cannot be decoded "
             "with a cache; use Softmax(Causal()) or Routing, or generate(..., recompute=True)"

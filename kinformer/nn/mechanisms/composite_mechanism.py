@@ -39,8 +39,8 @@ class CompositeMechanism(Mechanism):
     def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
         return by_part([part.key_extras(self.share(sizes)) for part in self.parts])
 
-    def start(self, room: StateSpec, sizes: HeadSizes) -> State:
-        return tuple(part.start(room, self.share(sizes)) for part in self.parts)
+    def start(self, spec: StateSpec, sizes: HeadSizes) -> State:
+        return tuple(part.start(spec, self.share(sizes)) for part in self.parts)
 
     def combine_outs(
         self, outs: Sequence[Out[AttentionOutput]], read: AttentionOutput, state: State | None

@@ -78,15 +78,15 @@ class ConvolvedScores(KeyValueMechanism):
     ) -> Float[Tensor, "B H T S"]:
         """The layer's scores."""
 
-    def start(self, room: StateSpec, sizes: HeadSizes) -> ConvolvedScoresState:  # type: ignore[override]
+    def start(self, spec: StateSpec, sizes: HeadSizes) -> ConvolvedScoresState:  # type: ignore[override]
         if sizes.cross and self.convolution.of_queries[-1] > 0:
             raise NoState(
                 "a centred kernel reads scores of later queries, so it cannot be decoded across sequences; "
                 "use kernel='cross', or generate(..., recompute=True)"
             )
-        kv = super().start(room, sizes)
-        shape = room.batch, sizes.heads, self.convolution.lookback, kv.pos.shape[1]
-        return ConvolvedScoresState(kv, torch.zeros(shape, dtype=room.dtype, device=room.device), kv.pos, kv.now)
+        kv = super().start(spec, sizes)
+        shape = spec.batch, sizes.heads, self.convolution.lookback, kv.pos.shape[1]
+        return ConvolvedScoresState(kv, torch.zeros(shape, dtype=spec.dtype, device=spec.device), kv.pos, kv.now)
 
     def forward(  # type: ignore[override]
         self, queries: Queries, keys: Keys | None, state: ConvolvedScoresState | None, ctx: Context

@@ -48,13 +48,13 @@ class Delayed(Mechanism):
     def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
         return self.linear.key_extras(sizes)
 
-    def start(self, room: StateSpec, sizes: HeadSizes) -> DelayedState:
-        body = self.linear.start(room, sizes)
+    def start(self, spec: StateSpec, sizes: HeadSizes) -> DelayedState:
+        body = self.linear.start(spec, sizes)
 
         def zeros(width: int) -> Tensor:
-            return torch.zeros(room.batch, sizes.key_heads, self.by, width, dtype=room.dtype, device=room.device)
+            return torch.zeros(spec.batch, sizes.key_heads, self.by, width, dtype=spec.dtype, device=spec.device)
 
-        pos = torch.full((room.batch, self.by), -1, device=room.device)
+        pos = torch.full((spec.batch, self.by), -1, device=spec.device)
         extras = {name: zeros(side.width) for name, side in self.key_extras(sizes).items()}
         return DelayedState(zeros(sizes.k_dim), zeros(sizes.v_dim), pos, extras, body)
 

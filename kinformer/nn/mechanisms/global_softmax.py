@@ -145,10 +145,10 @@ class GlobalSoftmax(Mechanism):
     def _extra_projection(self, width: int, like: str) -> ExtraProjection:
         return ExtraProjection(width, like if self.copied else None)
 
-    def start(self, room: StateSpec, sizes: HeadSizes) -> GlobalSoftmaxState:
+    def start(self, spec: StateSpec, sizes: HeadSizes) -> GlobalSoftmaxState:
         if not sizes.cross:
             check_reads_no_future(self.pattern)  # by the pattern that was given, which its refusal shows
-        return GlobalSoftmaxState(self.near.start(room, sizes), self.wide.start(room, sizes))
+        return GlobalSoftmaxState(self.near.start(spec, sizes), self.wide.start(spec, sizes))
 
     def wants_lazy_extras(self, sizes: HeadSizes, ctx: Context) -> bool:
         if self.near.bias is not None or not ctx.pos.numel() or ctx.pos.is_meta or any(map(has_hooks, self.modules())):

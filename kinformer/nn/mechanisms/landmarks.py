@@ -81,7 +81,7 @@ class ThroughLandmarks(Mechanism):
     def approximate_inverse(self, a: Float[Tensor, "B H M N"]) -> Float[Tensor, "B H N M"]:
         """What stands in the place of the inverse of A, whose lines and columns of no landmark are 0."""
 
-    def start(self, room: StateSpec, sizes: HeadSizes) -> State:
+    def start(self, spec: StateSpec, sizes: HeadSizes) -> State:
         raise NoState(
             f"{type(self).__name__}'s landmarks are means of tokens that come later, so it cannot be decoded with a "
             "cache; use Softmax(Causal()), or generate(..., recompute=True)"

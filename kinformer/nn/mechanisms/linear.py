@@ -104,10 +104,10 @@ class LinearAttention(Mechanism):
         check_heads(sizes)
         return self.update.key_extras(sizes)
 
-    def start(self, room: StateSpec, sizes: HeadSizes) -> UncastState:
+    def start(self, spec: StateSpec, sizes: HeadSizes) -> UncastState:
         if sizes.cross:
             raise NoState(CROSS)
-        return UncastState(empty_state(room, sizes, self.map.features(sizes.k_dim)))
+        return UncastState(empty_state(spec, sizes, self.map.features(sizes.k_dim)))
 
     def check_keys(self, queries: Queries, keys: Keys | None, ctx: Context) -> Keys:
         """The keys, if each token has one beside its query; ValueError for others, and for limits of a batch."""

@@ -14,12 +14,12 @@ from kinformer.core.layer import Context
 from kinformer.nn.mechanisms.state_update import KeyFeatures, LinearState
 
 
-def empty_state(room: StateSpec, sizes: HeadSizes, features: int) -> LinearState:
+def empty_state(spec: StateSpec, sizes: HeadSizes, features: int) -> LinearState:
     """The sums before any key."""
     check_heads(sizes)
-    dtype = torch.promote_types(room.dtype, torch.float32)
-    s = torch.zeros(room.batch, sizes.key_heads, features, sizes.v_dim + 1, dtype=dtype, device=room.device)
-    return LinearState(s, torch.full((room.batch, sizes.key_heads), -torch.inf, dtype=dtype, device=room.device))
+    dtype = torch.promote_types(spec.dtype, torch.float32)
+    s = torch.zeros(spec.batch, sizes.key_heads, features, sizes.v_dim + 1, dtype=dtype, device=spec.device)
+    return LinearState(s, torch.full((spec.batch, sizes.key_heads), -torch.inf, dtype=dtype, device=spec.device))
 
 
 def check_heads(sizes: HeadSizes) -> None:

@@ -49,10 +49,10 @@ class FullLinearAttention(Mechanism):
         check_heads(sizes)  # checked when a layer is built, and so refused there
         return {}
 
-    def start(self, room: StateSpec, sizes: HeadSizes) -> UncastState:
+    def start(self, spec: StateSpec, sizes: HeadSizes) -> UncastState:
         if not sizes.cross:
             raise _no_state()
-        return UncastState(empty_state(room, sizes, 0))
+        return UncastState(empty_state(spec, sizes, 0))
 
     def forward(
         self, queries: Queries, keys: Keys | None, state: UncastState | None, ctx: Context

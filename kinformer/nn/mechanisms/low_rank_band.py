@@ -79,9 +79,9 @@ class LowRankBand(Mechanism):
     def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
         return {"low_k": ExtraProjection(self.rank)}
 
-    def start(self, room: StateSpec, sizes: HeadSizes) -> LowRankBandState:
-        band = self.band.start(room, sizes)
-        return LowRankBandState(self.low.start(room, sizes._replace(k_dim=self.rank)), band)
+    def start(self, spec: StateSpec, sizes: HeadSizes) -> LowRankBandState:
+        band = self.band.start(spec, sizes)
+        return LowRankBandState(self.low.start(spec, sizes._replace(k_dim=self.rank)), band)
 
     def forward(
         self, queries: Queries, keys: Keys | None, state: LowRankBandState | None, ctx: Context
@@ -119,11 +119,11 @@ class _Narrow(Softmax):
 
     def read(self, request: Request) -> Out[AttentionOutput]:
         q, k = request.queries.q, request.keys.k
-        more = request.keys.v.shape[-1] - q.shape[-1]
-        if more > 0 and q.shape[2] > 1:  # one query makes no matrix of pairs, and a cache is better not copied
+        missing_width = request.keys.v.shape[-1] - q.shape[-1]
+        if missing_width > 0 and q.shape[2] > 1:  # one query makes no matrix of pairs, and a cache is better not copied
             queries, keys = (
-                request.queries._replace(q=F.pad(q, (0, more))),
-                request.keys._replace(k=F.pad(k, (0, more))),
+                request.queries._replace(q=F.pad(q, (0, missing_width))),
+                request.keys._replace(k=F.pad(k, (0, missing_width))),
             )
             request = request.replace(queries=queries, keys=keys)
         return super().read(request)

@@ -50,7 +50,7 @@ class HashRotations(nn.Module):
     """
 
     r: Float[Tensor, "H K R b"]
-    more: Float[Tensor, "H K E b"]
+    extra_rotations: Float[Tensor, "H K E b"]
     steps: Int[Tensor, ""]
 
     def __init__(
@@ -74,7 +74,7 @@ class HashRotations(nn.Module):
         self._rounds = check_at_least("rounds", rounds, 1)
         self._eval_rounds = None if eval_rounds is None else check_at_least("eval_rounds", eval_rounds, 1)
         self.register_buffer("r", draw_rotations((heads, k_dim, rounds, buckets // 2), seed))
-        self.register_buffer("more", self.r[:, :, :0], persistent=False)
+        self.register_buffer("extra_rotations", self.r[:, :, :0], persistent=False)
         self.register_buffer("steps", torch.zeros((), dtype=torch.long))
         self._extend()
 
@@ -102,7 +102,7 @@ class HashRotations(nn.Module):
     def active_rotations(self) -> Float[Tensor, "H K n b"]:
         """The rotations of the mode that this is in."""
         rounds = self.rounds if self.training else self.eval_rounds
-        every = self.r if rounds <= self.r.shape[2] else torch.cat([self.r, self.more.to(self.r)], 2)
+        every = self.r if rounds <= self.r.shape[2] else torch.cat([self.r, self.extra_rotations.to(self.r)], 2)
         return every[:, :, :rounds]
 
     def forward(self, x: Float[Tensor, "B G T K"]) -> Int[Tensor, "B H T n"]:
@@ -123,7 +123,7 @@ class HashRotations(nn.Module):
         """Draw the rounds that are not saved."""
         heads, k_dim, saved, half = self.r.shape
         every = draw_rotations((heads, k_dim, max(self.rounds, self.eval_rounds, saved), half), self.seed)
-        self.more = every[:, :, saved:].to(self.r)
+        self.extra_rotations = every[:, :, saved:].to(self.r)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         """Weights of another number of rounds: what they have, and the rest as an evaluation draws it."""

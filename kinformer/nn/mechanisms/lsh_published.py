@@ -185,10 +185,10 @@ class PublishedLSH(Hashed):
         self.chunk = check_at_least("chunk", chunk, 1)
         self.restricted, self.divided = check_flag("restricted", restricted), check_flag("divided", divided)
 
-    def start(self, room: StateSpec, sizes: HeadSizes) -> KV:
+    def start(self, spec: StateSpec, sizes: HeadSizes) -> KV:
         if sizes.cross:
             raise ValueError(self._other_sequence_message())
-        return super().start(room, sizes)
+        return super().start(spec, sizes)
 
     def preprocess(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
         if keys is None or not keys.own:

@@ -88,11 +88,11 @@ class LunaCausal(Mechanism):
         self._refuse(sizes.key_heads, sizes.k_dim)
         return {"pack": ExtraProjection(sizes.k_dim)}
 
-    def start(self, room: StateSpec, sizes: HeadSizes) -> UncastState:
+    def start(self, spec: StateSpec, sizes: HeadSizes) -> UncastState:
         if sizes.cross:
             raise NoState(CROSS)
-        batch, heads, count = room.batch, sizes.key_heads, self.packs.count
-        like = torch.zeros(batch, dtype=torch.promote_types(room.dtype, torch.float32), device=room.device)
+        batch, heads, count = spec.batch, sizes.key_heads, self.packs.count
+        like = torch.zeros(batch, dtype=torch.promote_types(spec.dtype, torch.float32), device=spec.device)
         k, v = like.new_zeros(batch, heads, sizes.k_dim, count), like.new_zeros(batch, heads, count, sizes.v_dim)
         return UncastState(LunaCausalState(k, v, like))
 

@@ -101,7 +101,7 @@ class ProbSparse(KeyValueMechanism):
             raise ValueError("ProbSparse(causal=True) reads what stands before a query; across give causal=False")
         return {}
 
-    def start(self, room: StateSpec, sizes: HeadSizes) -> NoReturn:
+    def start(self, spec: StateSpec, sizes: HeadSizes) -> NoReturn:
         raise NoState(
             "ProbSparse chooses queries among all of a row and has no state; use Softmax(Causal()), or "
             "generate(..., recompute=True)"

@@ -63,8 +63,8 @@ class Regularised(Mechanism):
     def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
         return self.mechanism.key_extras(sizes)
 
-    def start(self, room: StateSpec, sizes: HeadSizes) -> State:
-        return self.mechanism.start(room, sizes)
+    def start(self, spec: StateSpec, sizes: HeadSizes) -> State:
+        return self.mechanism.start(spec, sizes)
 
     def forward(self, queries: Queries, keys: Keys | None, state: State | None, ctx: Context) -> Out[AttentionOutput]:
         if not self.training or ctx.remember:

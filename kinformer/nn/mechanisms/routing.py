@@ -73,10 +73,10 @@ class Routed(KeyValueMechanism):
         check_made_for_layer(self, sizes, self.heads, self.k_dim)  # asked when a layer is built, and so refused there
         return super().query_extras(sizes)
 
-    def start(self, room: StateSpec, sizes: HeadSizes) -> KV:
+    def start(self, spec: StateSpec, sizes: HeadSizes) -> KV:
         if sizes.cross:
             raise ValueError(self._other_sequence_message())
-        return super().start(room, sizes)
+        return super().start(spec, sizes)
 
     def preprocess(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
         check_no_additions(self, ctx, "clusters")

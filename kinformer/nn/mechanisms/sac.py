@@ -49,10 +49,10 @@ class EdgeAttention(KeyValueMechanism):
             raise ValueError(f"{name} chooses keys of the sequence that asks and got another one; across use Softmax")
         return queries, keys
 
-    def start(self, room: StateSpec, sizes: HeadSizes) -> KV:
+    def start(self, spec: StateSpec, sizes: HeadSizes) -> KV:
         if sizes.cross:
             raise ValueError(f"{type(self).__name__} chooses keys of the sequence that asks; across use Softmax")
-        return super().start(room, sizes)
+        return super().start(spec, sizes)
 
     def read_positions(self, request: Request, position: Int[Tensor, "B P T E"]) -> AttentionOutput:
         """What each query reads of the keys at its positions and of its own; one that was chosen twice counts once."""
@@ -129,11 +129,11 @@ class SAC(EdgeChooser, EdgeAttention):
         self.choose_by(edges, width, clip, by, seed)
         self.sends = self.sent_names("edges", send)
 
-    def start(self, room: StateSpec, sizes: HeadSizes) -> SACState:  # type: ignore[override]
-        keys = super().start(room, sizes)
+    def start(self, spec: StateSpec, sizes: HeadSizes) -> SACState:  # type: ignore[override]
+        keys = super().start(spec, sizes)
         walkers = sizes.key_heads if self.by == "head" else 1
-        shape = (room.batch, walkers, self.predictor.width)
-        return SACState(keys, WalkState(*(torch.zeros(shape, dtype=room.dtype, device=room.device) for _ in range(3))))
+        shape = (spec.batch, walkers, self.predictor.width)
+        return SACState(keys, WalkState(*(torch.zeros(shape, dtype=spec.dtype, device=spec.device) for _ in range(3))))
 
     def forward(  # type: ignore[override]
         self, queries: Queries, keys: Keys | None, state: SACState | None, ctx: Context

@@ -35,7 +35,7 @@ class EdgePairAttention(KeyValueMechanism):
         super().__init__()
         self.pattern, self.scale = Full() if pattern is None else check_pattern("pattern", pattern), check_scale(scale)
 
-    def start(self, room: StateSpec, sizes: HeadSizes) -> NoReturn:
+    def start(self, spec: StateSpec, sizes: HeadSizes) -> NoReturn:
         raise NoState(f"{type(self).__name__} has pairs of the whole row, whatever comes later; use SAC to decode")
 
     def preprocess(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:

@@ -151,9 +151,9 @@ class Shortened(Mechanism):
         few = self.shorten.mix_before_projection(projection, x, pos, ctx.full)
         return None if few is None else ShortKeys(*few)
 
-    def start(self, room: StateSpec, sizes: HeadSizes) -> State:
+    def start(self, spec: StateSpec, sizes: HeadSizes) -> State:
         if sizes.cross:
-            return self.mechanism.start(room, sizes)
+            return self.mechanism.start(spec, sizes)
         group = self.shorten.group
         if group is None or not isinstance(self.mechanism, KeyValueMechanism):
             name = type(self.mechanism if group else self.shorten).__name__
@@ -162,10 +162,10 @@ class Shortened(Mechanism):
                 "decoded with a cache; use the mechanism without it, Softmax(Causal()) over MeanPooled or "
                 "ConvShortener groups that are counted from the first token, or generate(..., recompute=True)"
             )
-        self.mechanism.start(room._replace(batch=0), sizes)  # it says what keeps it from being decoded
+        self.mechanism.start(spec._replace(batch=0), sizes)  # it says what keeps it from being decoded
         extras = self.mechanism.key_extras(sizes)
         short, rest = (
-            KV.empty(room, sizes, slots, extras, lambda keys: {}) for slots in (room.length // group + 1, group - 1)
+            KV.empty(spec, sizes, slots, extras, lambda keys: {}) for slots in (spec.length // group + 1, group - 1)
         )
         return ShortenedState(short, rest)
 

@@ -131,14 +131,14 @@ class Sinkhorn(KeyValueMechanism):
             raise ValueError("Sinkhorn sorts the blocks of one sequence beside its own queries; across use Softmax")
         return {"sort": ExtraProjection(self.net.width)}
 
-    def start(self, room: StateSpec, sizes: HeadSizes) -> KV:
+    def start(self, spec: StateSpec, sizes: HeadSizes) -> KV:
         if not self.causal:
             raise NoState(
                 "a sort of all blocks reads the whole row at once; use Sinkhorn(..., causal=True), or "
                 "generate(..., recompute=True)"
             )
-        self.net.refuse(room.length, self.block)
-        return super().start(room, sizes)
+        self.net.refuse(spec.length, self.block)
+        return super().start(spec, sizes)
 
     def preprocess(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
         check_in_order(ctx, "Sinkhorn")

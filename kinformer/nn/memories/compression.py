@@ -113,18 +113,21 @@ class MostUsed(Compression):
 
     def forward(self, x: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"], used: Float[Tensor, "B S"]) -> Slots:
         most = pos.shape[1] // self.rate
-        room = (_by_block(pos, self.rate) >= 0).any(2).sum(1, keepdim=True)
+        filled_blocks = (_by_block(pos, self.rate) >= 0).any(2).sum(1, keepdim=True)
 
         def rank() -> Int[Tensor, "B S"]:
             masked = used.masked_fill(pos < 0, -torch.inf)
-            last = masked.sort(dim=1, descending=True).values.gather(1, (room - 1).clamp_min(0))
+            last = masked.sort(dim=1, descending=True).values.gather(1, (filled_blocks - 1).clamp_min(0))
             near = tolerance_of(masked.amax(1, keepdim=True).clamp_min(0))
             return compare_to_last(masked, last, near).sort(dim=1, descending=True, stable=True).indices
 
         ranked = choice(rank)
         # past the last of the blocks that hold something an empty state is chosen, one column behind all others
         chosen = (
-            ranked[:, :most].masked_fill(torch.arange(most, device=pos.device) >= room, pos.shape[1]).sort(1).values
+            ranked[:, :most]
+            .masked_fill(torch.arange(most, device=pos.device) >= filled_blocks, pos.shape[1])
+            .sort(1)
+            .values
         )
         end = F.pad(pos, (0, 1), value=-1)
         return Slots(F.pad(x, (0, 0, 0, 1)).take_along_dim(chosen[..., None], 1), end.take_along_dim(chosen, 1))

@@ -121,16 +121,16 @@ class Compressive(Memory):
             return {}
         return {self.loss.key: Penalty((*self.compression.parameters(), *self.loss.parameters()), alone=True)}
 
-    def start(self, room: StateSpec, width: int) -> CompressiveStates:
-        near = slots_needed(self.near, room.length)
+    def start(self, spec: StateSpec, width: int) -> CompressiveStates:
+        near = slots_needed(self.near, spec.length)
 
         def empty(slots: int) -> tuple[Tensor, Tensor]:
-            pos = torch.full((room.batch, slots), -1, device=room.device)
-            return torch.zeros(room.batch, slots, width, dtype=room.dtype, device=room.device), pos
+            pos = torch.full((spec.batch, slots), -1, device=spec.device)
+            return torch.zeros(spec.batch, slots, width, dtype=spec.dtype, device=spec.device), pos
 
         x, pos = empty(near)
-        used = torch.zeros(pos.shape, dtype=torch.promote_types(room.dtype, torch.float32), device=room.device)
-        now = torch.zeros(room.batch, dtype=torch.long, device=room.device)
+        used = torch.zeros(pos.shape, dtype=torch.promote_types(spec.dtype, torch.float32), device=spec.device)
+        now = torch.zeros(spec.batch, dtype=torch.long, device=spec.device)
         return CompressiveStates(x, pos, used, Slots(*empty(self.slots)), Slots(*empty(self.lately)), now)
 
     def forward(
@@ -233,8 +233,8 @@ class Compressive(Memory):
 def _put_into_slots(leaf: Tensor, place: Int[Tensor, "B C"], size: int, empty: int) -> Tensor:
     """Each slot's entry at its place, `empty` where none came; place `size` is thrown away."""
     index = place if leaf.dim() == 2 else place[..., None].expand_as(leaf)
-    room = leaf.new_full((leaf.shape[0], size + 1, *leaf.shape[2:]), empty)
-    return room.scatter(1, index, leaf)[:, :size]
+    slots = leaf.new_full((leaf.shape[0], size + 1, *leaf.shape[2:]), empty)
+    return slots.scatter(1, index, leaf)[:, :size]
 
 
 def _example() -> Compressive:

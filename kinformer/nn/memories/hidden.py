@@ -52,12 +52,12 @@ class Hidden(Memory):
         """The own segment and what is kept before it."""
         return Segment(self.length, self.memory() if callable(self.memory) else self.memory)
 
-    def start(self, room: StateSpec, width: int) -> HiddenStates:
-        slots = slots_needed(self.reads, room.length)
+    def start(self, spec: StateSpec, width: int) -> HiddenStates:
+        slots = slots_needed(self.reads, spec.length)
         return HiddenStates(
-            torch.zeros(room.batch, slots, width, dtype=room.dtype, device=room.device),
-            torch.full((room.batch, slots), -1, device=room.device),
-            torch.zeros(room.batch, dtype=torch.long, device=room.device),
+            torch.zeros(spec.batch, slots, width, dtype=spec.dtype, device=spec.device),
+            torch.full((spec.batch, slots), -1, device=spec.device),
+            torch.zeros(spec.batch, dtype=torch.long, device=spec.device),
         )
 
     def forward(

@@ -152,12 +152,12 @@ def _factors(
 ) -> tuple[Float[Tensor, "H R"], Float[Tensor, "D R"], Float[Tensor, "D R"]]:
     """m, a, b with q_h^T k_h near sum_r m_hr a_r b_r^T, in float64."""
     heads, width, d = q.shape
-    if (more := shared - heads * width) >= 0:
+    if (extra_width := shared - heads * width) >= 0:
         exact = _blocks(heads, heads * width), q.flatten(0, 1).mT, k.flatten(0, 1).mT
-        m, a, b = (F.pad(x, (0, more)) for x in exact)
+        m, a, b = (F.pad(x, (0, extra_width)) for x in exact)
         draw = torch.Generator().manual_seed(seed)
         for x in (a, b):  # m alone is 0 there, or none of the three would ever learn
-            x[:, heads * width :] = torch.randn(d, more, generator=draw).to(x) * x.std()
+            x[:, heads * width :] = torch.randn(d, extra_width, generator=draw).to(x) * x.std()
         return m, a, b
     whole = torch.einsum("hka,hkb->hab", q.double(), k.double())
     draw = torch.Generator().manual_seed(seed)

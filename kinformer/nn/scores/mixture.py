@@ -51,9 +51,9 @@ class Mixture(Score):
             extras.update(of_score)
         return extras
 
-    def start(self, room: StateSpec) -> None:
+    def start(self, spec: StateSpec) -> None:
         for score in self._scores():
-            score.start(room)
+            score.start(spec)
 
     def forward(self, request: Request) -> Float[Tensor, "B H T S"]:
         logits = [score(request) for score in self._scores()]

@@ -61,9 +61,9 @@ class WindowShortener(Shorten):
 
     def _pad_windows(self, x: Tensor, fill: float) -> Of:
         """x [B G S N] by the place in a window."""
-        more = self.size - 1
-        padded = nn.functional.pad(x, (0, 0, more, more), value=fill)
-        return lambda j: padded[:, :, j : j + x.shape[2] + more]
+        margin = self.size - 1
+        padded = nn.functional.pad(x, (0, 0, margin, margin), value=fill)
+        return lambda j: padded[:, :, j : j + x.shape[2] + margin]
 
 
 class MeanWindows(WindowShortener):

@@ -21,8 +21,8 @@ def pictures(example: Any, length: int | None) -> Iterator[Picture]:
     example.eval()
     length = min(length or CELLS, MOST, getattr(example, "window", None) or MOST)
     if isinstance(example, Writer):
-        tokens, more = example.inputs(example.sample(1, length, 0))
-        extra: dict[str, Any] = dict(more)
+        tokens, inputs = example.inputs(example.sample(1, length, 0))
+        extra: dict[str, Any] = dict(inputs)
         out, source = example.logits(tokens, **extra), "random tokens"
     elif needs_nothing(example):
         out, source = example(2 * torch.randn(1, length, example.d)), "random vectors"

@@ -23,16 +23,16 @@ class Asking(Drawn):
 
     def model(self, *names: str) -> str:
         """A model's folder, mostly one of these."""
-        return self.path(*(names if self.chance.random() < 0.85 else MODELS))
+        return self.path(*(names if self.rng.random() < 0.85 else MODELS))
 
     def store(self) -> str:
         return self.path("store", "store", "store", "gpt")
 
     def generate(self) -> list[str]:
-        if self.chance.random() < 0.08:
+        if self.rng.random() < 0.08:
             return self.pictures()
         words = [self.model(*WRITERS), "--tokens", self.mostly("3", "1", "9", *SMALL)]
-        if self.chance.random() < 0.8:
+        if self.rng.random() < 0.8:
             words += ["--prompt", self.mostly("The cat", "a", *ODD)]
         return (
             words
@@ -121,7 +121,7 @@ class Asking(Drawn):
 
     def calibrate(self) -> list[str]:
         words = [self.model("calm"), "--data", self.data("text", "task"), "--length", self.mostly("8", "4", *NUMBERS)]
-        if self.chance.random() < 0.3:
+        if self.rng.random() < 0.3:
             words += [
                 "--search",
                 self.mostly("3", "grid", "coordinates", *SMALL),
@@ -143,7 +143,7 @@ class Asking(Drawn):
         )
 
     def play(self) -> list[str]:
-        words = [self.model("acts", "plays")] if self.chance.random() < 0.8 else []
+        words = [self.model("acts", "plays")] if self.rng.random() < 0.8 else []
         words += ["--env", self.data("env").removeprefix("env="), "--episodes", self.mostly("1", "2", *SMALL)]
         return words + self.sample_options(
             {
@@ -189,16 +189,16 @@ class Asking(Drawn):
 
     def search(self) -> list[str]:
         words = [self.store(), "--prompt", self.mostly("The cat", "a", *ODD)]
-        more = {
+        options = {
             "--k": ("2", "10000", *NUMBERS),
             "--exact": None,
             "--model": (self.path("gpt", "lanes"),),
             "--json": None,
         }
-        return words + self.sample_options({**more, **self.own("gpt")}, 0.2)
+        return words + self.sample_options({**options, **self.own("gpt")}, 0.2)
 
     def knn(self) -> list[str]:
         words = [self.model("gpt", "tuned"), "--datastore", self.store(), "--data", self.data("text")]
         words += ["--bytes", self.mostly("40", "20", *SMALL), "--k", self.mostly("2", "4", *SMALL)]
-        more = {"--cache": ("3", "0", *SMALL), "--length": ("8", *NUMBERS), "--json": None}
-        return words + self.sample_options({**more, **self.own("gpt")}, 0.15)
+        options = {"--cache": ("3", "0", *SMALL), "--length": ("8", *NUMBERS), "--json": None}
+        return words + self.sample_options({**options, **self.own("gpt")}, 0.15)

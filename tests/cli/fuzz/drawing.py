@@ -165,57 +165,55 @@ class Drawn:
     """What a line is made of; paths are in `root`, and what is written goes beside it, or to where something is."""
 
     def __init__(self, root: Path, seed: int) -> None:
-        self.root, self.chance = root, Random(seed)
+        self.root, self.rng = root, Random(seed)
 
     def choose(self, *choices: str) -> str:
-        return self.chance.choice(choices)
+        return self.rng.choice(choices)
 
     def mostly(self, right: str, *alternatives: str) -> str:
-        return right if not alternatives or self.chance.random() < 0.8 else self.chance.choice(alternatives)
+        return right if not alternatives or self.rng.random() < 0.8 else self.rng.choice(alternatives)
 
     def path(self, *names: str) -> str:
         """A file or folder that is mostly of the right kind."""
-        return str(self.root / self.choose(*(FILES if self.chance.random() < 0.05 else names)))
+        return str(self.root / self.choose(*(FILES if self.rng.random() < 0.05 else names)))
 
     def sample_options(self, options: dict[str, tuple[str, ...] | None], share: float = 0.3) -> list[str]:
         """Some of these options; None for a flag."""
         words = []
         for name, values in options.items():
-            if self.chance.random() < share:
+            if self.rng.random() < share:
                 words += [name] if values is None else [name, self.mostly(*values)]
         return words
 
     def new(self) -> str:
         """A place to write to: nearly always a new one."""
         return (
-            self.path(*FILES)
-            if self.chance.random() < 0.06
-            else self.choose("out", "deep/er/out", "o u t", "ö", "./out")
+            self.path(*FILES) if self.rng.random() < 0.06 else self.choose("out", "deep/er/out", "o u t", "ö", "./out")
         )
 
     def data(self, *kinds: str) -> str:
         """Data, mostly of a kind that is there; of one of these kinds, if any is named."""
-        kind = self.choose(*(kinds if kinds and self.chance.random() < 0.9 else RATHER))
+        kind = self.choose(*(kinds if kinds and self.rng.random() < 0.9 else RATHER))
         if kind == "task":
             return f"task={self.choose(*TASKS)}"
         if kind == "env":
             return f"env={self.choose(*ENVS)}"
-        if kind == "sets" and self.chance.random() < 0.7:
+        if kind == "sets" and self.rng.random() < 0.7:
             return f"sets={self.choose(*SETS)}"
         spec = f"{kind}={self.path(*SPECS.get(kind, ('text', 'binary')))}"
-        more = (*MORE, f"tokenizer={self.path('words', 'words/tokenizer.json')}")
-        return spec + "".join(f",{self.choose(*more)}" for _ in range(self.chance.choice((0, 0, 0, 0, 1))))
+        choices_of_options = (*MORE, f"tokenizer={self.path('words', 'words/tokenizer.json')}")
+        return spec + "".join(f",{self.choose(*choices_of_options)}" for _ in range(self.rng.choice((0, 0, 0, 0, 1))))
 
     def keywords(self, share: float = 0.3) -> list[str]:
         """Keywords of a small member, seldom others."""
         words = ["d=8", "depth=1", "heads=2"]
-        if self.chance.random() < share:
+        if self.rng.random() < share:
             words.append(f"{self.choose(*KEYWORDS)}={self.choose(*VALUES)}")
         return words
 
     def member(self) -> str:
         few = ("gpt", "gpt", "transformer_xl", "linear_transformer", "bert", "transformer")
-        if self.chance.random() < 0.1:
+        if self.rng.random() < 0.1:
             return self.choose(
                 f"{self.root}/mine.py:mine",
                 f"{self.root}/mine.py:mine",
@@ -224,4 +222,4 @@ class Drawn:
                 "gtp",
                 "",
             )
-        return self.choose(*(few if self.chance.random() < 0.7 else tuple(members())))
+        return self.choose(*(few if self.rng.random() < 0.7 else tuple(members())))

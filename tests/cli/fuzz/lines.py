@@ -49,14 +49,14 @@ class Lines(Asking):
 
     def draw(self) -> list[str]:
         """A line that is right or nearly so, and then, more often than not, is spoilt."""
-        name = self.chance.choices(list(self.commands), [often for often, _ in self.commands.values()])[0]
+        name = self.rng.choices(list(self.commands), [often for often, _ in self.commands.values()])[0]
         words = [name, *self.commands[name][1]()]
-        for _ in range(self.chance.choice((0, 0, 0, 0, 1, 1, 2))):
+        for _ in range(self.rng.choice((0, 0, 0, 0, 1, 1, 2))):
             words = self.spoilt(words)
         return words
 
     def listing(self) -> list[str]:
-        return [self.choose(*kinds())] if self.chance.random() < 0.7 else []
+        return [self.choose(*kinds())] if self.rng.random() < 0.7 else []
 
     def show(self) -> list[str]:
         out = self.sample_options({"--out": (self.new() + self.choose(".png", ".svg", ".x", ""),)}, 0.1)
@@ -67,7 +67,7 @@ class Lines(Asking):
         ]
 
     def train(self) -> list[str]:
-        name = self.member() if self.chance.random() < 0.8 else self.choose(*FITTING)
+        name = self.member() if self.rng.random() < 0.8 else self.choose(*FITTING)
         words = [name, *self.keywords(), *([SIZES[name]] if name in SIZES else [])]
         words += ["--data", self.data(*([FITTING[name]] if name in FITTING else [])), "--out", self.new()]
         words += self.choose("--steps 1", "--steps 2", "--steps 1", "--minutes 0.0001").split()
@@ -99,7 +99,7 @@ class Lines(Asking):
     def compare(self) -> list[str]:
         few = [
             self.member() + self.mostly("(d=8, depth=1, heads=2)", "(d=8", "()", "(d=x)")
-            for _ in range(self.chance.choice((0, 1, 2)))
+            for _ in range(self.rng.choice((0, 1, 2)))
         ]
         small = f"gpt(d={self.mostly('8', '7')}, depth=1, heads=2)"
         words = [
@@ -146,13 +146,13 @@ class Lines(Asking):
 
     def advise(self) -> list[str]:
         words = ["--task", self.mostly("lm", "mask", "classify", "sing"), "--data", self.data()]
-        more = {
+        options = {
             "--length": ("8", "100000000", *SMALL),
             "--batch": ("2", "1000000", *SMALL),
             "--json": None,
             "--memory": ("8GB", "1KB", "x", "-1GB", "1e9", *NUMBERS),
         }
-        return words + self.sample_options(more, 0.5)
+        return words + self.sample_options(options, 0.5)
 
     def check(self) -> list[str]:
         words = [
@@ -172,14 +172,14 @@ class Lines(Asking):
         """With one word left out, said twice, misspelt, replaced, added, or in another place."""
         if not words:
             return words
-        place, words = self.chance.randrange(len(words)), list(words)
+        place, words = self.rng.randrange(len(words)), list(words)
         mutation = self.choose("drop", "twice", "letter", "odd", "number", "file", "swap", "add", "order", "help")
         if mutation == "drop":
             del words[place]
         elif mutation == "twice":
             words.insert(place, words[place])
         elif mutation == "letter" and words[place]:
-            at = self.chance.randrange(len(words[place]))
+            at = self.rng.randrange(len(words[place]))
             words[place] = words[place][:at] + self.choose("", "x", "-", "=", "_") + words[place][at + 1 :]
         elif mutation == "odd":
             words[place] = self.choose(*ODD)
@@ -188,12 +188,12 @@ class Lines(Asking):
         elif mutation == "file":
             words[place] = self.path(*FILES)
         elif mutation == "swap":
-            other = self.chance.randrange(len(words))
+            other = self.rng.randrange(len(words))
             words[place], words[other] = words[other], words[place]
         elif mutation == "add":
             words.insert(place, self.choose(*ODD, "--json", "--help", "--out", "--device=cpu", "--data", "--x"))
         elif mutation == "order":
-            words = words[:1] + self.chance.sample(words[1:], len(words) - 1)
-        elif mutation == "help" and self.chance.random() < 0.2:
+            words = words[:1] + self.rng.sample(words[1:], len(words) - 1)
+        elif mutation == "help" and self.rng.random() < 0.2:
             words.append("--help")
         return words

@@ -47,19 +47,19 @@ class Mutants:
     """Draws what is spoilt and what is asked; `place` is a folder of its own, that is left as it was spoilt."""
 
     def __init__(self, root: Path, place: Path, cache: Path, seed: int) -> None:
-        self.root, self.place, self.cache, self.chance = root, place, cache, Random(seed)
+        self.root, self.place, self.cache, self.rng = root, place, cache, Random(seed)
 
     def draw(self) -> tuple[str, list[str]]:
         """What was done to which file, and the words of a command."""
         remove(self.place)
         self.place.mkdir()
         sorts = {"model": 5, "training": 5, "state": 2, "cache": 1, "other": 2, "early": 2, "beside": 3, "numbers": 2}
-        sort = self.chance.choices(list(sorts), list(sorts.values()))[0]
+        sort = self.rng.choices(list(sorts), list(sorts.values()))[0]
         spoil: Callable[[], tuple[list[Path], list[str]]] = getattr(self, f"_{sort}")
         files, words = spoil()
         done = []
-        for _ in range(self.chance.choice((1, 1, 1, 2))):
-            file = self.chance.choice(files)
+        for _ in range(self.rng.choice((1, 1, 1, 2))):
+            file = self.rng.choice(files)
             done.append(f"{file.name}: {self._spoilt(file)}")
         return "; ".join(done), words
 
@@ -69,11 +69,11 @@ class Mutants:
         return at
 
     def _model(self) -> tuple[list[Path], list[str]]:
-        name = self.chance.choice([*TRAINED])
+        name = self.rng.choice([*TRAINED])
         at = self._copy(name)
         files = [at / "config.json", at / "model.safetensors"]
         files += [at / "tokenizer.json"] * 2 if name == "words" else []
-        return files, self.chance.choice(self._askers(name, at))
+        return files, self.rng.choice(self._askers(name, at))
 
     def _askers(self, name: str, at: Path) -> list[list[str]]:
         model = TRAINED[name]
@@ -90,21 +90,21 @@ class Mutants:
         return [*commands, write, [*write, "--json"], [*write, "--beam", "2"], *([] if name == "pairs" else [read])]
 
     def _training(self) -> tuple[list[Path], list[str]]:
-        name = self.chance.choice([*TRAINED])
+        name = self.rng.choice([*TRAINED])
         at = self._copy(name)
         files = [path for path in at.rglob("*") if path.is_file()]
         files += [path for path in files if "trainer" in path.parts or path.name == "metrics.jsonl"] * 3
         files.append(at / "trainer")
         words = TRAINED[name].words(self.root, "--out", str(at), "--resume")
-        words[words.index("--steps") + 1] = self.chance.choice(("1", "2", "2"))
+        words[words.index("--steps") + 1] = self.rng.choice(("1", "2", "2"))
         return sorted(files), words
 
     def _state(self) -> tuple[list[Path], list[str]]:
-        name = self.chance.choice(("gpt", "words"))
+        name = self.rng.choice(("gpt", "words"))
         at = self.place / "kept.state"
         shutil.copy(self.root / f"{name}.state", at)
         words = ["generate", str(self.root / name), "--state", str(at), "--tokens", "3"]
-        return [at], words + self.chance.choice(([], ["--prompt", "a"], ["--json"]))
+        return [at], words + self.rng.choice(([], ["--prompt", "a"], ["--json"]))
 
     def _cache(self) -> tuple[list[Path], list[str]]:
         files = [path for path in self.cache.rglob("*")]
@@ -112,33 +112,33 @@ class Mutants:
 
     def _other(self) -> tuple[list[Path], list[str]]:
         """A model of what is no text."""
-        name = self.chance.choice([*OTHERS])
+        name = self.rng.choice([*OTHERS])
         at, data = self._copy(name), OTHERS[name].data.format(self.root)
         ask = {
-            "informer": ["forecast", str(at), "--data", data, "--out", self.chance.choice(("o.csv", "o.png"))],
+            "informer": ["forecast", str(at), "--data", data, "--out", self.rng.choice(("o.csv", "o.png"))],
             "acts": ["play", str(at), "--env", "CartPole-v1", "--episodes", "1"],
             "plays": ["play", str(at), "--env", "t_maze,corridor=2", "--episodes", "1"],
             "draws": ["generate", str(at), "--out", "o.png", "--pictures", "1"],
         }.get(name, ["evaluate", str(at), "--data", data, "--json"])
         start = OTHERS[name].words(self.root, "--out", "out", "--from", str(at))
         evaluate = ["evaluate", str(at), "--data", data, "--bytes", "100"]
-        return [at / "config.json", at / "model.safetensors"], self.chance.choice([ask, ask, start, evaluate])
+        return [at / "config.json", at / "model.safetensors"], self.rng.choice([ask, ask, start, evaluate])
 
     def _early(self) -> tuple[list[Path], list[str]]:
         """What calibration has noted."""
         at = self._copy("calm")
         words = ["generate", str(at), "--prompt", "The cat", "--tokens", "2"]
-        return [at / "exits.json"], words + self.chance.choice(([], ["--json"], ["--layers", "o.png"]))
+        return [at / "exits.json"], words + self.rng.choice(([], ["--json"], ["--layers", "o.png"]))
 
     def _beside(self) -> tuple[list[Path], list[str]]:
         """A datastore, and what was noted of it beside a model."""
         at, store = self._copy("tuned"), self._copy("store")
         files = [path for path in store.iterdir() if path.is_file()]
-        if self.chance.random() < 0.3:
+        if self.rng.random() < 0.3:
             done = ["generate", str(at), "--prompt", "The cat", "--tokens", "2", "--knn"]
             return [at / "knn-lm.json"], done
         data = ["--data", f"text={self.root}/text", "--bytes", "20"]
-        return sorted(files), self.chance.choice(
+        return sorted(files), self.rng.choice(
             [
                 ["datastore", "info", str(store), "--json"],
                 ["datastore", "search", str(store), "--prompt", "The cat", "--k", "2"],
@@ -151,7 +151,7 @@ class Mutants:
 
     def _numbers(self) -> tuple[list[Path], list[str]]:
         """Data of numbers."""
-        name, model = self.chance.choice(
+        name, model = self.rng.choice(
             (("series.csv", "informer"), ("episodes.npz", "acts"), ("pictures.npz", "draws"), ("subjects", "tasks"))
         )
         at = self.place / name
@@ -161,7 +161,7 @@ class Mutants:
         learn = training._replace(data=data).words(self.root, "--out", "out")
         ask = ["evaluate", str(self.root / model), "--data", data, "--bytes", "100"]
         ahead = ["forecast", str(self.root / model), "--data", data, "--out", "o.csv"]
-        return files, self.chance.choice([learn, learn, ask, ahead if name == "series.csv" else ask])
+        return files, self.rng.choice([learn, learn, ask, ahead if name == "series.csv" else ask])
 
     # How a file is spoilt ---------------------------------------------------------------------------------------------
 
@@ -169,40 +169,38 @@ class Mutants:
         if not file.exists():
             return "gone"
         if file.is_dir():
-            damage = self.chance.choice(("empty", "gone", "file"))
+            damage = self.rng.choice(("empty", "gone", "file"))
             remove(file)
             if damage != "gone":
                 file.mkdir() if damage == "empty" else file.write_bytes(b"x")
             return damage
-        damage = self.chance.choice(
+        damage = self.rng.choice(
             ("cut", "grow", "flip", "flip", "bytes", "alike", "tree", "tree", "tree", "place", "nan")
         )
         return getattr(self, f"_{damage}")(file)
 
     def _cut(self, file: Path) -> str:
         data = file.read_bytes()
-        size = self.chance.choice((0, self.chance.randrange(len(data) + 1), max(len(data) - 1, 0)))
+        size = self.rng.choice((0, self.rng.randrange(len(data) + 1), max(len(data) - 1, 0)))
         file.write_bytes(data[:size])
         return f"cut to {size:,} bytes"
 
     def _grow(self, file: Path) -> str:
-        file.write_bytes(file.read_bytes() + self.chance.choice((b"\n", b"\0" * 9, b"{}", b"x" * 1000)))
+        file.write_bytes(file.read_bytes() + self.rng.choice((b"\n", b"\0" * 9, b"{}", b"x" * 1000)))
         return "longer"
 
     def _flip(self, file: Path) -> str:
         data = bytearray(file.read_bytes())
-        for _ in range(self.chance.choice((1, 1, 2, 9))):
+        for _ in range(self.rng.choice((1, 1, 2, 9))):
             if data:
-                data[
-                    self.chance.choice(
-                        (0, self.chance.randrange(len(data)), self.chance.randrange(min(len(data), 300)))
-                    )
-                ] ^= 1 << self.chance.randrange(8)
+                data[self.rng.choice((0, self.rng.randrange(len(data)), self.rng.randrange(min(len(data), 300))))] ^= (
+                    1 << self.rng.randrange(8)
+                )
         file.write_bytes(data)
         return "bits flipped"
 
     def _bytes(self, file: Path) -> str:
-        data = self.chance.choice(
+        data = self.rng.choice(
             (
                 b"null",
                 b"[]",
@@ -212,7 +210,7 @@ class Mutants:
                 b"\xff" * 64,
                 DEEP,
                 b'{"a":' * 100_000,
-                self.chance.randbytes(99),
+                self.rng.randbytes(99),
             )
         )
         file.write_bytes(data)
@@ -223,14 +221,14 @@ class Mutants:
         data = file.read_bytes()
         if file.suffix not in (".safetensors", ".state") or len(data) < 8:
             places = [match.span() for match in re.finditer(rb"[0-9.]+", data[:100_000])] or [(0, 0)]
-            first, last = self.chance.choice(places)
-            file.write_bytes(data[:first] + self.chance.choice((b"nan", b"inf", b"1e300", b"", b"x")) + data[last:])
+            first, last = self.rng.choice(places)
+            file.write_bytes(data[:first] + self.rng.choice((b"nan", b"inf", b"1e300", b"", b"x")) + data[last:])
             return "another number"
         first = 8 + int.from_bytes(data[:8], "little")
         count = max((len(data) - first) // 4, 0)
-        number = self.chance.choice((float("nan"), float("inf"), 1e30, -1e38))
-        offset = 4 * self.chance.randrange(count) if count else 0
-        spoilt = self.chance.choice(
+        number = self.rng.choice((float("nan"), float("inf"), 1e30, -1e38))
+        offset = 4 * self.rng.randrange(count) if count else 0
+        spoilt = self.rng.choice(
             (slice(first, first + 4 * count), slice(first + offset, first + offset + 4 * min(count, 1)))
         )
         size = (spoilt.stop - spoilt.start) // 4
@@ -239,12 +237,12 @@ class Mutants:
 
     def _alike(self, file: Path) -> str:
         alike = [path for path in self.root.rglob(f"*{file.suffix}") if path.is_file()]
-        other = self.chance.choice(sorted(alike) or [self.root / "text"])
+        other = self.rng.choice(sorted(alike) or [self.root / "text"])
         shutil.copy(other, file)
         return f"that of {other.relative_to(self.root)}"
 
     def _place(self, file: Path) -> str:
-        kind = self.chance.choice(("gone", "folder", "loop", "dangling"))
+        kind = self.rng.choice(("gone", "folder", "loop", "dangling"))
         file.unlink()
         if kind == "folder":
             file.mkdir()
@@ -261,11 +259,11 @@ class Mutants:
             size = int.from_bytes(data[:8], "little")
             data, body = data[8 : 8 + size], data[8 + size :]
         lines = data.splitlines() if file.suffix == ".jsonl" else [data]
-        at = self.chance.randrange(len(lines)) if lines else 0
+        at = self.rng.randrange(len(lines)) if lines else 0
         try:
             tree = json.loads(lines[at])
             inner = tree.get("__metadata__", {}).get("kinformer.state") if isinstance(tree, dict) else None
-            if inner is not None and self.chance.random() < 0.7:
+            if inner is not None and self.rng.random() < 0.7:
                 state = json.loads(inner)
                 damage = self._within(state)
                 tree["__metadata__"]["kinformer.state"] = json.dumps(state)
@@ -294,14 +292,14 @@ class Mutants:
         gather(tree)
         if not places:
             return "as it was"
-        part, key = self.chance.choice(places[: self.chance.choice((9, len(places)))])
-        change = self.chance.choice(("drop", "rename", "value", "value", "value", "near"))
+        part, key = self.rng.choice(places[: self.rng.choice((9, len(places)))])
+        change = self.rng.choice(("drop", "rename", "value", "value", "value", "near"))
         if change == "drop":
             del part[key]
         elif change == "rename" and isinstance(part, dict):
-            part[self.chance.choice(("x", "", f"{key}x"))] = part.pop(key)
+            part[self.rng.choice(("x", "", f"{key}x"))] = part.pop(key)
         elif change == "near" and isinstance(part[key], int | float) and not isinstance(part[key], bool):
-            part[key] = part[key] + self.chance.choice((1, -1, 0.5, 2**31, -(2**63)))
+            part[key] = part[key] + self.rng.choice((1, -1, 0.5, 2**31, -(2**63)))
         else:
-            part[key] = self.chance.choice(ODD)
+            part[key] = self.rng.choice(ODD)
         return f"{change} {str(key)[:20]!r}"

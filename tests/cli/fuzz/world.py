@@ -45,10 +45,10 @@ class Trained(NamedTuple):
     data: str
     sizes: tuple[str, ...] = SIZE
 
-    def words(self, root: Path, *more: str) -> list[str]:
+    def words(self, root: Path, *options: str) -> list[str]:
         """The command."""
         rows = [] if self.data.partition("=")[0] in UNSIZED else ["--length", "8"]
-        return ["train", self.member, *self.sizes, "--data", self.data.format(root), *more, *BRIEF, *rows]
+        return ["train", self.member, *self.sizes, "--data", self.data.format(root), *options, *BRIEF, *rows]
 
 
 TRAINED = {
@@ -105,18 +105,18 @@ def make(root: Path) -> None:
 
 def _make_numbers(root: Path) -> None:
     """Series, episodes, pictures, and texts of two tasks."""
-    chance = numpy.random.default_rng(0)
-    lines = [f"2020-03-{1 + n // 24:02} {n % 24:02}:00,{chance.normal():.3f},{n}" for n in range(120)]
+    rng = numpy.random.default_rng(0)
+    lines = [f"2020-03-{1 + n // 24:02} {n % 24:02}:00,{rng.normal():.3f},{n}" for n in range(120)]
     (root / "series.csv").write_text("\n".join(["at,a,b", *lines, ""]))
     steps, size = 5, 8
     numpy.savez(
         root / "episodes.npz",
-        obs=chance.normal(size=(steps * size, 4)).astype("float32"),
-        actions=chance.integers(0, 3, steps * size),
-        rewards=chance.normal(size=steps * size).astype("float32"),
+        obs=rng.normal(size=(steps * size, 4)).astype("float32"),
+        actions=rng.integers(0, 3, steps * size),
+        rewards=rng.normal(size=steps * size).astype("float32"),
         episode_starts=numpy.arange(steps * size) % steps == 0,
     )
-    pixels, labels = chance.integers(0, 256, (24, 4, 4)).astype("uint8"), chance.integers(0, 2, 24)
+    pixels, labels = rng.integers(0, 256, (24, 4, 4)).astype("uint8"), rng.integers(0, 2, 24)
     numpy.savez(root / "pictures.npz", x_train=pixels, y_train=labels, x_test=pixels[:4], y_test=labels[:4])
     (root / "subjects").mkdir()
     for name in ("mood", "kind"):

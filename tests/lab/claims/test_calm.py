@@ -16,8 +16,8 @@ UNTRAINED = half_easy.Size(16, 0, 0.0)
 
 def test_violations_are_counted_against_the_mean_of_all_texts() -> None:
     """By a loop that draws the same sets."""
-    chance = numpy.random.default_rng(0)
-    table = [(chance.random(400) < rate).astype(float).tolist() for rate in (0.0, 0.1, 0.18, 0.3, 0.05)]
+    rng = numpy.random.default_rng(0)
+    table = [(rng.random(400) < rate).astype(float).tolist() for rate in (0.0, 0.1, 0.18, 0.3, 0.05)]
     delta, sets = 0.2, 60
     picture, broken = numpy.random.default_rng(3), 0
     for _ in range(sets):

@@ -170,8 +170,8 @@ def test_the_error_of_features_is_that_of_the_paper(positive: bool) -> None:
     """Of independent directions, whose squared error is known: in expectation, and one estimate by hand."""
     width, draws, angles = performer_features.WIDTH, 20_000, (105, 150)
     make = FAVOR if positive else Trigonometric
-    more = {"eps": 0.0} if positive else {}
-    map = make(width, 4 * draws, orthogonal=False, **more)
+    options = {"eps": 0.0} if positive else {}
+    map = make(width, 4 * draws, orthogonal=False, **options)
     result = performer_features.error(map, 4, angles)
     for angle, x in zip(angles, result.tolist(), strict=True):
         assert x == pytest.approx(performer_features.expected(positive, 4, angle), rel=0.2)
@@ -372,7 +372,7 @@ def test_every_claim_that_lies_in_the_folder_can_be_measured_and_drawn(monkeypat
         "decision_transformer_delayed": decision_transformer_delayed.claim((0, 1), steps=1),
         "decision_transformer_key_to_door": decision_transformer_key_to_door.claim((0, 1)),
         "decision_transformer_paths": decision_transformer_paths.claim((0, 1), steps=1),
-        "depth_adaptive_exits": depth_adaptive_exits.claim((0, 1), steps=0, more=0),
+        "depth_adaptive_exits": depth_adaptive_exits.claim((0, 1), steps=0, classifier_steps=0),
         "gtrxl_gate_bias": gtrxl_gate_bias.claim((0, 1)),
         "gtrxl_identity": gtrxl_identity.claim((0, 1), deepest=4, d=32),
         "gtrxl_solves": gtrxl_solves.claim((0, 1)),
@@ -382,7 +382,7 @@ def test_every_claim_that_lies_in_the_folder_can_be_measured_and_drawn(monkeypat
         "luna_packs": luna_packs.claim((0, 1), lengths=(256, 512)),
         "memory_compressed_length": memory_compressed_length.claim((0, 1), lengths=(512, 2048)),
         "nystromformer_landmarks": nystromformer_landmarks.claim((0, 1), landmarks=(2, 90), lengths=(64, 128)),
-        "performer_features": performer_features.claim((0, 1), draws=200, more=5000),
+        "performer_features": performer_features.claim((0, 1), draws=200, orthogonal_draws=5000),
         "poolingformer_reach": poolingformer_reach.claim((0, 1)),
         "set_transformer_maximum": set_transformer_maximum.claim((0, 1)),
         "spalm_names": spalm_names.claim((0, 1)),

@@ -14,14 +14,14 @@ from kinformer.models.trajectory import Trajectory
 
 
 def test_walks_go_along_links_and_distances_are_those_of_powers() -> None:
-    chance = numpy.random.default_rng(0)
-    links = paths_claim.graph(chance)
+    rng = numpy.random.default_rng(0)
+    links = paths_claim.graph(rng)
     result, reached = paths_claim.distances(links), numpy.eye(len(links), dtype=int)
     for steps in range(len(links)):
         assert ((reached[0] > 0) == (result <= steps)).all()
         reached = ((reached @ (links + numpy.eye(len(links), dtype=int))) > 0).astype(int)
     for _ in range(50):
-        x = paths_claim.walk(links, chance)
+        x = paths_claim.walk(links, rng)
         nodes = [*x.states.argmax(1).tolist(), int(x.actions[-1])]
         assert nodes[1:] == x.actions.tolist() and all(links[a, b] for a, b in zip(nodes, nodes[1:], strict=False))
         assert x.total_return == -len(x.rewards) and 0 not in nodes[:-1]
@@ -53,8 +53,8 @@ def test_who_goes_nearer_at_each_step_takes_the_fewest_and_who_follows_no_link_n
 
 def test_controllers_that_lean_more_return_less() -> None:
     subset = leaning_episodes(24, 0)
-    chance = numpy.random.default_rng(0)
-    leans = [float(numpy.exp(chance.uniform(*numpy.log(LEANS)))) for _ in subset]
+    rng = numpy.random.default_rng(0)
+    leans = [float(numpy.exp(rng.uniform(*numpy.log(LEANS)))) for _ in subset]
     order = numpy.argsort(leans)
     returns = numpy.array([x.total_return for x in subset])[order]
     assert returns[0] == 200 and returns[-1] < 20 and numpy.corrcoef(returns, numpy.sort(leans))[0, 1] < -0.8

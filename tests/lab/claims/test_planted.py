@@ -240,7 +240,7 @@ CHEAP: dict[str, Planted] = {
         stubbed(clustered_error, ROWS=2),
     ),
     "depth_adaptive_exits": Planted(
-        lambda: depth_adaptive_exits.claim((0, 1), steps=0, more=0),
+        lambda: depth_adaptive_exits.claim((0, 1), steps=0, classifier_steps=0),
         stubbed(
             depth_adaptive_exits, measure_exits=depth_adaptive_exits.measure_exits
         ),  # of a model that nobody trained
@@ -284,7 +284,7 @@ CHEAP: dict[str, Planted] = {
         stubbed(nystromformer_landmarks, ROWS=8, train_and_test=lambda *_: 1.0),
     ),
     "performer_features": Planted(
-        lambda: performer_features.claim((0, 1), draws=200, more=5000), changed(FAVOR, "forward", longer)
+        lambda: performer_features.claim((0, 1), draws=200, orthogonal_draws=5000), changed(FAVOR, "forward", longer)
     ),
     "set_transformer_maximum": Planted(
         lambda: set_transformer_maximum.claim((0, 1)),
@@ -411,7 +411,7 @@ DEAR: dict[str, Planted] = {
         changed(
             hard_coded_translation,
             "hard_coded_gaussian",
-            lambda make: lambda across, **more: make(across="learned", **more),
+            lambda make: lambda across, **keywords: make(across="learned", **keywords),
         ),
     ),
     "head_losses": Planted(lambda: head_losses.claim((0,)), changed(OutputDisagreement, "forward", pushing)),
@@ -420,7 +420,9 @@ DEAR: dict[str, Planted] = {
     "poolingformer_reach": Planted(
         lambda: poolingformer_reach.claim((0,)),
         changed(
-            poolingformer_reach, "poolingformer", lambda make: lambda far, **more: make(far=more["near"] + 1, **more)
+            poolingformer_reach,
+            "poolingformer",
+            lambda make: lambda far, **keywords: make(far=keywords["near"] + 1, **keywords),
         ),
     ),
     "synthesizer_positions": Planted(

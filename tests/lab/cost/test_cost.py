@@ -189,12 +189,12 @@ for line in sys.stdin:
 
 
 @contextmanager
-def loaded(more: Mapping[str, str]) -> Iterator[Callable[[str], int]]:
+def loaded(variables: Mapping[str, str]) -> Iterator[Callable[[str], int]]:
     """Asks a process of its own for a number, by what it calls: a copy of one that has loaded all and run nothing."""
     with subprocess.Popen(
         [sys.executable, "-c", BEFORE],
         text=True,
-        env={**os.environ, **more},
+        env={**os.environ, **variables},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     ) as process:

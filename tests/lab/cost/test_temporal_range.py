@@ -71,10 +71,10 @@ def test_it_is_the_furthest_token_that_changes_an_output(name: str, keywords: di
 @pytest.mark.parametrize(("memory", "compressed", "rate"), [(4, 4, 2), (8, 6, 4), (12, 0, 2)])
 def test_it_is_that_of_the_papers_before_a_segment(memory: int, compressed: int, rate: int) -> None:
     """m N for a Transformer-XL, (m + c m_cm) N for a compressive one, whose scores are L^2 + L (m + m_cm)."""
-    more = {"segment": 4, "memory": memory, "depth": 3}
-    xl = temporal_range(find_member("transformer_xl")(**SIZES | more))
+    memory_sizes = {"segment": 4, "memory": memory, "depth": 3}
+    xl = temporal_range(find_member("transformer_xl")(**SIZES | memory_sizes))
     assert xl == TemporalRange(3 * memory, 3 * memory + 3)
-    model = find_member("compressive_transformer")(**SIZES | more, compressed=compressed, rate=rate)
+    model = find_member("compressive_transformer")(**SIZES | memory_sizes, compressed=compressed, rate=rate)
     assert temporal_range(model) == TemporalRange(
         3 * (memory + rate * compressed), 3 * (memory + rate * compressed) + 3
     )

@@ -39,13 +39,13 @@ FORMS: dict[str, tuple[list[datetime], Callable[[datetime], str]]] = {
 }
 
 
-def written(folder: Path, words: list[str], name: str = "date", more: str = "") -> tuple[SeriesData, list[str]]:
+def written(folder: Path, words: list[str], name: str = "date", options: str = "") -> tuple[SeriesData, list[str]]:
     """A series with a column of such words before one of numbers, and what was warned of."""
     rows = "".join(f"{word},{n % 7}.5\n" for n, word in enumerate(words))
     (folder / "a.csv").write_text(f"{name},x\n{rows}")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        series = read_spec(f"series={folder}/a.csv{more}")
+        series = read_spec(f"series={folder}/a.csv{options}")
     assert isinstance(series, SeriesData)
     return series, [str(warning.message) for warning in caught]
 
@@ -217,8 +217,8 @@ def test_a_first_column_that_counts_rows_is_left_out_by_name_and_kept_if_asked(b
     words = [str(begin + n) for n in range(30)]
     series, _ = written(tmp_path, words, "i")
     assert series.columns == ("x",) and "; left out: i (row numbers)" in series.split
-    for more in (",columns=i+x", ",target=i"):
-        selected, _ = written(tmp_path, words, "i", more)
+    for options in (",columns=i+x", ",target=i"):
+        selected, _ = written(tmp_path, words, "i", options)
         assert sorted(selected.columns) == ["i", "x"] and "left out" not in selected.split
         assert selected.numbers[:, selected.columns.index("i")].tolist() == list(map(float, words))
 
@@ -242,8 +242,8 @@ def test_columns_that_do_not_count_rows_or_are_alone_are_numbers(tmp_path: Path)
 
 
 def test_numbers_that_may_be_dates_are_such_where_they_rise_evenly_or_are_called_so(tmp_path: Path) -> None:
-    chance = numpy.random.default_rng(0)
-    odd = (1_600_000_000 + chance.integers(1, 9999, 60).cumsum()).tolist()
+    rng = numpy.random.default_rng(0)
+    odd = (1_600_000_000 + rng.integers(1, 9999, 60).cumsum()).tolist()
     series, messages = written(tmp_path, list(map(str, odd)), "visitors")
     assert series.columns == ("visitors", "x") and series.clock is None and not messages
     series, messages = written(tmp_path, list(map(str, odd)), "unix_time")

@@ -78,11 +78,11 @@ FORMS: dict[str, Callable[[torch.Tensor], Data]] = {
 @pytest.mark.parametrize("form", FORMS)
 def test_one_changed_number_is_noticed_wherever_it_is(form: str) -> None:
     numbers = torch.randint(0, 2, (COUNT,), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
-    make, chance = FORMS[form], random.Random(form)
+    make, rng = FORMS[form], random.Random(form)
     whole = make(numbers).fingerprint
     assert make(numbers.clone()).fingerprint == whole
     count = FEW if form in ("pairs", "labelled") else COUNT
-    for place in (0, count - 1, chance.randrange(count), chance.randrange(count)):
+    for place in (0, count - 1, rng.randrange(count), rng.randrange(count)):
         numbers[place] ^= 1
         assert make(numbers.clone()).fingerprint != whole
         numbers[place] ^= 1

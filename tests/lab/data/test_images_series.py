@@ -102,7 +102,7 @@ def test_a_series_is_split_by_time_and_knows_nothing_of_later(tmp_path: Path) ->
 
 def test_a_series_has_the_columns_that_are_asked_for_and_its_targets_last(tmp_path: Path) -> None:
     spec, _ = write_series(tmp_path, "2016-12-31 23:00:00", timedelta(hours=1))
-    whole, single, from_both = (read_spec(spec + more) for more in ("", ",columns=oil", ",target=load"))
+    whole, single, from_both = (read_spec(spec + options) for options in ("", ",columns=oil", ",target=load"))
     assert isinstance(whole, SeriesData) and isinstance(single, SeriesData) and isinstance(from_both, SeriesData)
     assert (
         single.columns == ("oil",) and single.targets == 1 and torch.equal(single.train.rows, whole.train.rows[:, 1:])
@@ -115,19 +115,19 @@ def test_a_series_has_the_columns_that_are_asked_for_and_its_targets_last(tmp_pa
     assert torch.equal(from_both.unscale(same), whole.unscale(same.expand(3, 2))[:, :1])
     # a linear map of the target alone, and its own day before
     model, alone = (
-        informer(**{**TINY, "calendar": 5, "context": 24, **more}) for more in ({"targets": 1}, {"channels": 1})
+        informer(**{**TINY, "calendar": 5, "context": 24, **options}) for options in ({"targets": 1}, {"channels": 1})
     )
     short = read_spec(f"{spec},columns=load")
     assert isinstance(short, SeriesData)
     assert from_both.levels(model, "test", 1, 1 << 16) == short.levels(alone, "test", 1, 1 << 16)
-    for more, says in (
+    for options, says in (
         ("columns=oi", "columns=oi names 'oi', which is no column of numbers; the nearest is 'oil'"),
         ("columns=level", "'level', which is no column of numbers"),
         ("columns=oil,target=load", "target=load names 'load', which is no column of numbers; there are oil"),
         ("target=oil+oil", "names 'oil' twice"),
     ):
         with pytest.raises(ValueError, match=says):
-            read_spec(f"{spec},{more}")
+            read_spec(f"{spec},{options}")
 
 
 def test_windows_of_a_series_forecast_its_own_rows_and_look_back(tmp_path: Path) -> None:
@@ -145,13 +145,13 @@ def test_windows_of_a_series_forecast_its_own_rows_and_look_back(tmp_path: Path)
     few = data.stream(model, 3, 1, 0, 4)
     assert [len(lot.values) for lot in few.validation_batches] == [4]
     assert torch.equal(few.validation_batches[0].values[[0, -1]], watched[[0, -1]])
-    for more, says in (
+    for options, says in (
         ({"horizon": 21}, "valid of .* is too short: got 20 rows, expected at least 21. Give more rows, or a smaller"),
         ({"context": 58}, "train of .* is too short: got 60 rows, expected at least 61. Give more rows, or a smaller"),
     ):
         with pytest.raises(ValueError, match=says):
-            data.stream(informer(**{**TINY, "calendar": 5, **more}), 3, 1, 0, 1 << 16)
-        fits = {name: size - 1 for name, size in more.items()}
+            data.stream(informer(**{**TINY, "calendar": 5, **options}), 3, 1, 0, 1 << 16)
+        fits = {name: size - 1 for name, size in options.items()}
         data.stream(informer(**{**TINY, "calendar": 5, **fits}), 3, 1, 0, 1 << 16)
     with pytest.raises(ValueError, match="has calendar=5, and this model has 0; give calendar=5"):
         data.stream(informer(**TINY), 3, 1, 0, 1 << 16)
@@ -159,7 +159,7 @@ def test_windows_of_a_series_forecast_its_own_rows_and_look_back(tmp_path: Path)
 
 def test_a_model_of_more_columns_is_told_of_row_numbers(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("i,x\n" + "".join(f"{n},{n % 7}\n" for n in range(90)))
-    data, selected = (read_spec(f"series={tmp_path}/a.csv{more}") for more in ("", ",columns=i+x"))
+    data, selected = (read_spec(f"series={tmp_path}/a.csv{options}") for options in ("", ",columns=i+x"))
     with pytest.raises(
         ValueError, match="has channels=1, and this model has 2; .* columns= with the row numbers 'i' too"
     ):

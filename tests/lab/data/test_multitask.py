@@ -80,7 +80,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     for name in ("kind.a", "kind.b"):
         (tmp_path / "twice" / name).write_text("a\tb\n")
     (tmp_path / "file").write_text("a\tb\n")
-    for where, words, more in (
+    for where, words, options in (
         (tmp_path / "absent", "there is no file or folder .*write multitask=FOLDER", {}),
         (tmp_path / "file", "is a file; give a folder with a file for each task, or labelled=", {}),
         (single, "has 1 files; give a folder with a file for each task, at least two", {}),
@@ -89,7 +89,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
         (single, "power='often': give a number from 0, all tasks alike, to 1, by size", {"power": "often"}),
     ):
         with pytest.raises((ValueError, FileNotFoundError), match=words) as refused:
-            read(str(where), **more)
+            read(str(where), **options)
         assert "\n" not in str(refused.value)
     with pytest.raises(ValueError, match=r"knows tasks of \(2, 2\) classes, and .* has \(3, 2\); give it classes=3,2"):
         read(written(tmp_path / "two", FILES)).stream(camtl(**SMALL), 4, 24, 0, 99)

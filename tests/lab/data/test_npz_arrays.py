@@ -23,13 +23,13 @@ def test_what_was_written_is_read(write: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize("write", [numpy.savez, numpy.savez_compressed])
 def test_a_damaged_file_is_read_or_refused_in_one_line(write: Any, tmp_path: Path) -> None:
     """A bit of it turned, or its end cut off."""
-    path, chance, refused = tmp_path / "a.npz", random.Random(0), 0
+    path, rng, refused = tmp_path / "a.npz", random.Random(0), 0
     write(path, **HELD)
     whole = path.read_bytes()
     for turn in range(150):
-        cut = bytearray(whole[: chance.randrange(len(whole))] if turn % 5 == 0 else whole)
+        cut = bytearray(whole[: rng.randrange(len(whole))] if turn % 5 == 0 else whole)
         if cut:
-            cut[chance.randrange(len(cut))] ^= 1 << chance.randrange(8)
+            cut[rng.randrange(len(cut))] ^= 1 << rng.randrange(8)
         path.write_bytes(cut)
         try:
             read_arrays(path)

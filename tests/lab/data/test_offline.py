@@ -24,13 +24,13 @@ from kinformer.members.decision_transformer import TINY, decision_transformer
 
 
 def make_episodes(count: int = 40, numbers: bool = False, seed: int = 0) -> list[Episode]:
-    chance = numpy.random.default_rng(seed)
+    rng = numpy.random.default_rng(seed)
     result = []
     for _ in range(count):
-        size = int(chance.integers(1, 12))
-        states = chance.normal(3, 5, (size, 3)).astype(numpy.float32)
-        actions = chance.normal(0, 4, (size, 2)).astype(numpy.float32) if numbers else chance.integers(0, 2, size)
-        result.append(Episode(states, actions, chance.normal(0, 1, size).astype(numpy.float32)))
+        size = int(rng.integers(1, 12))
+        states = rng.normal(3, 5, (size, 3)).astype(numpy.float32)
+        actions = rng.normal(0, 4, (size, 2)).astype(numpy.float32) if numbers else rng.integers(0, 2, size)
+        result.append(Episode(states, actions, rng.normal(0, 1, size).astype(numpy.float32)))
     return result
 
 
@@ -164,10 +164,10 @@ def test_a_kind_of_action_that_no_episode_shows_can_be_trained_for_and_played(tm
     spec = spec_of(tmp_path, originals)
     data = read_spec(spec)
     assert isinstance(data, EpisodeData) and data.actions == 2
-    few, more = (decision_transformer(**{**TINY, "states": 4, "actions": n}) for n in (2, 3))
-    fit(more, spec, steps=1, batch=4)
+    few, with_three_actions = (decision_transformer(**{**TINY, "states": 4, "actions": n}) for n in (2, 3))
+    fit(with_three_actions, spec, steps=1, batch=4)
     plan = PlaySettings("t_maze,corridor=2", 2)
-    assert {episode.number for episode in roll_out(more, plan)} == {0, 1}
+    assert {episode.number for episode in roll_out(with_three_actions, plan)} == {0, 1}
     fit(few, spec, steps=1, batch=4)
     with pytest.raises(ValueError, match="takes 3 kinds of actions, and this .* says 2 .*; train it with actions=3"):
         list(roll_out(few, plan))

@@ -117,8 +117,8 @@ def test_it_trains_is_kept_and_measured(tmp_path: Path, capsys: Any) -> None:
 
 
 def arrays(path: Path, **changed: Any) -> str:
-    chance = numpy.random.default_rng(0)
-    elements, sizes = chance.random((60, 4, 2)), chance.integers(1, 5, 60)
+    rng = numpy.random.default_rng(0)
+    elements, sizes = rng.random((60, 4, 2)), rng.integers(1, 5, 60)
     whole = {"elements": elements, "sizes": sizes, "answers": sizes.astype(float), **changed}
     numpy.savez(path, **{name: value for name, value in whole.items() if value is not None})
     return f"sets={path}"
@@ -126,8 +126,8 @@ def arrays(path: Path, **changed: Any) -> str:
 
 def test_a_split_without_sets_is_refused(tmp_path: Path) -> None:
     """Of two sets one is learned from and one is measured."""
-    chance = numpy.random.default_rng(0)
-    data = read_spec(arrays(tmp_path / "a.npz", elements=chance.random((2, 4, 2)), sizes=None, answers=numpy.ones(2)))
+    rng = numpy.random.default_rng(0)
+    data = read_spec(arrays(tmp_path / "a.npz", elements=rng.random((2, 4, 2)), sizes=None, answers=numpy.ones(2)))
     assert isinstance(data, SetData) and isinstance(data.test, StoredSets)
     assert [len(lot.answers) for lot in (data.train, data.valid, data.test) if isinstance(lot, StoredSets)] == [1, 1, 0]
     model = set_transformer(**TINY, inputs=2)

@@ -28,8 +28,8 @@ def test_documents_are_from_all_over_and_in_order(limit: int, width: int | None)
 
 def test_more_bytes_have_the_documents_of_fewer_and_enough_are_all() -> None:
     part = SplitTokens(NUMBERS, BEGINS)
-    few, more = (set(part.spread(limit).tokens.tolist()) for limit in (60, 300))
-    assert few < more
+    few, many = (set(part.spread(limit).tokens.tolist()) for limit in (60, 300))
+    assert few < many
     whole = part.spread(len(NUMBERS) + 1)
     assert torch.equal(whole.tokens, NUMBERS) and whole.begins is not None and torch.equal(whole.begins, BEGINS)
 

@@ -32,8 +32,8 @@ class Twice(Task):
     def width(self):
         return 4
 
-    def row(self, chance):
-        n = int(chance.integers(self.most))
+    def row(self, rng):
+        n = int(rng.integers(self.most))
         return TaskRow([(b"%02d=" % n, b"%d" % (2 * n % 10))])
 """
 

@@ -29,8 +29,8 @@ def whole(text: TextData) -> bytes:
     return b"".join(bytes(part.tolist()) for part in (text.train, text.valid, text.test))
 
 
-def rows(folder: Path, count: int = 300, more: str = "") -> Path:
-    lines = [json.dumps({"body": f"note {n} of {n * n}{more}", "kind": n % 3}) for n in range(count)]
+def rows(folder: Path, count: int = 300, ending: str = "") -> Path:
+    lines = [json.dumps({"body": f"note {n} of {n * n}{ending}", "kind": n % 3}) for n in range(count)]
     (folder / "notes.jsonl").write_text("\n\n".join(lines))
     return folder / "notes.jsonl"
 
@@ -194,10 +194,10 @@ def test_unreadable_data_sets_are_one_line(tmp_path: Path) -> None:
 def test_a_missing_package_names_its_extra(package: str, spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
     real = builtins.__import__
 
-    def without(name: str, *arguments: Any, **more: Any) -> Any:
+    def without(name: str, *arguments: Any, **keywords: Any) -> Any:
         if name.split(".")[0] == package:
             raise ImportError(name)
-        return real(name, *arguments, **more)
+        return real(name, *arguments, **keywords)
 
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(ImportError, match=rf"pip install 'kinformer\[{package}\]'"):

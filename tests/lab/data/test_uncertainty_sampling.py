@@ -95,10 +95,10 @@ def test_a_training_goes_on_to_the_same_weights_and_with_no_other_sampling(tmp_p
     data = read(written(tmp_path / "data", FILES), sampling="uncertainty")
     settings = Settings(batch=4, length=24, lr=1e-2, seed=3, measures=1)
 
-    def trained(data: MultitaskData, name: str, **more: Any) -> dict[str, Tensor]:
+    def trained(data: MultitaskData, name: str, **keywords: Any) -> dict[str, Tensor]:
         torch.manual_seed(0)
         model = camtl(**SMALL)
-        train(model, data, StepBudget(4), settings, folder=tmp_path / name, **more)
+        train(model, data, StepBudget(4), settings, folder=tmp_path / name, **keywords)
         return model.state_dict()
 
     whole, _ = trained(data, "whole"), trained(data, "parts", until=0.5)

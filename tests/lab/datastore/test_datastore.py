@@ -26,9 +26,9 @@ LENGTH = 16
 BEGINS = torch.tensor([0, 40, 41, 41, 110])
 
 
-def model(seed: int = 0, **more: Any) -> Any:
+def model(seed: int = 0, **keywords: Any) -> Any:
     torch.manual_seed(seed)
-    return gpt(**{"d": 8, "depth": 1, "heads": 2, **more}).eval()
+    return gpt(**{"d": 8, "depth": 1, "heads": 2, **keywords}).eval()
 
 
 def text(count: int = 200, *, documents: bool = True) -> SplitTokens:
@@ -36,8 +36,8 @@ def text(count: int = 200, *, documents: bool = True) -> SplitTokens:
     return SplitTokens(tokens, BEGINS if documents else None)
 
 
-def built(folder: Path, **more: Any) -> Datastore:
-    options = {"length": LENGTH, "shard": 400, **more}
+def built(folder: Path, **keywords: Any) -> Datastore:
+    options = {"length": LENGTH, "shard": 400, **keywords}
     return Datastore.build(folder, options.pop("model", None) or model(), options.pop("text", text()), **options)
 
 
@@ -285,7 +285,7 @@ def test_what_is_there_is_not_written_over(store_folder: Path, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("more", "message"),
+    ("keywords", "message"),
     [
         ({"text": torch.zeros(1, dtype=torch.uint8)}, "has no token with one after it"),
         ({"text": torch.zeros(0, dtype=torch.uint8)}, "has no token with one after it"),
@@ -293,9 +293,9 @@ def test_what_is_there_is_not_written_over(store_folder: Path, tmp_path: Path) -
         ({"tap": "5"}, "gpt has no inner state '5'"),
     ],
 )
-def test_what_makes_no_datastore_leaves_nothing(tmp_path: Path, more: dict[str, Any], message: str) -> None:
+def test_what_makes_no_datastore_leaves_nothing(tmp_path: Path, keywords: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        built(tmp_path / "ds", **more)
+        built(tmp_path / "ds", **keywords)
     assert not (tmp_path / "ds").exists()
 
 

@@ -20,7 +20,7 @@ from tests.lab.datastore.test_datastore import built
 def told(keys):
     print(keys, flush=True)
     time.sleep(0.01)
-built(Path(sys.argv[1]), resume=True, hear=told)
+built(Path(sys.argv[1]), resume=True, on_progress=told)
 """
 
 
@@ -55,9 +55,9 @@ def test_a_build_that_is_killed_goes_on_to_the_same_bits(tmp_path: Path) -> None
 @pytest.mark.prove
 def test_however_often_it_is_killed(tmp_path: Path) -> None:
     built(tmp_path / "whole")
-    chance, kills = random.Random(0), 0
+    rng, kills = random.Random(0), 0
     for lines in (1, 4, 9, 15, 22):
-        kills += not life(tmp_path / "ds", lines, chance.uniform(0, 0.02))
+        kills += not life(tmp_path / "ds", lines, rng.uniform(0, 0.02))
     built(tmp_path / "ds", resume=True)
     assert kills > 2 and contents(tmp_path / "ds") == contents(tmp_path / "whole")
 

@@ -16,12 +16,12 @@ from kinformer.lab.datastore.shards import digest
 from kinformer.lab.datastore.manifest import DatastorePart, Manifest, keys_file, text_file
 from kinformer.checkpoint.checkpoint import format_weights
 folder, keys, spare = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-chance, shards = torch.Generator().manual_seed(0), []
+generator, shards = torch.Generator().manual_seed(0), []
 folder.mkdir()
-asked, planted = torch.randn(32, 128, generator=chance), {}
+asked, planted = torch.randn(32, 128, generator=generator), {}
 for first in range(0, keys, 1 << 18):
-    some = torch.randn(min(1 << 18, keys - first), 128, generator=chance).half()
-    at = int(torch.randint(len(some), (), generator=chance))
+    some = torch.randn(min(1 << 18, keys - first), 128, generator=generator).half()
+    at = int(torch.randint(len(some), (), generator=generator))
     some[at] = (asked[len(shards) % 32] + 0.01 * len(shards)).half()  # further than all that was planted before
     planted.setdefault(len(shards) % 32, []).append(first + at)
     (folder / keys_file(0, len(shards))).write_bytes(format_weights({"keys": some}, {}))

@@ -40,8 +40,8 @@ def test_gymnasium_s_own_checker_finds_nothing(name: str) -> None:
 @pytest.mark.parametrize("name", SPECS)
 def test_the_same_seed_gives_the_same_episodes(name: str) -> None:
     def play(seed: int) -> list[Any]:
-        env, chance = make(SPECS[name], seed), numpy.random.default_rng(0)
-        steps = [s for _ in range(3) for s in episode(env, lambda _: int(chance.integers(env.action_space.n)))]
+        env, rng = make(SPECS[name], seed), numpy.random.default_rng(0)
+        steps = [s for _ in range(3) for s in episode(env, lambda _: int(rng.integers(env.action_space.n)))]
         return [(numpy.asarray(observation).tolist(), *rest) for observation, *rest in steps]
 
     assert play(3) == play(3)

@@ -17,8 +17,8 @@ NAMES = ("flat", "hnsw", "ivf:lists=4,probes=4", "ivf_pq:codes=4,probes=4,lists=
 
 
 def draw() -> tuple[TensorVectors, torch.Tensor]:
-    chance = torch.Generator().manual_seed(0)
-    return TensorVectors(torch.randn(700, 8, generator=chance)), torch.randn(20, 8, generator=chance)
+    generator = torch.Generator().manual_seed(0)
+    return TensorVectors(torch.randn(700, 8, generator=generator)), torch.randn(20, 8, generator=generator)
 
 
 def search_by_name(name: str, k: int) -> Any:

@@ -119,9 +119,9 @@ def test_every_task_is_solved_here() -> None:
 
 @pytest.mark.parametrize(("name", "task"), TASKS)
 def test_every_answer_is_what_the_definition_says(name: str, task: Task) -> None:
-    chance, solve, lengths = numpy.random.default_rng(1), solver(name, task), set()
+    rng, solve, lengths = numpy.random.default_rng(1), solver(name, task), set()
     for _ in range(ROWS):
-        row, before = task.row(chance), ""
+        row, before = task.row(rng), ""
         for question, answer in row.pieces:
             before += question.decode("ascii")
             assert solve(before) == answer.decode("ascii"), before
@@ -135,8 +135,8 @@ def test_every_answer_is_what_the_definition_says(name: str, task: Task) -> None
 @pytest.mark.parametrize(("name", "task"), TASKS)
 def test_guessing_scores_what_is_said(name: str, task: Task) -> None:
     """The likeliest symbol at each place, found on some rows, tried on others."""
-    chance = numpy.random.default_rng(2)
-    samples, tested = (numpy.array([list(task.row(chance).answer) for _ in range(GUESSED)]) for _ in range(2))
+    rng = numpy.random.default_rng(2)
+    samples, tested = (numpy.array([list(task.row(rng).answer) for _ in range(GUESSED)]) for _ in range(2))
     guess = [numpy.bincount(place).argmax() for place in samples.T]
     assert (tested == guess).mean() == pytest.approx(task.chance_accuracy, abs=0.04)
     documented = re.search(r"Guessing\s+scores(.*?)(?:\.\s|$)", type(task).__doc__ or "", re.DOTALL)
@@ -148,8 +148,8 @@ def test_guessing_scores_what_is_said(name: str, task: Task) -> None:
 @pytest.mark.parametrize(("name", "task"), TASKS)
 def test_rows_follow_the_seed(name: str, task: Task) -> None:
     def draw(seed: int) -> list[bytes]:
-        chance = numpy.random.default_rng(seed)
-        return [task.row(chance).text for _ in range(8)]
+        rng = numpy.random.default_rng(seed)
+        return [task.row(rng).text for _ in range(8)]
 
     assert draw(5) == draw(5) != draw(6)
 
@@ -158,10 +158,10 @@ def test_copies_are_at_the_distance_and_needles_at_their_depth() -> None:
     from kinformer.lab.tasks.needle import Needle
 
     for depth in (0.0, 0.5, 1.0):
-        chance = numpy.random.default_rng(0)
-        places = [Needle(200, 3, depth).row(chance).question.index(b"key=") for _ in range(50)]
-        room = 200 - 2 * 7 - 1
-        assert max(abs(place - depth * room) for place in places) <= 8
+        rng = numpy.random.default_rng(0)
+        places = [Needle(200, 3, depth).row(rng).question.index(b"key=") for _ in range(50)]
+        hay_length = 200 - 2 * 7 - 1
+        assert max(abs(place - depth * hay_length) for place in places) <= 8
     spread = [Needle(200, 3).row(numpy.random.default_rng(n)).question.index(b"key=") for n in range(200)]
     assert min(spread) < 20 and max(spread) > 160
 
@@ -171,8 +171,8 @@ def test_lists_are_nested_as_published() -> None:
     from kinformer.lab.tasks.listops import Listops
 
     # at most two levels, and no length that would be drawn again: what is drawn is what comes
-    task, chance = Listops(6, 10_000, arguments=4, deepest=3), numpy.random.default_rng(0)
-    texts = [task.row(chance).question.decode() for _ in range(2000)]
+    task, rng = Listops(6, 10_000, arguments=4, deepest=3), numpy.random.default_rng(0)
+    texts = [task.row(rng).question.decode() for _ in range(2000)]
     inner = [text[1:-2] for text in texts]
     outer = [re.sub(r"\[[A-Z]+\d+\]", "L", text) for text in inner]
     arguments = [re.sub(r"^(MIN|MAX|MED|SM)", "", text) for text in outer]

@@ -32,17 +32,17 @@ def run_kind(kind: Any, sizes: dict[str, Any]) -> object:
     except ValueError:
         return None
     if isinstance(instance, Task):
-        chance = numpy.random.default_rng(3)
-        return [instance.row(chance) for _ in range(ROWS)], instance.width, instance.chance_accuracy
+        rng = numpy.random.default_rng(3)
+        return [instance.row(rng) for _ in range(ROWS)], instance.width, instance.chance_accuracy
     return list(_played(instance))
 
 
 def _played(instance: Any) -> Iterator[object]:
-    chance = numpy.random.default_rng(0)
+    rng = numpy.random.default_rng(0)
     for seed in range(EPISODES):
         yield numpy.asarray(instance.reset(seed=seed)[0]).tolist()
         for _ in range(STEPS):
-            observed, reward, over, cut, info = instance.step(int(chance.integers(instance.action_space.n)))
+            observed, reward, over, cut, info = instance.step(int(rng.integers(instance.action_space.n)))
             yield numpy.asarray(observed).tolist(), reward, over, cut, str(info)
             if over or cut:
                 break

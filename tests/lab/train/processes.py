@@ -106,7 +106,7 @@ def train_one(job: dict[str, Any], group: Any) -> dict[str, Any]:
         StepBudget(job["steps"]),
         settings,
         folder=folder,
-        hear=lines.append,
+        on_metrics=lines.append,
         resume=resume,
         group=group,
     )

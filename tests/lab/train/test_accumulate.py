@@ -36,7 +36,7 @@ def trained(model: Model, begin: dict[str, Tensor], data: Any, **settings: Any) 
     model.load_state_dict(begin)
     lines: list[dict] = []
     chosen = Settings(batch=5, length=8, lr=1e-2, valid_bytes=60, **settings)
-    train(model, data, StepBudget(4), chosen, hear=lines.append)
+    train(model, data, StepBudget(4), chosen, on_metrics=lines.append)
     return {name: value.clone() for name, value in model.state_dict().items()}, lines
 
 

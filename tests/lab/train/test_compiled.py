@@ -27,10 +27,10 @@ def losses(folder: Path) -> list[float]:
 
 def compared(make: Any, folder: Path) -> None:
     """Four steps of a program and two more after a stop, beside six steps of the model."""
-    for name, more in (("plain", {}), ("compiled", {"compile": True})):
+    for name, options in (("plain", {}), ("compiled", {"compile": True})):
         for steps in (4, 6):
             torch.manual_seed(0)
-            trained(make(), steps, out=folder / name, resume=steps > 4, **more)
+            trained(make(), steps, out=folder / name, resume=steps > 4, **options)
     assert losses(folder / "compiled") == pytest.approx(losses(folder / "plain"), abs=1e-4)
 
 
@@ -49,6 +49,6 @@ def test_the_compiler_s_code_trains_as_the_model_does(tmp_path: Path) -> None:
     (tmp_path / "text").write_bytes(b"abcdefgh" * 100)
     member = ["gpt", "d=16", "depth=1", "heads=2", "length=12", "--batch", "3", "--length", "12", "--steps", "4"]
     words = [sys.executable, "-m", "kinformer", "train", *member, "--data", f"text={tmp_path}/text"]
-    for name, more in (("plain", []), ("compiled", ["--compile"])):
-        subprocess.run([*words, "--out", str(tmp_path / name), *more], check=True, capture_output=True)
+    for name, options in (("plain", []), ("compiled", ["--compile"])):
+        subprocess.run([*words, "--out", str(tmp_path / name), *options], check=True, capture_output=True)
     assert losses(tmp_path / "compiled") == pytest.approx(losses(tmp_path / "plain"), abs=1e-4)

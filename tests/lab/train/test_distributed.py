@@ -32,10 +32,10 @@ def breaks(member: str, example: int) -> str | None:
     return Example.from_entry(modules("members")[member].EXAMPLES[example]).breaks.get("shard")
 
 
-def gaps(cases: list[tuple[str, int]], folder: Path, **more: Any) -> dict[str, float]:
+def gaps(cases: list[tuple[str, int]], folder: Path, **keywords: Any) -> dict[str, float]:
     """The largest difference from one process's training, of a loss or a measurement, by example and form."""
     names = [f"{member}.{n}" for member, n in cases]
-    jobs = [{"member": m, "example": n, "form": form, **more} for m, n in cases for form in FORMS]
+    jobs = [{"member": m, "example": n, "form": form, **keywords} for m, n in cases for form in FORMS]
     results = run_jobs(jobs, folder)
     assert len(results) == len(jobs)
     trios = [results[first : first + len(FORMS)] for first in range(0, len(results), len(FORMS))]

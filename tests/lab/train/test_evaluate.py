@@ -82,7 +82,7 @@ def test_half_a_window_is_the_stride_unless_given_and_lanes_read_windows_where_o
 
 def test_it_says_how_far_it_is() -> None:
     progress: list[int] = []
-    assert evaluate(tiny.bigram(), TEXT, 16, hear=progress.append).count == progress[-1] == 500
+    assert evaluate(tiny.bigram(), TEXT, 16, on_progress=progress.append).count == progress[-1] == 500
     assert progress == sorted(set(progress)) and len(progress) > 2
 
 

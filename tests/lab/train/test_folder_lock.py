@@ -24,9 +24,9 @@ COMPARED = "gpt(d=16,depth=1,heads=2,length=8)"
 
 def others(folder: Path) -> None:
     """Trainings into a folder, each of which must be refused."""
-    for more in ({}, {"resume": True}, {"overwrite": True}):
+    for options in ({}, {"resume": True}, {"overwrite": True}):
         with pytest.raises(FolderInUse) as refused:
-            fit(tiny.bigram(), tiny.text(), steps=2, seed=2, out=folder, **more)
+            fit(tiny.bigram(), tiny.text(), steps=2, seed=2, out=folder, **options)
         assert str(refused.value).startswith(f"{folder} is being trained by process {os.getpid()}; wait until it ends")
 
 

@@ -56,7 +56,7 @@ def ended(process: subprocess.Popen[str]) -> int:
 
 def killed(out: Path, kills: int, steps: int, pause: float, every: float, longest: float) -> int:
     """Lives that end at random moments, none of which could make all the steps; how many steps were made again."""
-    chance, repeated_steps = random.Random(0), 0
+    rng, repeated_steps = random.Random(0), 0
     assert longest < steps * pause
     for _ in range(kills):
         process = life(out, steps, pause, every)
@@ -65,7 +65,7 @@ def killed(out: Path, kills: int, steps: int, pause: float, every: float, longes
         while RunFolder(out).step is None:  # the first life is let live until it has saved
             time.sleep(0.01)
             assert time.monotonic() - before < 60
-        time.sleep(chance.uniform(0, longest))
+        time.sleep(rng.uniform(0, longest))
         process.send_signal(signal.SIGKILL)
         assert ended(process) == -signal.SIGKILL
         saved_step, history = RunFolder(out).step, History.read(out)

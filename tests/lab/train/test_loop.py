@@ -156,7 +156,7 @@ def test_a_measurement_that_is_not_finite_is_no_end(tmp_path: Path) -> None:
 
     message = r"on valid became nan at step 1: nothing was kept before; try a lr below 0.03"
     with pytest.raises(TrainingStopped, match=message):
-        train(model, tiny.text(), StepBudget(1), replace(SMALL, measures=1), folder=tmp_path, hear=spoil)
+        train(model, tiny.text(), StepBudget(1), replace(SMALL, measures=1), folder=tmp_path, on_metrics=spoil)
     assert RunFolder(tmp_path).step is None and not (tmp_path / "best").exists()
 
 

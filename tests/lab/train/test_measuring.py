@@ -62,9 +62,9 @@ def test_minutes_are_shared_by_the_slowest(speed: float, monkeypatch: pytest.Mon
 @pytest.fixture(scope="module")
 def where(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A text, and another to watch that changes on its way and has more bytes than are measured."""
-    folder, chance = tmp_path_factory.mktemp("measured"), numpy.random.default_rng(1)
+    folder, rng = tmp_path_factory.mktemp("measured"), numpy.random.default_rng(1)
     (folder / "a").write_bytes(b"abcdefgh" * 500)
-    letters = [chance.integers(97, 98 + n // 10_000, size=10_000) for n in range(0, 150_000, 10_000)]
+    letters = [rng.integers(97, 98 + n // 10_000, size=10_000) for n in range(0, 150_000, 10_000)]
     (folder / "b").write_bytes(numpy.concatenate(letters).astype(numpy.uint8).tobytes())
     return folder
 

@@ -238,7 +238,7 @@ def test_the_rates_of_minutes_and_of_steps_are_those_of_what_is_spent(monkeypatc
     for budget in (StepBudget(30), MinuteBudget(0.5)):
         lines: list[dict[str, Any]] = []
         settings = Settings(batch=2, length=8, valid_bytes=50, warmup=6, schedule="cosine")
-        train(tiny.bigram(), tiny.text(), budget, settings, hear=lines.append)
+        train(tiny.bigram(), tiny.text(), budget, settings, on_metrics=lines.append)
         by_budget[type(budget).__name__] = [line["lr"] for line in lines if "lr" in line]
     want = [0.01, *(n / 6 for n in range(1, 6)), *(0.55 + 0.45 * math.cos(math.pi * n / 24) for n in range(24))]
     assert by_budget["StepBudget"] == pytest.approx([2e-3 * rate for rate in want], rel=1e-12)

@@ -277,12 +277,12 @@ def test_a_full_disk_leaves_nothing_of_a_save_that_found_no_room(
     name: str, before: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And a run goes on once there is room: from the save before, or anew where there was none."""
-    write, whole, folder, room = files._write_synced, tiny.bigram(), tmp_path / "run", iter([True] * before)
+    write, whole, folder, has_space = files._write_synced, tiny.bigram(), tmp_path / "run", iter([True] * before)
     begin = {key: value.clone() for key, value in whole.state_dict().items()}
     train(whole, tiny.text(), StepBudget(3), SMALL, folder=tmp_path / "whole")
 
     def full(path: Path, data: bytes) -> None:
-        if name in path.name and "best" not in path.parts and not next(room, False):
+        if name in path.name and "best" not in path.parts and not next(has_space, False):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         write(path, data)
 

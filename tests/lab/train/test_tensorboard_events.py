@@ -32,7 +32,7 @@ def scalars(folder: Path) -> dict[str, dict[int, float]]:
 
 def test_events_say_what_metrics_say(tmp_path: Path) -> None:
     events = TensorBoardEvents(tmp_path / "tensorboard")
-    train(tiny.bigram(), tiny.text(), StepBudget(4), SMALL, folder=tmp_path / "run", hear=events)
+    train(tiny.bigram(), tiny.text(), StepBudget(4), SMALL, folder=tmp_path / "run", on_metrics=events)
     events.close()
     by_tag, history = scalars(tmp_path / "tensorboard"), History.read(tmp_path / "run")
     assert set(by_tag) == {"loss", "lr", "norm", "train", "valid"} and list(by_tag["loss"]) == [1, 2, 3, 4]

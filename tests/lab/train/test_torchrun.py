@@ -46,9 +46,9 @@ def own_lines(text: str) -> list[str]:
     return [line for line in text.splitlines() if line.startswith(("kinformer: ", "transformer_xl"))]
 
 
-def started(folder: Path, *more: str) -> subprocess.Popen[str]:
+def started(folder: Path, *options: str) -> subprocess.Popen[str]:
     """A training that would go on for long, once it has made some steps."""
-    words = [*TORCHRUN, *corpus(folder), "--steps", "1000000", *more]
+    words = [*TORCHRUN, *corpus(folder), "--steps", "1000000", *options]
     process = subprocess.Popen(words, cwd=folder, env=ENV, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     metrics = folder / "run" / "metrics.jsonl"
     while not metrics.is_file() or metrics.read_bytes().count(b"step") < 3:
@@ -100,8 +100,8 @@ def test_a_process_that_is_killed_ends_the_other_with_one_line(rank: int, tmp_pa
 def test_what_is_wrong_is_said_once(tmp_path: Path) -> None:
     few = ["train", "gpt", "--batch", "1"]
     for words in (["train", "gpt", "width=1"], ["generate", "nowhere"], ["train", "gpt", "--data", "text=none"], few):
-        more = ["--out", str(tmp_path / "run"), "--steps", "1"] if words[0] == "train" else []
-        more += ["--data", "text=stdlib"] if words[0] == "train" and "--data" not in words else []
-        done = subprocess.run([*TORCHRUN, *words, *more], cwd=tmp_path, env=ENV, capture_output=True, text=True)
+        options = ["--out", str(tmp_path / "run"), "--steps", "1"] if words[0] == "train" else []
+        options += ["--data", "text=stdlib"] if words[0] == "train" and "--data" not in words else []
+        done = subprocess.run([*TORCHRUN, *words, *options], cwd=tmp_path, env=ENV, capture_output=True, text=True)
         assert done.returncode != 0 and len(own_lines(done.stderr)) == 1, done.stderr
         assert not (tmp_path / "run").exists()

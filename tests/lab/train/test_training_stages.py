@@ -25,10 +25,10 @@ from tests.lab.train.tiny import text
 SMALL = {"d": 16, "depth": 1, "heads": 2}
 
 
-def command(folder: Path, *more: str) -> list[str]:
+def command(folder: Path, *args: str) -> list[str]:
     (folder / "text").write_bytes(b"the cat sat on the mat. " * 200)
     words = ["train", "gpt", "d=16", "depth=1", "heads=2", "length=8", "--data", f"text={folder}/text"]
-    return [*words, "--out", f"{folder}/run", "--steps", "40", "--batch", "2", "--length", "8", "--lr", "0.01", *more]
+    return [*words, "--out", f"{folder}/run", "--steps", "40", "--batch", "2", "--length", "8", "--lr", "0.01", *args]
 
 
 def test_a_phase_has_its_window_and_table_doubled_and_a_constant_rate_after_a_warm_up() -> None:
@@ -149,12 +149,12 @@ def test_phases_are_trained_in_turn_and_gone_on_with_where_they_stopped(
     final = load(out).state_dict()
     assert all(torch.equal(tensor, final[name]) for name, tensor in models[2].state_dict().items())
     assert run(command(tmp_path, *then, "--resume")) == 0 and "(phase " not in capsys.readouterr().out
-    for more, wrong in (
+    for options, wrong in (
         (then, "run holds a model of 'gpt' that was trained before, which would be overwritten"),
         ((*then, "--resume", "--then", "steps=1"), "run: got 4 phases, expected 3. Pass the same --then options"),
     ):
-        assert run(command(tmp_path, *more)) == 2 and wrong in capsys.readouterr().err
-    for more, wrong in (
+        assert run(command(tmp_path, *options)) == 2 and wrong in capsys.readouterr().err
+    for options, wrong in (
         (
             ("--then", "steps=10", "--then", "steps=6,length=20,lr=0.002"),
             "phase 3 in .*: got lr=0.002, expected lr=0.001. Pass lr=0.001 in its --then",
@@ -164,7 +164,7 @@ def test_phases_are_trained_in_turn_and_gone_on_with_where_they_stopped(
             "phase 2 in .*: got steps=11, expected steps=10. Pass steps=10 in its --then",
         ),
     ):
-        assert run(command(tmp_path, *more, "--resume")) == 2 and re.search(wrong, capsys.readouterr().err)
+        assert run(command(tmp_path, *options, "--resume")) == 2 and re.search(wrong, capsys.readouterr().err)
     sentences = [f"{line.partition(' (phase ')[0]} on text=x, Steps(count=1), Settings()" for line in lines[:3]]
     (out / "phases.json").write_text(json.dumps(sentences))  # as an earlier version wrote it
     assert run(command(tmp_path, *then, "--resume")) == 0
@@ -218,7 +218,7 @@ def test_a_phase_is_named_by_its_member_whatever_brackets_stand_there(
 
 
 @pytest.mark.parametrize(
-    ("more", "message"),
+    ("options", "message"),
     [
         (["--then", "d=32"], "phase 2, gpt(d=32, depth=1, heads=2, length=16): the weights are of a model with d=16"),
         (["--then", "steps=x"], "--then steps=x: steps is a number; write steps=100"),
@@ -229,8 +229,8 @@ def test_a_phase_is_named_by_its_member_whatever_brackets_stand_there(
     ],
 )
 def test_what_a_phase_cannot_be_is_said_in_a_line_before_the_first(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str], message: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
 ) -> None:
-    assert run(command(tmp_path, *more)) == 2
+    assert run(command(tmp_path, *options)) == 2
     err = capsys.readouterr().err
     assert message in err and err.count("\n") == 1 and not (tmp_path / "run").exists()

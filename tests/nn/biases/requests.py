@@ -22,7 +22,7 @@ def make_request(
     bias: Bias | None = None,
     score: Score | None = None,
     segments: tuple[Tensor, Tensor] | None = None,
-    **more: object,
+    **keywords: object,
 ) -> Request:
     """Keys are their own values unless some are given; `segments` are those of queries and keys."""
     asks, key_labels = ({}, {}) if segments is None else ({"segment": labels} for labels in segments)
@@ -33,5 +33,5 @@ def make_request(
         Product() if score is None else score,
         bias,
         q.shape[-1] ** -0.5,
-        **more,
+        **keywords,
     )

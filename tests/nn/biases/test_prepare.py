@@ -43,7 +43,7 @@ class PredictedCentre(Bias):
         centre, k_pos = piece.queries.extras["centre"], piece.keys.pos
         return lambda s, b, h, i, j: s - (at(k_pos, b, h, j) - centre[b, h, i, 0]) ** 2 / 8
 
-    def start(self, room: StateSpec) -> None:
+    def start(self, spec: StateSpec) -> None:
         raise NoState("PredictedCentre wants the row's length; use generate(..., recompute=True)")
 
 

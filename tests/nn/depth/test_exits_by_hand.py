@@ -135,19 +135,19 @@ def by_hand(model: ManyExits, rows: Tensor) -> tuple[Tensor, Tensor]:
 def test_what_is_said_whole_in_chunks_and_by_forked_rows_is_what_a_loop_says(case: str, float64: None) -> None:
     model, real = build(case), ROWS >= 0
     want, exits = by_hand(model, ROWS)
-    more = arguments(model)
-    whole = model.logits(ROWS, **more)
+    inputs = arguments(model)
+    whole = model.logits(ROWS, **inputs)
     torch.testing.assert_close(whole.y[real], want, rtol=0, atol=1e-10)
     assert torch.equal(whole.aux["exit"], exits)
     for cuts in ((1,) * 6, (3, 1, 2)):
         state, at, ys = model.start(3, 6), 0, []
         for width in cuts:
-            out = model.logits(ROWS[:, at : at + width], state, **(more if not at else {}))
+            out = model.logits(ROWS[:, at : at + width], state, **(inputs if not at else {}))
             state, at, ys = out.state, at + width, [*ys, out.y]
         torch.testing.assert_close(torch.cat(ys, 1)[real], want, rtol=0, atol=1e-10)
 
     # beams of two of the rows, which part after four columns; the state is also forked, and goes on by itself
-    begun = model.logits(ROWS[:, :4], model.start(3, 6), **more).state
+    begun = model.logits(ROWS[:, :4], model.start(3, 6), **inputs).state
     chosen, ends = torch.tensor([1, 0, 0]), torch.tensor([[1, 2], [4, 5], [0, 0]])
     fork_state, state = fork(begun), select(begun, chosen)
     outputs = []
@@ -166,8 +166,8 @@ def flops(model: ManyExits, leave: int, rows: int) -> int:
     """Those of a step of decoding whose tokens all leave after so many layers."""
     model.exits.rule.threshold = tuple(float(n + 1 < leave) for n in range(DEPTH - 1))
     state = model.start(rows, 4)
-    more = {"source": torch.arange(3 * rows).view(rows, 3) % VOCAB} if model.reads == "pairs" else {}
-    state = model.logits(torch.ones(rows, 1, dtype=torch.long), state, **more).state
+    inputs = {"source": torch.arange(3 * rows).view(rows, 3) % VOCAB} if model.reads == "pairs" else {}
+    state = model.logits(torch.ones(rows, 1, dtype=torch.long), state, **inputs).state
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         out = model.logits(torch.ones(rows, 1, dtype=torch.long), state)
     assert out.aux["exit"].unique().tolist() == [leave]

@@ -100,8 +100,8 @@ def test_the_command_line_trains_it_to_tell_texts_apart_from_what_a_masked_one_k
     pool: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The letter that comes twice in a row says the class; three classes, so guessing is right a third of the time."""
-    chance = random.Random(0)
-    words = ["".join(chance.choices("xyz", k=8)) for _ in range(240)]
+    rng = random.Random(0)
+    words = ["".join(rng.choices("xyz", k=8)) for _ in range(240)]
     rows = [f"{'abc'[n % 3]}\t{word[:4]}{'abc'[n % 3] * 2}{word[4:]}" for n, word in enumerate(words)]
     (tmp_path / "rows.tsv").write_text("\n".join(rows))
     (tmp_path / "text").write_text("\n".join(rows))
@@ -109,8 +109,8 @@ def test_the_command_line_trains_it_to_tell_texts_apart_from_what_a_masked_one_k
     masked, out = str(tmp_path / "masked"), str(tmp_path / "run")
     text, labelled = f"text={tmp_path / 'text'}", f"labelled={tmp_path / 'rows.tsv'}"
     assert run(["train", "star_transformer", *sizes, "--steps", "2", "--data", text, "--out", masked]) == 0
-    more = [f"pool={pool}", "--steps", "40", "--lr", "1e-2", "--from", masked]
-    assert run(["train", "star_classifier", *sizes, *more, "--data", labelled, "--out", out]) == 0
+    options = [f"pool={pool}", "--steps", "40", "--lr", "1e-2", "--from", masked]
+    assert run(["train", "star_classifier", *sizes, *options, "--data", labelled, "--out", out]) == 0
     capsys.readouterr()
     assert run(["evaluate", out, "--data", labelled, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["value"] > 0.8

@@ -60,10 +60,10 @@ def between(longest: int) -> list[tuple[float, list[int]]]:
     return [(number, [1 if end <= number else DEPTH for end in ends]) for number in [*sure, 1.0]]
 
 
-def layers(model: Any, *arguments: Any, **more: Any) -> list[int]:
+def layers(model: Any, *arguments: Any, **keywords: Any) -> list[int]:
     """How many layers each step took, the same for all rows of a batch."""
     with record_layers_used(model) as took:
-        generate(model, *arguments, **more)
+        generate(model, *arguments, **keywords)
     assert all(len(step.unique()) == 1 for step in took)
     return [int(step[0]) for step in took]
 

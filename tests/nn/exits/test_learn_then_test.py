@@ -27,12 +27,12 @@ def naive(table: dict[float, Sequence[float]], delta: float, epsilon: float) -> 
 
 
 def test_it_is_the_paper_s_loop() -> None:
-    chance, chosen = random.Random(0), set()
+    rng, chosen = random.Random(0), set()
     for _ in range(300):
         grid = [n / 10 for n in range(10, -1, -1)]
-        rate = chance.uniform(0, 0.5)
-        table = {t: [float(chance.random() < rate * (1 - t)) for _ in range(200)] for t in grid}
-        delta, epsilon = chance.uniform(0.08, 0.3), chance.choice([0.05, 0.1])
+        rate = rng.uniform(0, 0.5)
+        table = {t: [float(rng.random() < rate * (1 - t)) for _ in range(200)] for t in grid}
+        delta, epsilon = rng.uniform(0.08, 0.3), rng.choice([0.05, 0.1])
         actual = learn_then_test(grid, table.__getitem__, delta, epsilon)
         assert actual.threshold == naive(table, delta, epsilon)
         chosen.add(actual.threshold)

@@ -178,8 +178,8 @@ def forced(model: ManyExits, n: int) -> None:
 
 @torch.no_grad()
 def readings(model: ManyExits, batch: Any) -> torch.Tensor:
-    tokens, more = model.inputs(batch)
-    return model.logits(tokens[:, :-1] if model.reads == "text" else tokens, **more).y
+    tokens, inputs = model.inputs(batch)
+    return model.logits(tokens[:, :-1] if model.reads == "text" else tokens, **inputs).y
 
 
 @torch.no_grad()

@@ -102,27 +102,27 @@ def test_what_is_scored_or_packed_is_learned_as_by_an_mlm() -> None:
     torch.testing.assert_close(model(packed).total, MLM.forward(model, packed).total)
 
 
-def document(chance: random.Random) -> str:
+def document(rng: random.Random) -> str:
     """Four sentences that begin with the document's own word."""
-    word = "".join(chance.choices("abcdefgh", k=4)).capitalize()
-    return "\n".join(f"{word} {''.join(chance.choices('xyz', k=3))}." for _ in range(4))
+    word = "".join(rng.choices("abcdefgh", k=4)).capitalize()
+    return "\n".join(f"{word} {''.join(rng.choices('xyz', k=3))}." for _ in range(4))
 
 
 @pytest.mark.prove
 def test_the_command_line_trains_it_from_documents(tmp_path: Path) -> None:
     """Of 8 documents of 4 sentences guessing costs ln 32, and knowing the document ln 4: on unseen ones more is won."""
-    chance = random.Random(0)
-    (tmp_path / "text").write_text("\n\n".join(document(chance) for _ in range(600)))
+    rng = random.Random(0)
+    (tmp_path / "text").write_text("\n\n".join(document(rng) for _ in range(600)))
     sizes = ["d=32", "depth=2", "heads=2", "radius=8", "tokens=6", "clip=4", "--length", "64", "--batch", "8"]
-    more = ["--steps", "600", "--lr", "2e-3", "--data", f"text={tmp_path / 'text'},documents=blank"]
+    options = ["--steps", "600", "--lr", "2e-3", "--data", f"text={tmp_path / 'text'},documents=blank"]
     losses = {}
     for contrast in ("0.2", "0.0"):
         out = str(tmp_path / contrast)
-        assert run(["train", "etc", *sizes, f"contrast={contrast}", *more, "--out", out]) == 0
+        assert run(["train", "etc", *sizes, f"contrast={contrast}", *options, "--out", out]) == 0
         model = etc(d=32, depth=2, heads=2, radius=8, tokens=6, clip=4, contrast=0.2)
         assert isinstance(model, ContrastiveMLM)
         model.load_state_dict(load(out).state_dict())
-        unseen = [list(document(chance).encode()) for _ in range(8)]
+        unseen = [list(document(rng).encode()) for _ in range(8)]
         longest = max(map(len, unseen))
         tokens = torch.tensor([row + [-1] * (longest - len(row)) for row in unseen])
         losses[contrast] = model.eval()(tokens).parts["contrast"].item()

@@ -44,16 +44,16 @@ def test_the_baseline_is_a_running_mean_and_before_it_nothing_is_learned() -> No
 
 
 def test_an_arm_with_a_reward_is_found() -> None:
-    loss, chance, logits = Reinforce("token"), Chance(), torch.zeros(3, requires_grad=True)
+    loss, sampler, logits = Reinforce("token"), Chance(), torch.zeros(3, requires_grad=True)
     tokens, real = torch.arange(16)[:, None], torch.ones(1, 16, dtype=torch.bool)
     for _ in range(60):
-        at = (logits.detach() + chance.gumbel(tokens, torch.arange(3))).argmax(-1)
+        at = (logits.detach() + sampler.gumbel(tokens, torch.arange(3))).argmax(-1)
         value, stats = loss(logits.log_softmax(0)[at][None], 1.0 - (at == 1)[None].double(), real)
         (gradient,) = torch.autograd.grad(value, logits)
         with torch.no_grad():
             logits -= gradient
         loss.after_step(0.0, stats)
-        chance.after_step(0.0, {})
+        sampler.after_step(0.0, {})
     assert float(logits.detach().softmax(0)[1]) > 0.9
 
 

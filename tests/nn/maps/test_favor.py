@@ -132,8 +132,8 @@ def test_large_vectors_do_not_overflow():
 def in_pieces(mechanism, q, k, v, cuts):
     """The read of a row cut into pieces, its state carried: chunks and steps."""
     width = q.shape[-1]
-    room = StateSpec(len(q), q.shape[2], q.dtype, q.device)
-    state, reads = mechanism.start(room, HeadSizes(q.shape[1], k.shape[1], k.shape[1], width, v.shape[-1])), []
+    spec = StateSpec(len(q), q.shape[2], q.dtype, q.device)
+    state, reads = mechanism.start(spec, HeadSizes(q.shape[1], k.shape[1], k.shape[1], width, v.shape[-1])), []
     for at in torch.arange(q.shape[2]).split(cuts):
         pos = at.expand(len(q), -1)
         out = call(mechanism, q[:, :, at], k[:, :, at], v[:, :, at], pos, Context(pos, run=True), state)

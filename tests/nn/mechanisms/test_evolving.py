@@ -142,8 +142,8 @@ def test_a_stack_can_be_cut_anywhere(kind: str, kernel: str, read: str) -> None:
             state, parts = out.state, [*parts, out.y]
         torch.testing.assert_close(torch.cat(parts, 1)[real], whole[real], rtol=0, atol=1e-12)
     state = reset(state, torch.tensor([True, False, False]))
-    more, pos = torch.randn(3, 2, 16), torch.tensor([[0, 1], [5, 6], [4, 5]])
-    after, fresh = layers(more, state, Context(pos)).y, layers(more, layers.start(3, 7), Context(pos)).y
+    next_x, pos = torch.randn(3, 2, 16), torch.tensor([[0, 1], [5, 6], [4, 5]])
+    after, fresh = layers(next_x, state, Context(pos)).y, layers(next_x, layers.start(3, 7), Context(pos)).y
     torch.testing.assert_close(after[0], fresh[0], rtol=0, atol=1e-12)
     assert not torch.allclose(after[1], fresh[1])
 

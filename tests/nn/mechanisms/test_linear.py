@@ -65,8 +65,8 @@ def call(mechanism, q, k, v, k_pos=None, state=None, ctx=None, extras=None, own=
 
 
 def begun(mechanism, length=T, groups=H, dtype=torch.float64, cross=False):
-    room = StateSpec(B, length, dtype, torch.device("cpu"))
-    return mechanism.start(room, HeadSizes(H, groups, groups, K, V, cross))
+    spec = StateSpec(B, length, dtype, torch.device("cpu"))
+    return mechanism.start(spec, HeadSizes(H, groups, groups, K, V, cross))
 
 
 def sums(state):

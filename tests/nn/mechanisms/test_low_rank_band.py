@@ -62,12 +62,12 @@ def test_two_softmaxes_over_one_set_of_values(causal: bool, combine: Combine, gr
 
 
 def test_the_cache_holds_narrow_keys_of_all_and_wide_ones_of_the_window() -> None:
-    room, sizes = StateSpec(B, 40, torch.float32, torch.device("cpu")), HeadSizes(H, H, H, K, V)
-    state = LowRankBand(H, Causal() & Band(WINDOW), Causal(), RANK).start(room, sizes)
+    spec, sizes = StateSpec(B, 40, torch.float32, torch.device("cpu")), HeadSizes(H, H, H, K, V)
+    state = LowRankBand(H, Causal() & Band(WINDOW), Causal(), RANK).start(spec, sizes)
     assert state.low.k.shape == (B, H, 40, RANK) and state.low.v.shape == (B, H, 40, V)
     assert state.band.k.shape == (B, H, WINDOW + 1, K)
     with pytest.raises(NoState, match="reads up to 2 positions ahead"):
-        LowRankBand(H, Band(WINDOW), Full(), RANK).start(room, sizes)
+        LowRankBand(H, Band(WINDOW), Full(), RANK).start(spec, sizes)
 
 
 @pytest.mark.parametrize("far", [Causal(), Full()], ids=str)

@@ -51,8 +51,8 @@ def call(mechanism, q, k, v, pos=None, state=None, **keywords):
 
 def started(mechanism, cross=False):
     """A state for rows of T tokens."""
-    room = StateSpec(B, T, torch.get_default_dtype(), torch.device("cpu"))
-    return mechanism.start(room, HeadSizes(H, H, H, K, K, cross))
+    spec = StateSpec(B, T, torch.get_default_dtype(), torch.device("cpu"))
+    return mechanism.start(spec, HeadSizes(H, H, H, K, K, cross))
 
 
 def hashed(x, r):
@@ -469,14 +469,14 @@ def test_what_a_key_gets_is_of_the_buckets_alone(monkeypatch):
 def test_eval_mode_hashes_as_often_as_it_is_told(mechanism):
     """More rounds than training had are those of a mechanism that was made with as many; what is saved is the same."""
     kind = type(mechanism)
-    more = {"chunk": 3} if kind is PublishedLSH else {}
-    few, q, k, v = kind(H, K, 4, rounds=2, seed=3, **more), *inputs()
+    chunk_keywords = {"chunk": 3} if kind is PublishedLSH else {}
+    few, q, k, v = kind(H, K, 4, rounds=2, seed=3, **chunk_keywords), *inputs()
     for rounds in (1, 2, 5):
-        reader = kind(H, K, 4, rounds=2, eval_rounds=rounds, seed=3, **more)
+        reader = kind(H, K, 4, rounds=2, eval_rounds=rounds, seed=3, **chunk_keywords)
         assert {name: x.shape for name, x in reader.state_dict().items()} == {
             name: x.shape for name, x in few.state_dict().items()
         }
-        expected = call(kind(H, K, 4, rounds=rounds, seed=3, **more), q, k, v).y.y
+        expected = call(kind(H, K, 4, rounds=rounds, seed=3, **chunk_keywords), q, k, v).y.y
         assert torch.equal(call(reader.train(), q, k, v).y.y, call(few, q, k, v).y.y)
         assert torch.equal(call(reader.eval(), q, k, v).y.y, expected)
         few.eval().eval_rounds = rounds
@@ -523,13 +523,13 @@ def test_rotations_are_kept_or_redrawn_by_seed_and_step():
 
 def test_an_error_names_the_class_that_it_came_from():
     q, k, v = inputs()
-    for kind, more in ((LSH, ()), (PublishedLSH, (3,))):
+    for kind, chunks in ((LSH, ()), (PublishedLSH, (3,))):
         with pytest.raises(ValueError, match=rf"^{kind.__name__} reads its buckets"):
-            call(kind(H, K, 4, *more), q, k, v, also=Causal())
+            call(kind(H, K, 4, *chunks), q, k, v, also=Causal())
         with pytest.raises(ValueError, match=rf"^{kind.__name__} was made for 3 heads"):
-            call(kind(3, K, 4, *more), q, k, v)
+            call(kind(3, K, 4, *chunks), q, k, v)
         with pytest.raises(ValueError, match=rf"^{kind.__name__} was made for 3 heads"):
-            started(kind(3, K, 4, *more))
+            started(kind(3, K, 4, *chunks))
 
 
 def test_hashes_are_as_precise_under_autocast():

@@ -211,7 +211,9 @@ def test_the_search_goes_back_as_far_as_was_asked_whatever_is_read_whole(near, c
     assert layer.cache == cache and layer.pattern == Causal() & Segment(5, 7)
     if near == Causal() & Segment(5, 5):
         pos = torch.arange(23).expand(1, -1)
-        ours, other = (Attention(QKV(8, 2), Retrieval(2, 5, 7, 2, **more)) for more in ({"near": near}, {"cache": 5}))
+        ours, other = (
+            Attention(QKV(8, 2), Retrieval(2, 5, 7, 2, **keywords)) for keywords in ({"near": near}, {"cache": 5})
+        )
         other.load_state_dict(ours.state_dict())
         x = torch.randn(1, 23, 8)
         assert torch.allclose(ours(x, None, Context(pos)).y, other(x, None, Context(pos)).y, atol=1e-12)

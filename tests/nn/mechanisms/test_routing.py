@@ -50,8 +50,8 @@ def call(mechanism, q, k, v, pos=None, state=None, **keywords):
 
 def started(mechanism, groups=H, cross=False):
     """A state for rows of T tokens."""
-    room = StateSpec(B, T, torch.get_default_dtype(), torch.device("cpu"))
-    return mechanism.start(room, HeadSizes(H, groups, groups, K, K, cross))
+    spec = StateSpec(B, T, torch.get_default_dtype(), torch.device("cpu"))
+    return mechanism.start(spec, HeadSizes(H, groups, groups, K, K, cross))
 
 
 def normed(x):

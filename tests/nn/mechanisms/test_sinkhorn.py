@@ -212,8 +212,8 @@ def test_refusals() -> None:
         Sinkhorn(2, PairNet(2), cut=1)
     with pytest.raises(ValueError, match="near=True"):
         Sinkhorn(2, PairNet(2), near=True)
-    room = StateSpec(1, 4, torch.float64, torch.device("cpu"))
+    spec = StateSpec(1, 4, torch.float64, torch.device("cpu"))
     with pytest.raises(NoState, match="use "):
-        Sinkhorn(2, PairNet(2), causal=False).start(room, HeadSizes(2, 2, 2, 4, 4))
+        Sinkhorn(2, PairNet(2), causal=False).start(spec, HeadSizes(2, 2, 2, 4, 4))
     with pytest.raises(ValueError, match="across use Softmax"):
         Attention(QKV(8, 2), Sinkhorn(2, PairNet(2)), cross=True)

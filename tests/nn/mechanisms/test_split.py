@@ -134,9 +134,9 @@ def test_what_is_wrong_is_said_in_words():
     halves = SplitHeads(Softmax(Causal()), Softmax(Full()), Softmax(Causal()))
     with pytest.raises(ValueError, match="4 heads cannot be split evenly among 3 mechanisms; give a multiple of them"):
         call(halves, *inputs())
-    room = StateSpec(1, 8, torch.float64, torch.device("cpu"))
+    spec = StateSpec(1, 8, torch.float64, torch.device("cpu"))
     with pytest.raises(ValueError, match="4 heads of keys cannot be split evenly among 3"):
-        halves.start(room, HeadSizes(6, 4, 4, K, K))
+        halves.start(spec, HeadSizes(6, 4, 4, K, K))
     with pytest.raises(ValueError, match="4 heads cannot be split evenly among 3"):
         Attention(QKV(16, 4), halves)
     with pytest.raises(ValueError, match="SplitHeads got no mechanism"):
@@ -144,4 +144,4 @@ def test_what_is_wrong_is_said_in_words():
     with pytest.raises(ValueError, match="is the class Softmax; give a mechanism"):
         inspect.unwrap(SplitHeads.__init__)(SplitHeads.__new__(SplitHeads), Softmax)
     with pytest.raises(NoState):
-        halves.start(room, HeadSizes(3, 3, 3, K, K))
+        halves.start(spec, HeadSizes(3, 3, 3, K, K))

@@ -83,7 +83,7 @@ def test_logits_come_nearer_with_every_column_until_they_are_those_of_the_traine
         return float(((logits - expected).norm() / expected.norm()).detach())
 
     errors = [error(shared) for shared in (2, 4, 8, 16)]
-    assert all(more < 0.95 * less for less, more in zip(errors, errors[1:], strict=False)) and errors[-1] < 1e-12
+    assert all(after < 0.95 * before for before, after in pairwise(errors)) and errors[-1] < 1e-12
 
 
 @pytest.mark.parametrize("key_heads", [1, 2])
@@ -101,7 +101,7 @@ def test_columns_beyond_the_rank_of_grouped_keys_help_too(key_heads: int) -> Non
         return float((logits * (3 / part.squared_scale) ** 0.5 - whole).norm() / whole.norm())
 
     errors = [error(shared) for shared in (3, 6, 9, 12, 15)]
-    assert all(more < 0.75 * less for less, more in pairwise(errors[:4])) and max(errors[3:]) < 1e-12
+    assert all(after < 0.75 * before for before, after in pairwise(errors[:4])) and max(errors[3:]) < 1e-12
 
 
 def test_the_cache_holds_one_key_for_all_heads() -> None:

@@ -29,10 +29,10 @@ POS = torch.tensor([[[0, 1, 2, 3, 4]], [[-1, 0, 1, 2, 3]]])
 WEIGHTS = [(1.0, 1.0), (0.7, 0.3), (0.5, -2.0), (0.0, 1.0), (-1.0, 0.0)]
 
 
-def residual_request(sent: PerPair | PerToken | None = None, score: ResidualScores | None = None, **more: object):
+def residual_request(sent: PerPair | PerToken | None = None, score: ResidualScores | None = None, **keywords: object):
     q, k = torch.randn(2, 3, 5, 4), torch.randn(2, 3, 5, 4)
     below = {} if sent is None else {"scores": sent}
-    return make_request(q, k, q_pos=POS, k_pos=POS, score=score or ResidualScores(), below=below, **more)
+    return make_request(q, k, q_pos=POS, k_pos=POS, score=score or ResidualScores(), below=below, **keywords)
 
 
 @pytest.mark.parametrize("weights", WEIGHTS, ids=str)

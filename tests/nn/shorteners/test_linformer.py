@@ -49,8 +49,8 @@ def test_each_key_is_a_mixture_of_the_rows_own(heads: int | None, tied: bool) ->
 
 def test_padding_changes_nothing_and_may_be_longer_than_the_matrices() -> None:
     part, row = Linformer(5, MIXTURES), keys(torch.arange(4)[None])
-    more = torch.nn.functional.pad
-    padded = Keys(more(row.k, (0, 0, 0, 4), value=7.0), more(row.v, (0, 0, 0, 4)), more(row.pos, (0, 4), value=-1))
+    pad = torch.nn.functional.pad
+    padded = Keys(pad(row.k, (0, 0, 0, 4), value=7.0), pad(row.v, (0, 0, 0, 4)), pad(row.pos, (0, 4), value=-1))
     for ours, theirs in zip(part(padded)[:3], part(row)[:3], strict=True):
         torch.testing.assert_close(ours, theirs)
     assert part(keys(POS[:, :0])).pos.tolist() == [[[-1] * MIXTURES]] * 3

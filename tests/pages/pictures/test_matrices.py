@@ -14,8 +14,8 @@ from kinformer.pages.pictures.support.picture_panels import Picture
 SMALL: dict[str, Any] = {"d": 8, "depth": 2, "heads": 2}
 
 
-def picture_of(drawer: Any, name: str, length: int | None = None, **more: Any) -> Picture:
-    (picture,) = drawer(find_member(name)(**{**SMALL, **more}), length)
+def picture_of(drawer: Any, name: str, length: int | None = None, **keywords: Any) -> Picture:
+    (picture,) = drawer(find_member(name)(**{**SMALL, **keywords}), length)
     return picture
 
 

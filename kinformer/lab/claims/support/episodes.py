@@ -37,10 +37,10 @@ def run_policy(policy: Policy, env: Any, seed: int) -> Episode:
 
 def leaning_episodes(count: int, seed: int) -> list[Episode]:
     """Episodes of CartPole of all qualities: each by a controller that leans by another angle, which is not seen."""
-    env, chance = make(CART), numpy.random.default_rng(seed)
+    env, rng = make(CART), numpy.random.default_rng(seed)
     episodes = []
     for n in range(count):
-        lean = numpy.exp(chance.uniform(*numpy.log(LEANS)))
+        lean = numpy.exp(rng.uniform(*numpy.log(LEANS)))
 
         def policy(state: Float[numpy.ndarray, " S"], lean: float = lean) -> int:
             place, speed, angle, turning = state

@@ -17,10 +17,10 @@ from kinformer.lab.data.support.parallel_environments import EnvironmentFailure,
 SIDE_BY_SIDE = 16
 MOST = 10_000  # steps of an episode
 FRAMES = 600  # pictures of an episode
-Hear = Callable[[int], None]  # is told how many steps were taken
+ProgressCallback = Callable[[int], None]  # called with the number of new steps
 
 
-def hear_nothing(steps: int) -> None:
+def ignore_progress(steps: int) -> None:
     """Tell nobody."""
 
 
@@ -55,8 +55,12 @@ class PlaySettings(NamedTuple):
     render: bool = False
 
 
-def roll_out(player: Player | None, settings: PlaySettings, hear: Hear = hear_nothing) -> Iterator[PlayedEpisode]:
-    """Episodes as they end; chance alone acts where there is no player. `hear` is told of steps as they are taken.
+def roll_out(
+    player: Player | None, settings: PlaySettings, on_progress: ProgressCallback = ignore_progress
+) -> Iterator[PlayedEpisode]:
+    """Episodes as they end; chance alone acts where there is no player.
+
+    `on_progress` is called with the number of steps as they are taken.
 
     Which row plays which episode is fixed beforehand, so that short ones are no more frequent than long ones.
 
@@ -69,7 +73,7 @@ def roll_out(player: Player | None, settings: PlaySettings, hear: Hear = hear_no
     spec = f"{settings.spec},render_mode=rgb_array" if settings.render else settings.spec
     worlds = ParallelEnvironments(spec, rows, lambda row, number: settings.seed + number * rows + row)
     try:
-        yield from _Roll(player, settings, worlds, hear).episodes()
+        yield from _Roll(player, settings, worlds, on_progress).episodes()
     finally:
         worlds.close()
 
@@ -115,8 +119,10 @@ class _Steps:
 class _Roll:
     """Rows of episodes under way."""
 
-    def __init__(self, player: Player | None, settings: PlaySettings, worlds: ParallelEnvironments, hear: Hear):
-        self.settings, self.worlds, self.rows, self.hear = settings, worlds, worlds.rows, hear
+    def __init__(
+        self, player: Player | None, settings: PlaySettings, worlds: ParallelEnvironments, on_progress: ProgressCallback
+    ):
+        self.settings, self.worlds, self.rows, self.on_progress = settings, worlds, worlds.rows, on_progress
         self.space = worlds.vector.single_action_space
         if player is not None:
             refuse_other_spaces(player, settings.spec, worlds.vector)
@@ -124,7 +130,7 @@ class _Roll:
         self.device = None if player is None else next(player.parameters()).device
         self.table = getattr(player, "steps", None)
         self.steps, self.frames = [_Steps() for _ in range(self.rows)], list[numpy.ndarray]()
-        self.chance = numpy.random.default_rng(settings.seed)
+        self.rng = numpy.random.default_rng(settings.seed)
         self.space.seed(settings.seed)
 
     def episodes(self) -> Iterator[PlayedEpisode]:
@@ -141,7 +147,7 @@ class _Roll:
             for row, steps in enumerate(self.steps):
                 steps.add(flat[row], acted[row], float(outcome.rewards[row]))
             self._warn_longer()
-            self.hear(self.rows)
+            self.on_progress(self.rows)
             begins = outcome.ended | numpy.array([len(steps.rewards) >= self.settings.most for steps in self.steps])
             for row in map(int, numpy.flatnonzero(begins)):
                 number = int(self.worlds.episodes[row]) * self.rows + row
@@ -175,7 +181,7 @@ class _Roll:
         actions = output.cpu().numpy().astype(self.space.dtype)
         if self.worlds.limits is not None:
             actions = numpy.clip(actions, *self.worlds.limits)
-        by_chance = self.chance.random(self.rows) < self.settings.random
+        by_chance = self.rng.random(self.rows) < self.settings.random
         return numpy.where(_as_marks(by_chance, actions), random_actions, actions), state
 
     def _tensor(self, numbers: numpy.ndarray) -> Tensor:

@@ -301,8 +301,8 @@ def _draw_actions(
 ) -> tuple[Tensor, Float[Tensor, " B"]]:
     """Actions on the CPU, drawn by seed, row, episode and step, and the logs of how likely they were."""
     places = zip(range(worlds.rows), worlds.episodes.tolist(), worlds.history, strict=True)
-    chance = [numpy.random.default_rng((seed, row, episode, len(done))) for row, episode, done in places]
-    done = model.policy.sample(output.policy[:, 0], chance)
+    rngs = [numpy.random.default_rng((seed, row, episode, len(done))) for row, episode, done in places]
+    done = model.policy.sample(output.policy[:, 0], rngs)
     return done, model.policy.distribution(output.policy[:, 0]).log_prob(done.to(output.policy.device))
 
 

@@ -30,7 +30,7 @@ class Problem(ABC):
         """How many numbers an element is."""
 
     @abstractmethod
-    def draw(self, chance: Generator, split: str) -> AnsweredSet:
+    def draw(self, rng: Generator, split: str) -> AnsweredSet:
         """A set, drawn from what belongs to a split, where that is said of elements."""
 
 
@@ -51,8 +51,8 @@ class Maximum(Problem):
     def inputs(self) -> int:
         return 1
 
-    def draw(self, chance: Generator, split: str) -> AnsweredSet:
-        elements = chance.random((int(chance.integers(1, self.most + 1)), 1)).astype(numpy.float32)
+    def draw(self, rng: Generator, split: str) -> AnsweredSet:
+        elements = rng.random((int(rng.integers(1, self.most + 1)), 1)).astype(numpy.float32)
         return AnsweredSet(elements, float(elements.max()))
 
 
@@ -69,15 +69,15 @@ class CountingProblem(Problem):
         """How many kinds there are."""
 
     @abstractmethod
-    def elements(self, kinds: ndarray, chance: Generator, split: str) -> ndarray:
+    def elements(self, kinds: ndarray, rng: Generator, split: str) -> ndarray:
         """An element of each of these kinds [n C]."""
 
-    def draw(self, chance: Generator, split: str) -> AnsweredSet:
-        size = int(chance.integers(self.least, self.most + 1))
-        count = int(chance.integers(1, min(size, self.kind_count) + 1))
-        chosen = chance.choice(self.kind_count, count, replace=False)
-        kinds = numpy.concatenate([chosen, chance.choice(chosen, size - count)])
-        return AnsweredSet(self.elements(kinds, chance, split).astype(numpy.float32), float(count))
+    def draw(self, rng: Generator, split: str) -> AnsweredSet:
+        size = int(rng.integers(self.least, self.most + 1))
+        count = int(rng.integers(1, min(size, self.kind_count) + 1))
+        chosen = rng.choice(self.kind_count, count, replace=False)
+        kinds = numpy.concatenate([chosen, rng.choice(chosen, size - count)])
+        return AnsweredSet(self.elements(kinds, rng, split).astype(numpy.float32), float(count))
 
 
 @dataclass(frozen=True)
@@ -103,9 +103,9 @@ class Unique(CountingProblem):
     def kind_count(self) -> int:
         return self.most
 
-    def elements(self, kinds: ndarray, chance: Generator, split: str) -> ndarray:
-        vectors = chance.standard_normal((self.most, self.inputs))
-        return vectors[kinds] + self.noise * chance.standard_normal((len(kinds), self.inputs))
+    def elements(self, kinds: ndarray, rng: Generator, split: str) -> ndarray:
+        vectors = rng.standard_normal((self.most, self.inputs))
+        return vectors[kinds] + self.noise * rng.standard_normal((len(kinds), self.inputs))
 
 
 @dataclass(frozen=True)
@@ -149,9 +149,9 @@ class Pictures(CountingProblem):
     def kind_count(self) -> int:
         return len(self._held["train"])
 
-    def elements(self, kinds: ndarray, chance: Generator, split: str) -> ndarray:
+    def elements(self, kinds: ndarray, rng: Generator, split: str) -> ndarray:
         lots = [self._held[split][kind] for kind in kinds]
-        return numpy.stack([lot[int(chance.integers(len(lot)))] for lot in lots]) / 255
+        return numpy.stack([lot[int(rng.integers(len(lot)))] for lot in lots]) / 255
 
 
 PROBLEMS: dict[str, type[Problem]] = {"maximum": Maximum, "unique": Unique, "pictures": Pictures}

@@ -42,9 +42,9 @@ def package(name: str) -> ModuleType:
 
 
 class FaissSearch(Search):
-    """A search by an index of FAISS in memory. more: candidates per result. learns: whether the index is trained."""
+    """A search by an index of FAISS in memory. candidates: number per result. learns: whether the index is trained."""
 
-    more: ClassVar[int] = 1
+    candidates: ClassVar[int] = 1
     learns: ClassVar[bool] = False
 
     @abstractmethod
@@ -97,7 +97,7 @@ class FaissIndex(VectorIndex):
         queries, k = check_queries(queries, self.vectors), min(check_at_least("k", k, 1), self.vectors.count)
         if not len(queries) or not k:
             return rank_candidates(self.vectors, queries, queries.new_empty(len(queries), k, dtype=torch.long), k)
-        count = min(self.method.more * k, self.vectors.count)
+        count = min(self.method.candidates * k, self.vectors.count)
         parameters = self.method.search_parameters(self.faiss, count)
         candidates = torch.from_numpy(self.faiss.search(queries.float().numpy(), count, params=parameters)[1])
         return rank_candidates(self.vectors, queries, candidates, k)
@@ -140,7 +140,7 @@ class FaissProductIndex(ProductIndex):
         self.faiss.add(rows)
 
     def find(self, queries: Float[Tensor, "N K"], k: int) -> Int[Tensor, "N R"]:
-        count = min(self.method.more * k, self.count)
+        count = min(self.method.candidates * k, self.count)
         is_flat = self.method.learns and not hasattr(self.faiss, "nlist")
         parameters = None if is_flat else self.method.search_parameters(self.faiss, count)
         return torch.from_numpy(self.faiss.search(_rows(queries), count, params=parameters)[1]).to(queries.device)

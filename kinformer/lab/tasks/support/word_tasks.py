@@ -21,9 +21,9 @@ class Letters(Task):
     def chance_accuracy(self) -> float:
         return 1 / self.symbols
 
-    def letters(self, count: int, chance: Generator) -> bytes:
+    def letters(self, count: int, rng: Generator) -> bytes:
         """So many letters, drawn."""
-        return draw_symbols(LETTERS[: self.symbols], count, chance)
+        return draw_symbols(LETTERS[: self.symbols], count, rng)
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,6 @@ class Words(Letters):
     def width(self) -> int:
         return 2 * self.length + len(self.separator)
 
-    def row(self, chance: Generator) -> TaskRow:
-        word = self.letters(self.length, chance)
+    def row(self, rng: Generator) -> TaskRow:
+        word = self.letters(self.length, rng)
         return TaskRow([(word + self.separator, self.answer(word))])
