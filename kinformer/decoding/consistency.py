@@ -79,11 +79,11 @@ def write_texts(model: Any, prompted: Prompts, hear: Callable[[int], None] = lam
 @contextmanager
 def use_rule(body: EarlyExit, rule: Rule) -> Iterator[None]:
     """The layers with another rule for a while."""
-    own, body.rule = body.rule, rule
+    old_rule, body.rule = body.rule, rule
     try:
         yield
     finally:
-        body.rule = own
+        body.rule = old_rule
 
 
 def differing_places(text: Text, other: Text) -> float:
