@@ -108,7 +108,7 @@ def attend(
     plain = q_pos is None and k_pos is None
     # what a context promises of its positions says nothing of others
     same = ctx is not None and q_pos is ctx.by_head and (k_pos is q_pos or _of_source(k_pos, ctx))
-    own = ctx is None or k_pos is None or k_pos is ctx.by_head
+    is_own = ctx is None or k_pos is None or k_pos is ctx.by_head
     if k_pos is None:
         k_pos = torch.arange(k.shape[2], device=q.device).expand(k.shape[0], 1, -1)
     if q_pos is None:
@@ -118,7 +118,10 @@ def attend(
         if q.shape[2] > k.shape[2]:  # of `Full`, which asks for no position
             q_pos = torch.arange(q.shape[2], device=q.device).expand(q.shape[0], 1, -1)
     labels = {} if ctx is None else ctx.labels
-    queries, keys = Queries(q, q_pos, extras or {}, labels), Keys(k, v, k_pos, labels=labels if own else {}, own=own)
+    queries, keys = (
+        Queries(q, q_pos, extras or {}, labels),
+        Keys(k, v, k_pos, labels=labels if is_own else {}, own=is_own),
+    )
     full = plain or (same and ctx is not None and ctx.full)
     if not full and not (ctx is not None and ctx.is_clean) and _may_be_padded(q_pos, k_pos):
         queries, keys = queries.with_zeroed_padding(), keys.with_zeroed_padding()

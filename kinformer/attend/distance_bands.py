@@ -16,12 +16,12 @@ from kinformer.core.request import Request
 
 
 class DistanceBand(NamedTuple):
-    """`Distances` of a read, the furthest of them, `most`, first."""
+    """`Distances` of a read, the furthest of them first: it stands `furthest` positions back."""
 
     table: Float[Tensor, "#H N *R"]
     asks: Float[Tensor, "B H T R"] | None
     values: Float[Tensor, "#H N V"] | None
-    most: int
+    furthest: int
 
     def make_bias(
         self, stage: Stage, call: TileCall, rows: slice, asks: Float[Tensor, "n H q R"] | None
@@ -51,7 +51,7 @@ class DistanceBand(NamedTuple):
         return (
             None
             if distances is None
-            else slice(self.most - distances[0], self.most - distances[-1] + 1, -distances.step)
+            else slice(self.furthest - distances[0], self.furthest - distances[-1] + 1, -distances.step)
         )
 
     def _looked_up(self, stage: Stage, call: TileCall, rows: slice) -> Int[Tensor, "#n q k"]:
@@ -59,21 +59,23 @@ class DistanceBand(NamedTuple):
         q, k = (line.pos[rows if len(line.pos) > 1 else slice(None)] for line in (stage.q, stage.k))
         q, k = q[:, call.q.indices(q.device)].flatten(0, 1), k[:, call.k.indices(k.device)].flatten(0, 1)
         # padding is masked, wherever it seems to stand
-        return (self.most - (q[:, :, None] - k[:, None])).clamp(0, self.table.shape[1] - 1)
+        return (self.furthest - (q[:, :, None] - k[:, None])).clamp(0, self.table.shape[1] - 1)
 
 
 def band_of(request: Request, plan: TilePlan) -> tuple[Tensor, DistanceBand] | None:
     """The queries to read, and the bias by all distances of a plan; None where there is no such form or no band."""
     if request.bias is None:
         return None
-    least, most, bands = plan.span
+    nearest, furthest, bands = plan.span
     device = request.queries.q.device
-    distances = request.bias.by_distance(request, torch.arange(most, least - 1, -1, device=device))
+    distances = request.bias.by_distance(request, torch.arange(furthest, nearest - 1, -1, device=device))
     if distances is None or (not bands and (distances.asks is not None or distances.values is not None)):
         return None
     if distances.asks is None:
-        return distances.q, DistanceBand(distances.table, None, distances.values, most)
-    return distances.q, DistanceBand(to_autocast(distances.table), to_autocast(distances.asks), distances.values, most)
+        return distances.q, DistanceBand(distances.table, None, distances.values, furthest)
+    return distances.q, DistanceBand(
+        to_autocast(distances.table), to_autocast(distances.asks), distances.values, furthest
+    )
 
 
 def by_head(x: Float[Tensor, "n H q D"]) -> Float[Tensor, "H N D"]:

@@ -40,7 +40,7 @@ ENDS = 2  # tiles that both ends of a window are: as a run they have no band, by
 Starts = list[tuple[int, int]]  # the first query and the first key of each tile
 
 
-def fold_tiles(where: Pattern, tiles: list[Tile], most: int, batch: int) -> list[TileCall]:
+def fold_tiles(where: Pattern, tiles: list[Tile], max_places: int, batch: int) -> list[TileCall]:
     """Tiles alike at even distances as one call of at most so many places each, and neighbours that read the same keys.
 
     First those as far from their keys, then what is left; such a call is made for each row of the batch. What is left
@@ -52,13 +52,13 @@ def fold_tiles(where: Pattern, tiles: list[Tile], most: int, batch: int) -> list
     runs: list[tuple[_Kind, Starts]] = []
     left: dict[_Kind, Starts] = {}
     for (kind, _), starts in alike.items():
-        for run in _even_runs(starts, max(1, most // (kind.size + kind.keys))):
+        for run in _even_runs(starts, max(1, max_places // (kind.size + kind.keys))):
             if len(run) > 1:
                 runs.append((kind, run))
             else:
                 left.setdefault(kind, []).extend(run)
     for kind, starts in left.items():
-        for run in _even_runs(sorted(starts), max(1, most // (kind.size + kind.keys))):
+        for run in _even_runs(sorted(starts), max(1, max_places // (kind.size + kind.keys))):
             runs += [(kind, run)] if len(run) > max(batch, ENDS) else [(kind, [at]) for at in run]
     return [_call(where, *group) for group in sorted(runs, key=lambda group: group[1][0])]
 
@@ -91,12 +91,12 @@ def _join_neighbours(tiles: list[Tile]) -> list[Tile]:
     return joined
 
 
-def _even_runs(starts: Starts, most: int) -> Iterator[Starts]:
+def _even_runs(starts: Starts, max_places: int) -> Iterator[Starts]:
     """Ascending places as runs of at most so many, at even distances."""
     run: Starts = []
     for at in starts:
         apart = [(b[0] - a[0], b[1] - a[1]) for a, b in pairwise([*run[-2:], at])]
-        if len(run) == most or len({*apart}) > 1 or any(k <= 0 for _, k in apart):
+        if len(run) == max_places or len({*apart}) > 1 or any(k <= 0 for _, k in apart):
             yield run
             run = []
         run.append(at)

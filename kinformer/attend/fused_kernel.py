@@ -140,15 +140,15 @@ def _with_lse(gy: Tensor, gl: Tensor | None, y: Tensor) -> tuple[Tensor, Tensor]
         return gy, y
     wide = gy.to(gl.dtype)
     least = (gl.abs() * TINY).clamp_min(torch.finfo(gl.dtype).tiny)
-    most = torch.linalg.vector_norm(wide, torch.inf, -1)
+    max_abs = torch.linalg.vector_norm(wide, torch.inf, -1)
     has_gradient = gl != 0  # where neither has a gradient none is made up: it would say that somebody asks
-    if bool((vanishes := has_gradient & (most < least)).any()):
+    if bool((vanishes := has_gradient & (max_abs < least)).any()):
         gy = torch.cat((torch.where(vanishes[..., None], least[..., None].to(gy.dtype), gy[..., :1]), gy[..., 1:]), -1)
         wide = gy.to(gl.dtype)
-        most = torch.linalg.vector_norm(wide, torch.inf, -1)
+        max_abs = torch.linalg.vector_norm(wide, torch.inf, -1)
     # of a size of 1: squares of what is large or small would be none
-    direction = wide / most.where(most > 0, 1.0)[..., None]
-    share = torch.where(has_gradient, gl / most / direction.square().sum(-1), 0.0)
+    direction = wide / max_abs.where(max_abs > 0, 1.0)[..., None]
+    share = torch.where(has_gradient, gl / max_abs / direction.square().sum(-1), 0.0)
     return gy, y - (share[..., None] * direction).to(y.dtype)
 
 

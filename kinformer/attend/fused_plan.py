@@ -28,8 +28,8 @@ class PlannedRead(ReadWithGradients):
     `extra_inputs` are the table, the asks and the values of a bias by distances, or three times None.
     """
 
-    def __init__(self, plan: TilePlan, rows: Int[Tensor, " B"] | None, scale: float, head: int, most: int = 0):
-        self.plan, self.rows, self.scale, self.head, self.most = plan, rows, scale, head, most
+    def __init__(self, plan: TilePlan, rows: Int[Tensor, " B"] | None, scale: float, head: int, furthest: int = 0):
+        self.plan, self.rows, self.scale, self.head, self.furthest = plan, rows, scale, head, furthest
 
     def read(self, q: Tensor, k: Tensor, v: Tensor, *extra_inputs: Tensor | None) -> tuple[Tensor, Tensor]:
         plan, scale, band = self.plan, self.scale, self._band(*extra_inputs)
@@ -134,7 +134,7 @@ class PlannedRead(ReadWithGradients):
         return x.contiguous() if self.plan.looks_up else x
 
     def _band(self, table: Tensor | None, asks: Tensor | None, values: Tensor | None) -> DistanceBand | None:
-        return None if table is None else DistanceBand(table, asks, values, self.most)
+        return None if table is None else DistanceBand(table, asks, values, self.furthest)
 
     def _make_mask(
         self, stage: Stage, tiles: TileCall, batch: slice, q: Tensor, band: DistanceBand | None
@@ -156,7 +156,7 @@ class PlannedRead(ReadWithGradients):
 def _zero_band(band: DistanceBand, dtype: torch.dtype) -> DistanceBand:
     """Zeros to which the gradients of a band are added."""
     asks, values = (None if x is None else torch.zeros_like(x, dtype=dtype) for x in (band.asks, band.values))
-    return DistanceBand(torch.zeros_like(band.table, dtype=dtype), asks, values, band.most)
+    return DistanceBand(torch.zeros_like(band.table, dtype=dtype), asks, values, band.furthest)
 
 
 def _merge_in_place(y: Tensor, lse: Tensor, new: Tensor, level: Tensor) -> tuple[Tensor, Tensor]:

@@ -135,8 +135,8 @@ class PlanMaker(NamedTuple):
         causal = alone and self.plain and type(pattern) is Causal and q.size == k.size
         if alone and (where is None or (causal and bool(q.at[0, 0] == k.at[0, 0]))):
             return (TileCall(StridedTiles(0, q.size), StridedTiles(0, k.size), where, causal),)
-        most = min(max(BLOCKS), max(min(BLOCKS), MASK // max(k.size, 1))) if alone else max(BLOCKS)
-        tiles = (StridedTiles(lo, min(most, q.size - lo)) for lo in range(0, q.size, most))
+        max_rows = min(max(BLOCKS), max(min(BLOCKS), MASK // max(k.size, 1))) if alone else max(BLOCKS)
+        tiles = (StridedTiles(lo, min(max_rows, q.size - lo)) for lo in range(0, q.size, max_rows))
         return tuple(TileCall(tile, StridedTiles(0, k.size), where) for tile in tiles)
 
     def gather_lines(self, layout: Layout) -> LinePair:
@@ -187,10 +187,10 @@ class PlanMaker(NamedTuple):
     ) -> tuple[Tensor, Tensor]:
         """Windows without the blocks of keys at their ends of which the pattern says that none is read."""
         begin = torch.div(first, block, rounding_mode="floor")
-        most = int((torch.div(last - 1, block, rounding_mode="floor") - begin).max()) + 1
-        if len(starts) * most * len(distinct_rows(q, k)) > GRID:
+        max_blocks = int((torch.div(last - 1, block, rounding_mode="floor") - begin).max()) + 1
+        if len(starts) * max_blocks * len(distinct_rows(q, k)) > GRID:
             return first, last
-        at = (begin[:, None] + torch.arange(max(most, 1))) * block  # [N m]
+        at = (begin[:, None] + torch.arange(max(max_blocks, 1))) * block  # [N m]
         places = (starts[:, None], ends[:, None] - 1), (at, (at + block).clamp_max(k.size) - 1)
         any_pair = self.cover(where, q, k, *places)[0] & (at < last[:, None])
         first = torch.maximum(first, torch.where(any_pair, at, k.size).amin(1))
@@ -234,8 +234,8 @@ class PlanMaker(NamedTuple):
                 table = BlockTable(torch.tensor([read]), block, k.size)
                 calls.append(TileCall(StridedTiles(start, size), table, None if full else where))
         for (width, full), tiles in tables.items():
-            most = max(1, GATHERED // (width * block * self.width))
-            for run in (tiles[lo : lo + most] for lo in range(0, len(tiles), most)):
+            max_tiles = max(1, GATHERED // (width * block * self.width))
+            for run in (tiles[lo : lo + max_tiles] for lo in range(0, len(tiles), max_tiles)):
                 of_q, of_k = zip(*run, strict=True)
                 of_q = BlockTable(torch.tensor(of_q)[:, None], block, q.size)
                 calls.append(TileCall(of_q, BlockTable(torch.tensor(of_k), block, k.size), None if full else where))

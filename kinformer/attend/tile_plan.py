@@ -171,7 +171,7 @@ class TilePlan:
     @cached_property
     def span(self) -> tuple[int, int, bool]:
         """The least and the most that a query stands after a key of its call, or 0; and are all tiles runs alike?"""
-        least, most, bands = 0, 0, True
+        nearest, furthest, bands = 0, 0, True
         for stage in self.stages:
             for distances in map(stage.tile_distances, stage.calls):
                 q, k = stage.q.at, stage.k.at
@@ -180,8 +180,12 @@ class TilePlan:
                     if distances is None
                     else (distances[0], distances[-1])
                 )
-                least, most, bands = min(least, ends[1]), max(most, ends[0]), bands and distances is not None
-        return least, most, bands
+                nearest, furthest, bands = (
+                    min(nearest, ends[1]),
+                    max(furthest, ends[0]),
+                    bands and distances is not None,
+                )
+        return nearest, furthest, bands
 
     def make_mask(
         self, stage: Stage, call: TileCall, rows: Int[Tensor, " B"] | None, batch: slice, heads: range, q: Tensor

@@ -377,14 +377,14 @@ def load_tensors(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) ->
 
     Raises CheckpointError, in one line, for tensors that are missing, unexpected or of another shape.
     """
-    tensors = upgrade_tensors(model, tensors)
-    every = model.state_dict(keep_vars=True)
+    tensors, every = upgrade_tensors(model, tensors), model.state_dict(keep_vars=True)
     first = {id(tensor): name for name, tensor in reversed(every.items())}
-    own = {name: tensor for name, tensor in every.items() if first[id(tensor)] == name}
-    missing, unexpected = [name for name in own if name not in tensors], [name for name in tensors if name not in own]
+    unique_tensors = {name: tensor for name, tensor in every.items() if first[id(tensor)] == name}
+    missing = [name for name in unique_tensors if name not in tensors]
+    unexpected = [name for name in tensors if name not in unique_tensors]
     shapes = [
         f"{name} is {tuple(tensors[name].shape)} and must be {tuple(tensor.shape)}"
-        for name, tensor in own.items()
+        for name, tensor in unique_tensors.items()
         if name in tensors and tensors[name].shape != tensor.shape
     ]
     for fault, names in (("lacks", missing), ("has the unexpected", unexpected), ("has wrong shapes:", shapes)):
@@ -394,6 +394,6 @@ def load_tensors(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) ->
             raise CheckpointError(
                 f"{path} {fault} {', '.join(names[:3])}{rest}; it is of another model than {CONFIG} says"
             )
-    for name, tensor in own.items():
+    for name, tensor in unique_tensors.items():
         tensor.data = tensors[name].to(tensor.device)
     model.load_state_dict(model.state_dict())  # for the hooks of parts that keep a number of their weights

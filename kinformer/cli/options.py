@@ -17,9 +17,9 @@ SETTINGS = (
 LAST_SEED = 2**62  # PyTorch takes 64 bits, and further seeds are counted on from it
 
 
-def count(help: str, most: int = MOST) -> Any:
-    """An option that takes a number from 1 to `most`."""
-    return typer.Option(help=help, min=1, max=most)
+def count(help: str, maximum: int = MOST) -> Any:
+    """An option that takes a number from 1 to `maximum`."""
+    return typer.Option(help=help, min=1, max=maximum)
 
 
 def flag(name: str, help: str) -> Any:

@@ -34,7 +34,7 @@ def stats_beneath(path: str, stats: Mapping[str, Tensor]) -> dict[str, Tensor]:
     Layers report under the number of a sublayer, models under the name of a part; other names of a path (`body`,
     `layers`, `mechanism`) stand in no key.
     """
-    own: dict[str, Tensor] = {}
+    selected: dict[str, Tensor] = {}
     for key, value in stats.items():
         rest = key.split(".")
         for name in filter(None, path.split(".")):
@@ -43,5 +43,5 @@ def stats_beneath(path: str, stats: Mapping[str, Tensor]) -> dict[str, Tensor]:
             elif name.isdigit():
                 break
         else:
-            own[".".join(rest)] = value
-    return own
+            selected[".".join(rest)] = value
+    return selected

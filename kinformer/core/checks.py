@@ -37,10 +37,13 @@ def check_at_least(name: str, value: int, least: int) -> int:
     return _require(name, value, _is_number(int, value) and value >= least, f"a whole number of at least {least}")
 
 
-def check_whole_between(name: str, value: int, least: int, most: int) -> int:
-    """A whole number from `least` to `most`."""
+def check_whole_between(name: str, value: int, minimum: int, maximum: int) -> int:
+    """A whole number from `minimum` to `maximum`."""
     return _require(
-        name, value, _is_number(int, value) and least <= value <= most, f"a whole number from {least} to {most}"
+        name,
+        value,
+        _is_number(int, value) and minimum <= value <= maximum,
+        f"a whole number from {minimum} to {maximum}",
     )
 
 

@@ -110,8 +110,8 @@ def part_files(kind: str) -> dict[str, Path]:
     """
     files: dict[str, Path] = {}
     for storey in STOREYS:
-        own = [file for file in (PACKAGE / storey / kind).glob("[!_]*.py")]
-        files |= {file.stem: file for file in [file for file in own if _has_mark(PART, file)] or own}
+        storey_files = [file for file in (PACKAGE / storey / kind).glob("[!_]*.py")]
+        files |= {file.stem: file for file in [file for file in storey_files if _has_mark(PART, file)] or storey_files}
     return dict(sorted(files.items()))
 
 
@@ -273,8 +273,10 @@ def members() -> dict[str, Callable[..., Any]]:
 
 
 def _declared_members(module: types.ModuleType) -> dict[str, Callable[..., Any]]:
-    own = {name: value for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__}
-    return {name: value for name, value in own.items() if isinstance(getattr(value, "origin", None), Origin)}
+    defined = {
+        name: value for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__
+    }
+    return {name: value for name, value in defined.items() if isinstance(getattr(value, "origin", None), Origin)}
 
 
 def find_member(name: str) -> Callable[..., Any]:

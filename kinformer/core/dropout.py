@@ -5,8 +5,8 @@ from torch import nn
 
 def dropout_parts(module: nn.Module) -> list[nn.Module]:
     """The parts that say what share they drop: `nn.Dropout`, and those with a number `dropout` of their own."""
-    own = (isinstance(part, nn.Dropout) or isinstance(vars(part).get("dropout"), float) for part in module.modules())
-    return [part for part, yes in zip(module.modules(), own, strict=True) if yes]
+    drops = (isinstance(part, nn.Dropout) or isinstance(vars(part).get("dropout"), float) for part in module.modules())
+    return [part for part, yes in zip(module.modules(), drops, strict=True) if yes]
 
 
 def largest_dropout(module: nn.Module) -> float:

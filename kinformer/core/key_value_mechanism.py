@@ -72,9 +72,9 @@ class KeyValueMechanism(Mechanism):
             self.bias.start(spec)
         if not sizes.cross:
             check_reads_no_future(self.pattern)
-        most = 0 if sizes.cross else self.pattern.capacity(spec.length)
+        capacity = 0 if sizes.cross else self.pattern.capacity(spec.length)
         # one slot more than lives between calls: a new key is written before the oldest one dies
-        slots = min(spec.length, most + 1) if most else 0
+        slots = min(spec.length, capacity + 1) if capacity else 0
         return KV.empty(spec, sizes, slots, self.key_extras(sizes), self.tags)
 
     def forward(self, queries: Queries, keys: Keys | None, state: KV | None, ctx: Context) -> Out[AttentionOutput]:
@@ -98,10 +98,10 @@ class KeyValueMechanism(Mechanism):
         self, queries: Queries, keys: Keys | None, state: KV | None, ctx: Context
     ) -> tuple[Request, KV | None]:
         """The read of new and kept keys, and the cache after it; NoState for a pattern that no cache can serve."""
-        own = keys is not None and keys.own
+        is_own = keys is not None and keys.own
         # what a batch says of its own pairs says nothing of a source
-        pattern = self.batch_pattern(ctx) if own else self.pattern
-        if own and state is not None:
+        pattern = self.batch_pattern(ctx) if is_own else self.pattern
+        if is_own and state is not None:
             check_reads_no_future(pattern)
         read_keys, cache = update_cache(state, keys, queries, pattern, ctx)
         scale = (queries.q.shape[-1] or 1) ** -0.5 if self.scale is None else self.scale

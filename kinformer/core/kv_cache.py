@@ -66,11 +66,11 @@ class KV(NamedTuple):
         labels = {name: label.clone() for name, label in keys.labels.items()}  # whoever gave them may write to them
         return KV(k, v, keys.pos[:, 0].clone(), old.now, extras, labels, dict(keys.tags))
 
-    def keys(self, pos: Int[Tensor, "B 1 N"], used: int | None = None, own: bool = True) -> Keys:
+    def keys(self, pos: Int[Tensor, "B 1 N"], used: int | None = None, is_own: bool = True) -> Keys:
         """The first `used` slots as keys; `pos` are their positions."""
         at = slice(0, used)
         extras, labels, tags = cut_each(self.extras, at, 2), cut_each(self.labels, at, 1), cut_each(self.tags, at, 2)
-        return Keys(self.k[:, :, at], self.v[:, :, at], pos, extras, labels, tags, own)
+        return Keys(self.k[:, :, at], self.v[:, :, at], pos, extras, labels, tags, is_own)
 
     def with_more_slots(self, extra: int) -> "KV":
         """The cache with so many empty slots more."""
@@ -133,7 +133,7 @@ def update_cache(
             raise ValueError(
                 "cross-attention got no source; give Context(source=..., source_pos=...) in the first call"
             )
-        return _cast_keys(state.keys(ctx.memo.by_head(state.pos), own=False), queries.q), state
+        return _cast_keys(state.keys(ctx.memo.by_head(state.pos), is_own=False), queries.q), state
     if state is None:
         return keys, None
     if keys.pos.shape[1] != 1:
@@ -187,10 +187,10 @@ def _make_plan(state: KV, queries: Queries, pattern: Pattern, ctx: Context) -> C
         return plan
     if alive + length <= size:
         return _plan_into_slots(pos, live, new, after, used)
-    most = extra if length > 1 else ctx.memo.look(_count_remaining(joined, after, pattern))[0]
-    if most <= size:
+    max_remaining = extra if length > 1 else ctx.memo.look(_count_remaining(joined, after, pattern))[0]
+    if max_remaining <= size:
         return _plan_compacted(pos, new, after, pattern)
-    grow = alive + length - size + most // 2  # a row longer than `start` was told of; room for half of it more
+    grow = alive + length - size + max_remaining // 2  # a row longer than `start` was told of; room for half of it more
     pos, live = F.pad(pos, (0, grow), value=-1), F.pad(live, (0, grow))
     return _plan_into_slots(pos, live, new, after)._replace(grow=grow)
 

@@ -87,8 +87,8 @@ class Model(nn.Module, ABC):
     @property
     def window(self) -> int | None:
         """How many learned positions there are, none that training has not reached; None where there is no table."""
-        most = self.longest
-        return None if most is None else min(most, self.trained_length or most)
+        longest = self.longest
+        return None if longest is None else min(longest, self.trained_length or longest)
 
     @abstractmethod
     def forward(self, batch: Batch, state: State | None = None, progress: float = 0.0) -> Loss:

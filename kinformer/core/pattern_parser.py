@@ -11,13 +11,13 @@ from kinformer.core.pattern import Heads, Pattern
 Made = Mapping[str, Callable[..., Any]]
 
 
-def parse(text: str, own: Made | None = None) -> Pattern:
+def parse(text: str, own_patterns: Made | None = None) -> Pattern:
     """The pattern that an expression of pattern names, whole numbers, tuples and & | ~ spells; nothing else is run.
 
     How members take patterns as keywords and checkpoints keep them.
 
     text: such as "Causal() & (Band(64) | Strided(64))".
-    own: further patterns by name, a class or a function each: those of a user's own file.
+    own_patterns: further patterns by name, a class or a function each: those of a user's own file.
 
     Errors: ValueError, in one line, for what is not understood; for an unknown name it names the nearest pattern.
     """
@@ -27,7 +27,7 @@ def parse(text: str, own: Made | None = None) -> Pattern:
         raise ValueError(
             f"pattern {text!r} does not parse: {error.msg}; write for example 'Causal() & Band(64)'"
         ) from None
-    pattern = _build(tree, text, {**_patterns(), **(own or {})})
+    pattern = _build(tree, text, {**_patterns(), **(own_patterns or {})})
     if not isinstance(pattern, Pattern):
         raise ValueError(f"{text!r} is {pattern!r}, not a pattern; write for example 'Causal() & Band(64)'")
     return pattern

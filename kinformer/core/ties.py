@@ -38,22 +38,22 @@ def tolerance_of(size: Tensor) -> Tensor:
     return ULPS * torch.finfo(size.dtype).eps * size
 
 
-def top_indices(x: Float[Tensor, "*n S"], most: int, tolerance: Tolerance | float) -> Int[Tensor, "*n R"]:
-    """Ascending indices of the `most` largest numbers of each row; ignore indices of -inf.
+def top_indices(x: Float[Tensor, "*n S"], k: int, tolerance: Tolerance | float) -> Int[Tensor, "*n R"]:
+    """Ascending indices of the `k` largest numbers of each row; ignore indices of -inf.
 
     Numbers within the tolerance of the smallest chosen number count as equal to it; the first of these are chosen.
     """
-    if not x.shape[-1] or not most:
+    if not x.shape[-1] or not k:
         return x.new_zeros(*x.shape[:-1], 0, dtype=torch.long)
-    value, at = x.topk(most)
+    value, at = x.topk(k)
     last = value[..., -1:]
     # a number of -inf has no tolerance: its key may not be read, so nothing is asked of it
     near = tolerance(at[..., -1:]).where(last > -torch.inf, 0.0) if callable(tolerance) else tolerance
     if x.device.type == "cpu" and not torch.compiler.is_compiling():  # topk takes a sixth of the time of a sort
-        doubt = ((x >= last - near).sum(-1, keepdim=True) > most) & (last > -torch.inf)
+        doubt = ((x >= last - near).sum(-1, keepdim=True) > k) & (last > -torch.inf)
         if not bool(doubt.any()):
             return at.sort(-1).values
-    return compare_to_last(x, last, near).sort(dim=-1, stable=True, descending=True).indices[..., :most].sort(-1).values
+    return compare_to_last(x, last, near).sort(dim=-1, stable=True, descending=True).indices[..., :k].sort(-1).values
 
 
 def compare_to_last(

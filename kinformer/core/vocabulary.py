@@ -26,5 +26,5 @@ def check_below(numbers: Tensor, end: int, name: str, advice: str) -> None:
     problem = f"is none of the {end} that there are, 0 to {end - 1}; {advice}"
     if numbers.device.type != "cpu":
         torch._assert_async((numbers < end).all(), f"a {name} {problem}")
-    elif (most := int(numbers.max())) >= end:
-        raise IndexError(f"{name} {most} {problem}")
+    elif (max_number := int(numbers.max())) >= end:
+        raise IndexError(f"{name} {max_number} {problem}")

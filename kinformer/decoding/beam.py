@@ -82,14 +82,14 @@ def _norm(length: int, penalty: float) -> float:
 
 
 def _continuations(
-    score: Float[Tensor, "B R"], logits: Float[Tensor, "BR V"], most: int
+    score: Float[Tensor, "B R"], logits: Float[Tensor, "BR V"], k: int
 ) -> tuple[Float[Tensor, "B N"], Int[Tensor, "B N"], Int[Tensor, "B N"]]:
     """The likeliest ways to go on, best first, the smaller row and token first among equals: score, row and token."""
     batch, rows = score.shape
     scores = (score[..., None] + logits.log_softmax(-1).unflatten(0, (batch, rows))).flatten(1)  # [B R*V]
-    top_scores = keep_top_k(scores, most)
+    top_scores = keep_top_k(scores, k)
     # those that are kept in the order of their places, then by score, equal ones as they stand
-    places = torch.where(top_scores > -torch.inf, 1, 0).topk(min(most, top_scores.shape[1])).indices.sort(-1).values
+    places = torch.where(top_scores > -torch.inf, 1, 0).topk(min(k, top_scores.shape[1])).indices.sort(-1).values
     best = top_scores.take_along_dim(places, -1)
     best, order = torch.sort(best, dim=-1, descending=True, stable=True)
     places = places.take_along_dim(order, -1)

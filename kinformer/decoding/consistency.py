@@ -81,11 +81,11 @@ def write_texts(
 @contextmanager
 def use_rule(body: EarlyExit, rule: ExitRule) -> Iterator[None]:
     """The layers with another rule for a while."""
-    own, body.rule = body.rule, rule
+    old_rule, body.rule = body.rule, rule
     try:
         yield
     finally:
-        body.rule = own
+        body.rule = old_rule
 
 
 def differing_places(text: Text, other: Text) -> float:

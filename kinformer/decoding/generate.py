@@ -156,16 +156,16 @@ def _begin(
     """What reads, the model or a window that slides over what it writes, and the text with room for what comes."""
     device = next(model.parameters()).device
     length = prompt.shape[1] + steps
-    most = _sliding_window(model, _tokens_read(state) + length)
+    window = _sliding_window(model, _tokens_read(state) + length)
     if isinstance(state, SlidingState):
-        most = cast(int, model.window)
-    reader = model if most is None else SlidingReader(model, most)
+        window = cast(int, model.window)
+    reader = model if window is None else SlidingReader(model, window)
     inputs: dict[str, Any] = {} if source is None else {"source": source.to(device)}
-    full = state is None and not recompute and not padded and most is None
+    full = state is None and not recompute and not padded and window is None
     capacity = max(length - 1, 1)  # the last new token is not read
     if state is not None:
-        state = widen_caches(state, model.start(1, _tokens_read(state) + capacity if most is None else most))
-        state = state if most is None or isinstance(state, SlidingState) else reader.continue_from(state)
+        state = widen_caches(state, model.start(1, _tokens_read(state) + capacity if window is None else window))
+        state = state if window is None or isinstance(state, SlidingState) else reader.continue_from(state)
     elif not recompute:
         state = reader.start(len(prompt), capacity)
     columns = prompt.shape[1]
@@ -233,9 +233,9 @@ def _prompt(
         )
     if not tokens.shape[1]:
         raise ValueError("the prompt is empty (T = 0); give at least one token for each row")
-    if (vocabulary := _vocabulary_size(model)) is not None and (most := int(tokens.max())) >= vocabulary:
+    if (vocabulary := _vocabulary_size(model)) is not None and (max_id := int(tokens.max())) >= vocabulary:
         raise ValueError(
-            f"the prompt has an unknown token id: got {most}, expected 0 to {vocabulary - 1}. Encode it with the "
+            f"the prompt has an unknown token id: got {max_id}, expected 0 to {vocabulary - 1}. Encode it with the "
             "model's tokenizer"
         )
     ends = (tokens[:, -1] < 0).nonzero()[:, 0].tolist()

@@ -23,11 +23,11 @@ class Prompts(NamedTuple):
     by_place: bool = False
 
 
-def draw_places(count: int, most: int, name: str) -> list[int]:
-    """So many of `most` places, drawn, none twice: always the same. ValueError where they are fewer, or none is wanted.
+def draw_places(count: int, total: int, name: str) -> list[int]:
+    """So many of `total` places, drawn, none twice: always the same. ValueError for fewer, or if none is asked for.
 
     What is proven of texts is proven of draws: places that are chosen evenly fall in with what repeats itself.
     """
-    if not 1 <= count <= most:
-        raise ValueError(f"{count:,} {name} are wanted, and {most:,} are there; ask for fewer, or give more data")
-    return torch.randperm(most, generator=torch.Generator().manual_seed(0))[:count].tolist()
+    if not 1 <= count <= total:
+        raise ValueError(f"{count:,} {name} are wanted, and {total:,} are there; ask for fewer, or give more data")
+    return torch.randperm(total, generator=torch.Generator().manual_seed(0))[:count].tolist()

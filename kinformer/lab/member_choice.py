@@ -68,7 +68,7 @@ def split_keywords(
 ) -> tuple[list[str], list[str]]:
     """The texts that are keywords of a member, and those of what takes its layers; TypeError for one of neither."""
     mine, theirs = signature(function).parameters, signature(host).parameters.keys() - {"stack"}
-    own, host_texts = list[str](), list[str]()
+    member_texts, host_texts = list[str](), list[str]()
     for text in texts:
         name, equals, _ = (piece.strip() for piece in text.partition("="))
         if equals and name not in mine and name not in theirs:
@@ -76,8 +76,8 @@ def split_keywords(
             raise TypeError(
                 f"{describe_callable(function)} has no keyword {name!r}, {nor}{suggest_names(name, {*mine, *theirs})}"
             )
-        (host_texts if name in theirs and name not in mine else own).append(text)
-    return own, host_texts
+        (host_texts if name in theirs and name not in mine else member_texts).append(text)
+    return member_texts, host_texts
 
 
 def parse_member_text(text: str, make: Callable[[str, list[str]], MemberChoice] | None = None) -> MemberChoice:

@@ -100,13 +100,13 @@ def _gradients(values: Mapping[str, Tensor], module: Any, x: Tensor | None) -> d
     return {name: torch.zeros(()) if value is None else value for name, value in by_name.items()}
 
 
-def _close(low: Tensor, theirs: Tensor, name: str, most: float, case: str, least: float = 0.0) -> None:
+def _close(low: Tensor, theirs: Tensor, name: str, max_error: float, case: str, least: float = 0.0) -> None:
     mine, theirs = low.detach().double(), theirs.detach()
     if not mine.isfinite().all():
         raise Broken(
             f"{name}: {int((~mine.isfinite()).sum())} of {mine.numel()} are not finite under autocast ({case})"
         )
     error, size = float((mine - theirs).norm()), max(float(theirs.norm()), least)
-    if error > most * size:
+    if error > max_error * size:
         share = error / size if size else math.inf
-        raise Broken(f"{name}: the relative error under autocast is {share:.2g}, above {most:g} ({case})")
+        raise Broken(f"{name}: the relative error under autocast is {share:.2g}, above {max_error:g} ({case})")

@@ -38,13 +38,13 @@ def _check_alone(length: int, subject: Subject, module: Any, decodes: bool) -> N
     stats: list[dict[str, Tensor]] = []
     for rows in ([0], [1], [2], [2, 2, 0]):
         mine = batch.rows(rows)
-        own = subject.call(module, mine, subject.start(module, len(rows), length) if decodes else None)
+        out_alone = subject.call(module, mine, subject.start(module, len(rows), length) if decodes else None)
         whole = out._replace(y=out.y[rows], aux={key: v[rows] if v.dim() else v for key, v in out.aux.items()})
-        stats += [dict(own.stats)] if len(rows) == 1 else []
+        stats += [dict(out_alone.stats)] if len(rows) == 1 else []
         sentence = f"rows {rows} of {length} tokens give another result in a batch of three than by themselves"
-        agree_out(own, whole, sentence, mine.pos, bound=1e-12)
+        agree_out(out_alone, whole, sentence, mine.pos, bound=1e-12)
         if decodes:
-            agree_states(own.state, select(out.state, torch.tensor(rows)), sentence)
+            agree_states(out_alone.state, select(out.state, torch.tensor(rows)), sentence)
     for name, value in out.stats.items():
         sentence = f"the stats {name!r} of three rows of {length} are not the sum of theirs"
         agree(torch.stack([row_stats[name] for row_stats in stats]).sum(0), value, sentence)

@@ -40,20 +40,22 @@ def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
     """
     module = subject.build()
     for training in subject.modes(module) if isinstance(subject, Subject) else (False,):
-        for dtype, most in MOST.items():
+        for dtype, max_error in MOST.items():
             low, exact = make_rounded_pair(module, dtype)
             # what is new in the other two is the same in float16
             cases = WAYS if dtype == torch.bfloat16 else WAYS[::2]
             for case in (
                 cases if len(subject.states(exact, 1, 4)) > 1 else [entry for entry in cases if entry in WAYS[:2]]
             ):
-                yield from findings(_check_near, subject, low.train(training), exact.train(training), dtype, most, case)
+                yield from findings(
+                    _check_near, subject, low.train(training), exact.train(training), dtype, max_error, case
+                )
     if isinstance(subject, Subject) and (EFFORT > 1 or not isinstance(subject.part, KEEPS_NO_SUMS)):
         if not (subject.tried or subject.secondary):
             yield from findings(_check_long, subject, *make_rounded_pair(module, torch.bfloat16))
 
 
-def _check_near(subject: Any, low: Any, exact: Any, dtype: torch.dtype, most: float, case: str) -> None:
+def _check_near(subject: Any, low: Any, exact: Any, dtype: torch.dtype, max_error: float, case: str) -> None:
     batch, name = subject.ragged(LENGTH).to(dtype), str(dtype).removeprefix("torch.")
     if case == "far apart":
         if isinstance(subject, TrainingSubject) or subject.vocab or not _knows_far_positions(subject, exact):
@@ -64,7 +66,7 @@ def _check_near(subject: Any, low: Any, exact: Any, dtype: torch.dtype, most: fl
     actual, expected = _call_twice(lambda module, of: _result(subject, module, of, case).y, low, exact, batch, dtype)
     if actual.dtype != dtype and isinstance(subject, Subject):
         raise Broken(f"numbers in {name} go in and {actual.dtype} comes out ({case})")
-    _check_close(actual[batch.is_real], expected[batch.is_real], dtype, most, case)
+    _check_close(actual[batch.is_real], expected[batch.is_real], dtype, max_error, case)
 
 
 def _call_twice(call: Any, low: Any, exact: Any, batch: Any, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -77,13 +79,13 @@ def _call_twice(call: Any, low: Any, exact: Any, batch: Any, dtype: torch.dtype)
             return low_result, call(exact, rounded.to(torch.float64))
 
 
-def _check_close(low: Tensor, exact: Tensor, dtype: torch.dtype, most: float, case: str) -> None:
+def _check_close(low: Tensor, exact: Tensor, dtype: torch.dtype, max_error: float, case: str) -> None:
     mine, name = low.double(), str(dtype).removeprefix("torch.")
     if not mine.isfinite().all():
         raise Broken(f"{int((~mine.isfinite()).sum())} of {mine.numel()} results are not finite in {name} ({case})")
     error = float((mine - exact).norm() / exact.norm())
-    if not error <= most:
-        raise Broken(f"the relative error in {name} is {error:.2g}, above {most:g} ({case})")
+    if not error <= max_error:
+        raise Broken(f"the relative error in {name} is {error:.2g}, above {max_error:g} ({case})")
 
 
 def _carry(subject: Subject, start: Callable[[Any], State | None], module: Any, batch: InputBatch) -> Tensor:

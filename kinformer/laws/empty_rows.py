@@ -99,8 +99,8 @@ def _zero(part: nn.Module, inputs: tuple, out: Out, case: str) -> None:
             f"{name}: where {case}, a query without keys reads {float(y[nothing].abs().max()):.3g} instead of 0"
         )
     if lse is not None and (lse[nothing] != -torch.inf).any():
-        most = float(lse.detach()[nothing].max())
-        raise Broken(f"{name}: where {case}, a query without keys has lse {most:.3g} instead of -inf")
+        max_lse = float(lse.detach()[nothing].max())
+        raise Broken(f"{name}: where {case}, a query without keys has lse {max_lse:.3g} instead of -inf")
 
 
 def _keyless(part: nn.Module, queries: Queries, keys: Keys, ctx: Context) -> Tensor:

@@ -95,11 +95,12 @@ def _check_learns(model: Any, task: Task, case: str) -> int:
     return steps
 
 
-def _check_cannot(model: Any, task: Task, steps: int, most: float, case: str) -> None:
+def _check_cannot(model: Any, task: Task, steps: int, max_accuracy: float, case: str) -> None:
     accuracy, _ = _train(model, task, steps)
-    if accuracy > most:
+    if accuracy > max_accuracy:
         raise Broken(
-            f"it copies from {case}: accuracy {accuracy:.2f} where at most {most:.2f} is allowed, after {steps} steps"
+            f"it copies from {case}: accuracy {accuracy:.2f} where at most {max_accuracy:.2f} is allowed, "
+            f"after {steps} steps"
         )
 
 

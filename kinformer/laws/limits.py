@@ -58,18 +58,18 @@ def _check_documents(length: int, subject: Subject, module: Any) -> None:
         read = dependences(subject, module, batch)
     except ValueError as error:
         raise LimitsRefused(str(error)) from error
-    own = ids.gather(1, batch.pos.clamp_min(0))
+    token_documents = ids.gather(1, batch.pos.clamp_min(0))
     wrong = (
         beyond_rounding(read)
         & batch.is_real[:, :, None]
         & batch.is_real[:, None, :]
-        & (own[:, :, None] != own[:, None, :])
+        & (token_documents[:, :, None] != token_documents[:, None, :])
     )
     if wrong.any():
         r, t, s = wrong.nonzero()[0].tolist()
         query, key = int(batch.pos[r, t]), int(batch.pos[r, s])
         raise Broken(f"position {query} of {length} reads position {key}, which ctx.only=Document(...) shuts out")
-    _redraw(length, subject, module, batch, own)
+    _redraw(length, subject, module, batch, token_documents)
 
 
 @torch.no_grad()

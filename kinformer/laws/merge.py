@@ -68,5 +68,5 @@ def _check_same(name: str, quantity: str, whole: Tensor | None, joined: Tensor |
     assert whole is not None and joined is not None
     if not torch.allclose(whole, joined, atol=1e-9, rtol=1e-9):
         apart = (whole - joined).detach().abs()
-        most = float(apart[apart.isfinite()].max())
-        raise Broken(f"{name}: {quantity} of merged pieces is {most:.2g} away from that of one read")
+        max_difference = float(apart[apart.isfinite()].max())
+        raise Broken(f"{name}: {quantity} of merged pieces is {max_difference:.2g} away from that of one read")

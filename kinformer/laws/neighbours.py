@@ -54,8 +54,10 @@ def _attention(width: int, pattern: Pattern, heads: int = 1, **keywords: Any) ->
 
 def _other_layers(subject: Subject, module: nn.Module) -> Iterator[Layer]:
     patterns = {repr(p): p for part in module.modules() if isinstance(p := _pattern(part), Pattern) and not p.tensors()}
-    own = next((part.projection for part in module.modules() if isinstance(part, Attention)), None)
-    yield _attention(subject.width, NEAR, own.heads if own is not None and subject.width % own.heads == 0 else 1)
+    projection = next((part.projection for part in module.modules() if isinstance(part, Attention)), None)
+    yield _attention(
+        subject.width, NEAR, projection.heads if projection is not None and subject.width % projection.heads == 0 else 1
+    )
     for pattern in patterns.values():
         yield _attention(subject.width, pattern)
     reads = [part.reads for part in module.modules() if isinstance(part, Memory)]

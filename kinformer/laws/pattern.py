@@ -133,14 +133,14 @@ def _live(pattern: Pattern, m: Tensor, length: int) -> None:
 
 
 def _capacity(pattern: Pattern, m: Tensor, length: int) -> None:
-    most, fullest = 0, 0
+    max_live, fullest = 0, 0
     for now in range(1, length + 1):  # a row of so many tokens, and the fullest position in it
         keys = torch.arange(now).expand(BATCH, -1)
         count = int(pattern.live(keys, torch.full((BATCH, 1), now)).sum(1).max())
-        most, fullest = (count, now) if count > most else (most, fullest)
-        if most > (slots := pattern.capacity(now)):
+        max_live, fullest = (count, now) if count > max_live else (max_live, fullest)
+        if max_live > (slots := pattern.capacity(now)):
             raise Broken(
-                f"{pattern}: {most} positions are live at position {fullest}, but its capacity({now}) is {slots}"
+                f"{pattern}: {max_live} positions are live at position {fullest}, but its capacity({now}) is {slots}"
             )
 
 

@@ -69,8 +69,8 @@ def _check_plausible(received: Tensor, pos: Tensor) -> None:
 @torch.no_grad()
 def _check_sums(mechanism: Mechanism, queries: Queries, keys: Keys, read: AttentionOutput, received: Tensor) -> None:
     nothing = _read(mechanism, queries, keys._replace(v=torch.zeros_like(keys.v))).y
-    own = (torch.eye(KEYS, dtype=keys.v.dtype)[:, at].expand_as(keys.v) for at in torch.arange(KEYS).split(WIDTH))
-    weights = torch.cat([_read(mechanism, queries, keys._replace(v=v)).y - nothing for v in own], -1)  # [B H T S]
+    one_hot = (torch.eye(KEYS, dtype=keys.v.dtype)[:, at].expand_as(keys.v) for at in torch.arange(KEYS).split(WIDTH))
+    weights = torch.cat([_read(mechanism, queries, keys._replace(v=v)).y - nothing for v in one_hot], -1)  # [B H T S]
     if weights.shape[1] != keys.v.shape[1] or not torch.allclose(weights @ keys.v + nothing, read.y, atol=1e-9):
         raise Unjudged("values are not read by weights of their own head, so weights cannot be summed by key")
     real = (queries.pos >= 0)[..., None]

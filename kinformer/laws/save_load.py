@@ -68,8 +68,8 @@ def _through_numbers(subject: Any, module: Any) -> Any:
 def _through_a_folder(module: Any) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         save(module, folder)
-        own = module.member.file
-        loaded = load(folder, find_member(f"{own}:{module.member.name}") if own else None)
+        file = module.member.file
+        loaded = load(folder, find_member(f"{file}:{module.member.name}") if file else None)
     if loaded.member != module.member:
         raise Broken(f"{module.member} was saved and {loaded.member} loaded")
     return loaded

@@ -66,14 +66,14 @@ def _check_trained(
     sizes = _slopes(value, {**parameters, **({} if leaf is None else {"x": leaf})})
     moving = {key for key, size in sizes.items() if size > ROUNDING * max(sizes.values())}
     trained = moving & parameters.keys()
-    own = {id(p) for part, _ in entries for p in part.parameters()}
-    by_x = any(id(parameters[key]) not in own for key in trained) if leaf is None else "x" in moving
+    parameter_ids = {id(p) for part, _ in entries for p in part.parameters()}
+    by_x = any(id(parameters[key]) not in parameter_ids for key in trained) if leaf is None else "x" in moving
     reaches = any(penalty.reaches_x for _, penalty in entries)
     if by_x != reaches:
         raise Broken(f"the penalty {name!r} {'trains' if by_x else 'does not train'} through x; say so by reaches_x")
     trains = {id(p) for _, penalty in entries for p in penalty.trains}
     declared = {key for key, p in parameters.items() if id(p) in trains}
-    undeclared = sorted(key for key in trained - declared if not reaches or id(parameters[key]) in own)
+    undeclared = sorted(key for key in trained - declared if not reaches or id(parameters[key]) in parameter_ids)
     less = sorted(declared - trained)
     if undeclared or less:
         raise Broken(

@@ -56,8 +56,10 @@ def axial_transformer(
     options: dict[str, Any] = {}
     if channels > 1:
         options = {"planes": rows, "encoder": stack(*[row, column] * channel)}
-    above, own = stack(*[row, Causal() & column] * outer), stack(*[Causal() & row] * inner)
-    body = AxialDecoder(above, own, columns, position=make_coordinates(), inner_position=make_coordinates(), **options)
+    above, inner_stack = stack(*[row, Causal() & column] * outer), stack(*[Causal() & row] * inner)
+    body = AxialDecoder(
+        above, inner_stack, columns, position=make_coordinates(), inner_position=make_coordinates(), **options
+    )
     return ImageModel(shape, CategoricalIntensities(d), body, planes=channels > 1, dropout=dropout)
 
 

@@ -101,8 +101,8 @@ def etc(
         return Softmax(pattern | Rows(tokens), labels, dropout=dropout)
 
     def attention() -> Attention:
-        own = QKV(d, heads, head_dim=head_dim)
-        projection = ByStream(tokens, own, QKV(d, heads, head_dim=head_dim)) if projections == "own" else own
+        shared = QKV(d, heads, head_dim=head_dim)
+        projection = ByStream(tokens, shared, QKV(d, heads, head_dim=head_dim)) if projections == "own" else shared
         wide, long = (OutProjection(heads, width, d) for _ in range(2))
         join = OutByStream(tokens, wide, long) if outputs == "separate" else long
         return Attention(projection, mechanism(), aggregation=join)

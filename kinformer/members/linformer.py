@@ -72,12 +72,12 @@ def linformer(
         raise ValueError(f"sharing='layerwise' is one matrix for all layers, and k={k} names others; give one k")
 
     def shorten(size: int) -> Shorten:
-        own, tied = heads if sharing == "none" else None, sharing in ("key-value", "layerwise")
+        own_heads, tied = heads if sharing == "none" else None, sharing in ("key-value", "layerwise")
         if projection == "linear":
-            return Linformer(length, size, heads=own, tied=tied)
+            return Linformer(length, size, heads=own_heads, tied=tied)
         group = check_multiple("length", length, "k", size) // size
         if projection == "convolution":
-            return ConvShortener(group, width, heads=own, tied=tied)
+            return ConvShortener(group, width, heads=own_heads, tied=tied)
         return MeanPooled(group) if projection == "mean" else MaxPooled(group)
 
     shared = shorten(sizes[0]) if sharing == "layerwise" else None

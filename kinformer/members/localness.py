@@ -79,8 +79,8 @@ def localness(
         return (QueryLocalness if window == "query" else LayerLocalness)(heads, wiring.width)
 
     def block(n: int, pattern: Pattern, *across: Layer) -> Layer:
-        own = None if across or n >= lowest else bias()
-        return wiring.block(wiring.attention(pattern, dropout=dropout, bias=own), *across, MLP(d, hidden))
+        own_bias = None if across or n >= lowest else bias()
+        return wiring.block(wiring.attention(pattern, dropout=dropout, bias=own_bias), *across, MLP(d, hidden))
 
     def writes(n: int) -> Layer:
         across = (wiring.attention(Full(), cross=True, dropout=dropout),) if form == "encoder_decoder" else ()

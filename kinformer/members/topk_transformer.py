@@ -58,16 +58,16 @@ def topk_transformer(
     """
     search_method = search_named(search)
 
-    def mechanism(most: int) -> Mechanism:
+    def mechanism(max_keys: int) -> Mechanism:
         if ties == "latest":
-            return TopK(Causal(), most, dropout=dropout, search=search_method)
-        return TopKEquals(Causal(), most, dropout=dropout)
+            return TopK(Causal(), max_keys, dropout=dropout, search=search_method)
+        return TopKEquals(Causal(), max_keys, dropout=dropout)
 
-    def block(most: int) -> PreNorm:
-        attention = Attention(QKV(d, heads, head_dim=head_dim), mechanism(most))
+    def block(max_keys: int) -> PreNorm:
+        attention = Attention(QKV(d, heads, head_dim=head_dim), mechanism(max_keys))
         return PreNorm(attention, MLP(d, activation="gelu_tanh"), dropout=dropout)
 
-    body = Stack([block(most) for most in numbers_per_layer("k", k, depth, 1)], LayerNorm(d))
+    body = Stack([block(max_keys) for max_keys in numbers_per_layer("k", k, depth, 1)], LayerNorm(d))
     return LM(vocab, d, body, position=Learned(d, length), std=tied_start(d), dropout=dropout)
 
 

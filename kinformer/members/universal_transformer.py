@@ -66,8 +66,8 @@ def universal_transformer(
     check_at_least("depth", depth, 1)
 
     def body(causal: bool, cross: bool) -> Layer:
-        own = Softmax(Causal() if causal else Full(), dropout=dropout, lse=False)
-        layers: list[Layer] = [Attention(QKV(d, heads, head_dim=head_dim), own)]
+        mechanism = Softmax(Causal() if causal else Full(), dropout=dropout, lse=False)
+        layers: list[Layer] = [Attention(QKV(d, heads, head_dim=head_dim), mechanism)]
         if cross:
             source = Softmax(Full(), dropout=dropout, lse=False)
             layers.append(Attention(QKV(d, heads, head_dim=head_dim), source, cross=True))

@@ -74,19 +74,19 @@ class ContinuousCache(WrappedLM):
             )
         out = self.model.hidden(tokens, None if state is None else state.model, ctx)
         at = slice(-1 if last else 0, None)
-        own = log_probabilities(self.model.scores(out, last))
+        model_log_p = log_probabilities(self.model.scores(out, last))
         with torch.no_grad():
             history = _extend_history(state, out.y, tokens, ctx.pos)
-            likely = self._cache_log_p(out.y[:, at], ctx.pos[:, at], history, own)
+            likely = self._cache_log_p(out.y[:, at], ctx.pos[:, at], history, model_log_p)
         if state is not None and out.state is not None:
             end = -(self.size + 1)
             rest = (history.hidden[:, end:].to(state.hidden.dtype), history.tokens[:, end:], history.pos[:, end:])
             out = out._replace(state=ContinuousCacheState(next_positions(state.now, ctx.pos), out.state, *rest))
-        return self.mix(own, likely, out)
+        return self.mix(model_log_p, likely, out)
 
-    def mix(self, own: Float[Tensor, "B T V"], likely: Float[Tensor, "B T V"], out: Out) -> Out:
+    def mix(self, model_log_p: Float[Tensor, "B T V"], likely: Float[Tensor, "B T V"], out: Out) -> Out:
         """Both together."""
-        return out._replace(y=mix_log_p(own, likely, self.weight))
+        return out._replace(y=mix_log_p(model_log_p, likely, self.weight))
 
     def _cache_log_p(
         self, h: Float[Tensor, "B T D"], pos: Int[Tensor, "B T"], history: "_History", like: Float[Tensor, "B T V"]

@@ -63,8 +63,8 @@ class NearestNeighbourLM(WrappedLM):
     ) -> Out:
         """Logs of the probabilities of the token after each token, in float32 or better."""
         out, neighbours = self.look_up(tokens, state, ctx, last)
-        own = log_probabilities(out.y)
-        return out._replace(y=mix_log_p(own, self.neighbour_log_p(neighbours, own), self.weight))
+        model_log_p = log_probabilities(out.y)
+        return out._replace(y=mix_log_p(model_log_p, self.neighbour_log_p(neighbours, model_log_p), self.weight))
 
     def look_up(
         self, tokens: Int[Tensor, "B T"], state: Any, ctx: Context | None, last: bool

@@ -121,24 +121,24 @@ class SPALM(LM):
         return super()._apply(fn, recurse)
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NumberedState:
-        own = super().start(batch, length, dtype=dtype, device=device)
+        model_state = super().start(batch, length, dtype=dtype, device=device)
         frozen = self.frozen.start(batch, length, dtype=dtype, device=device)
-        return share_positions(NumberedState(own.now, SPALMState(own.body, frozen)))
+        return share_positions(NumberedState(model_state.now, SPALMState(model_state.body, frozen)))
 
     def hidden(
         self,
         tokens: Int[Tensor, "B T"],
         state: NumberedState | None = None,
         ctx: Context | None = None,
-        own: Int[Tensor, "B T R 2"] | None = None,
+        excluded_runs: Int[Tensor, "B T R 2"] | None = None,
     ) -> Out:
-        """What the gate makes of each token; `own` are runs of entries that it does not find, as of `own_runs`."""
+        """What the gate makes of each token; it finds no entry in `excluded_runs`, as of `own_runs`."""
         ctx = context_of_tokens(tokens, state) if ctx is None else ctx
         out = super().hidden(tokens, None if state is None else NumberedState(state.now, state.body.body), ctx)
         with torch.no_grad():
             frozen_ctx = ctx.replace(taps=(self.tap,), below={})
             read = self.frozen.hidden(tokens, None if state is None else state.body.frozen, frozen_ctx)
-            neighbours = self.find_neighbours(read.taps[self.tap], ctx.pos >= 0, own)
+            neighbours = self.find_neighbours(read.taps[self.tap], ctx.pos >= 0, excluded_runs)
         if out.state is not None and read.state is not None:
             out = out._replace(state=NumberedState(out.state.now, SPALMState(out.state.body, read.state)))
         z, gate = self.mix_by_gate(out.y, neighbours)
@@ -146,14 +146,15 @@ class SPALM(LM):
 
     @run_uncompiled
     def find_neighbours(
-        self, keys: Float[Tensor, "B T d"], real: Bool[Tensor, "B T"], own: Int[Tensor, "B T R 2"] | None
+        self, keys: Float[Tensor, "B T d"], real: Bool[Tensor, "B T"], runs: Int[Tensor, "B T R 2"] | None
     ) -> Neighbours:
         """The `k` nearest entries of each token that is real, without those in runs of its own."""
-        if own is None or not own.numel():
+        if runs is None or not runs.numel():
             return self.store.of_tokens(keys, real, self.k)
-        excluded = (own[..., 1] - own[..., 0]).where(own[..., 1] < BEYOND, 0).sum(-1)  # of all entries there is no rest
+        # of all entries there is no rest
+        excluded = (runs[..., 1] - runs[..., 0]).where(runs[..., 1] < BEYOND, 0).sum(-1)
         neighbours = self.store.of_tokens(keys, real, self.k + int(excluded.amax()))
-        first, end = (own[..., n].to(keys.device).contiguous() for n in (0, 1))
+        first, end = (runs[..., n].to(keys.device).contiguous() for n in (0, 1))
         at = torch.searchsorted(first, neighbours.places, right=True) - 1  # the last run that begins there or before
         mine = (at >= 0) & (neighbours.places < end.gather(-1, at.clamp_min(0)))
         order = mine.to(torch.uint8).argsort(dim=-1, stable=True)[..., : self.k]
@@ -164,27 +165,27 @@ class SPALM(LM):
         self, h: Float[Tensor, "B T D"], neighbours: Neighbours
     ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B T"]]:
         """What h becomes by the embeddings of the tokens found, and how far the gate keeps to h."""
-        is_found, own = neighbours.tokens >= 0, at_least_float32(h)
+        is_found, precise_h = neighbours.tokens >= 0, at_least_float32(h)
         with disable_autocast(h):  # distances are far larger than what they differ by
             y = at_least_float32(self.head.weight[neighbours.tokens.clamp_min(0)])  # [B T k D]
-            scores = (y @ own[..., None]).squeeze(-1)
+            scores = (y @ precise_h[..., None]).squeeze(-1)
             if self.log_rate is not None:
                 scores = scores - at_least_float32(self.log_rate).exp() * neighbours.distances.to(scores).where(
                     is_found, 0.0
                 )
             weights = scores.masked_fill(~is_found, torch.finfo(scores.dtype).min).softmax(-1)
             m = (weights[..., None, :] @ y).squeeze(-2)
-            opened = F.linear(own, at_least_float32(self.gate.weight)).sigmoid()
+            opened = F.linear(precise_h, at_least_float32(self.gate.weight)).sigmoid()
         gate = torch.where(is_found.any(-1, keepdim=True), opened, 1.0)
-        return ((1 - gate) * m + gate * own).to(h.dtype), gate[..., 0]
+        return ((1 - gate) * m + gate * precise_h).to(h.dtype), gate[..., 0]
 
     def training_output(self, batch: TokenBatch, state: NumberedState | None, ctx: Context) -> Out:
-        own = None
+        excluded_runs = None
         if self.training:
             self.train()  # for one who never said so
             assert self.pieces is not None
-            own = own_runs(self.pieces, batch).to(ctx.pos.device)
-        out = self.hidden(batch.tokens[:, :-1], state, ctx, own)
+            excluded_runs = own_runs(self.pieces, batch).to(ctx.pos.device)
+        out = self.hidden(batch.tokens[:, :-1], state, ctx, excluded_runs)
         return out._replace(y=self.scores(out, False))
 
 
@@ -258,11 +259,11 @@ def own_runs(pieces: PieceIndex, batch: TokenBatch) -> Int[Tensor, "B T R 2"]:
                 followers = row[documents == number][1:]
                 runs = torch.tensor([[0, BEYOND]]) if 0 < len(followers) < LEAST else pieces.runs(followers)
                 by_document.append((n, documents == number, runs))
-    most = max((len(runs) for _, _, runs in by_document), default=0)
-    own = torch.full((len(tokens), tokens.shape[1] - 1, most, 2), BEYOND)
+    max_runs = max((len(runs) for _, _, runs in by_document), default=0)
+    padded_runs = torch.full((len(tokens), tokens.shape[1] - 1, max_runs, 2), BEYOND)
     for n, in_document, runs in by_document:
-        own[n, in_document[:-1], : len(runs)] = runs
-    return own
+        padded_runs[n, in_document[:-1], : len(runs)] = runs
+    return padded_runs
 
 
 def _make_example(distance: bool) -> SPALM:

@@ -168,8 +168,8 @@ class Attention(Layer):
 
     def _remember_and_read(self, memory: Memory, x: Tensor, state: State, ctx: Context) -> Out:
         source, source_pos, state, aux = memory(x, state, ctx, self._read_content)
-        own = is_of_own_segment(source_pos, ctx, memory.length)
-        source = torch.where(own[..., None], source, source.detach())
+        is_own_segment = is_of_own_segment(source_pos, ctx, memory.length)
+        source = torch.where(is_own_segment[..., None], source, source.detach())
         queries = self._with_query_extras(self.projection.queries(x, ctx.pos), x, ctx)
         keys = self._memory_keys(source, source_pos, ctx)
         out = self.mechanism(queries, keys, None, ctx)
@@ -179,9 +179,10 @@ class Attention(Layer):
     def _read_uncut(self, memory: Memory, x: Tensor, state: State, ctx: Context) -> Out:
         """A row that may not be cut: of each query its own segment, and without gradients what is before it."""
         source, source_pos, state, aux = memory(x, state, ctx, self._read_content)
-        queries, own = self._with_query_extras(self.projection.queries(x, ctx.pos), x, ctx), Segment(memory.length, 0)
+        queries = self._with_query_extras(self.projection.queries(x, ctx.pos), x, ctx)
+        own_segment = Segment(memory.length, 0)
         outs = []
-        for part, states in ((own, source), (Not(own), source.detach())):  # ~ is no part of a graph
+        for part, states in ((own_segment, source), (Not(own_segment), source.detach())):  # ~ is no part of a graph
             part_ctx = ctx.replace(only=part if ctx.only is None else ctx.only & part)
             outs.append(self.mechanism(queries, self._memory_keys(states, source_pos, ctx), None, part_ctx))
         y = self.aggregation(merge(*(out.y for out in outs)).y, ctx.pos)

@@ -15,7 +15,7 @@ LONGEST = 6  # letters of a token that are shown
 Layered = tuple[Sequence[int], Sequence[int]]  # the tokens of a text, and the layers that each of them took
 
 
-def save_exit_layers(spelling: Any, texts: Sequence[Layered], most: int, path: Path, title: str) -> None:
+def save_exit_layers(spelling: Any, texts: Sequence[Layered], depth: int, path: Path, title: str) -> None:
     """Draw the beginning of each text, as much as there is room for; a light cell is a token that left early."""
     import matplotlib
 
@@ -27,15 +27,15 @@ def save_exit_layers(spelling: Any, texts: Sequence[Layered], most: int, path: P
     size = max(width * CELL, 5.0) + 1.2, max(tallest * LINE, 0.8) + 0.9
     figure, axes = pyplot.subplots(figsize=size, layout="constrained")
     cells = [[count for _, count in line] + [float("nan")] * (width - len(line)) for line in lines]
-    image = axes.imshow(cells, cmap="YlGnBu", vmin=0.5, vmax=most + 0.5, aspect="auto")
+    image = axes.imshow(cells, cmap="YlGnBu", vmin=0.5, vmax=depth + 0.5, aspect="auto")
     for y, line in enumerate(lines):
         for x, (text, count) in enumerate(line):
-            colour = "white" if count > 0.6 * most else "black"
+            colour = "white" if count > 0.6 * depth else "black"
             axes.text(x, y, text, ha="center", va="center", fontsize=12, color=colour, family="monospace")
     axes.set(xticks=[], yticks=[])
     axes.set_title(title, fontsize=11)
-    borders = [n + 0.5 for n in range(most + 1)]
-    figure.colorbar(image, ax=axes, ticks=range(1, most + 1), label="layers", boundaries=borders)
+    borders = [n + 0.5 for n in range(depth + 1)]
+    figure.colorbar(image, ax=axes, ticks=range(1, depth + 1), label="layers", boundaries=borders)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # a font has not every script: a box stands there
         save_figure(figure, path)

@@ -85,8 +85,9 @@ def _drawings(results: Results) -> Iterator[str]:
     yield "".join(f"<li>{_dot(place)}{escape(row.name)}</li>" for place, row in enumerate(results.members))
     yield '</ul>\n<div class="drawings">\n'
     for number, (description, svg) in enumerate(drawings(results)):
-        own = re.sub(r'( id="|href="#|url\(#)', rf"\1d{number}-", svg)  # no two drawings have a name for one thing
-        alternative = own.replace("<svg", f'<svg role="img" aria-label="{escape(description)}"', 1)
+        # no two drawings have a name for one thing
+        unique_svg = re.sub(r'( id="|href="#|url\(#)', rf"\1d{number}-", svg)
+        alternative = unique_svg.replace("<svg", f'<svg role="img" aria-label="{escape(description)}"', 1)
         yield f"<figure>{alternative}<figcaption>{escape(description)}</figcaption></figure>\n"
     yield "</div>\n"
 

@@ -97,8 +97,8 @@ FAULTS = [
     ),
     Fault(
         "nn.scores.residual",
-        "self.own * own + self.below * previous)",
-        "previous.mul_(self.below).add_(self.own * own))",
+        "self.own * own_scores + self.below * previous)",
+        "previous.mul_(self.below).add_(self.own * own_scores))",
         "mutation",
         "a forward writes to a tensor that others hold, 'scores' in the up of Explicit",
     ),

@@ -73,7 +73,7 @@ def read(request: Request) -> AttentionOutput:
     if with_band is None and (request.bias is not None or not fused):
         return explicit.read(request, plan)
     q, band = (queries.q, None) if with_band is None else with_band
-    planned = PlannedRead(plan, request.rows, request.scale, queries.head, 0 if band is None else band.most)
+    planned = PlannedRead(plan, request.rows, request.scale, queries.head, 0 if band is None else band.furthest)
     return kernel.read(planned, q, keys.k, keys.v, *((None, None, None) if band is None else band[:3]))
 
 

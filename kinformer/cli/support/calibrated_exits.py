@@ -38,9 +38,9 @@ def layers_can_be_left(model: Any) -> bool:
 def threshold_text(rule: Any, threshold: float | Sequence[float]) -> str:
     """A threshold, or one for each layer; for one that falls also from where to where."""
     layers = [threshold] if isinstance(threshold, float | int) else threshold
-    numbers, own = ", ".join(f"{number:.3g}" for number in layers), getattr(rule, "threshold", None)
-    if not isinstance(own, DecayingThreshold):
+    numbers, rule_threshold = ", ".join(f"{number:.3g}" for number in layers), getattr(rule, "threshold", None)
+    if not isinstance(rule_threshold, DecayingThreshold):
         return numbers
-    ends = [replace(own, threshold=number).ends for number in layers]
+    ends = [replace(rule_threshold, threshold=number).ends for number in layers]
     falls = ", ".join(f"from {first:.3g} to {last:.3g}" for first, last in ends)
     return f"{numbers} (falling {falls} while an output is written)"

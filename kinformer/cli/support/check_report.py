@@ -57,24 +57,24 @@ def judge_file(file: str, law: list[str] | None, seconds: float, out: Path | Non
     report = CheckReport(Console(soft_wrap=True, highlight=False, markup=False))
     try:
         with limit_time(seconds), from_user(Unreadable):
-            own = read_parts(file)
+            parts_file = read_parts(file)
     except TimeIsUp as error:
         raise UserError(f"{file} is not imported and its examples not built in {seconds:g} s") from error
-    report.say(f"{_headline(own)}\n", "bold")
+    report.say(f"{_headline(parts_file)}\n", "bold")
     judged: list[Verdict] = []
     growth = Growth()
     with report.console.status("") as status:
-        for verdict in verdicts(own.examples, tuple(law or laws()), seconds, status.update):
+        for verdict in verdicts(parts_file.examples, tuple(law or laws()), seconds, status.update):
             judged.append(verdict)
             report.verdict(verdict)
         if not law and not any(each.law == "runs" and each.is_failure for each in judged):
             status.update("time and memory")
-            growth = _measure_growth(own.examples[0], seconds)
+            growth = _measure_growth(parts_file.examples[0], seconds)
     for line in _unjudged_lines(judged):
         report.say(line)
-    drawings = _draw_patterns(own)
+    drawings = _draw_patterns(parts_file)
     report.drawings(drawings)
-    for hint in _hints_for(own):
+    for hint in _hints_for(parts_file):
         report.say(f"\nhint: {hint}", "yellow")
     for line in ("", *growth.lines()) if growth.lines() else ():
         report.say(line)
@@ -111,16 +111,16 @@ class CheckReport:
             self.say("\n".join(f"    {line}" for line in pattern.show(LENGTH, h=h).splitlines()))
 
 
-def _headline(own: PartsFile) -> str:
-    titles = dict.fromkeys(f"{title_of(example)}, {with_article(example.kind)}" for example in own.examples)
-    count = len(own.examples)
-    return f"{own.path}: {'; '.join(titles)}; {count} example{'s' if count > 1 else ''}"
+def _headline(parts_file: PartsFile) -> str:
+    titles = dict.fromkeys(f"{title_of(example)}, {with_article(example.kind)}" for example in parts_file.examples)
+    count = len(parts_file.examples)
+    return f"{parts_file.path}: {'; '.join(titles)}; {count} example{'s' if count > 1 else ''}"
 
 
-def _draw_patterns(own: PartsFile) -> dict[str, tuple[Any, int]]:
+def _draw_patterns(parts_file: PartsFile) -> dict[str, tuple[Any, int]]:
     """By label, the patterns that examples are or hold, and a head of each that reads as no head before it."""
     drawings: dict[str, tuple[Any, int]] = {}
-    for example in own.examples:
+    for example in parts_file.examples:
         part = example.make()
         if isinstance(part, ModuleType | Task):
             continue  # an executor, a task
@@ -139,10 +139,12 @@ def _heads(pattern: Any) -> list[int]:
     return list(range(1 + len(list(takewhile(lambda drawing: drawing != first, rest)))))
 
 
-def _hints_for(own: PartsFile) -> list[str]:
+def _hints_for(parts: PartsFile) -> list[str]:
     """What the file's own patterns could say more sharply."""
     try:
-        return [hint for example in own.examples if example.kind == "pattern" for hint in sharper_hints(example.make())]
+        return [
+            hint for example in parts.examples if example.kind == "pattern" for hint in sharper_hints(example.make())
+        ]
     except Exception:
         return []  # what is wrong with them is for the laws to say
 

@@ -87,12 +87,12 @@ def _share_of_text(data: Any, split: str) -> str:
 
 def score_model(model: Any, data: Any, split: str, limit: int | None, reading: dict[str, Any]) -> Measurement:
     """Measure a model on a split of data; ValueError if the model does not read such data."""
-    lot, most = getattr(data, split), limit or sys.maxsize
+    lot, stream_limit = getattr(data, split), limit or sys.maxsize
     if not len(lot):
         raise ValueError(f"the {split} split of {data.name} is empty; give another --split, or more data")
     split_data = replace(data, valid=lot)
     if isinstance(data, TextData):
-        stream(model, split_data, 1, 1, 0, most)  # refuses a text that the model does not read
+        stream(model, split_data, 1, 1, 0, stream_limit)  # refuses a text that the model does not read
         part = data.part(split)
         sample = part.spread(limit, reading["length"]) if reading.get("lanes") is None else part.first_bytes(limit)
         with progress("measuring", len(sample.tokens) - 1, "tokens") as on_progress:
@@ -101,7 +101,7 @@ def score_model(model: Any, data: Any, split: str, limit: int | None, reading: d
         raise ValueError(
             f"windows and lanes are of texts, and {data.name} is none; leave out --stride, --full and --lanes"
         )
-    batches = cast(Batches, stream(model, split_data, 1, reading["length"], 0, most)).validation_batches
+    batches = cast(Batches, stream(model, split_data, 1, reading["length"], 0, stream_limit)).validation_batches
     with progress("measuring", len(batches), "batches (--bytes N measures fewer)") as on_progress:
         return evaluate_batches(model, _reporting(batches, on_progress))
 

@@ -32,13 +32,13 @@ def report_layers(model: Any, written: list[Continuation], picture: Path | None,
     took = [n for continuation in written for n in continuation.layers]
     if not took:
         return
-    most = len(model.exits.layers)
-    print(f"{sum(took) / len(took):.2f} of {most} layers a token", file=sys.stderr)
+    depth = len(model.exits.layers)
+    print(f"{sum(took) / len(took):.2f} of {depth} layers a token", file=sys.stderr)
     if picture is not None:
         with from_user(OSError, code=FAILED):
-            title = f"{model.member.name}: {sum(took) / len(took):.2f} of {most} layers a token{suffix}"
+            title = f"{model.member.name}: {sum(took) / len(took):.2f} of {depth} layers a token{suffix}"
             texts = [(text.tokens, text.layers) for text in written]
-            save_exit_layers(tokenizer_of_model(model), texts, most, picture, title)
+            save_exit_layers(tokenizer_of_model(model), texts, depth, picture, title)
 
 
 def check_room(

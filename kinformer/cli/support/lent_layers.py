@@ -24,8 +24,8 @@ def lend_layers(name: str, texts: Iterable[str], source: DataSource) -> MemberCh
         return parse_member(name, texts)
     host = find_member(kind.lends)
     with from_user(TypeError):
-        own, host_texts = split_keywords(function, host, texts)
-    choice = parse_member(name, own)
+        member_texts, host_texts = split_keywords(function, host, texts)
+    choice = parse_member(name, member_texts)
     if ".py:" in name:
         raise UserError(
             f"{name} is of a file, which is not run when a model is loaded, so it lends no layers; write a member "

@@ -32,9 +32,9 @@ def load_model(
     device = parse_device(on)
     with from_user(ValueError, OSError), print_warnings():
         function = find_member_function(member) if member else None
-        own = datastore is not None and keywords_of(folder).get("datastore") is not None
+        replaces_datastore = datastore is not None and keywords_of(folder).get("datastore") is not None
         try:
-            model = load(folder, member=function, paths={"datastore": str(datastore)} if own else None)
+            model = load(folder, member=function, paths={"datastore": str(datastore)} if replaces_datastore else None)
         except MemberNeeded as error:
             raise UserError(
                 f"the model in {folder} was built by {error.name!r} of {error.file}: "

@@ -54,9 +54,9 @@ def find_pages(name: str, keywords: tuple[str, ...] = ()) -> list[Page] | Topic:
     member = re.fullmatch(r"(?P<name>[a-z]\w*)\((?P<words>.*)\)", name)
     if member and member["name"] in _all_titles():
         return find_pages(member["name"], tuple(word for word in split(member["words"]) if word))
-    own = OWN.fullmatch(name) or (name.endswith(".py") and re.fullmatch(r"(?P<file>.*\.py)(?P<name>)", name))
-    if own:
-        return [*_own_pages(own["file"], own["name"], keywords)]
+    match = OWN.fullmatch(name) or (name.endswith(".py") and re.fullmatch(r"(?P<file>.*\.py)(?P<name>)", name))
+    if match:
+        return [*_own_pages(match["file"], match["name"], keywords)]
     if EXPRESSION.search(name):
         return [_expression(name)]
     pages = list(_exact_pages(name, keywords)) or list(_exact_pages("_".join(name.split()), keywords))
@@ -254,7 +254,7 @@ def _expression(text: str) -> Page:
     from kinformer.core.pattern_parser import parse
     from kinformer.pages.pictures.support.short_repr import short_repr
 
-    own: dict[str, Any] = {}
+    own_patterns: dict[str, Any] = {}
 
     def load_name(match: re.Match[str]) -> str:
         with from_user(LookupError, ImportError):
@@ -263,11 +263,11 @@ def _expression(text: str) -> Page:
             raise UserError(
                 f"{match['file']} has no {match['name']!r}{nearest_names(match['name'], dict(defined_in(module)))}"
             )
-        own[match["name"]] = getattr(module, match["name"])
+        own_patterns[match["name"]] = getattr(module, match["name"])
         return match["name"]
 
     with from_user(ValueError):
-        pattern = parse(OWN.sub(load_name, text), own)
+        pattern = parse(OWN.sub(load_name, text), own_patterns)
     return Page(short_repr(pattern), examples=(lambda: pattern,))
 
 

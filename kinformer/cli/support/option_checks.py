@@ -88,8 +88,8 @@ def _check_keywords(ctx: typer.Context, name: str, texts: Iterable[str]) -> None
     if like is None or (host and over is None):
         return
     with from_user(TypeError):
-        own, host_texts = (texts, ()) if over is None else split_keywords(like, over, texts)
-        parse_keywords(like, own)
+        member_texts, host_texts = (texts, ()) if over is None else split_keywords(like, over, texts)
+        parse_keywords(like, member_texts)
         if over is not None:
             parse_keywords(over, host_texts)
 

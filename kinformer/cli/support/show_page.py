@@ -221,16 +221,16 @@ def _methods(cls: Any, console: Console, width: int) -> None:
     """What a class of the public API offers, a line each."""
     if not inspect.isclass(cls):
         return
-    own = {
+    methods = {
         name: getattr(cls, name)
         for name, value in vars(cls).items()
         if not name.startswith("_")
         and (inspect.isfunction(value) or isinstance(value, classmethod | staticmethod | property))
         and value.__doc__
     }
-    if own:
+    if methods:
         console.print("\n  methods", style="bold")
-        _lines(own, console, width)
+        _lines(methods, console, width)
 
 
 def _lines(named: dict[str, Any], console: Console, width: int) -> None:
@@ -244,15 +244,15 @@ def _lines(named: dict[str, Any], console: Console, width: int) -> None:
 
 def _commands(page: Page) -> Iterator[str]:
     """How to try it: a command for a member, and where to import the rest from."""
-    own = ".py:" in page.heading
+    is_own_file = ".py:" in page.heading
     for title, subject in page.main:
         kind = "member" if isinstance(getattr(subject, "origin", None), Origin) else getattr(subject, "kind", None)
         if kind in TRIALS:
-            name = page.heading if own else title if kind == "member" else page.heading.partition("/")[2]
+            name = page.heading if is_own_file else title if kind == "member" else page.heading.partition("/")[2]
             folder, data = (title, _data(page)) if kind == "member" else (title.lower(), "")
             line = TRIALS[kind].format(name=name, data=data, folder=folder)
             yield f"\n  kinformer train {line}"
-    home = getattr(page.main[0][1], "__module__", "") if page.main and not page.public and not own else ""
+    home = getattr(page.main[0][1], "__module__", "") if page.main and not page.public and not is_own_file else ""
     if page.public:
         yield f"\n  from kinformer import {page.heading.split('.')[1]}"
     elif home and not page.heading.startswith("members/"):

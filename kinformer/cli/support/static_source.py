@@ -118,8 +118,8 @@ class _Names(dict[str, Any]):
     def __missing__(self, name: str) -> Any:
         for node in self.tree.body:
             if isinstance(node, ast.Assign):
-                for own, value in _pairs(node.targets[0], node.value):
-                    if own == name:
+                for target, value in _pairs(node.targets[0], node.value):
+                    if target == name:
                         return _value(value, self)
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("kinformer."):
                 for alias in node.names:

@@ -156,10 +156,10 @@ def _next_phase(phase: Phase, text: str, folder: Path) -> Phase:
             budget = MinuteBudget(numbers["minutes"])
         length = int(numbers.get("length", 2 * settings.length))
         settings = replace(settings, length=length, batch=int(numbers.get("batch", settings.batch)))
-        own = parse_keywords(
+        phase_keywords = parse_keywords(
             phase.choice.function, [word for word in words if word.partition("=")[0].strip() not in numbers]
         )
-        keywords = doubled_keywords(phase.choice.function, phase.choice.keywords, length, own)
+        keywords = doubled_keywords(phase.choice.function, phase.choice.keywords, length, phase_keywords)
     choice = replace(phase.choice, text=with_keywords(phase.choice.name, as_texts(keywords)), keywords=keywords)
     lr = numbers.get("lr", recipe.peak / 2)
     return Phase(choice, _phase_job(replace(phase.job, settings=settings), recipe, lr, budget), folder)

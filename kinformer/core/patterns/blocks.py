@@ -69,16 +69,16 @@ class Blocks(Pattern):
         return last[(k // self.size).clamp(max=len(last) - 1)] >= now // self.size
 
     def capacity(self, length: int) -> int:
-        most, alive, dying = 0, 0, Counter[int]()
+        max_keys, alive, dying = 0, 0, Counter[int]()
         last = [*self._last_readers(), *[-1] * len(self.table)]
         for n in range(min(length // self.size, len(self.table)) + 1):
             alive -= dying[n]  # blocks before the n-th that it or a later one reads
-            own = min(self.size - 1, length - n * self.size) if last[n : n + 1] >= [n] else 0
-            most = max(most, alive * self.size + own)
+            own_keys = min(self.size - 1, length - n * self.size) if last[n : n + 1] >= [n] else 0
+            max_keys = max(max_keys, alive * self.size + own_keys)
             if last[n : n + 1] > [n]:
                 alive += 1
                 dying[last[n] + 1] += 1
-        return most
+        return max_keys
 
     def _last_readers(self) -> list[int]:
         """For each key block the last query block that reads it."""

@@ -48,10 +48,10 @@ def same_id(ids: Tensor, ends: list[Tensor], cut: int = 0) -> tuple[Tensor, Tens
     halves = firsts[:, :cut], firsts[:, cut:]
     q_lo, q_hi, k_lo, k_hi = ends
     # of what begins at a position the least, of what ends there the most
-    least = torch.cat([half.flip(1).cummin(1).values.flip(1) for half in halves], 1)
-    most = torch.cat([half.cummax(1).values for half in halves], 1)
-    q_least, k_least = (least[:, lo.clamp_max(last)] for lo in (q_lo, k_lo))
-    q_most, k_most = (most[:, hi.clamp_max(last)] for hi in (q_hi, k_hi))
+    running_min = torch.cat([half.flip(1).cummin(1).values.flip(1) for half in halves], 1)
+    running_max = torch.cat([half.cummax(1).values for half in halves], 1)
+    q_least, k_least = (running_min[:, lo.clamp_max(last)] for lo in (q_lo, k_lo))
+    q_most, k_most = (running_max[:, hi.clamp_max(last)] for hi in (q_hi, k_hi))
     any_pair = (q_least <= k_most) & (k_least <= q_most)
     every = (q_least == q_most) & (k_least == k_most) & (q_least == k_least)
     begins_in_table, whole = (q_lo <= last) & (k_lo <= last), (q_hi <= last) & (k_hi <= last)

@@ -116,14 +116,14 @@ def estimate_training(choice: MemberChoice, length: int) -> TrainingEstimate:
 def _at_length(counted: Mapping[int, Mapping[str, float]], field: str, length: int) -> float:
     """A number at a length, as b L + c L**2 through those at the measured ones; in proportion where that falls."""
     (low, *_), (*_, high) = sorted(counted), sorted(counted)
-    less, most = counted[low][field], counted[high][field]
+    at_low, at_high = counted[low][field], counted[high][field]
     if low == high:
-        return most * length / high
-    square = (most / high - less / low) / (high - low)
-    if square >= 0 and (less / low - square * low) >= 0:
-        return (less / low - square * low) * length + square * length**2
+        return at_high * length / high
+    square = (at_high / high - at_low / low) / (high - low)
+    if square >= 0 and (at_low / low - square * low) >= 0:
+        return (at_low / low - square * low) * length + square * length**2
     if low <= length <= high:
-        return _on_line({low: less, high: most}, length)
+        return _on_line({low: at_low, high: at_high}, length)
     near = low if length < low else high
     return counted[near][field] * length / near
 

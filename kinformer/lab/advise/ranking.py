@@ -49,7 +49,7 @@ class Fit:
     name: str
     estimate: TrainingEstimate
     process: float
-    most: int
+    largest_batch: int
     faster: tuple[int, float] | None
 
     def as_json(self) -> dict[str, Any]:
@@ -59,7 +59,7 @@ class Fit:
             "member": estimate.choice.text,
             "parameters": estimate.parameters,
             "process_bytes": round(self.process),
-            "largest_batch": self.most,
+            "largest_batch": self.largest_batch,
             "step_flops_of_a_row": round(estimate.row_flops),
             "state_bytes": None if estimate.state_bytes is None else round(estimate.state_bytes),
             "faster_than_baseline": self.faster,
@@ -147,8 +147,8 @@ def rank_members(
         batch //= 2
     every = []
     for name, estimate in estimates.items():
-        process, most = _process_bytes(estimate, batch, before), _largest_batch(estimate, before, bytes_there)
-        every.append(Fit(name, estimate, process, most, relative_speed(name, length, BASELINE[task])))
+        process, largest_batch = _process_bytes(estimate, batch, before), _largest_batch(estimate, before, bytes_there)
+        every.append(Fit(name, estimate, process, largest_batch, relative_speed(name, length, BASELINE[task])))
     fits = sorted((fit for fit in every if fit.process <= bytes_there), key=lambda fit: fit.estimate.row_flops)
     large = sorted((fit for fit in every if fit.process > bytes_there), key=lambda fit: fit.process)
     if not fits:

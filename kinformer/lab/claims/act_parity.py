@@ -121,15 +121,16 @@ def gradient_error(seed: int, directions: int = 8, step: float = 1e-6) -> float:
 
 
 def _gradient_error(model: Ponderer, rows: ParityBatch, step: float) -> float:
-    own = list(model.parameters())
-    direction = [torch.randn_like(weight) for weight in own]
+    parameters = list(model.parameters())
+    direction = [torch.randn_like(weight) for weight in parameters]
     exact = sum(
-        float((g * v).sum()) for g, v in zip(torch.autograd.grad(model.loss(rows, 0.1), own), direction, strict=True)
+        float((g * v).sum())
+        for g, v in zip(torch.autograd.grad(model.loss(rows, 0.1), parameters), direction, strict=True)
     )
     losses = []
     with torch.no_grad():
         for move in (step, -2 * step, step):  # there, to the other side, and back
-            for weight, v in zip(own, direction, strict=True):
+            for weight, v in zip(parameters, direction, strict=True):
                 weight.add_(move * v)
             losses.append(float(model.loss(rows, 0.1)))
     return abs((losses[0] - losses[1]) / (2 * step) - exact) / abs(exact)

@@ -60,7 +60,7 @@ def table(seed: int, size: Size = SMALL, texts: int = TEXTS) -> list[TextLosses]
 def claim(seeds: Sequence[int], size: Size = SMALL, texts: int = TEXTS, sets: int = SETS) -> Claim:
     """Violations by seeds: of each consistency at the delta at which most sets break it, and of the hardest losses."""
     tables = [table(seed, size, texts) for seed in seeds]
-    most = EPSILON + 3 * sqrt(EPSILON * (1 - EPSILON) / sets)
+    limit = EPSILON + 3 * sqrt(EPSILON * (1 - EPSILON) / sets)
     broken: dict[str, dict[float, list[float]]] = {}
     for name in (*KINDS, "hardest"):
         broken[name] = {delta: [] for delta in DELTAS}
@@ -74,7 +74,7 @@ def claim(seeds: Sequence[int], size: Size = SMALL, texts: int = TEXTS, sets: in
                 )
                 broken[name][delta].append(violations(rows, delta, rng, sets))
     measures = tuple(
-        Measure(f"violations, {name}, delta {delta:g}", values, "most", most)
+        Measure(f"violations, {name}, delta {delta:g}", values, "most", limit)
         for name, of in broken.items()
         for delta, values in of.items()
     )
@@ -91,7 +91,7 @@ def claim(seeds: Sequence[int], size: Size = SMALL, texts: int = TEXTS, sets: in
         "share of sets",
         samples={name: list(by_delta.values()) for name, by_delta in broken.items()},
         categories=[f"{delta:g}" for delta in DELTAS],
-        levels=((EPSILON, "epsilon"), (most, "epsilon and 3 standard errors")),
+        levels=((EPSILON, "epsilon"), (limit, "epsilon and 3 standard errors")),
         ylim=(-0.005, 0.09),
     )
     return Claim(SAYS, SOURCE, measures, {}, (risk, violated))

@@ -107,13 +107,13 @@ def cost(model: Model, batch: int, length: int, on_progress: Callable[[int], Non
     state = _state_bytes(model, length)
     on_progress(1)
     readers: dict[str, Counter[str]] = {}
-    most = max(2, TOKENS // length)
-    less = _memory(model, most // 2, length, readers) if batch > most else None
+    max_rows = max(2, TOKENS // length)
+    less = _memory(model, max_rows // 2, length, readers) if batch > max_rows else None
     on_progress(2)
-    used = _memory(model, min(batch, most), length, readers)
+    used = _memory(model, min(batch, max_rows), length, readers)
     on_progress(3)
     if less is not None:
-        used = used.extrapolate(less, (batch - most) / (most - most // 2))
+        used = used.extrapolate(less, (batch - max_rows) / (max_rows - max_rows // 2))
     process = None if before is None else before + used.process_growth(before if anew else None)
     flops, once = (batch * count for count in _flops(model, length))
     reader_counts = {
@@ -167,13 +167,13 @@ def filled_state(model: Model, rows: int, length: int, state: State | None = Non
     if not model.lanes:
         return None
     size = max(length, LEAST)
-    batch, most, full = sample_rows(model, rows, size), 0, 0
+    batch, max_size, full = sample_rows(model, rows, size), 0, 0
     state = _begin_state(model, batch, length) if state is None else state
     with torch.no_grad():
         for read in range(1, -(-FILLING // size) + 1):
             state = model(batch, state, 0.5).state
-            if (size_now := _state_size(state)) > most:
-                most, full = size_now, read
+            if (size_now := _state_size(state)) > max_size:
+                max_size, full = size_now, read
             elif read >= 2 * full + 2:
                 break
     return state

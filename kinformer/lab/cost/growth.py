@@ -67,12 +67,12 @@ def measure(subject: Subject) -> Growth:
 
 def _call(subject: Subject, module: torch.nn.Module, length: int) -> tuple[float, float]:
     batch = subject.batch([length]).to(torch.float32)
-    own = {parameter.untyped_storage().data_ptr() for parameter in module.parameters()}
+    parameter_storages = {parameter.untyped_storage().data_ptr() for parameter in module.parameters()}
     saved: dict[int, int] = {}
 
     def note(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
-        if storage.data_ptr() not in own:
+        if storage.data_ptr() not in parameter_storages:
             saved[storage.data_ptr()] = storage.nbytes()
         return tensor
 

@@ -38,8 +38,10 @@ def count_pattern(pattern: Pattern, length: int) -> PatternNumbers:
     any_head = read.any(0)
     ahead = bool(any_head.triu(1).any())
     steps, reached = layers_to_reach(any_head, ahead)
-    mean, least, most, share = (float(x) for x in (keys.float().mean(), keys.min(), keys.max(), read.float().mean()))
-    return PatternNumbers(length, mean, int(least), int(most), share, ahead, steps, reached)
+    mean, min_keys, max_keys, share = (
+        float(x) for x in (keys.float().mean(), keys.min(), keys.max(), read.float().mean())
+    )
+    return PatternNumbers(length, mean, int(min_keys), int(max_keys), share, ahead, steps, reached)
 
 
 def layers_to_reach(read: Bool[Tensor, "L L"], ahead: bool) -> tuple[int | None, float]:

@@ -23,10 +23,11 @@ def refuse_unfit(model: Model, data: Data, length: int) -> None:
     refuse_other_tokens(model, data)
     refuse_other_labels(model, data)
     rows = data.longest_length(length)  # pictures and series end where they do
-    if rows is not None and (most := model.longest) is not None and most < rows:
-        shorter = f"train it on a length of {most}, or " if rows == length else ""
+    if rows is not None and (longest := model.longest) is not None and longest < rows:
+        shorter = f"train it on a length of {longest}, or " if rows == length else ""
         raise ValueError(
-            f"rows are of {rows} tokens, and this {name} has {most} learned positions; {shorter}give it length={rows}"
+            f"rows are of {rows} tokens, and this {name} has {longest} learned positions; "
+            f"{shorter}give it length={rows}"
         )
     refuse_few(model, data)
 

@@ -69,11 +69,11 @@ class EpisodeTable(NamedTuple):
         chosen = sizes[order].cumsum(0) - sizes[order] < percent / 100 * len(self.times)
         return torch.cat([torch.arange(int(firsts[n]), int(firsts[n] + sizes[n])) for n in order[chosen].sort().values])
 
-    def tiles(self, length: int, most: int) -> Int[Tensor, " W"]:
+    def tiles(self, length: int, limit: int) -> Int[Tensor, " W"]:
         """Where rows end that hold each step once, of each episode from its first on; or so many from all over."""
         last = torch.diff(self.times, append=torch.zeros(1, dtype=torch.long)) != 1
         ends = ((self.times % length == length - 1) | last).nonzero().squeeze(1)
-        count = min(len(ends), most)
+        count = min(len(ends), limit)
         return ends[torch.arange(count) * (len(ends) - 1) // max(count - 1, 1)]
 
 

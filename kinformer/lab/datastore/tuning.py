@@ -38,9 +38,9 @@ def sweep_plots(sweep: SweepResult) -> list[Plot]:
     """Bits against the share for each number of neighbours, and against temperature, all else as of the best choice."""
     best, by_share, by_temperature = sweep.best, [], []
     for k in sorted({choice.k for choice in sweep.choices}):
-        own = {choice: bits for choice, bits in sweep.choices.items() if choice.k == k}
-        top = min(own, key=own.__getitem__).temperature
-        curve = {choice.weight: bits for choice, bits in own.items() if choice.temperature == top}
+        bits_by_choice = {choice: bits for choice, bits in sweep.choices.items() if choice.k == k}
+        top = min(bits_by_choice, key=bits_by_choice.__getitem__).temperature
+        curve = {choice.weight: bits for choice, bits in bits_by_choice.items() if choice.temperature == top}
         by_share.append(PlotLine([*curve], [*curve.values()], f"k={k:,}, temperature {top:g}", ".-"))
     for weight in sorted({best.weight, 0.1, 0.25, 0.5}):
         bits = {

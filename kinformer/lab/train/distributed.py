@@ -272,8 +272,8 @@ def _concatenate_rows(leaf: Tensor, size: int) -> Tensor:
     """The rows of all processes, which may have a row more or less, in the order of the processes."""
     counts = [torch.zeros((), dtype=torch.long) for _ in range(size)]
     dist.all_gather(counts, torch.tensor(len(leaf)))
-    most = max(int(count) for count in counts)
-    padded = torch.cat([leaf, leaf.new_zeros(most - len(leaf), *leaf.shape[1:])]).contiguous()
+    max_rows = max(int(count) for count in counts)
+    padded = torch.cat([leaf, leaf.new_zeros(max_rows - len(leaf), *leaf.shape[1:])]).contiguous()
     padded_rows = [torch.empty_like(padded) for _ in range(size)]
     dist.all_gather(padded_rows, padded)
     return torch.cat([rows[: int(count)] for rows, count in zip(padded_rows, counts, strict=True)])

@@ -290,14 +290,14 @@ def _windows(
     stride = min(stride or max(length // 2, 1), length)
     groups: dict[int, list[tuple[int, int]]] = {}  # windows by how many of their predictions are known already
     for begin, end in _documents(part):
-        last, most = end - 1, min(length, end - 1 - begin)
-        ends = [begin + most, *range(begin + most + stride, last, stride), *([last] if last > begin + most else [])]
+        last, width = end - 1, min(length, end - 1 - begin)
+        ends = [begin + width, *range(begin + width + stride, last, stride), *([last] if last > begin + width else [])]
         if not full:
             groups.setdefault(0, []).append((begin, ends[0] + 1))
-        elif most == length:
+        elif width == length:
             groups.setdefault(length - stride, []).append((begin, ends[0] + 1))
         for before, at in pairwise(ends):
-            groups.setdefault(most - (at - before), []).append((at - most, at + 1))
+            groups.setdefault(width - (at - before), []).append((at - width, at + 1))
     for read_before, windows in groups.items():
         windows.sort(key=lambda window: window[0] - window[1])
         for lot in _own_batches(windows, BATCH, group):

@@ -40,7 +40,9 @@ def own_blocks(model: nn.Module) -> list[nn.Module]:
     holders = Counter(id(p) for _, p in model.named_parameters(remove_duplicate=False))
     of = {block: Counter(id(p) for _, p in block.named_parameters(remove_duplicate=False)) for block in blocks(model)}
     return [
-        block for block, own in of.items() if own and all(holders[number] == count for number, count in own.items())
+        block
+        for block, counts in of.items()
+        if counts and all(holders[number] == count for number, count in counts.items())
     ]
 
 

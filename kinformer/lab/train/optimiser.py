@@ -36,10 +36,10 @@ def clip_groups(model: nn.Module) -> list[list[nn.Parameter]]:
     return [group for group in ([p for p in model.parameters() if id(p) not in apart], *groups) if group]
 
 
-def clip(groups: Sequence[Sequence[nn.Parameter]], most: float) -> Tensor:
-    """Shrink the gradient of each group to a norm of at most `most`; the norm that all had together.
+def clip(groups: Sequence[Sequence[nn.Parameter]], max_norm: float) -> Tensor:
+    """Shrink the gradient of each group to a norm of at most `max_norm`; the norm that all had together.
 
     A norm over everything would let a loss that trains its own parameters alone, and is large, slow all others.
     """
     with_gradients = (group for group in groups if any(p.grad is not None for p in group))
-    return torch.stack([clip_grad_norm_(group, most) for group in with_gradients]).norm()
+    return torch.stack([clip_grad_norm_(group, max_norm) for group in with_gradients]).norm()

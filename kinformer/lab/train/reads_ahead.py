@@ -154,12 +154,12 @@ class _Row:
 
     @classmethod
     def from_model(cls, model: Predictor, length: int) -> "_Row":
-        device, most = next(model.parameters()).device, model.longest  # the model may put a step before the row
+        device, longest = next(model.parameters()).device, model.longest  # the model may put a step before the row
         steps, inputs = model.inputs(to_device(device, model.sample(1, length, 0)))
-        cuts = _cuts(steps[:, :most].shape[1]).to(device)
+        cuts = _cuts(steps[:, :longest].shape[1]).to(device)
         redrawn, _ = model.inputs(to_device(device, model.sample(len(cuts), length, 1)))
         doubles = {name: _to_double(value) for name, value in inputs.items()}
-        return cls(model, steps[:, :most], cuts, redrawn[:, :most], doubles)
+        return cls(model, steps[:, :longest], cuts, redrawn[:, :longest], doubles)
 
     def outputs(self, rows: Tensor | None = None) -> Tensor:
         """The outputs of the model for this row, or for other rows, always with the same random numbers."""

@@ -28,41 +28,44 @@ def phase_recipe(lr: float, budget: Budget) -> Recipe:
 
     Source: Beltagy et al., 2020, arXiv:2004.05150, appendix B.
     """
-    most = LONGEST / budget.count if isinstance(budget, StepBudget) else 1.0
-    return Recipe(lr, min(WARMUP, most), "constant")
+    max_warmup = LONGEST / budget.count if isinstance(budget, StepBudget) else 1.0
+    return Recipe(lr, min(WARMUP, max_warmup), "constant")
 
 
 def doubled_keywords(
-    member: Callable[..., Any], keywords: Mapping[str, Any], length: int, own: Mapping[str, Any] = MappingProxyType({})
+    member: Callable[..., Any],
+    keywords: Mapping[str, Any],
+    length: int,
+    phase_keywords: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """A member's keywords for the next phase, with rows of the given length.
 
     `window` doubles, but at most to `top`, the window of the highest layer, which stays constant: so no window is wider
     than a window above it. The table of learned positions (`length`) grows to hold the rows.
 
-    own: keywords that the phase sets itself; they stay unchanged.
+    phase_keywords: keywords that the phase sets itself; they stay unchanged.
 
     Errors: ValueError if the phase sets a `window` wider than `top`.
     Source: Beltagy et al., 2020, arXiv:2004.05150, section 4.2 and appendix B: windows from 32 to 8,192 in the first
     phase, 512 at the bottom in the fifth.
     """
     usual = {name: parameter.default for name, parameter in signature(member).parameters.items()}
-    every = {**usual, **keywords, **own}
+    every = {**usual, **keywords, **phase_keywords}
     window, top, table, doubled = every.get("window"), every.get("top"), every.get("length"), dict[str, Any]()
-    most = top if isinstance(top, int) else math.inf
+    max_window = top if isinstance(top, int) else math.inf
     if isinstance(window, int):
-        if "window" in own and window > most:
+        if "window" in phase_keywords and window > max_window:
             raise ValueError(
                 f"windows would decrease from window={window} in the lowest layer to top={top} in the highest; give "
                 f"top={window} or more too"
             )
-        doubled["window"] = min(2 * window, most)
+        doubled["window"] = min(2 * window, max_window)
     elif isinstance(window, tuple):
         doubled["window"] = tuple(2 * width for width in window)
     counts = has_effect("length", getattr(member, "needs", {}), every)
     if isinstance(table, int) and table < length and counts:
         doubled["length"] = length
-    return {**keywords, **doubled, **own}
+    return {**keywords, **doubled, **phase_keywords}
 
 
 def carry_weights(old: Model, new: Model, source: str = "the trained model") -> None:

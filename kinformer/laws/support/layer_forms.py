@@ -107,9 +107,11 @@ def _stack_layers(lower: Make, upper: Make) -> Make:
 def _pattern(p: Pattern, make: Make) -> Forms:
     if p.tensors():
         p, near = vary_rows(p), Causal() & Band(1)
-        for own in (Causal(), Full()):
-            place = f"{own} under ctx.only"
-            yield Subject(p, _layer_of(partial(Softmax, own)), place, only=p, pattern=own, secondary=own == Full())
+        for inner in (Causal(), Full()):
+            place = f"{inner} under ctx.only"
+            yield Subject(
+                p, _layer_of(partial(Softmax, inner)), place, only=p, pattern=inner, secondary=inner == Full()
+            )
         also = _layer_of(partial(Softmax, near))
         yield Subject(p, also, "ctx.also", also=p, only=Causal(), pattern=near)
         return

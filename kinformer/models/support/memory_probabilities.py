@@ -20,20 +20,20 @@ def log_p_by_token(scores: Float[Tensor, "*A S"], tokens: Int[Tensor, "*A S"], v
     norm = scores.logsumexp(-1, keepdim=True)
     likely = torch.where(is_memory, scores - norm, -torch.inf)
     at = tokens.clamp_min(0)
-    most = likely.new_full((*tokens.shape[:-1], vocab), -torch.inf).scatter_reduce(-1, at, likely, "amax")
-    away = torch.where(is_memory, likely - most.gather(-1, at), -torch.inf).exp()
-    return torch.zeros_like(most).scatter_add(-1, at, away).log() + most
+    maximum = likely.new_full((*tokens.shape[:-1], vocab), -torch.inf).scatter_reduce(-1, at, likely, "amax")
+    away = torch.where(is_memory, likely - maximum.gather(-1, at), -torch.inf).exp()
+    return torch.zeros_like(maximum).scatter_add(-1, at, away).log() + maximum
 
 
-def mix_log_p(own: Float[Tensor, "*A V"], other: Float[Tensor, "*A V"], weight: float) -> Float[Tensor, "*A V"]:
+def mix_log_p(model_log_p: Float[Tensor, "*A V"], other: Float[Tensor, "*A V"], weight: float) -> Float[Tensor, "*A V"]:
     """log(weight p_other + (1 - weight) p_own) of logs of probabilities; the own alone where the other has none."""
     log_weight, log_rest = (-math.inf if x <= 0 else math.log(x) for x in (weight, 1 - weight))
-    other, own_ = other + log_weight, own + log_rest
-    impossible = torch.maximum(other, own_) == -torch.inf  # there the gradient of the sum is no number
-    total = torch.logaddexp(other.masked_fill(impossible, 0.0), own_.masked_fill(impossible, 0.0)).masked_fill(
-        impossible, -torch.inf
-    )
-    return torch.where((other > -torch.inf).any(-1, keepdim=True), total, own)
+    other, weighted_model = other + log_weight, model_log_p + log_rest
+    impossible = torch.maximum(other, weighted_model) == -torch.inf  # there the gradient of the sum is no number
+    total = torch.logaddexp(
+        other.masked_fill(impossible, 0.0), weighted_model.masked_fill(impossible, 0.0)
+    ).masked_fill(impossible, -torch.inf)
+    return torch.where((other > -torch.inf).any(-1, keepdim=True), total, model_log_p)
 
 
 def log_probabilities(logits: Float[Tensor, "*A V"]) -> Float[Tensor, "*A V"]:

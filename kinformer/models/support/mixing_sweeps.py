@@ -86,23 +86,23 @@ class NearestNeighbourSweep(NearestNeighbourLM):
 
     def metric_sums(self, out: Out, targets: Int[Tensor, "B T"]) -> Mapping[str, tuple[Tensor, Tensor]]:
         """Its own bits, then those of each choice by its name."""
-        own, right = target_log_p(out.y, targets), out.aux["neighbours"] == targets[..., None]
+        log_p, right = target_log_p(out.y, targets), out.aux["neighbours"] == targets[..., None]
         is_found, sums = out.aux["neighbours"] >= 0, dict(super().metric_sums(out, targets))
         for temperature in self.temperatures:
             scores = (-out.aux["distances"] / temperature).masked_fill(~is_found, -torch.inf)
             every, same = scores.logcumsumexp(-1), scores.masked_fill(~right, -torch.inf).logcumsumexp(-1)
             for k in self.ks:
                 at = slice(min(k, scores.shape[-1]) - 1, None)
-                other = torch.cat([same - every, torch.full_like(own, math.nan)[..., None]], -1)[..., at][..., 0]
-                sums |= mixture_bits(own, other, k, temperature, targets)
+                other = torch.cat([same - every, torch.full_like(log_p, math.nan)[..., None]], -1)[..., at][..., 0]
+                sums |= mixture_bits(log_p, other, k, temperature, targets)
         return sums
 
 
 class CacheSweep(ContinuousCache):
     """A `ContinuousCache` that is judged by every share at once, beside what the model says alone."""
 
-    def mix(self, own: Float[Tensor, "B T V"], likely: Float[Tensor, "B T V"], out: Out) -> Out:
-        return out._replace(y=own, aux={**out.aux, "likely": likely})
+    def mix(self, model_log_p: Float[Tensor, "B T V"], likely: Float[Tensor, "B T V"], out: Out) -> Out:
+        return out._replace(y=model_log_p, aux={**out.aux, "likely": likely})
 
     def metric_sums(self, out: Out, targets: Int[Tensor, "B T"]) -> Mapping[str, tuple[Tensor, Tensor]]:
         """Its own bits, then those of each choice by its name."""
@@ -120,12 +120,16 @@ def target_log_p(log_p: Float[Tensor, "B T V"], targets: Int[Tensor, "B T"]) -> 
 
 
 def mixture_bits(
-    own: Float[Tensor, "B T"], other: Float[Tensor, "B T"], k: int, temperature: float, targets: Int[Tensor, "B T"]
+    model_log_p: Float[Tensor, "B T"],
+    other: Float[Tensor, "B T"],
+    k: int,
+    temperature: float,
+    targets: Int[Tensor, "B T"],
 ) -> dict[str, tuple[Tensor, Tensor]]:
     """The bits of the wanted tokens for each share of the other's; where that is NaN nothing was found."""
     sums = {}
     for weight in WEIGHTS:
-        mixed = torch.logaddexp(other + (math.log(weight) if weight else -math.inf), own + math.log1p(-weight))
-        nats = -torch.where(other.isnan(), own, mixed)
+        mixed = torch.logaddexp(other + (math.log(weight) if weight else -math.inf), model_log_p + math.log1p(-weight))
+        nats = -torch.where(other.isnan(), model_log_p, mixed)
         sums[SweepChoice(k, temperature, weight).name] = sum_and_count(nats / math.log(2), targets >= 0)
     return sums

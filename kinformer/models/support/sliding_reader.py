@@ -20,36 +20,38 @@ class SlidingState(NamedTuple):
 
     read: Int[Tensor, "B W"]
     source: Int[Tensor, "B S"] | tuple[()]
-    own: Any
+    model_state: Any
 
     @property
     def now(self) -> Int[Tensor, " B"]:
         """The model's next position of each row."""
-        return self.own.now
+        return self.model_state.now
 
 
 class SlidingReader:
-    """A writer beyond its table of positions: when `most` tokens stand in it, its last half is read again from 0.
+    """A writer beyond its table of positions: when `window` tokens stand in it, its last half is read again from 0.
 
     It has the writer's `start` and `logits`, so that whoever writes with one writes with the other. A row slides by the
     number of its own tokens, whatever padding and batch mates it has; what it reads of a token depends on the tokens
     before it alone, not on how the row was cut.
 
     model: the writer.
-    most: how many positions it has, of which the half that is kept is rounded down.
+    window: how many positions it has, of which the half that is kept is rounded down.
     """
 
-    def __init__(self, model: Any, most: int):
-        self.model, self.most = model, most
+    def __init__(self, model: Any, window: int):
+        self.model, self.window = model, window
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> SlidingState:
-        own = self.model.start(batch, min(length, self.most), dtype=dtype, device=device)
-        return self.continue_from(own)
+        model_state = self.model.start(batch, min(length, self.window), dtype=dtype, device=device)
+        return self.continue_from(model_state)
 
-    def continue_from(self, own: State) -> SlidingState:
+    def continue_from(self, model_state: State) -> SlidingState:
         """The state of a model that has read before: what it read is not known, so it is not read again."""
-        width = min(self.most, int(own.now.max()) if len(own.now) else 0)
-        return SlidingState(torch.full((len(own.now), width), -1, device=own.now.device), (), own)
+        width = min(self.window, int(model_state.now.max()) if len(model_state.now) else 0)
+        return SlidingState(
+            torch.full((len(model_state.now), width), -1, device=model_state.now.device), (), model_state
+        )
 
     def logits(
         self,
@@ -65,30 +67,30 @@ class SlidingReader:
         Where a row slides its tokens have other positions than the ctx says; they keep their steps of decoding.
         """
         if state is None:
-            rows = _last_tokens(tokens, self._count_in_table(tokens), self.most)
+            rows = _last_tokens(tokens, self._count_in_table(tokens), self.window)
             return self.model.logits(rows, None, _shift_context(ctx, rows), last=last, **inputs)
         source = inputs.get("source", state.source)
         history = torch.cat([state.read, tokens], 1)
         if tokens.shape[1] > 1:  # padding before new tokens stands behind what was read
             history = _pad_left(history)
-        if history.shape[1] <= self.most:
-            out = self.model.logits(tokens, state.own, ctx, last=last, **inputs)
+        if history.shape[1] <= self.window:
+            out = self.model.logits(tokens, state.model_state, ctx, last=last, **inputs)
             return out._replace(state=SlidingState(history, source, out.state))
         new = (tokens >= 0).sum(1)
-        over = state.own.now + new > self.most
+        over = state.model_state.now + new > self.window
         if not bool(over.any()):
-            out = self.model.logits(tokens, state.own, ctx, last=last, **inputs)
-            return out._replace(state=SlidingState(history[:, -self.most :], source, out.state))
-        counts = torch.where(over, self._tokens_in_table(state.own.now + new), new)
+            out = self.model.logits(tokens, state.model_state, ctx, last=last, **inputs)
+            return out._replace(state=SlidingState(history[:, -self.window :], source, out.state))
+        counts = torch.where(over, self._tokens_in_table(state.model_state.now + new), new)
         rows = _last_tokens(history, counts, max(int(counts.max()), 1))
         reread_inputs = {"source": source} if isinstance(source, Tensor) else {}
         if not reread_inputs and self.model.reads == "pairs":
             raise ValueError(
                 "the table of positions is full, and to read its last half again takes the source; give it"
             )
-        own = reset(state.own, over)
-        out = self.model.logits(rows, own, _shift_context(ctx, rows, own), last=last, **reread_inputs)
-        read = rows if bool(over.all()) else history[:, -self.most :]
+        model_state = reset(state.model_state, over)
+        out = self.model.logits(rows, model_state, _shift_context(ctx, rows, model_state), last=last, **reread_inputs)
+        read = rows if bool(over.all()) else history[:, -self.window :]
         return out._replace(state=SlidingState(read, source, out.state))
 
     def _count_in_table(self, tokens: Int[Tensor, "B T"]) -> Int[Tensor, " B"]:
@@ -96,8 +98,8 @@ class SlidingReader:
 
     def _tokens_in_table(self, count: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
         """How many of so many tokens stand in the table: all, or a half and those that came since it was full."""
-        half = self.most // 2
-        return torch.where(count <= self.most, count, half + 1 + (count - self.most - 1) % (self.most - half))
+        half = self.window // 2
+        return torch.where(count <= self.window, count, half + 1 + (count - self.window - 1) % (self.window - half))
 
 
 def _shift_context(ctx: Context | None, rows: Int[Tensor, "B T"], state: Any = None) -> Context | None:
@@ -121,12 +123,12 @@ def _pad_left(tokens: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
 
 def must_slide(model: Any, length: int) -> bool:
     """Has the model a table of positions that holds less than so many tokens? A warning then says that it slides."""
-    most = getattr(model, "window", None)
-    if most is None or length <= most:
+    window = getattr(model, "window", None)
+    if window is None or length <= window:
         return False
     warnings.warn(
-        f"{length:,} tokens are more than the {most:,} positions that this model has learned: each time they are full, "
-        "the last half is read again from position 0; train with a larger length to read further at once",
+        f"{length:,} tokens are more than the {window:,} positions that this model has learned: each time they are "
+        "full, the last half is read again from position 0; train with a larger length to read further at once",
         stacklevel=3,
     )
     return True
@@ -140,7 +142,7 @@ def fit_to_window(model: Any, batch: TokenBatch, extra_tokens: int = 0, state: S
 def read_in_windows(
     read: Callable[[Int[Tensor, "B W *n"]], Out],
     tokens: Int[Tensor, "B T *n"],
-    most: int | None,
+    window: int | None,
     state: State | None = None,
 ) -> Out:
     """Logits and aux of rows that begin in their first column: the last half of each full table is read again from 0.
@@ -148,12 +150,12 @@ def read_in_windows(
     What goes on from a state is read at once.
     """
     length = tokens.shape[1]
-    if state is not None or most is None or length <= most:
+    if state is not None or window is None or length <= window:
         return read(tokens)
-    half = most // 2
-    outs = [read(tokens[:, :most])]
-    for first in range(most - half, length - half, most - half):
-        out = read(tokens[:, first : first + most])
+    half = window // 2
+    outs = [read(tokens[:, :window])]
+    for first in range(window - half, length - half, window - half):
+        out = read(tokens[:, first : first + window])
         aux = {name: value[:, half:] if value.dim() else value for name, value in out.aux.items()}
         outs.append(out._replace(y=out.y[:, half:], aux=aux))
     return concatenate_outs(outs)

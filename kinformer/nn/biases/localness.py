@@ -146,14 +146,14 @@ class FixedLocalness(Localness):
 
 def _matrix(heads: int, width: int) -> nn.Parameter:
     """W of each head, as linear maps start."""
-    most = width**-0.5
-    return nn.Parameter(torch.empty(heads, width, width).uniform_(-most, most))
+    bound = width**-0.5
+    return nn.Parameter(torch.empty(heads, width, width).uniform_(-bound, bound))
 
 
 def _vector(heads: int, width: int) -> nn.Parameter:
     """U of each head, likewise."""
-    most = width**-0.5
-    return nn.Parameter(torch.empty(heads, width).uniform_(-most, most))
+    bound = width**-0.5
+    return nn.Parameter(torch.empty(heads, width).uniform_(-bound, bound))
 
 
 def _hidden(x: Float[Tensor, "B H T K"], w: Float[Tensor, "H K L"]) -> Float[Tensor, "B H T L"]:

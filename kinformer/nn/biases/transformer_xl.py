@@ -76,18 +76,18 @@ class TransformerXL(Bias):
         if bounds is None:
             position = self._of_positions(asks, q_pos, k_pos)
             return lambda s, b, h, i, j: s + content[b, h, j] + position[b, h, i, j]
-        least, most = bounds
+        nearest, furthest = bounds
         # the same waves in every layer of a call; what each layer learns to make of them is its own
         dtype = self.position.weight.dtype
-        key = ("sinusoids", least, most, self.d, dtype, q.device)
-        far = torch.arange(least, most + 1, device=q.device)
+        key = ("sinusoids", nearest, furthest, self.d, dtype, q.device)
+        far = torch.arange(nearest, furthest + 1, device=q.device)
         # the queries may have a wider dtype than the weights, for example when received attention is computed later
         table = self.position(piece.memo.get(lambda: sinusoids(far, self.d, dtype), *key)).to(q.dtype)  # [N H*K]
         of_distances = torch.einsum("bhtk,nhk->bhtn", asks, table.unflatten(-1, (self.heads, -1)))
 
         def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
             distance = at(q_pos, b, h, i) - at(k_pos, b, h, j)
-            return s + content[b, h, j] + entry(of_distances, b, h, i, distance.clamp(least, most) - least)
+            return s + content[b, h, j] + entry(of_distances, b, h, i, distance.clamp(nearest, furthest) - nearest)
 
         return score
 

@@ -70,8 +70,8 @@ def leaving_tokens(
 
 def can_read_some_rows(layer: Layer) -> bool:
     """Can some rows of a batch be read without the others? Not where something in the layer is of a whole batch."""
-    own = (getattr(part, "pattern", None) for part in layer.modules() if isinstance(part, Mechanism))
-    return not layer.sends and not any(isinstance(pattern, Pattern) and pattern.tensors() for pattern in own)
+    patterns = (getattr(part, "pattern", None) for part in layer.modules() if isinstance(part, Mechanism))
+    return not layer.sends and not any(isinstance(pattern, Pattern) and pattern.tensors() for pattern in patterns)
 
 
 def on_rows(layer: Layer, rows: Rows | None) -> Callable[[Tensor, State | None, Context], Out]:
@@ -89,9 +89,9 @@ def on_rows(layer: Layer, rows: Rows | None) -> Callable[[Tensor, State | None, 
         if state is not None and isinstance(layer, ResidualBlock) and COPIED * len(rows) >= len(x):
             return layer.read_apart(lambda: _by_sublayers(layer, rows, x, state, ctx))
         # the rows read in a copy, which is let go: the state itself takes the new keys of every row, in its place
-        own = None if state is None else _state_of_rows(state, rows, ctx.memo)
+        rows_state = None if state is None else _state_of_rows(state, rows, ctx.memo)
         new_state = None if state is None else layer(x, state, ctx.replace(remember=True)).state
-        out = layer(x[rows], own, _context(ctx, rows))
+        out = layer(x[rows], rows_state, _context(ctx, rows))
         aux = {
             name: _put_rows(torch.zeros_like(x[..., 0], dtype=v.dtype), rows, v)
             for name, v in out.aux.items()

@@ -116,8 +116,8 @@ class AxialDecoder(Layer):
         batch, length = ctx.pos.shape
         state = self._empty(batch, length, x.dtype, x.device) if state is None else state
         size = state.pos.shape[1]
-        if not torch.compiler.is_compiling() and (most := int(ctx.pos.max())) >= size:
-            extra_columns = most + 1 - size + -(most + 1) % self.columns
+        if not torch.compiler.is_compiling() and (max_pos := int(ctx.pos.max())) >= size:
+            extra_columns = max_pos + 1 - size + -(max_pos + 1) % self.columns
             pos, wide = F.pad(state.pos, (0, extra_columns), value=-1), (0, 0, 0, extra_columns)
             state, size = (
                 state._replace(pos=pos, inputs=F.pad(state.inputs, wide), above=F.pad(state.above, wide)),

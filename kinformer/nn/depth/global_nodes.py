@@ -64,8 +64,8 @@ class GlobalNodes(Layer):
         """The context of nodes and text."""
         return self.prepend_nodes(ctx, torch.arange(self.n, device=ctx.pos.device).expand(len(ctx.pos), -1))
 
-    def prepend_nodes(self, ctx: Context, own: Int[Tensor, "B n"]) -> Context:
-        """The context of a text with nodes before it, at positions `own`; labels of nodes are -1."""
+    def prepend_nodes(self, ctx: Context, node_pos: Int[Tensor, "B n"]) -> Context:
+        """The context of a text with nodes before it, at positions `node_pos`; labels of nodes are -1."""
         text = shift_context(ctx, self.n)
         labels = {name: F.pad(label, (self.n, 0), value=-1) for name, label in ctx.labels.items()}
         below = {
@@ -73,7 +73,7 @@ class GlobalNodes(Layer):
             for name, value in ctx.below.items()
             if isinstance(value, PerToken)
         }
-        pos, only = torch.cat([own, text.pos], 1), None if ctx.only is None else self._limits(ctx.only)
+        pos, only = torch.cat([node_pos, text.pos], 1), None if ctx.only is None else self._limits(ctx.only)
         return text.replace(pos=pos, only=only, labels=labels, below=below, run=False, full=False, remember=False)
 
     def _limits(self, only: Pattern) -> Pattern:

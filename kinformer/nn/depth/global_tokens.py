@@ -53,10 +53,10 @@ class GlobalTokens(GlobalNodes):
     def _limit_to_segments(self, ctx: Context, hard: tuple[str, ...]) -> Context:
         labels = ctx.labels.get("segment", torch.zeros_like(ctx.pos))
         segment = torch.where(ctx.pos >= 0, labels.clamp(0, self.n - 1), -1)
-        own = torch.arange(self.n, device=ctx.pos.device)
-        own = torch.where((segment[:, None] == own[:, None]).any(-1), own, -1)
-        segments = torch.cat([own, segment], 1)
-        limited = self.prepend_nodes(ctx, own)
+        node_pos = torch.arange(self.n, device=ctx.pos.device)
+        node_pos = torch.where((segment[:, None] == node_pos[:, None]).any(-1), node_pos, -1)
+        segments = torch.cat([node_pos, segment], 1)
+        limited = self.prepend_nodes(ctx, node_pos)
         if self.only is not None:
             limited = limited.replace(only=self.only if limited.only is None else limited.only & self.only)
         if hard:

@@ -203,8 +203,8 @@ class ReversiblePass:
             other = halves[1 - step.half].detach().requires_grad_()
             with torch.enable_grad(), replay.restore():
                 out = step.rerun(other, state, ctx)
-            own = step.select_part(gradient)._replace(y=grads[step.half])
-            through, *rest = _grads(out, own, [other, *inputs])
+            step_gradient = step.select_part(gradient)._replace(y=grads[step.half])
+            through, *rest = _grads(out, step_gradient, [other, *inputs])
             grads[1 - step.half] = _add(grads[1 - step.half], through)
             for n, grad in zip(learned, rest, strict=True):
                 gradients[n] = _add(gradients[n], grad)

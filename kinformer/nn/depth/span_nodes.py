@@ -122,13 +122,13 @@ class SpanNodes(Layer):
         """
         length = ctx.pos.shape[1]
         if torch.compiler.is_compiling():
-            most = 2 * length + HIGHEST if self.causal else 2 << max(length - 1, 0).bit_length()
-            return most, 0, 0 if self.causal else 1, 1
+            max_nodes = 2 * length + HIGHEST if self.causal else 2 << max(length - 1, 0).bit_length()
+            return max_nodes, 0, 0 if self.causal else 1, 1
         if not count.numel():
             return 1, 0, 0, 1
         bounds = (count.amax(), count.amin(), missing.amax(), begin.amin(), begin.amax())
-        most, least, gaps, first, last = ctx.memo.look(*bounds)
-        return max(most, 1), least, gaps, last - first
+        max_nodes, min_nodes, gaps, first, last = ctx.memo.look(*bounds)
+        return max(max_nodes, 1), min_nodes, gaps, last - first
 
 
 def _power_of_two(n: Int[Tensor, " B"]) -> Int[Tensor, " B"]:

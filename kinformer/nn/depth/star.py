@@ -49,11 +49,11 @@ class RingAttention(nn.Module):
     def forward(
         self, h: Float[Tensor, "B T D"], e: Float[Tensor, "B T D"], s: Float[Tensor, "B 1 D"], ring: Ring
     ) -> Float[Tensor, "B T D"]:
-        queries, own = self.projection.queries_and_keys(h, ring.pos)
+        queries, own_keys = self.projection.queries_and_keys(h, ring.pos)
         first, relay = self.projection.keys(e, ring.pos), self.projection.keys(s, ring.pos[:, :1])
         k, v = (
             torch.stack([*ring.neighbours(x), x, y, z.expand_as(x)], 3)  # [B H T 5 N]
-            for x, y, z in ((own.k, first.k, relay.k), (own.v, first.v, relay.v))
+            for x, y, z in ((own_keys.k, first.k, relay.k), (own_keys.v, first.v, relay.v))
         )
         score = (queries.q[..., None, :] * k).sum(-1) * self.projection.k_dim**-0.5
         return self.aggregation((score.softmax(-1)[..., None] * v).sum(3), ring.pos)

@@ -47,22 +47,26 @@ class ConfidenceThreshold(ExitRule):
     def leave_at(self, threshold: Threshold) -> None:
         """Decide by this threshold from now on; one that falls goes on falling, from and to other numbers."""
         checked_threshold(threshold, *self.confidence.range)
-        own = self.threshold
-        self.threshold = replace(own, threshold=threshold) if isinstance(own, DecayingThreshold) else threshold
+        schedule = self.threshold
+        self.threshold = (
+            replace(schedule, threshold=threshold) if isinstance(schedule, DecayingThreshold) else threshold
+        )
 
     def held_against(
         self, threshold: Float[Tensor, "*#n"], steps: Int[Tensor, "*#n"], max_new_tokens: int | None
     ) -> Float[Tensor, "*#n"]:
-        own = self.threshold
-        return own.decay(threshold, steps, max_new_tokens) if isinstance(own, DecayingThreshold) else threshold
+        schedule = self.threshold
+        return (
+            schedule.decay(threshold, steps, max_new_tokens) if isinstance(schedule, DecayingThreshold) else threshold
+        )
 
     def forward(self, states: States, ctx: Context, rule_state: State = (), head: Head | None = None) -> Leaves:
         sure = self.compute_confidence(states, head)
-        own = self.threshold
-        if isinstance(own, DecayingThreshold):
-            threshold: float | Tensor = own(ctx.steps, ctx.max_new_tokens, layer=len(states))
+        rule_threshold = self.threshold
+        if isinstance(rule_threshold, DecayingThreshold):
+            threshold: float | Tensor = rule_threshold(ctx.steps, ctx.max_new_tokens, layer=len(states))
         else:
-            threshold = of_layer(own, len(states))
+            threshold = of_layer(rule_threshold, len(states))
         return sure > threshold if self.strict else sure >= threshold
 
     def loss(

@@ -56,9 +56,9 @@ class DecayingThreshold:
         self, threshold: float | Float[Tensor, "*#n"], steps: Int[Tensor, "*#n"], max_new_tokens: int | None = None
     ) -> Float[Tensor, "*n"]:
         """The same for any threshold in place of its own."""
-        most = 1.0 if self.form == "paper" else threshold
+        peak = 1.0 if self.form == "paper" else threshold
         fall = torch.exp(steps.clamp_min(0) * (-self.temperature / (max_new_tokens or self.length)))
-        return (0.9 * threshold + 0.1 * most * fall).clamp(0, 1)
+        return (0.9 * threshold + 0.1 * peak * fall).clamp(0, 1)
 
 
 def checked_threshold(threshold: Threshold, low: float, high: float) -> Threshold:

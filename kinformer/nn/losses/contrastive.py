@@ -42,5 +42,5 @@ class Contrastive(nn.Module):
         # a number and not -inf: rows of parts that are none are left out of the mean, and must not be NaN
         with disable_autocast(a):
             scores = (a @ b.mT).masked_fill(~real.flatten(), torch.finfo(a.dtype).min)
-        own = torch.arange(len(a), device=a.device)
-        return masked_mean(F.cross_entropy(scores, own, reduction="none"), (hidden & real).flatten())
+        targets = torch.arange(len(a), device=a.device)
+        return masked_mean(F.cross_entropy(scores, targets, reduction="none"), (hidden & real).flatten())

@@ -25,19 +25,19 @@ class ELU(FeatureMap):
         self, x: Float[Tensor, "B H T K"], is_query: bool
     ) -> tuple[Float[Tensor, "B H T F"], Float[Tensor, "B H T"]]:
         # exp and not elu + 1, which rounds to 0 from -17 on in float32; nor would the product of two at -37 be above 0
-        most = x.detach().amax(-1).clamp_max(0)
+        maximum = x.detach().amax(-1).clamp_max(0)
         if torch.compiler.is_compiling() or is_transformed():
             above = x.relu()
-            return (x - above - most[..., None]).exp() + above, most  # where some x is above 0, most is 0
-        return ELUFeatures.apply(x, most), most
+            return (x - above - maximum[..., None]).exp() + above, maximum  # where some x is above 0, maximum is 0
+        return ELUFeatures.apply(x, maximum), maximum
 
 
 class ELUFeatures(torch.autograd.Function):
     """The same, keeping for its backward the features alone, which are kept anyway."""
 
     @staticmethod
-    def forward(ctx: FunctionCtx, x: Float[Tensor, "*n K"], most: Float[Tensor, "*n"]) -> Float[Tensor, "*n K"]:
-        phi = x.clamp_max(0).sub_(most[..., None]).exp_().add_(x.clamp_min(0))
+    def forward(ctx: FunctionCtx, x: Float[Tensor, "*n K"], maximum: Float[Tensor, "*n"]) -> Float[Tensor, "*n K"]:
+        phi = x.clamp_max(0).sub_(maximum[..., None]).exp_().add_(x.clamp_min(0))
         ctx.save_for_backward(phi)
         return phi
 

@@ -55,8 +55,8 @@ class Centroids(nn.Module):
 
     def distance(self, x: Float[Tensor, "B H T K"], cluster: Int[Tensor, "B H T"]) -> Float[Tensor, "B T"]:
         """The mean squared difference of a direction x and the centroid of its cluster, over numbers and heads."""
-        own = self.mu.to(x.dtype)[torch.arange(len(self.mu), device=x.device)[:, None], cluster]  # [B H T K]
-        return (x - own).square().mean((1, 3))
+        centroid = self.mu.to(x.dtype)[torch.arange(len(self.mu), device=x.device)[:, None], cluster]  # [B H T K]
+        return (x - centroid).square().mean((1, 3))
 
     @torch.no_grad()
     def sums(

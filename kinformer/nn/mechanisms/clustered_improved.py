@@ -76,11 +76,13 @@ class ImprovedClustered(Clustered):
         tiles = clusters.tiles(max(1, min(parts, MOST)))
         column = tiles.column.transpose(1, 2)  # [B N H M]
         at = best.take_along_dim(tiles.cluster[..., None], 2).transpose(1, 2)  # [B N H k]
-        own, is_query = column.clamp_min(0), column >= 0
+        columns, is_query = column.clamp_min(0), column >= 0
         of_tiles = read(
             request.regroup(
                 queries=Queries(
-                    gather_columns(queries.q, own), gather_positions(queries.pos, own, is_query), head=queries.head
+                    gather_columns(queries.q, columns),
+                    gather_positions(queries.pos, columns, is_query),
+                    head=queries.head,
                 ),
                 keys=Keys(
                     gather_columns(keys.k, at),
@@ -88,10 +90,10 @@ class ImprovedClustered(Clustered):
                     gather_columns(keys.pos[..., None], at)[..., 0],
                 ),
                 lse=False,
-                rows=torch.arange(len(own), device=own.device).repeat_interleave(own.shape[1]),
+                rows=torch.arange(len(columns), device=columns.device).repeat_interleave(columns.shape[1]),
             )
         )
-        return tiles.spread(of_tiles.y.unflatten(0, own.shape[:2]).transpose(1, 2))
+        return tiles.spread(of_tiles.y.unflatten(0, columns.shape[:2]).transpose(1, 2))
 
 
 _APART = {"merge": "the best keys of a part of the keys are not those of all"}

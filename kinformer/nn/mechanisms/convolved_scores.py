@@ -68,13 +68,13 @@ class ConvolvedScores(KeyValueMechanism):
 
     @abstractmethod
     def inputs(
-        self, own: Float[Tensor, "B H T S"], previous: Float[Tensor, "B H T S"] | None
+        self, scores: Float[Tensor, "B H T S"], previous: Float[Tensor, "B H T S"] | None
     ) -> Float[Tensor, "B H T S"] | None:
         """What is convolved of the layer's own scores and those from beneath; None for nothing."""
 
     @abstractmethod
     def combine_scores(
-        self, own: Float[Tensor, "B H T S"], inputs: Float[Tensor, "B H T S"], convolved: Float[Tensor, "B H T S"]
+        self, scores: Float[Tensor, "B H T S"], inputs: Float[Tensor, "B H T S"], convolved: Float[Tensor, "B H T S"]
     ) -> Float[Tensor, "B H T S"]:
         """The layer's scores."""
 
@@ -109,16 +109,16 @@ class ConvolvedScores(KeyValueMechanism):
         self, request: Request, state: ConvolvedScoresState | None
     ) -> tuple[Out[AttentionOutput], PerPair | None]:
         """What is read, and the rows that were convolved: earlier ones, and those of the request."""
-        own = self.score(request)
-        scores, rows = own, None
-        inputs = self.inputs(own, of_pairs("scores", request))
+        own_scores = self.score(request)
+        scores, rows = own_scores, None
+        inputs = self.inputs(own_scores, of_pairs("scores", request))
         if inputs is not None:
             out = inputs == -torch.inf  # a bias beneath shut it out
             inputs, allowed = inputs.masked_fill(out, 0.0), mask(request)
             allowed_inputs = inputs if allowed is None else inputs.masked_fill(~allowed, 0.0)
             rows = _append_rows(state, PerPair(allowed_inputs, request.queries.pos, request.keys.pos))
             convolved = self.convolution(rows.scores, rows.q_pos, request)
-            scores = self.combine_scores(own, inputs, convolved).masked_fill(out, -torch.inf)
+            scores = self.combine_scores(own_scores, inputs, convolved).masked_fill(out, -torch.inf)
         up = {"scores": PerPair(scores, request.queries.pos, request.keys.pos)}
         return Out(read_whole(scores, request)[0], up=up), rows
 

@@ -55,12 +55,12 @@ class EvolvingAttention(ConvolvedScores):
         self.alpha, self.beta = check_in_range("alpha", alpha, 0.0, 1.0), check_in_range("beta", beta, 0.0, 1.0)
 
     def inputs(
-        self, own: Float[Tensor, "B H T S"], previous: Float[Tensor, "B H T S"] | None
+        self, scores: Float[Tensor, "B H T S"], previous: Float[Tensor, "B H T S"] | None
     ) -> Float[Tensor, "B H T S"]:
-        return own if previous is None else self.alpha * previous + (1 - self.alpha) * own
+        return scores if previous is None else self.alpha * previous + (1 - self.alpha) * scores
 
     def combine_scores(
-        self, own: Float[Tensor, "B H T S"], inputs: Float[Tensor, "B H T S"], convolved: Float[Tensor, "B H T S"]
+        self, scores: Float[Tensor, "B H T S"], inputs: Float[Tensor, "B H T S"], convolved: Float[Tensor, "B H T S"]
     ) -> Float[Tensor, "B H T S"]:
         return self.beta * convolved + (1 - self.beta) * inputs
 

@@ -55,16 +55,16 @@ class FewRows(NamedTuple):
         return AttentionOutput(read.y.scatter(2, at[..., None].expand_as(y), y), read.lse.scatter(2, at, lse))
 
 
-def few_rows(own: Pattern, other_pairs: Pattern, pos: Int[Tensor, "B T"]) -> FewRows:
-    """The rows that may read a pair of `own`; `others` are the pairs that are read otherwise."""
+def few_rows(own_pairs: Pattern, other_pairs: Pattern, pos: Int[Tensor, "B T"]) -> FewRows:
+    """The rows that may read a pair of `own_pairs`; `other_pairs` are read otherwise."""
 
     def reads_any_key(pattern: Pattern, at: Int[Tensor, "B N"]) -> Bool[Tensor, "B N"]:
         q = at.clamp_min(0)
         return pattern.cover(q, q, 0 * q, pos.amax().clamp_min(0))[0] & (at >= 0)
 
-    reads_own = reads_any_key(own, pos)
-    most = max(1, int(reads_own.sum(1).amax()))  # one at least, so that what is learned has gradients
-    places = reads_own.int().sort(dim=1, descending=True, stable=True).indices[:, :most]
+    reads_own = reads_any_key(own_pairs, pos)
+    max_rows = max(1, int(reads_own.sum(1).amax()))  # one at least, so that what is learned has gradients
+    places = reads_own.int().sort(dim=1, descending=True, stable=True).indices[:, :max_rows]
     at = pos.gather(1, places)
     return FewRows(places, at[:, None], not bool(reads_any_key(other_pairs, at).any()))
 

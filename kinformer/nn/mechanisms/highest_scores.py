@@ -26,16 +26,16 @@ def block_sizes(request: Request) -> list[int]:
 
 
 @torch.no_grad()
-def find_by_scores(request: Request, most: int) -> Int[Tensor, "B H T R"]:
-    """The columns of the `most` keys with the highest scores of each query; of equal scores, the latest positions.
+def find_by_scores(request: Request, k: int) -> Int[Tensor, "B H T R"]:
+    """The columns of the `k` keys with the highest scores of each query; of equal scores, the latest positions.
 
     A query with fewer allowed keys gets -1 or columns that the pattern does not allow in the remaining places.
     """
     with disable_autocast(request.queries.q):
-        return _find_by_scores(to_precise(request), most)
+        return _find_by_scores(to_precise(request), k)
 
 
-def _find_by_scores(request: Request, most: int) -> Int[Tensor, "B H T R"]:
+def _find_by_scores(request: Request, k: int) -> Int[Tensor, "B H T R"]:
     pos, sizes = request.keys.pos, block_sizes(request)
     order = request.memo.get(lambda: pos.sort(dim=-1, stable=True, descending=True).indices, "latest first", pos)
     keys = _reorder_keys(request.keys, order, request.queries.q.shape[1])
@@ -44,7 +44,7 @@ def _find_by_scores(request: Request, most: int) -> Int[Tensor, "B H T R"]:
     for size, reads_block in zip(sizes, reads, strict=True):
         queries = request.queries.cut(slice(begin, begin + size))
         piece = request.replace(queries=queries, keys=keys, run=False, full=False, memo=empty_memo())
-        parts.append(_best(piece, [lo for lo, any_ in zip(starts, reads_block, strict=True) if any_], most))
+        parts.append(_best(piece, [lo for lo, any_ in zip(starts, reads_block, strict=True) if any_], k))
         begin += size
     columns = torch.cat(parts, 2) if len(parts) > 1 else parts[0]
     order = order[:, :, None].expand(*columns.shape[:3], -1)  # [B #H S] to [B H T S]
@@ -84,17 +84,17 @@ def position_bounds(parts: tuple[Tensor, ...]) -> tuple[Int[Tensor, " n"], Int[T
     return lowest.where(highest >= 0, 0), highest
 
 
-def _best(request: Request, starts: list[int], most: int) -> Int[Tensor, "B H T R"]:
+def _best(request: Request, starts: list[int], k: int) -> Int[Tensor, "B H T R"]:
     """The best columns of one block of queries in the blocks of keys at `starts`; the order of keys decides ties."""
     batch, heads, length, _ = request.queries.q.shape
-    most = min(most, request.keys.k.shape[2])
-    columns = torch.full((batch, heads, length, most), -1, device=request.queries.q.device)
+    k = min(k, request.keys.k.shape[2])
+    columns = torch.full((batch, heads, length, k), -1, device=request.queries.q.device)
     score = columns.new_full(columns.shape, -torch.inf, dtype=request.queries.q.dtype)
     for lo in starts:
         piece = request.piece(None, slice(lo, lo + KEYS))
         merged = torch.cat([score, scores(piece).masked_fill_(~full_mask(piece), -torch.inf)], -1)
         place = partial(_columns, columns, lo)
-        at = top_indices(merged, most, lambda last: score_tolerance(request, place(last)))  # noqa: B023
+        at = top_indices(merged, k, lambda last: score_tolerance(request, place(last)))  # noqa: B023
         columns = place(at)
         score = merged.take_along_dim(at, -1)
     return columns
@@ -102,5 +102,5 @@ def _best(request: Request, starts: list[int], most: int) -> Int[Tensor, "B H T 
 
 def _columns(best: Int[Tensor, "B H T R"], lo: int, at: Int[Tensor, "B H T n"]) -> Int[Tensor, "B H T n"]:
     """The columns of places in a list of the best columns so far followed by the columns from `lo` on."""
-    most = best.shape[-1]
-    return torch.where(at < most, best.take_along_dim(at.clamp_max(most - 1), -1), at + (lo - most))
+    width = best.shape[-1]
+    return torch.where(at < width, best.take_along_dim(at.clamp_max(width - 1), -1), at + (lo - width))

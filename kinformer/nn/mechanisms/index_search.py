@@ -20,8 +20,8 @@ STEP = 256  # queries, and keys, of a block
 CANDIDATES = 1 << 14  # candidates scored together
 
 
-def find_best_keys(request: Request, most: int, search: Search, segment: int | None = None) -> Int[Tensor, "B H T R"]:
-    """The columns of the `most` keys with the highest scores of each query; of equal scores, the latest positions.
+def find_best_keys(request: Request, k: int, search: Search, segment: int | None = None) -> Int[Tensor, "B H T R"]:
+    """The columns of the `k` keys with the highest scores of each query; of equal scores, the latest positions.
 
     Keys that a whole block of queries may read are searched by an index, the other keys are scored. The queries of a
     `segment`, a number of tokens, may read the same keys of earlier segments. A query with fewer allowed keys gets -1
@@ -29,21 +29,21 @@ def find_best_keys(request: Request, most: int, search: Search, segment: int | N
     """
     few = request.queries.q.shape[2] < FEW or torch.compiler.is_compiling()
     if few or search.product_index(request.keys.k.shape[-1]) is None:
-        return find_by_scores(request, most)
-    return find_by_index(request, most, search, segment)
+        return find_by_scores(request, k)
+    return find_by_index(request, k, search, segment)
 
 
 @torch.no_grad()
-def find_by_index(request: Request, most: int, search: Search, segment: int | None = None) -> Int[Tensor, "B H T R"]:
+def find_by_index(request: Request, k: int, search: Search, segment: int | None = None) -> Int[Tensor, "B H T R"]:
     """The same as `find_best_keys`, always with an index."""
     with disable_autocast(request.queries.q):
-        return _find_by_index(to_precise(request), most, search, segment)
+        return _find_by_index(to_precise(request), k, search, segment)
 
 
-def _find_by_index(request: Request, most: int, search: Search, segment: int | None) -> Int[Tensor, "B H T R"]:
+def _find_by_index(request: Request, k: int, search: Search, segment: int | None) -> Int[Tensor, "B H T R"]:
     (batch, heads, length, _), (_, groups, slots, _) = request.queries.q.shape, request.keys.k.shape
-    most, shared = min(most, slots), number_of_groups(heads, groups)
-    best = torch.full((batch, heads, length, most), -1, device=request.queries.q.device)
+    k, shared = min(k, slots), number_of_groups(heads, groups)
+    best = torch.full((batch, heads, length, k), -1, device=request.queries.q.device)
     for b, g in product(range(batch), range(groups)):
         row = _row(request, b, g, shared)
         sizes = _sizes(request.queries.pos[b, 0], segment)
@@ -53,7 +53,7 @@ def _find_by_index(request: Request, most: int, search: Search, segment: int | N
         keys, begin = _SharedKeys(search, row), 0
         for size, part, whole in zip(sizes, may_read & ~every, every, strict=True):
             at = slice(begin, begin + size)
-            columns = _of_block(request, row, at, keys.set_blocks(whole), row.of_blocks(part), most)
+            columns = _of_block(request, row, at, keys.set_blocks(whole), row.of_blocks(part), k)
             best[b, row.heads, at, : columns.shape[1]] = columns.unflatten(0, (shared, size))
             begin += size
     return best
@@ -120,24 +120,24 @@ class _SharedKeys:
             self.numbers, self.blocks = torch.cat([self.numbers, new]), whole
         return self
 
-    def find(self, q: Float[Tensor, "N K"], most: int) -> Int[Tensor, "N R"]:
+    def find(self, q: Float[Tensor, "N K"], k: int) -> Int[Tensor, "N R"]:
         """The numbers of candidate keys of each query; -1 for padding."""
         if self.index is None or not len(self.numbers):
             return self.numbers.new_empty(len(q), 0)
-        candidates = self.index.find(q, most)
+        candidates = self.index.find(q, k)
         return torch.where(candidates < 0, -1, self.numbers[candidates.clamp_min(0)])
 
 
 def _of_block(
-    request: Request, row: _Row, at: slice, shared: _SharedKeys, near: Int[Tensor, " n"], most: int
+    request: Request, row: _Row, at: slice, shared: _SharedKeys, near: Int[Tensor, " n"], k: int
 ) -> Int[Tensor, "N R"]:
     """The best columns of a block of queries, among shared keys by the index and among `near` keys by their scores."""
     q = row.q[:, at].flatten(0, 1)
-    keys = shared.find(q, most)
+    keys = shared.find(q, k)
     if len(near):
         near = near.flip(0)  # of equal scores the latest position comes first
         score = (q @ row.k[near].T).masked_fill(~_allowed_pairs(request, row, at, near), -torch.inf)
-        nearest = top_indices(score, min(most, len(near)), _tolerance(row, q, near.expand(len(q), -1)))
+        nearest = top_indices(score, min(k, len(near)), _tolerance(row, q, near.expand(len(q), -1)))
         keys = torch.cat([keys, near[nearest].masked_fill(score.gather(1, nearest) == -torch.inf, -1)], 1)
     if not keys.shape[1]:
         return keys
@@ -146,7 +146,7 @@ def _of_block(
     pieces = []
     for q_, candidates in zip(q.split(size), keys.split(size), strict=True):
         score = (row.k[candidates.clamp_min(0)] @ q_[..., None]).squeeze(-1).masked_fill(candidates < 0, -torch.inf)
-        numbers = candidates.gather(1, top_indices(score, min(most, score.shape[1]), _tolerance(row, q_, candidates)))
+        numbers = candidates.gather(1, top_indices(score, min(k, score.shape[1]), _tolerance(row, q_, candidates)))
         pieces.append(torch.where(numbers < 0, -1, row.columns[numbers.clamp_min(0)]))
     return torch.cat(pieces)
 

@@ -29,36 +29,40 @@ class Segments(NamedTuple):
     even: bool
 
     @classmethod
-    def split_evenly(cls, real: Bool[Tensor, "B S"], most: int, full: bool = False) -> "Segments":
+    def split_evenly(cls, real: Bool[Tensor, "B S"], max_segments: int, full: bool = False) -> "Segments":
         """At most so many segments, as even as can be; `full` promises that all tokens are real."""
         count = real.sum(1, keepdim=True)
-        used, most = count.clamp_max(most), min(most, real.shape[1])
+        used, max_segments = count.clamp_max(max_segments), min(max_segments, real.shape[1])
         number = (real.cumsum(1) - 1) * used // count.clamp_min(1)
-        return cls._from_numbers(number, real, used, most, full and most > 0 and real.shape[1] % most == 0)
+        return cls._from_numbers(
+            number, real, used, max_segments, full and max_segments > 0 and real.shape[1] % max_segments == 0
+        )
 
     @classmethod
     def split_by_size(cls, real: Bool[Tensor, "B S"], size: int, full: bool = False) -> "Segments":
         """Segments of so many tokens, the last of what is left."""
-        used, most = -(-real.sum(1, keepdim=True) // size), -(-real.shape[1] // size)
+        used, segments = -(-real.sum(1, keepdim=True) // size), -(-real.shape[1] // size)
         return cls._from_numbers(
-            (real.cumsum(1) - 1) // size, real, used, most, full and most > 0 and real.shape[1] % size == 0
+            (real.cumsum(1) - 1) // size, real, used, segments, full and segments > 0 and real.shape[1] % size == 0
         )
 
     @classmethod
-    def _from_numbers(cls, number: Tensor, real: Tensor, used: Int[Tensor, "B 1"], most: int, even: bool) -> "Segments":
-        at = torch.arange(most, device=real.device)
-        return cls(torch.where(real, number, most), torch.where(at < used, at, -1)[:, None], even)
+    def _from_numbers(
+        cls, number: Tensor, real: Tensor, used: Int[Tensor, "B 1"], max_segments: int, even: bool
+    ) -> "Segments":
+        at = torch.arange(max_segments, device=real.device)
+        return cls(torch.where(real, number, max_segments), torch.where(at < used, at, -1)[:, None], even)
 
     def means(self, x: Float[Tensor, "B G S n"]) -> Float[Tensor, "B G M n"]:
         """Of the tokens of each segment; 0 where there is none."""
-        most = self.pos.shape[2]
+        max_segments = self.pos.shape[2]
         if self.even:
-            return x.unflatten(2, (most, -1)).mean(3)
+            return x.unflatten(2, (max_segments, -1)).mean(3)
         at = self.number[:, None, :, None]
 
         def sum_segments(x: Tensor) -> Tensor:
-            total = x.new_zeros(*x.shape[:2], most + 1, x.shape[3])  # padding falls into the last one
-            return total.scatter_add(2, at.expand_as(x), x)[:, :, :most]
+            total = x.new_zeros(*x.shape[:2], max_segments + 1, x.shape[3])  # padding falls into the last one
+            return total.scatter_add(2, at.expand_as(x), x)[:, :, :max_segments]
 
         return sum_segments(x) / sum_segments(torch.ones_like(x[:, :1, :, :1])).clamp_min(1)
 

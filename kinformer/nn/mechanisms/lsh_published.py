@@ -56,8 +56,8 @@ class HashChunks(NamedTuple):
         asks = asks.take_along_dim(self.token.flatten(2), 2).view(self.token.shape).where(self.real, -1)
         chunk = torch.arange(count, device=column.device)[:, None].expand(batch, -1, heads)
         place = self.place.take_along_dim(column[:, :, None], 3)  # [B H R T]
-        query, own, turn = (x.transpose(1, 2) for x in (asks, self.token, self.turn))
-        return ChunkWindows(query, own, turn, chunk, self.before, place)
+        query, key_column, turn = (x.transpose(1, 2) for x in (asks, self.token, self.turn))
+        return ChunkWindows(query, key_column, turn, chunk, self.before, place)
 
     def of_every_query(self, column: Int[Tensor, "B H T"], has_key: Bool[Tensor, "B H T"]) -> "ChunkWindows":
         """Each query in each round with its own chunk: a few queries, such as a step's."""
@@ -67,19 +67,19 @@ class HashChunks(NamedTuple):
         turns = torch.arange(rounds, device=column.device).repeat_interleave(length).expand_as(asks)
         chunk = (place // self.token.shape[3]).transpose(1, 2)
         at = torch.arange(rounds * length, device=column.device).expand_as(asks).unflatten(2, (rounds, length))
-        query, own, turn = (x.transpose(1, 2)[..., None] for x in (asks, column.repeat(1, 1, rounds), turns))
-        return ChunkWindows(query, own, turn, chunk, self.before, at)
+        query, key_column, turn = (x.transpose(1, 2)[..., None] for x in (asks, column.repeat(1, 1, rounds), turns))
+        return ChunkWindows(query, key_column, turn, chunk, self.before, at)
 
 
 class ChunkWindows(NamedTuple):
     """N rows of w queries, each row with the keys of one chunk and the chunk before it.
 
-    query: columns of queries, -1 for none; own: the column of the query's own key; turn: the round in which it asks;
+    query: columns of queries, -1 for none; key_column: that of the query's own key; turn: the round in which it asks;
     chunk: which one is read; at: where each query's read in each round stands among the N * w.
     """
 
     query: Int[Tensor, "B N H w"]
-    own: Int[Tensor, "B N H w"]
+    key_column: Int[Tensor, "B N H w"]
     turn: Int[Tensor, "B N H w"]
     chunk: Int[Tensor, "B N H"]
     before: Int[Tensor, "B #H C"]
@@ -223,7 +223,7 @@ class PublishedLSH(Hashed):
         queries, keys = request.queries, request.keys
         chunk, bucket = (chunks.place // self.chunk).transpose(2, 3), self._key_buckets(request)  # [B H S R]
         column, is_key = windows.keys(chunks)
-        query, item = windows.query.clamp_min(0), windows.own
+        query, item = windows.query.clamp_min(0), windows.key_column
         q_turn, k_turn = (turn.flatten(0, 1)[..., None] for turn in (windows.turn, windows.look(chunks.turn)))
         q_tags = {"chunk": gather_columns(chunk, item), "bucket": gather_columns(bucket, item), "round": q_turn}
         k_tags = {"chunk": gather_columns(chunk, column), "bucket": gather_columns(bucket, column), "round": k_turn}
@@ -261,17 +261,17 @@ class ChunkScore(Score):
         score, q, k = self.product(request), request.queries.tags, request.keys.tags
         rounds = range(q["bucket"].shape[-1])
         q_round, k_round = q["round"], k["round"][..., None, :, 0]  # [B H T 1], [B H 1 S]
-        own, count = torch.zeros_like(score, dtype=torch.bool), torch.zeros_like(score)
+        shares_round, count = torch.zeros_like(score, dtype=torch.bool), torch.zeros_like(score)
         for n in rounds:
             q_at, k_at = q["chunk"][..., None, n], k["chunk"][..., None, :, n]
             # the list's ends meet in one round only where there is no other, so the look-back around is no duplicate
             is_near = (q_at == k_at) | (q_at == k_at + 1)
             if self.restricted:
                 same = q["bucket"][..., None, n] == k["bucket"][..., None, :, n]
-                is_near, own = is_near & same, own | (same & (q_round == n) & (k_round == n))
+                is_near, shares_round = is_near & same, shares_round | (same & (q_round == n) & (k_round == n))
             count = count + is_near
         if self.restricted:
-            score = score.masked_fill(~own, -torch.inf)
+            score = score.masked_fill(~shares_round, -torch.inf)
         if self.divided:
             score = score - count.clamp_min(1).log()
         return torch.where(own_pairs(request), score - LAST_RESORT, score)

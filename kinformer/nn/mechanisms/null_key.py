@@ -28,15 +28,15 @@ class NullKey(nn.Module):
 
     def forward(self, keys: Keys) -> Keys:
         """These keys behind it."""
-        for name, own, x in (("k", self.k, keys.k), ("v", self.v, keys.v)):
-            if (got_shape := (x.shape[1], x.shape[3])) != tuple(own.shape):
+        for name, null_vector, x in (("k", self.k, keys.k), ("v", self.v, keys.v)):
+            if (got_shape := (x.shape[1], x.shape[3])) != tuple(null_vector.shape):
                 raise ValueError(
-                    f"NullKey is of {list(own.shape)} heads and numbers, and {name} of {list(got_shape)} came"
+                    f"NullKey is of {list(null_vector.shape)} heads and numbers, and {name} of {list(got_shape)} came"
                 )
         if keys.extras:
             raise ValueError(f"NullKey has no side, and the mechanism wants {min(keys.extras)!r} of each key; drop it")
 
-        def prepend(own: Tensor, x: Tensor) -> Tensor:
-            return torch.cat([own.to(x.dtype)[:, None].expand(len(x), -1, -1, -1), x], 2)
+        def prepend(null_vector: Tensor, x: Tensor) -> Tensor:
+            return torch.cat([null_vector.to(x.dtype)[:, None].expand(len(x), -1, -1, -1), x], 2)
 
         return keys._replace(k=prepend(self.k, keys.k), v=prepend(self.v, keys.v), pos=F.pad(keys.pos, (1, 0)))

@@ -38,14 +38,14 @@ class PredictiveAttention(ConvolvedScores):
         self.alpha = check_in_range("alpha", alpha, 0.0, 1.0)
 
     def inputs(
-        self, own: Float[Tensor, "B H T S"], previous: Float[Tensor, "B H T S"] | None
+        self, scores: Float[Tensor, "B H T S"], previous: Float[Tensor, "B H T S"] | None
     ) -> Float[Tensor, "B H T S"] | None:
         return previous
 
     def combine_scores(
-        self, own: Float[Tensor, "B H T S"], inputs: Float[Tensor, "B H T S"], convolved: Float[Tensor, "B H T S"]
+        self, scores: Float[Tensor, "B H T S"], inputs: Float[Tensor, "B H T S"], convolved: Float[Tensor, "B H T S"]
     ) -> Float[Tensor, "B H T S"]:
-        return self.alpha * own + (1 - self.alpha) * convolved
+        return self.alpha * scores + (1 - self.alpha) * convolved
 
 
 def _causal() -> PredictiveAttention:

@@ -55,9 +55,9 @@ class Regularised(Mechanism):
         }
 
     def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
-        own = [type(regulariser).__name__ for regulariser in self._regularisers if not regulariser.allows_cross]
-        if sizes.cross and own:
-            raise ValueError(f"{own[0]} looks at tokens that read themselves; across sequences give others")
+        self_only = [type(regulariser).__name__ for regulariser in self._regularisers if not regulariser.allows_cross]
+        if sizes.cross and self_only:
+            raise ValueError(f"{self_only[0]} looks at tokens that read themselves; across sequences give others")
         return self.mechanism.query_extras(sizes)
 
     def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
@@ -71,8 +71,8 @@ class Regularised(Mechanism):
             return self.mechanism(queries, keys, state, ctx)
         request, new_state = self.mechanism.prepare_request(queries, keys, state, ctx)
         out = self.mechanism.read_with_aux(request)
-        own = keys if keys is not None and keys.own else None
-        aux = {regulariser.key: regulariser(request, out.y, own) for regulariser in self._regularisers}
+        own_keys = keys if keys is not None and keys.own else None
+        aux = {regulariser.key: regulariser(request, out.y, own_keys) for regulariser in self._regularisers}
         return out._replace(state=new_state, aux={**out.aux, **aux})
 
     def received_attention(

@@ -148,12 +148,12 @@ class PublishedRouting(Routed):
         """The queries of this call that are among the most similar to each centroid of all tokens so far."""
         queries, keys = request.queries, request.keys
         heads = queries.q.shape[1]
-        own, has_key = (x.expand(-1, heads, -1)[..., None] for x in own_column(request))  # [B H T 1]
+        key_column, has_key = (x.expand(-1, heads, -1)[..., None] for x in own_column(request))  # [B H T 1]
 
         def best() -> Bool[Tensor, "B H T C"]:
             liked = by_query_head(keys.tags["liked"], heads).masked_fill((keys.pos < 0)[..., None], LEAST)
             near = math.ceil(float(tolerance_of(at_least_float32(queries.q.new_ones(())))) * UNIT)
-            return is_among_largest(liked, self.window, near).take_along_dim(own, 2) & has_key
+            return is_among_largest(liked, self.window, near).take_along_dim(key_column, 2) & has_key
 
         is_chosen = choice(best)
         at = stable_top_k(is_chosen.long(), self.window)  # those taken, then others [B H w C]

@@ -69,8 +69,8 @@ class EdgeAttention(KeyValueMechanism):
         is_repeated = (same & torch.ones(width, width, dtype=torch.bool, device=at.device).tril(-1)).any(-1)
         real = real & ~is_repeated & (position != itself)
         at, real = (
-            torch.cat([x.repeat_interleave(heads // x.shape[1], 1), own[..., None].expand(-1, heads, -1, 1)], 3)
-            for x, own in ((at, column), (real, has_own_key))
+            torch.cat([x.repeat_interleave(heads // x.shape[1], 1), own_x[..., None].expand(-1, heads, -1, 1)], 3)
+            for x, own_x in ((at, column), (real, has_own_key))
         )
         at, real = (x.transpose(1, 2) for x in (at.clamp_min(0), real))  # [B T H E + 1]
         pos = gather_positions(request.keys.pos, at, real)

@@ -206,21 +206,22 @@ class Sinkhorn(KeyValueMechanism):
         count = query_blocks.column.shape[1]
         if not count or not key_blocks.column.shape[1]:
             return read(request)
-        own = (query_blocks.number - key_blocks.first[:, None]).clamp(0, key_blocks.column.shape[1] - 1)  # [B M] of N
-        rows = sort.to(request.keys.k.dtype).take_along_dim(own[:, None, :, None], 2)
-        is_mixed = self._is_mixed(key_blocks).take_along_dim(own[..., None], 1)
+        last = key_blocks.column.shape[1] - 1
+        own_block = (query_blocks.number - key_blocks.first[:, None]).clamp(0, last)  # [B M] of N
+        rows = sort.to(request.keys.k.dtype).take_along_dim(own_block[:, None, :, None], 2)
+        is_mixed = self._is_mixed(key_blocks).take_along_dim(own_block[..., None], 1)
         # a mixture stands one block before its queries, or where no row ends: any place that the pattern allows
         place = (
             query_blocks.positions - self.block
             if self.causal
             else query_blocks.positions + self.block * (key_blocks.number[:, -1:, None] + 1)
         )
-        k_pos = place.masked_fill(~is_mixed, -1), _positions_of_blocks(key_blocks, key_blocks.positions, own)
+        k_pos = place.masked_fill(~is_mixed, -1), _positions_of_blocks(key_blocks, key_blocks.positions, own_block)
 
         def keys(x: Float[Tensor, "B G S n"]) -> tuple[Float[Tensor, "B G M l n"], Float[Tensor, "B G M l n"]]:
             blocks = key_blocks.split_into_blocks(x)
             mixed = torch.einsum("bgmn,bgnlk->bgmlk", rows, blocks)
-            return mixed, blocks.take_along_dim(own[:, None, :, None, None], 2)
+            return mixed, blocks.take_along_dim(own_block[:, None, :, None, None], 2)
 
         q = query_blocks.split_into_blocks(request.queries.q).transpose(1, 2).flatten(0, 1)  # [B*M H l K]
         q_pos = query_blocks.positions.masked_fill(~query_blocks.is_real, -1).flatten(0, 1)[:, None]

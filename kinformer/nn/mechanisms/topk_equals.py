@@ -89,16 +89,16 @@ def columns_with_ties(request: Request, k: int) -> Int[Tensor, "B H T R"]:
         x = scores(piece)
         for n in range(lo, hi):
             if not whole[n]:
-                own = x[..., (n - lo) * STEP : (n - lo + 1) * STEP]
-                own.masked_fill_(
+                block_scores = x[..., (n - lo) * STEP : (n - lo + 1) * STEP]
+                block_scores.masked_fill_(
                     ~full_mask(request.piece(rows, slice(n * STEP, min((n + 1) * STEP, slots)))), -torch.inf
                 )
         best = _best(x, k, partial(score_tolerance, piece))
         if best is None:
             return request.queries.pos.new_empty(*x.shape[:2], count, 0)
         columns.append(torch.where(best.score == -torch.inf, -1, best.column + lo * STEP))
-    most = max(of_rows.shape[3] for of_rows in columns)
-    return torch.cat([F.pad(of_rows, (0, most - of_rows.shape[3]), value=-1) for of_rows in columns], 2)
+    max_columns = max(of_rows.shape[3] for of_rows in columns)
+    return torch.cat([F.pad(of_rows, (0, max_columns - of_rows.shape[3]), value=-1) for of_rows in columns], 2)
 
 
 def _best(x: Float[Tensor, "B H T S"], k: int, tolerance: Tolerance) -> _Best | None:
@@ -110,10 +110,10 @@ def _best(x: Float[Tensor, "B H T S"], k: int, tolerance: Tolerance) -> _Best | 
     least = last - tolerance(column[..., k - 1 : k])
     if not bool(((score[..., k:] >= least) & (last > -torch.inf)).any()):
         return _Best(score[..., :k], column[..., :k])
-    most = int(((x >= least) & (last > -torch.inf)).sum(-1).amax())
-    if most > WIDE * k:
+    max_count = int(((x >= least) & (last > -torch.inf)).sum(-1).amax())
+    if max_count > WIDE * k:
         return None
-    score, column = x.topk(max(most, k))
+    score, column = x.topk(max(max_count, k))
     return _Best(score.masked_fill(score < least, -torch.inf), column)
 
 

@@ -40,8 +40,8 @@ class MaxPool(Compression):
 
     def forward(self, x: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"], used: Float[Tensor, "B S"]) -> Slots:
         real = _by_block(pos >= 0, self.rate)[..., None]
-        most = _by_block(x, self.rate).masked_fill(~real, -torch.inf).amax(2)
-        return Slots(torch.where(real.any(2), most, 0.0), _first_of_block(pos, self.rate))
+        maximum = _by_block(x, self.rate).masked_fill(~real, -torch.inf).amax(2)
+        return Slots(torch.where(real.any(2), maximum, 0.0), _first_of_block(pos, self.rate))
 
 
 class StridedConv(Compression):
@@ -112,7 +112,7 @@ class MostUsed(Compression):
         self.rate = check_at_least("rate", rate, 1)
 
     def forward(self, x: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"], used: Float[Tensor, "B S"]) -> Slots:
-        most = pos.shape[1] // self.rate
+        slots = pos.shape[1] // self.rate
         filled_blocks = (_by_block(pos, self.rate) >= 0).any(2).sum(1, keepdim=True)
 
         def rank() -> Int[Tensor, "B S"]:
@@ -124,8 +124,8 @@ class MostUsed(Compression):
         ranked = choice(rank)
         # past the last of the blocks that hold something an empty state is chosen, one column behind all others
         chosen = (
-            ranked[:, :most]
-            .masked_fill(torch.arange(most, device=pos.device) >= filled_blocks, pos.shape[1])
+            ranked[:, :slots]
+            .masked_fill(torch.arange(slots, device=pos.device) >= filled_blocks, pos.shape[1])
             .sort(1)
             .values
         )

@@ -87,11 +87,11 @@ class Compressive(Memory):
                 "loss=AttentionReconstruction(), or a compression without weights, such as MeanPool(4)"
             )
         for name in ("d", "rate"):
-            own, other = getattr(compression, name), getattr(loss, name, None)
-            if None not in (own, other) and own != other:
+            compression_size, loss_size = getattr(compression, name), getattr(loss, name, None)
+            if None not in (compression_size, loss_size) and compression_size != loss_size:
                 raise ValueError(
-                    f"{type(loss).__name__} has {name}={other}, and {type(compression).__name__} {name}={own}; "
-                    "give both the same"
+                    f"{type(loss).__name__} has {name}={loss_size}, and {type(compression).__name__} "
+                    f"{name}={compression_size}; give both the same"
                 )
         self.length, self.memory, self.slots = length, memory, check_at_least("compressed", compressed, 0)
         self.places = check_part("places", places or BySlots(), CompressedPositions, "BySlots() or ByTokens()")

@@ -81,8 +81,8 @@ class AverageAttention(Layer):
 
     def _gated(self, x: Float[Tensor, "B T D"], g: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
         assert self.gate is not None
-        own, mean = self.gate(torch.cat([x, g], -1)).sigmoid().chunk(2, -1)
-        return own * x + mean * g
+        input_gate, mean_gate = self.gate(torch.cat([x, g], -1)).sigmoid().chunk(2, -1)
+        return input_gate * x + mean_gate * g
 
 
 def _with_mlp() -> AverageAttention:

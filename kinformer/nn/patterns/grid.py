@@ -90,12 +90,12 @@ class _Around(Pattern):
         for q in self.queries.boxes(q_lo // size, q_hi // size):
             up, down = q.top * rows - self.rows, q.bottom * rows + rows - 1 + self.rows
             left, right = q.left * columns - self.columns, q.right * columns + columns - 1 + self.columns
-            least, most = q.bottom * rows - self.rows, q.top * rows + rows - 1 + self.rows
+            min_row, max_row = q.bottom * rows - self.rows, q.top * rows + rows - 1 + self.rows
             first, final = q.right * columns - self.columns, q.left * columns + columns - 1 + self.columns
             for k in keys:
                 has_places = q.has_places & k.has_places
                 meets = (k.bottom >= up) & (k.top <= down) & (k.right >= left) & (k.left <= right)
-                inside = (k.top >= least) & (k.bottom <= most) & (k.left >= first) & (k.right <= final)
+                inside = (k.top >= min_row) & (k.bottom <= max_row) & (k.left >= first) & (k.right <= final)
                 any_pair, every_pair = any_pair | (has_places & meets), every_pair & (inside | ~has_places)
         return any_pair, every_pair
 

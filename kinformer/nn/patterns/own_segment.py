@@ -37,8 +37,8 @@ class OwnSegment(Pattern):
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         q, k = torch.as_tensor(q), torch.as_tensor(k)
         last = self.ids.shape[1] - 1
-        own = self.ids[b, q.clamp(max=last)] == self.ids[b, k.clamp(max=last)]
-        allowed = own & (q <= last) & (k <= last)
+        same_segment = self.ids[b, q.clamp(max=last)] == self.ids[b, k.clamp(max=last)]
+        allowed = same_segment & (q <= last) & (k <= last)
         for name in PIECES:
             if name not in self.pieces:
                 allowed = allowed | (((q < self.n) == (name[0] == "g")) & ((k < self.n) == (name[2] == "g")))

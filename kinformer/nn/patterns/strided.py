@@ -41,9 +41,9 @@ class Strided(Pattern):
     def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
         # differences of the block fill an interval: is a multiple of the stride in it
         at = torch.as_tensor(q_lo + q_hi + k_lo + k_hi) * 0
-        least, most = q_lo - k_hi + at, q_hi - k_lo + at
-        any_pair = torch.div(most, self.stride, rounding_mode="floor") * self.stride >= least
-        return any_pair, (least == most) & any_pair if self.stride > 1 else any_pair
+        min_distance, max_distance = q_lo - k_hi + at, q_hi - k_lo + at
+        any_pair = torch.div(max_distance, self.stride, rounding_mode="floor") * self.stride >= min_distance
+        return any_pair, (min_distance == max_distance) & any_pair if self.stride > 1 else any_pair
 
 
 EXAMPLES = (Strided(3), Strided(1))

@@ -13,8 +13,8 @@ class MaxPooler(Pooler):
     def forward(self, y: Float[Tensor, "B T D"], real: Bool[Tensor, "B T"]) -> Float[Tensor, "B D"]:
         if not y.shape[1]:
             return y.sum(1)
-        most = y.masked_fill(~real[..., None], -torch.inf).amax(1)
-        return most.where(real.any(1, keepdim=True), 0.0)
+        maximum = y.masked_fill(~real[..., None], -torch.inf).amax(1)
+        return maximum.where(real.any(1, keepdim=True), 0.0)
 
 
 EXAMPLES = (MaxPooler,)

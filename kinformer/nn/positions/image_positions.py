@@ -42,5 +42,5 @@ class Pictured(Position):
         about = f"is beyond a picture of {self.rows} x {self.columns} x {self.channels}; make it larger"
         if pos.device.type != "cpu":
             torch._assert_async((pos < self.size).all(), f"a position {about}")  # waits for nothing
-        elif (most := int(pos.max())) >= self.size:
-            raise IndexError(f"position {most} {about}")
+        elif (max_pos := int(pos.max())) >= self.size:
+            raise IndexError(f"position {max_pos} {about}")

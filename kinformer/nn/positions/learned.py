@@ -40,8 +40,8 @@ class Learned(Position):
         advice = f"is beyond the table of {length} learned positions; make length larger, or use Rotary"
         if pos.device.type != "cpu":
             torch._assert_async((pos < length).all(), f"a position {advice}")  # waits for nothing
-        elif (most := int(pos.max())) >= length:
-            raise IndexError(f"position {most} {advice}")
+        elif (max_pos := int(pos.max())) >= length:
+            raise IndexError(f"position {max_pos} {advice}")
 
 
 EXAMPLES = (lambda: Learned(16, 64),)

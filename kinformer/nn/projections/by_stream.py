@@ -30,9 +30,11 @@ class ByStream(Projection):
         for name, part in (("wide", wide), ("long", long)):
             check_part(name, part, Projection, "a projection, such as QKV(d, heads)")
         for name in SIZES:
-            own, other = getattr(wide, name), getattr(long, name)
-            if own != other:
-                raise ValueError(f"the projections of two streams have {name}={own} and {name}={other}; give both one")
+            wide_size, long_size = getattr(wide, name), getattr(long, name)
+            if wide_size != long_size:
+                raise ValueError(
+                    f"the projections of two streams have {name}={wide_size} and {name}={long_size}; give both one"
+                )
         self.n, self.wide, self.long = check_at_least("n", n, 0), wide, long
         self.d, self.heads, self.key_heads = long.d, long.heads, long.key_heads
         self.k_dim, self.v_dim, self.bias = long.k_dim, long.v_dim, long.bias

@@ -73,8 +73,8 @@ class Collaborative(Projection):
     def queries(self, x: Float[Tensor, "B T D"], pos: Int[Tensor, "B T"]) -> Queries:
         q = self.q(x)[:, None] * self.mixing[:, None]  # [B 1 T shared] times [H 1 shared]
         if self.k_dim > self.shared:
-            own = torch.eye(self.heads, dtype=q.dtype, device=q.device)[:, None]
-            q = torch.cat([q, own.expand(len(q), -1, q.shape[2], -1)], -1)
+            own_columns = torch.eye(self.heads, dtype=q.dtype, device=q.device)[:, None]
+            q = torch.cat([q, own_columns.expand(len(q), -1, q.shape[2], -1)], -1)
         # the mechanism will divide by the root of the width of a key
         return Queries(q * (self.k_dim / self.squared_scale) ** 0.5, pos[:, None])
 
@@ -143,8 +143,8 @@ def _initial_mixing(heads: int, shared: int, mixing: Mixing) -> Float[Tensor, "H
 
 def _blocks(heads: int, shared: int) -> Float[Tensor, "H shared"]:
     """A run of columns for each head, some one longer than others where they do not divide."""
-    own = torch.arange(shared) * heads // shared
-    return (own == torch.arange(heads)[:, None]).to(torch.get_default_dtype())
+    head_of_column = torch.arange(shared) * heads // shared
+    return (head_of_column == torch.arange(heads)[:, None]).to(torch.get_default_dtype())
 
 
 def _factors(

@@ -52,9 +52,9 @@ class Synthesizer(Score):
         if pos.device.type != "cpu":
             torch._assert_async((pos < self.length).all(), f"a position {advice}")  # waits for nothing
             return self.length
-        if (most := int(pos.max())) >= self.length:
-            raise IndexError(f"position {most} {advice}, or use Product()")
-        return max(most + 1, 1)
+        if (max_pos := int(pos.max())) >= self.length:
+            raise IndexError(f"position {max_pos} {advice}, or use Product()")
+        return max(max_pos + 1, 1)
 
 
 def take_rows(table: Float[Tensor, "H L n"], at: Int[Tensor, "b #H N"]) -> Float[Tensor, "b H N n"]:

@@ -41,15 +41,15 @@ class ResidualScores(Score):
         self.product = Product()
 
     def forward(self, request: Request) -> Float[Tensor, "B H T S"]:
-        own, previous = self.product(request), of_pairs("scores", request)
+        own_scores, previous = self.product(request), of_pairs("scores", request)
         if previous is None:
-            return own
+            return own_scores
         if not self.below:
-            return self.own * own
+            return self.own * own_scores
         if self.change is not None:
             previous = self.change(previous, mask(request))
         # a negative weight would make of -inf the largest score of all
-        return torch.where(previous == -torch.inf, -torch.inf, self.own * own + self.below * previous)
+        return torch.where(previous == -torch.inf, -torch.inf, self.own * own_scores + self.below * previous)
 
 
 def _changed() -> ResidualScores:

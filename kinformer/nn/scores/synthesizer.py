@@ -32,9 +32,9 @@ class DenseSynthesizer(Synthesizer):
         super().__init__(heads, length)
         self.hidden = check_at_least("hidden", hidden, 1)
         tables = 1 if check_flag("shared", shared) else heads
-        most = hidden**-0.5
-        self.weight = nn.Parameter(torch.empty(tables, hidden, length).uniform_(-most, most))
-        self.bias = nn.Parameter(torch.empty(tables, 1, length).uniform_(-most, most))
+        bound = hidden**-0.5
+        self.weight = nn.Parameter(torch.empty(tables, hidden, length).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.empty(tables, 1, length).uniform_(-bound, bound))
 
     def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
         return {**super().query_extras(sizes), "dense": ExtraProjection(self.hidden)}

@@ -78,10 +78,10 @@ class MaxWindows(WindowShortener):
     """The largest of each number in a window: Poolingformer's max pooling, without parameters."""
 
     def pool(self, name: str, x: Tensor, of: Of, is_key: Of, middle: Tensor) -> Tensor:
-        most = of(0).masked_fill(~is_key(0), -torch.inf)
+        maximum = of(0).masked_fill(~is_key(0), -torch.inf)
         for j in range(1, self.size):
-            most = torch.maximum(most, of(j).masked_fill(~is_key(j), -torch.inf))
-        return most.masked_fill(most == -torch.inf, 0.0)
+            maximum = torch.maximum(maximum, of(j).masked_fill(~is_key(j), -torch.inf))
+        return maximum.masked_fill(maximum == -torch.inf, 0.0)
 
 
 class DynamicWindows(WindowShortener):

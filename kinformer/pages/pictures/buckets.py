@@ -64,9 +64,9 @@ def _sorted_panel(title: str, read: Bool[Tensor, "T T"], number: Int[Tensor, " T
     order = number.argsort(stable=True)
     read, number = read[order][:, order], number[order]
     panel = grid(title, torch.where(read, number + 1, 0), step)
-    own = grid(title, (read & (number[:, None] == number)).long(), step).level
+    own_level = grid(title, (read & (number[:, None] == number)).long(), step).level
     names = tuple(str(n) for n in order[::step].tolist())
-    return panel._replace(level=own + (panel.level - own) / 3, rows=names, columns=names)
+    return panel._replace(level=own_level + (panel.level - own_level) / 3, rows=names, columns=names)
 
 
 def tags_of(call: MechanismCall) -> dict[str, Int[Tensor, "T r"]]:

@@ -32,8 +32,8 @@ ENDS, LAYERS = ("the layer's own pattern", "the last block, global"), 4
 def global_ends(layer: GlobalEnds, where: str, length: int | None) -> Picture:
     """What the first layers inside read by their own pattern, and what the row's end adds, if they differ."""
     inside = attentions(layer.layer)
-    own = [part.mechanism.pattern for part in inside.values() if isinstance(part.mechanism, KeyValueMechanism)]
-    size, step = span(max(2 * max(map(largest_number, own)), 3 * layer.block), length, NARROW)
+    patterns = [part.mechanism.pattern for part in inside.values() if isinstance(part.mechanism, KeyValueMechanism)]
+    size, step = span(max(2 * max(map(largest_number, patterns)), 3 * layer.block), length, NARROW)
     panels: list[Panel] = []
     for place, part in inside.items():
         (call,) = calls_inside(layer, part, torch.randn(1, size, layer.d))

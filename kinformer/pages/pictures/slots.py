@@ -43,10 +43,10 @@ def slot_kinds(layer: Attention, memory: Memory, size: int) -> Int[Tensor, "T T"
     rate, slots = rate_of(memory), getattr(memory, "slots", 0)
 
     def note(module: nn.Module, inputs: Any, out: Any) -> None:
-        own, source, old = inputs[2].pos[0], out[1][0], getattr(out[2], "old", None)
+        pos, source, old = inputs[2].pos[0], out[1][0], getattr(out[2], "old", None)
         if old is not None:  # where slots stand may be counted in slots: the state knows the tokens in them
             source = torch.cat([old.pos[0], source[slots:]])
-        rows = slice(int(own.min()), int(own.max()) + 1)
+        rows = slice(int(pos.min()), int(pos.max()) + 1)
         for n, first in enumerate(source.tolist()):
             if first < 0:
                 continue

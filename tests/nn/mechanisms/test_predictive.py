@@ -17,8 +17,8 @@ LENGTH, ALPHA, SLOPE = 6, 0.3, 0.2
 class Swapped(kf.PredictiveAttention):
     """The shares of own and predicted scores are exchanged."""
 
-    def combine_scores(self, own: Tensor, inputs: Tensor, convolved: Tensor) -> Tensor:
-        return (1 - self.alpha) * own + self.alpha * convolved
+    def combine_scores(self, scores: Tensor, inputs: Tensor, convolved: Tensor) -> Tensor:
+        return (1 - self.alpha) * scores + self.alpha * convolved
 
 
 def check(kind: type[kf.PredictiveAttention], kernel: str) -> None:

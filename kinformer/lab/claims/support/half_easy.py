@@ -64,12 +64,12 @@ def prompts(model: MultiExit, split: str, count: int) -> Prompts:
 
 def rules(model: MultiExit) -> dict[str, ConfidenceThreshold]:
     """The three confidences on one backbone; the classifier is the probe that was trained beside it."""
-    own = model.exits.rule
-    assert isinstance(own, ConfidenceThreshold) and isinstance(own.confidence, Probe)
+    rule = model.exits.rule
+    assert isinstance(rule, ConfidenceThreshold) and isinstance(rule.confidence, Probe)
     each: dict[str, Confidence] = {
         "softmax response": SoftmaxResponse(),
         "saturation": Saturation(),
-        "classifier": own.confidence,
+        "classifier": rule.confidence,
     }
     return {name: ConfidenceThreshold(confidence, 1.0) for name, confidence in each.items()}
 

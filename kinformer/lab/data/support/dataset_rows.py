@@ -81,7 +81,7 @@ def hugging_face(name: str) -> Iterator[DatasetRow]:
         splits = _load(datasets, name)
         names = {split: SPLITS.get(split) for split in splits}
         if "valid" not in names.values():  # what is learned from is split further; what is for the end is not
-            names = {split: "test" if own == "test" and len(splits) > 1 else None for split, own in names.items()}
+            names = {split: "test" if role == "test" and len(splits) > 1 else None for split, role in names.items()}
         for split, rows in splits.items():
             for number, fields in enumerate(rows, 1):
                 yield DatasetRow(f"row {number:,} of hf:{name} ({split})", fields, names[split])

@@ -250,7 +250,7 @@ def _parse_numbers(column: Column) -> list[datetime] | None:
     if whole and 1e7 <= low and high < 1e8:
         read = _parse_days(values)
         return read if read and (column.says_date or _first_fall(read) is None) else None
-    ticks = next((ticks for ticks, (least, most) in UNIX.items() if least <= low and high <= most), None)
+    ticks = next((ticks for ticks, (first, last) in UNIX.items() if first <= low and high <= last), None)
     if ticks is None:
         return None
     read = [EPOCH + timedelta(microseconds=round(value * (1e6 / ticks))) for value in values]
@@ -357,5 +357,5 @@ def _ends_a_month(date: datetime) -> bool:
 
 def _months_later(date: datetime, months: int, last: bool) -> datetime:
     year, month = divmod(date.year * 12 + date.month - 1 + months, 12)
-    most = monthrange(year, month + 1)[1]
-    return date.replace(year=year, month=month + 1, day=most if last else min(date.day, most))
+    last_day = monthrange(year, month + 1)[1]
+    return date.replace(year=year, month=month + 1, day=last_day if last else min(date.day, last_day))

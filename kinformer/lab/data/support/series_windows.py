@@ -33,10 +33,10 @@ class SeriesSplit(NamedTuple):
                 f"{length - min(context, self.first):,}. Give more rows, or a smaller context or horizon."
             )
 
-    def sample_starts(self, context: int, length: int, most: int) -> Int[Tensor, " W"]:
+    def sample_starts(self, context: int, length: int, limit: int) -> Int[Tensor, " W"]:
         """The same: all of them, or so many from all over."""
         starts = torch.tensor(self.window_starts(context, length))
-        count = min(len(starts), most)
+        count = min(len(starts), limit)
         return starts[torch.arange(count) * (len(starts) - 1) // max(count - 1, 1)]
 
     def windows(self, starts: Int[Tensor, " W"], length: int) -> SeriesWindows:

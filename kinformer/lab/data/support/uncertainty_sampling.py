@@ -84,12 +84,12 @@ def uncertainty_scores(
     entropy: Float[Tensor, " N"], task: Int[Tensor, " N"], classes: tuple[int, ...], form: Form
 ) -> Float[Tensor, " N"]:
     """By which rows are chosen, the largest first: see `UncertaintySampling`. Tasks without rows have no mean."""
-    most = torch.tensor(classes, dtype=entropy.dtype).log()
+    max_entropy = torch.tensor(classes, dtype=entropy.dtype).log()
     if form == "published_uncertainty":
-        entropy = entropy / most[task]
-    count = torch.zeros_like(most).index_add(0, task, torch.ones_like(entropy))
-    mean = torch.zeros_like(most).index_add(0, task, entropy) / count.clamp_min(1)
+        entropy = entropy / max_entropy[task]
+    count = torch.zeros_like(max_entropy).index_add(0, task, torch.ones_like(entropy))
+    mean = torch.zeros_like(max_entropy).index_add(0, task, entropy) / count.clamp_min(1)
     largest = mean.max().clamp_min(torch.finfo(mean.dtype).tiny)
     if form == "published_uncertainty":
         return entropy * (mean / largest)[task]
-    return entropy / (largest * most[task])
+    return entropy / (largest * max_entropy[task])

@@ -148,8 +148,8 @@ class FaissProductIndex(ProductIndex):
 
 def number_of_lists(lists: int | None, count: int) -> int:
     """The number of lists of an index of `count` vectors: as given, or about the square root of `count`."""
-    most = max(count // ENOUGH, 1)
-    return min(round(count**0.5) or 1, most) if lists is None else min(lists, most)
+    max_lists = max(count // ENOUGH, 1)
+    return min(round(count**0.5) or 1, max_lists) if lists is None else min(lists, max_lists)
 
 
 def _rows(x: Float[Tensor, "n D"]) -> numpy.ndarray:
