@@ -44,23 +44,31 @@ class MultiheadAttention(nn.MultiheadAttention):
     """`torch.nn.MultiheadAttention` whose queries read only the keys of a pattern.
 
     Choose it to give a model that exists another attention pattern: it has the same arguments, parameters (so
-    `load_state_dict` takes those of PyTorch's) and results. For new models choose `Attention`, whose parts are free and
-    which decodes with a cache. `batch_first` is True unless told otherwise.
+    `load_state_dict` takes those of PyTorch's) and results, apart from the differences below. For new models choose
+    `Attention`, whose parts are free and which decodes with a cache. `batch_first` is True by default.
 
         layer.self_attn = kf.MultiheadAttention(256, 4, pattern=kf.Causal() & kf.Band(63))
 
     y = softmax(q k^T / sqrt(head_dim) + masks) v over the keys that `pattern`, `key_padding_mask` and `attn_mask` allow
 
-    pattern: the keys that each query reads; query t and key s stand at positions t and s. All keys unless given.
+    pattern: the keys that each query reads; query t and key s stand at positions t and s. All keys by default.
     embed_dim, num_heads, dropout, bias, add_bias_kv, add_zero_attn, kdim, vdim, device, dtype: as in PyTorch.
 
     With `need_weights=False` the pattern is read sparsely: a window of w keys costs time and memory linear in the
     length. The weights are a matrix of all pairs.
 
-    Differences: a query without any key to read gives the output projection of zeros, and weights of zero, where
-    PyTorch gives NaN. `is_causal=True` needs no `attn_mask`.
+    Differences from PyTorch's layer:
 
-    Errors: ValueError for a pattern together with `add_bias_kv` or `add_zero_attn`, whose keys have no position.
+    - A query that may read no key gets weights of zero and the output projection of zeros. PyTorch gives NaN there in
+      its fast path (self-attention in eval mode without gradients) and with `need_weights=True`.
+    - `is_causal=True` is a mask of its own: it needs no `attn_mask`, and applies besides one. In PyTorch it is only a
+      hint that `attn_mask` is causal. Keys that `add_bias_kv` and `add_zero_attn` append are read by every query.
+    - A nested tensor is also accepted with gradients and in training.
+    - `torch.jit.script` cannot compile the layer. Use `torch.compile`.
+
+    Errors: ValueError for inputs and masks whose shapes do not fit, for masks that are neither boolean nor floating,
+    for a nested tensor with a mask, and for a pattern together with `add_bias_kv` or `add_zero_attn`, whose keys have
+    no position.
     Source: Vaswani et al., 2017, arXiv:1706.03762, section 3.2.2.
     """
 
@@ -90,38 +98,58 @@ class MultiheadAttention(nn.MultiheadAttention):
                 f"pattern={pattern} says nothing of the keys that add_bias_kv and add_zero_attn append: they have no "
                 "position. Leave the pattern out, or both of these"
             )
+
+    def _reset_parameters(self) -> None:
+        self._qkv_same_embed_dim = self.in_proj_weight is not None
+        super()._reset_parameters()
         # nn.TransformerEncoderLayer in eval mode reads these parameters by itself, without a pattern, if this is True
         self._qkv_same_embed_dim = False
 
+    def extra_repr(self) -> str:
+        return "" if self.pattern == Full() else f"pattern={self.pattern}"
+
     def forward(
         self,
-        query: Float[Tensor, "*BT Q"],
-        key: Float[Tensor, "*BS C"],
-        value: Float[Tensor, "*BS D"],
-        key_padding_mask: Shaped[Tensor, "*B S"] | None = None,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
         need_weights: bool = True,
-        attn_mask: Shaped[Tensor, "*BH T S"] | None = None,
+        attn_mask: Tensor | None = None,
         average_attn_weights: bool = True,
         is_causal: bool = False,
-    ) -> tuple[Float[Tensor, "*BT E"], Float[Tensor, "*BHT N"] | None]:
+    ) -> tuple[Tensor, Float[Tensor, "*BHT N"] | None]:
         """The output, and the weights [B, T, N] of all N keys (with `average_attn_weights=False` [B, H, T, N]).
 
         query, key, value: [B, T, E], [B, S, kdim], [B, S, vdim]; [T, B, E] with `batch_first=False`, [T, E] without a
-            batch.
+            batch. In self-attention without masks, a nested tensor of rows [T_b, E] gives a nested output.
         key_padding_mask: [B, S], True at keys that are not read, or numbers that are added to their scores.
         attn_mask: [T, S] or [B * H, T, S], True at pairs that are not read, or numbers that are added to scores.
         is_causal: whether query t reads only keys 0 to t, besides all masks.
         """
-        batched = query.dim() == 3
-        if not batched:
-            query, key, value = query[None], key[None], value[None]
-            key_padding_mask = None if key_padding_mask is None else key_padding_mask[None]
-        elif not self.batch_first:
-            query, key, value = (x.transpose(0, 1) for x in (query, key, value))
+        if query.is_nested or key.is_nested or value.is_nested:
+            has_mask = key_padding_mask is not None or attn_mask is not None
+            if has_mask or not query is key is value or query.layout != torch.strided or not self.batch_first:
+                raise ValueError(
+                    "nested input is not supported here: expected self-attention without masks, layout=torch.strided "
+                    "and batch_first=True. Pad it and pass key_padding_mask; nn.TransformerEncoder does so with "
+                    "enable_nested_tensor=False"
+                )
+            return self._read_nested(query, need_weights, average_attn_weights, is_causal)
+        is_batched = query.dim() == 3
+        query, key, value = self._to_batch_first(query, key, value)
+        pairs = query.shape[1], key.shape[1]
+        _check_mask("key_padding_mask", key_padding_mask, key.shape[:2] if is_batched else key.shape[1:2])
+        _check_mask("attn_mask", attn_mask, pairs, (len(query) * self.num_heads, *pairs))
         q, k, v = self._project(query, key, value)
-        k_pos, table = self._masks(q, k, key_padding_mask, attn_mask)
-        pattern = self.pattern & Causal() if is_causal else self.pattern
+        pattern = self.pattern
+        if is_causal and k.shape[2] == key.shape[1]:
+            pattern = pattern & Causal()
+        elif is_causal:  # as a mask, since appended keys have no position and are read by every query
+            ahead = torch.ones(pairs, dtype=torch.bool, device=q.device).triu(1)
+            attn_mask = ahead if attn_mask is None else _as_numbers(attn_mask, q.dtype).masked_fill(ahead, -torch.inf)
         q_pos = torch.arange(q.shape[2], device=q.device).expand(len(q), 1, -1)
+        k_pos, table = _positions_and_table(q, k, key_padding_mask, attn_mask)
         bias, dropout = None if table is None else AttentionMask(table), self.dropout if self.training else 0.0
         matrix = None
         if need_weights:
@@ -133,14 +161,50 @@ class MultiheadAttention(nn.MultiheadAttention):
             matrix = F.dropout(matrix, dropout)
             y = weigh_values(matrix, request)
         else:
-            q_pos = k_pos if query is key and key_padding_mask is None else q_pos
+            if key_padding_mask is None and q.shape[2] == k.shape[2]:
+                q_pos = k_pos  # executors know by the same object that queries stand where keys do
             y = attend(q, k, v, q_pos=q_pos, k_pos=k_pos, pattern=pattern, bias=bias, lse=False, dropout=dropout).y
         y = self.out_proj(y.transpose(1, 2).flatten(2))
         if matrix is not None and average_attn_weights:
             matrix = matrix.mean(1)
-        if not batched:
+        if not is_batched:
             return y[0], None if matrix is None else matrix[0]
         return y if self.batch_first else y.transpose(0, 1), matrix
+
+    def _read_nested(
+        self, x: Tensor, need_weights: bool, average_attn_weights: bool, is_causal: bool
+    ) -> tuple[Tensor, Float[Tensor, "*BHT N"] | None]:
+        """Self-attention of rows of different length: pad them, read, and cut the output. Weights stay padded."""
+        lengths = [len(row) for row in x.unbind()]
+        padded = x.to_padded_tensor(0.0)
+        padding = torch.arange(padded.shape[1], device=x.device) >= torch.tensor(lengths, device=x.device)[:, None]
+        y, weights = self.forward(padded, padded, padded, padding, need_weights, None, average_attn_weights, is_causal)
+        if weights is not None:
+            no_query = padding[..., None] if average_attn_weights else padding[:, None, :, None]
+            weights = weights.masked_fill(no_query, 0.0)
+        return torch.nested.as_nested_tensor([row[:length] for row, length in zip(y, lengths, strict=True)]), weights
+
+    def _to_batch_first(
+        self, query: Tensor, key: Tensor, value: Tensor
+    ) -> tuple[Float[Tensor, "B T Q"], Float[Tensor, "B S C"], Float[Tensor, "B S D"]]:
+        """Check the shapes of the inputs and bring the batch to the front."""
+        shapes = f"got query {list(query.shape)}, key {list(key.shape)}, value {list(value.shape)}"
+        if not query.dim() == key.dim() == value.dim() or query.dim() not in (2, 3):
+            raise ValueError(
+                f"the inputs have the wrong numbers of dimensions: {shapes}, expected 3 each, or 2 each without a batch"
+            )
+        if query.dim() == 2:
+            query, key, value = query[None], key[None], value[None]
+        elif not self.batch_first:
+            query, key, value = (x.transpose(0, 1) for x in (query, key, value))
+        if not len(query) == len(key) == len(value):
+            raise ValueError(
+                f"the batch sizes differ: {shapes}, expected the same size of dimension {1 - self.batch_first}, "
+                f"since batch_first={self.batch_first}"
+            )
+        if key.shape[1] != value.shape[1]:
+            raise ValueError(f"key and value differ in length: {shapes}, expected a value for each key")
+        return query, key, value
 
     def _project(
         self, query: Float[Tensor, "B T Q"], key: Float[Tensor, "B S C"], value: Float[Tensor, "B S D"]
@@ -158,34 +222,32 @@ class MultiheadAttention(nn.MultiheadAttention):
             k, v = (F.pad(x, (0, 0, 0, 1)) for x in (k, v))
         return by_head(q, self.num_heads), by_head(k, self.num_heads), by_head(v, self.num_heads)
 
-    def _masks(
-        self,
-        q: Float[Tensor, "B H T K"],
-        k: Float[Tensor, "B H N K"],
-        key_padding_mask: Shaped[Tensor, "B S"] | None,
-        attn_mask: Shaped[Tensor, "*BH T S"] | None,
-    ) -> tuple[Int[Tensor, "B 1 N"], Float[Tensor, "#B #H #T N"] | None]:
-        """Positions of the keys, -1 at padding, and the numbers that are added to scores, if any."""
-        (batch, heads, length), count = q.shape[:3], k.shape[2]
-        k_pos = torch.arange(count, device=q.device).expand(batch, 1, -1)
-        table = None
-        if attn_mask is not None:
-            table = _as_numbers(attn_mask, q.dtype)
-            table = table[None, None] if table.dim() == 2 else table.unflatten(0, (batch, heads))
-            table = F.pad(table, (0, count - table.shape[-1]))
-        if key_padding_mask is not None:
-            _check_shape("key_padding_mask", key_padding_mask, (batch, count - self._appended_keys()))
-            if key_padding_mask.dtype == torch.bool:
-                padding = F.pad(key_padding_mask, (0, count - key_padding_mask.shape[1]))
-                k_pos = k_pos.masked_fill(padding[:, None], -1)
-            else:
-                added = F.pad(key_padding_mask.to(q.dtype), (0, count - key_padding_mask.shape[1]))[:, None, None]
-                table = added.expand(-1, -1, length, -1) if table is None else table + added
-        return k_pos, table
 
-    def _appended_keys(self) -> int:
-        """How many keys `add_bias_kv` and `add_zero_attn` append."""
-        return (self.bias_k is not None) + self.add_zero_attn
+def _positions_and_table(
+    q: Float[Tensor, "B H T K"],
+    k: Float[Tensor, "B H N K"],
+    key_padding_mask: Shaped[Tensor, "*B S"] | None,
+    attn_mask: Shaped[Tensor, "*BH T S"] | None,
+) -> tuple[Int[Tensor, "B 1 N"], Float[Tensor, "#B #H #T N"] | None]:
+    """Positions of the keys, -1 at padding, and the numbers that are added to scores, if any.
+
+    Masks say nothing of the appended keys, the last N - S: every query reads them.
+    """
+    (batch, heads, length), count = q.shape[:3], k.shape[2]
+    k_pos = torch.arange(count, device=q.device).expand(batch, 1, -1)
+    table = None
+    if attn_mask is not None:
+        table = _as_numbers(attn_mask, q.dtype)
+        table = table[None, None] if table.dim() == 2 else table.unflatten(0, (batch, heads))
+        table = F.pad(table, (0, count - table.shape[-1]))
+    if key_padding_mask is not None:
+        padding = F.pad(key_padding_mask, (0, count - key_padding_mask.shape[-1])).view(batch, 1, count)
+        if padding.dtype == torch.bool:
+            k_pos = k_pos.masked_fill(padding, -1)
+        else:
+            added = padding[:, None].to(q.dtype).expand(-1, -1, length, -1)
+            table = added if table is None else table + added
+    return k_pos, table
 
 
 def _as_numbers(attn_mask: Shaped[Tensor, "*n T S"], dtype: torch.dtype) -> Float[Tensor, "*n T S"]:
@@ -195,6 +257,14 @@ def _as_numbers(attn_mask: Shaped[Tensor, "*n T S"], dtype: torch.dtype) -> Floa
     return torch.zeros(attn_mask.shape, dtype=dtype, device=attn_mask.device).masked_fill(attn_mask, -torch.inf)
 
 
-def _check_shape(name: str, mask: Tensor, expected: tuple[int, ...]) -> None:
-    if mask.shape != expected:
-        raise ValueError(f"{name} has another shape than the keys: got {list(mask.shape)}, expected {list(expected)}")
+def _check_mask(name: str, mask: Tensor | None, *shapes: tuple[int, ...]) -> None:
+    if mask is None:
+        return
+    if mask.dtype != torch.bool and not mask.is_floating_point():
+        raise ValueError(f"{name} has the wrong dtype: got {mask.dtype}, expected bool or floating. Use {name}.bool()")
+    if mask.shape not in shapes:
+        expected = " or ".join(str(list(shape)) for shape in shapes)
+        raise ValueError(
+            f"{name} has the wrong shape: got {list(mask.shape)}, expected {expected}. "
+            "Masks count queries and keys as they are passed in, without appended keys"
+        )

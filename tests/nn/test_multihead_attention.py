@@ -1,6 +1,7 @@
 """MultiheadAttention against torch.nn.MultiheadAttention, for each of its options; a pattern against a dense mask."""
 
 import copy
+import itertools
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 import kinformer as kf
 
 B, T, S, E, H = 3, 5, 7, 8, 2
+pytestmark = pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype stage")
 
 
 def pair(**options: object) -> tuple[nn.MultiheadAttention, kf.MultiheadAttention]:
@@ -37,31 +39,57 @@ def check_equal(left: tuple[Tensor, Tensor | None], right: tuple[Tensor, Tensor 
 
 
 PADDING = torch.tensor([[False] * 7, [False] * 4 + [True] * 3, [True] + [False] * 6])
-MASK = torch.rand(T, S, generator=torch.Generator().manual_seed(0)) < 0.3
-BY_HEAD = torch.randn(B * H, T, S, dtype=torch.double, generator=torch.Generator().manual_seed(1))
+MASK = torch.rand(S, S, generator=torch.Generator().manual_seed(0)) < 0.3
+MASK[:, 1] = False  # a key that no mask shuts out: PyTorch gives NaN to a query without keys
+BY_HEAD = torch.randn(B * H, S, S, dtype=torch.double, generator=torch.Generator().manual_seed(1))
+CAUSAL = torch.ones(S, S, dtype=torch.bool).triu(1)
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"bias": False}, {"add_bias_kv": True}, {"add_zero_attn": True}, {"kdim": 6, "vdim": 4}], ids=str
-)
-@pytest.mark.parametrize(
-    "call",
-    [
-        {},
-        {"need_weights": False},
-        {"average_attn_weights": False},
-        {"key_padding_mask": PADDING},
-        {"attn_mask": MASK, "need_weights": False},
-        {"attn_mask": BY_HEAD},
-        {"attn_mask": BY_HEAD[0], "key_padding_mask": PADDING.double(), "need_weights": False},
-        {"attn_mask": MASK, "key_padding_mask": PADDING},
-    ],
-    ids=lambda call: "-".join(call) or "plain",
-)
+OPTIONS = [{}, {"bias": False}, {"add_bias_kv": True}, {"add_zero_attn": True}, {"kdim": 6, "vdim": 4}]
+CALLS = [
+    {},
+    {"need_weights": False},
+    {"average_attn_weights": False},
+    {"key_padding_mask": PADDING},
+    {"key_padding_mask": PADDING, "need_weights": False},
+    {"attn_mask": MASK, "need_weights": False},
+    {"attn_mask": BY_HEAD},
+    {"attn_mask": BY_HEAD[0], "key_padding_mask": PADDING.double(), "need_weights": False},
+    {"attn_mask": MASK, "key_padding_mask": PADDING},
+]
+
+
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: "-".join(call) or "plain")
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_results_are_those_of_torch(options: dict, call: dict) -> None:
     theirs, ours = pair(**options)
     q, k, v = inputs(options.get("kdim", E), options.get("vdim", E))
-    check_equal(ours(q, k, v, **call), theirs(q, k, v, **call))
+    rows = {**call, "attn_mask": call["attn_mask"][..., :T, :]} if "attn_mask" in call else call
+    check_equal(ours(q, k, v, **rows), theirs(q, k, v, **rows))
+    if "kdim" not in options:
+        check_equal(ours(k, k, k, **call), theirs(k, k, k, **call))
+        check_equal(ours(v, k, k, **call), theirs(v, k, k, **call))
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+@pytest.mark.parametrize("options", [{}, {"add_bias_kv": True}, {"add_zero_attn": True}], ids=str)
+def test_is_causal_is_a_causal_mask_besides_all_others(options: dict, need_weights: bool) -> None:
+    """PyTorch gets the mask and no hint: with the hint it shuts out appended keys if need_weights is False."""
+    theirs, ours = pair(**options)
+    x, other, padding = inputs()[1], inputs()[1], PADDING & (torch.arange(S) > 0)
+    mask = MASK & ~torch.eye(S, dtype=torch.bool)
+    for masks, expected in (
+        ({}, {"attn_mask": CAUSAL}),
+        ({"attn_mask": CAUSAL}, {"attn_mask": CAUSAL}),
+        ({"attn_mask": mask}, {"attn_mask": CAUSAL | mask}),
+        ({"attn_mask": BY_HEAD}, {"attn_mask": BY_HEAD.masked_fill(CAUSAL, -torch.inf)}),
+        ({"key_padding_mask": padding}, {"attn_mask": CAUSAL, "key_padding_mask": padding}),
+    ):
+        for q in (x, other):
+            result = ours(q, x, x, **masks, is_causal=True, need_weights=need_weights)
+            check_equal(result, theirs(q, x, x, **expected, need_weights=need_weights))
+    y, _ = ours(other[:, :T], x, x, is_causal=True, need_weights=need_weights)
+    torch.testing.assert_close(y, theirs(other[:, :T], x, x, attn_mask=CAUSAL[:T])[0])
 
 
 def test_other_layouts() -> None:
@@ -72,9 +100,8 @@ def test_other_layouts() -> None:
         theirs(q.transpose(0, 1), k.transpose(0, 1), v.transpose(0, 1)),
     )
     theirs, ours = pair()
-    check_equal(
-        ours(q[0], k[0], v[0], key_padding_mask=PADDING[1]), theirs(q[0], k[0], v[0], key_padding_mask=PADDING[1])
-    )
+    for masks in ({"key_padding_mask": PADDING[1]}, {"attn_mask": MASK[:T]}, {"attn_mask": BY_HEAD[:H, :T]}):
+        check_equal(ours(q[0], k[0], v[0], **masks), theirs(q[0], k[0], v[0], **masks))
 
 
 def test_gradients_and_dropout_are_those_of_torch() -> None:
@@ -120,6 +147,85 @@ def test_it_replaces_the_attention_of_an_encoder_that_exists(training: bool) -> 
         )
 
 
+@pytest.mark.parametrize("need_weights", [True, False])
+@pytest.mark.parametrize("average", [True, False])
+def test_nested_rows_are_read_as_torch_reads_them(need_weights: bool, average: bool) -> None:
+    theirs, ours = pair()
+    x = torch.nested.nested_tensor([torch.randn(n, E, dtype=torch.double) for n in (5, 1, 7)])
+    with torch.no_grad():
+        expected, expected_weights = theirs(x, x, x, need_weights=need_weights, average_attn_weights=average)
+        y, weights = ours(x, x, x, need_weights=need_weights, average_attn_weights=average)
+    assert y.is_nested and [len(row) for row in y.unbind()] == [5, 1, 7]
+    check_equal((y.to_padded_tensor(0.0), weights), (expected.to_padded_tensor(0.0), expected_weights))
+
+
+@pytest.mark.parametrize("pattern", [None, kf.Causal() & kf.Band(2)], ids=str)
+def test_it_replaces_the_attention_of_an_encoder_that_nests_its_input(pattern: kf.Pattern | None) -> None:
+    layer = nn.TransformerEncoderLayer(E, H, 16, dropout=0.0, batch_first=True)
+    theirs = nn.TransformerEncoder(layer, 2).double().eval()
+    assert theirs.use_nested_tensor
+    ours = copy.deepcopy(theirs)
+    for ours_layer, theirs_layer in zip(ours.layers, theirs.layers, strict=True):
+        ours_layer.self_attn = kf.MultiheadAttention(E, H, pattern=pattern).double().eval()
+        ours_layer.self_attn.load_state_dict(theirs_layer.self_attn.state_dict())
+    padding = torch.arange(9) >= torch.tensor([[9], [4], [6]])
+    x = torch.randn(B, 9, E, dtype=torch.double)
+    shut = torch.tensor([[not 0 <= t - s <= 2 for s in range(9)] for t in range(9)])
+    mask = None if pattern is None else shut
+    for grad in (False, True):  # with gradients PyTorch's encoder passes padded input and the mask
+        with torch.set_grad_enabled(grad):
+            y = ours(x, src_key_padding_mask=padding)
+        expected = theirs(x, mask=mask, src_key_padding_mask=padding)
+        torch.testing.assert_close(y[~padding], expected[~padding])
+        assert grad or not y[padding].any()
+
+
+def test_causal_gradients_pass_through_nested_input() -> None:
+    """PyTorch's layer gets each row by itself: it takes no nested input with gradients."""
+    theirs, ours = pair()
+    rows = [torch.randn(n, E, dtype=torch.double) for n in (5, 1, 7)]
+    x = torch.nested.nested_tensor(rows)
+    torch.stack([row.square().sum() for row in ours.train()(x, x, x, is_causal=True)[0].unbind()]).sum().backward()
+    sum(theirs(row, row, row, attn_mask=CAUSAL[: len(row), : len(row)])[0].square().sum() for row in rows).backward()
+    for name, parameter in theirs.named_parameters():
+        torch.testing.assert_close(ours.get_parameter(name).grad, parameter.grad)
+
+
+@pytest.mark.parametrize("options", [{}, {"kdim": 6, "vdim": 4}, {"add_bias_kv": True, "bias": False}], ids=str)
+def test_parameters_are_reset_as_in_torch(options: dict) -> None:
+    theirs, ours = pair(**options)
+    for layer in (theirs, ours):
+        torch.manual_seed(0)
+        layer._reset_parameters()
+    for name, parameter in theirs.named_parameters():
+        torch.testing.assert_close(ours.get_parameter(name), parameter, rtol=0, atol=0)
+    assert not ours._qkv_same_embed_dim
+
+
+def test_repr_shows_the_pattern() -> None:
+    pattern = kf.Causal() & kf.Band(2)
+    assert f"pattern={pattern}" in repr(kf.MultiheadAttention(E, H, pattern=pattern))
+    assert repr(kf.MultiheadAttention(E, H)) == repr(nn.MultiheadAttention(E, H))
+
+
+@pytest.mark.parametrize("is_self", [True, False])
+def test_where_torch_gives_nan_to_a_query_without_keys(is_self: bool) -> None:
+    """PyTorch gives NaN with need_weights=True and in its fast path. Ours gives zeros, and agrees elsewhere."""
+    theirs, ours = pair()
+    x = torch.randn(B, S, E, dtype=torch.double)
+    mask = torch.zeros(S, S, dtype=torch.bool)
+    mask[2] = True
+    for grad, need_weights in itertools.product((True, False), repeat=2):
+        with torch.set_grad_enabled(grad):
+            q = x if is_self else x.clone()
+            y = ours(q, x, x, attn_mask=mask, need_weights=need_weights)[0]
+            expected = theirs(q, x, x, attn_mask=mask, need_weights=need_weights)[0]
+        nan = torch.zeros(B, S, E, dtype=torch.bool)
+        nan[:, 2] = need_weights or (is_self and not grad)
+        assert torch.equal(expected.isnan(), nan)
+        torch.testing.assert_close(y, torch.where(nan, theirs.out_proj.bias, expected))
+
+
 def test_a_query_without_keys_reads_zeros() -> None:
     _, ours = pair()
     q, k, v = inputs()
@@ -127,12 +233,78 @@ def test_a_query_without_keys_reads_zeros() -> None:
     assert torch.equal(y, ours.out_proj.bias.expand_as(y)) and not weights.any()
 
 
-def test_what_it_refuses() -> None:
+WRONG_SHAPE = r"attn_mask has the wrong shape: got {}, expected \[5, 7\] or \[6, 5, 7\]"
+
+
+@pytest.mark.parametrize(
+    ("masks", "message"),
+    [
+        ({"attn_mask": MASK}, WRONG_SHAPE.format(r"\[7, 7\]")),
+        ({"attn_mask": MASK[:T, :T]}, WRONG_SHAPE.format(r"\[5, 5\]")),
+        ({"attn_mask": MASK[:1]}, WRONG_SHAPE.format(r"\[1, 7\]")),
+        ({"attn_mask": MASK[0]}, WRONG_SHAPE.format(r"\[7\]")),
+        ({"attn_mask": BY_HEAD[:, :T, :T]}, WRONG_SHAPE.format(r"\[6, 5, 5\]")),
+        ({"attn_mask": BY_HEAD[:B, :T]}, WRONG_SHAPE.format(r"\[3, 5, 7\]")),
+        ({"attn_mask": BY_HEAD[None, :, :T]}, WRONG_SHAPE.format(r"\[1, 6, 5, 7\]")),
+        (
+            {"key_padding_mask": PADDING[:, :5]},
+            r"key_padding_mask has the wrong shape: got \[3, 5\], expected \[3, 7\]",
+        ),
+        ({"key_padding_mask": PADDING[0]}, r"key_padding_mask has the wrong shape: got \[7\], expected \[3, 7\]"),
+        ({"attn_mask": MASK[:T].byte()}, r"attn_mask has the wrong dtype: got torch.uint8, expected bool or floating"),
+        ({"key_padding_mask": PADDING.long()}, r"key_padding_mask has the wrong dtype: got torch.int64"),
+    ],
+)
+@pytest.mark.parametrize("options", [{}, {"add_bias_kv": True, "add_zero_attn": True}], ids=["plain", "appended"])
+def test_masks_that_torch_refuses(masks: dict, message: str, options: dict) -> None:
+    theirs, ours = pair(**options)
+    with pytest.raises((AssertionError, RuntimeError)):
+        theirs(*inputs(), **masks)
+    with pytest.raises(ValueError, match=message):
+        ours(*inputs(), **masks)
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        (((3, 5), (2, 7), (2, 7)), r"the batch sizes differ: got query \[.*\], key \[.*\], value \[.*\], expected"),
+        (((3, 5), (3, 7), (2, 7)), "the batch sizes differ"),
+        (((3, 5), (3, 7), (3, 6)), r"key and value differ in length: got query .*, expected a value for each key"),
+        (((3, 5), (7,), (7,)), r"wrong numbers of dimensions: got .*key \[7, 8\].*, expected 3 each, or 2 each"),
+        (((5,), (3, 7), (3, 7)), "wrong numbers of dimensions"),
+        (((3, 5), (3, 7), (7,)), "wrong numbers of dimensions"),
+        (((1, 3, 5), (1, 3, 7), (1, 3, 7)), "wrong numbers of dimensions"),
+        (((5,), (7,), (6,)), "key and value differ in length"),
+    ],
+)
+def test_inputs_that_torch_refuses(batch_first: bool, shapes: tuple, message: str) -> None:
+    theirs, ours = pair(batch_first=batch_first)
+    qkv = [torch.randn(*(shape if batch_first else shape[::-1]), E, dtype=torch.double) for shape in shapes]
+    with pytest.raises((AssertionError, RuntimeError)):
+        theirs(*qkv)
+    with pytest.raises(ValueError, match=message):
+        ours(*qkv)
+
+
+def test_nested_input_that_torch_refuses() -> None:
+    theirs, ours = pair()
+    rows = [torch.randn(n, E, dtype=torch.double) for n in (5, 7)]
+    x, other = torch.nested.nested_tensor(rows), torch.nested.nested_tensor(rows)
+    jagged = torch.nested.nested_tensor(rows, layout=torch.jagged)
+    padded = x.to_padded_tensor(0.0)
+    for qkv, masks in (
+        ((x, x, x), {"key_padding_mask": PADDING[:2]}),
+        ((x, other, other), {}),
+        ((padded, x, x), {}),
+        ((jagged, jagged, jagged), {}),
+    ):
+        with torch.no_grad(), pytest.raises((AssertionError, RuntimeError)):
+            theirs(*qkv, **masks)
+        with pytest.raises(ValueError, match="nested input is not supported here: .*enable_nested_tensor=False"):
+            ours(*qkv, **masks)
+
+
+def test_a_pattern_says_nothing_of_appended_keys() -> None:
     with pytest.raises(ValueError, match="they have no position"):
         kf.MultiheadAttention(E, H, add_zero_attn=True, pattern=kf.Causal())
-    _, ours = pair()
-    q, k, v = inputs()
-    with pytest.raises(
-        ValueError, match=r"key_padding_mask has another shape than the keys: got \[3, 5\], expected \[3, 7\]"
-    ):
-        ours(q, k, v, key_padding_mask=PADDING[:, :5])
