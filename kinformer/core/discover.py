@@ -365,7 +365,7 @@ def load_user_module(path: str) -> types.ModuleType:
     try:
         return _import(path, lambda: spec.loader.exec_module(module) or module)  # type: ignore[union-attr]
     except BaseException:
-        del sys.modules[full]
+        sys.modules.pop(full, None)
         raise
 
 
