@@ -4,81 +4,65 @@ Every public name is here: `kinformer.Softmax`, `kinformer.Causal`, `kinformer.g
 its first use: `import kinformer` imports neither torch nor anything else, so the command line answers at once.
 """
 
+import functools
 import importlib
 import sys
 import types
 
-__version__ = "0.1.0"
+from kinformer.core.public_names import CONTRACTS
 
-# Contracts, data that travels, and verbs, by file. Parts and members need no entry: their folders are searched.
-_FILES = {
-    "nn.attention": ("Attention",),
-    "nn.multihead_attention": ("MultiheadAttention",),
-    "laws.check": ("check",),
-    "core.aggregation": ("Aggregation",),
-    "core.bias": ("Bias", "Plus"),
-    "core.residual_block": ("Join", "ResidualBlock"),
-    "core.kv_cache": ("KV",),
-    "core.choice": ("choice", "run_checkpointed"),
-    "core.example": ("Example",),
-    "core.feature_map": ("FeatureMap",),
-    "core.heads": ("Keys", "Queries", "StateSpec", "HeadSizes"),
-    "core.extra_projection": ("ExtraProjection",),
-    "core.key_value_mechanism": ("KeyValueMechanism",),
-    "core.layer": ("Context", "Layer", "Out", "PerPair", "PerToken", "Want"),
-    "core.loss": ("Loss", "Penalty"),
-    "core.mechanism": ("Mechanism", "NoState"),
-    "core.memory": ("Memory",),
-    "core.model": ("EvaluationSums", "Metric", "Model", "Writer"),
-    "attend.pattern_parts": ("PatternPart", "parts"),
-    "core.pattern": ("And", "Heads", "Not", "Or", "Pattern"),
-    "core.position": ("Position", "Rotation"),
-    "core.projection": ("Projection",),
-    "core.attention_output": ("AttentionOutput", "received_attention", "merge", "weights"),
-    "core.request": ("Refusal", "Request"),
-    "core.score": ("Score",),
-    "core.shorten": ("Shorten",),
-    "core.state": ("UncastState", "detach", "fork", "reset", "select", "share_positions"),
-    "lab.data.batches": ("Batches",),
-    "core.discover": ("member",),
-    "attend": ("attend", "explain"),
-    "decoding.generate": ("generate",),
-    "checkpoint.checkpoint": ("load", "save"),
-    "lab.datastore.datastore": ("Datastore",),
-    "lab.train.fit": ("fit",),
-    "core.training_recipe": ("Recipe",),
-    "lab.train.learning_rate_schedule": ("RecipeLR",),
-}
-_FILE_OF = {name: file for file, names in _FILES.items() for name in names}
+__version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> object:
     if name == "__all__":
         return __dir__()
-    file = _FILE_OF.get(name) or (None if name.startswith("_") else _parts().get(name))
-    if file is None:
-        raise AttributeError(f"kinformer has no public name {name!r}; dir(kinformer) lists them")
-    value = getattr(importlib.import_module(f"kinformer.{file}"), name)
+    if name.startswith("_"):
+        raise AttributeError(f"module 'kinformer' has no attribute {name!r}")
+    file = CONTRACTS.get(name) or _parts().get(name)
+    if file is not None:
+        value = getattr(importlib.import_module(f"kinformer.{file}"), name)
+    elif name in _plugin_parts():
+        value = _plugin_parts()[name]
+    else:
+        raise AttributeError(f"kinformer has no public name {name!r}{_suggestion(name)}")
     globals()[name] = value
     return value
 
 
+@functools.cache
 def _parts() -> dict[str, str]:
-    """The file of every part and member by name; the files are read and not imported."""
-    from kinformer.core.discover import public_names  # reads the folders, which `import kinformer` need not wait for
+    """The file of every part and member by name; the files are read once, at the first use of a part."""
+    return _discover().part_names()
 
-    return public_names()
+
+@functools.cache
+def _plugin_parts() -> dict[str, object]:
+    """The parts and members of installed plugins, which are imported at the first name that the library lacks."""
+    return _discover().plugin_names()
+
+
+def _discover() -> types.ModuleType:
+    from kinformer.core import discover  # `import kinformer` need not wait for it
+
+    return discover
+
+
+def _suggestion(name: str) -> str:
+    from kinformer.core.did_you_mean import suggest_names  # as above
+
+    return suggest_names(name, __dir__(), "; dir(kinformer) lists them")
 
 
 def __dir__() -> list[str]:
-    return sorted({"__version__", *_FILE_OF, *_parts()})
+    return sorted({"__version__", *CONTRACTS, *_parts(), *_plugin_parts()})
 
 
 class _Package(types.ModuleType):
     """A package whose verbs stay in sight: an imported folder `attend` does not hide the function of that name."""
 
     def __setattr__(self, name: str, value: object) -> None:
-        if not (name in _FILE_OF and isinstance(value, types.ModuleType)):
+        if not (name in CONTRACTS and isinstance(value, types.ModuleType)):
             super().__setattr__(name, value)
 
 

@@ -24,7 +24,6 @@ from kinformer.core.patterns.full import Full
 from kinformer.core.request import Refusal, Request
 from kinformer.core.scores.product import Product
 
-EXECUTORS = modules("executors")
 PRODUCT, FULL = Product(), Full()
 
 __all__ = ["EXECUTORS", "attend", "explain", "impl_of", "read"]
@@ -174,3 +173,7 @@ def _check_shapes(q: Tensor, k: Tensor, v: Tensor, q_pos: Tensor | None, k_pos: 
 
 def _shapes(q: Tensor, k: Tensor, v: Tensor) -> str:
     return ", ".join(f"{name} {list(x.shape)}" for name, x in (("q", q), ("k", k), ("v", v)))
+
+
+# Built last, because an executor may import the functions of this file.
+EXECUTORS = modules("executors")

@@ -15,8 +15,8 @@ Read in this order:
 5. A layer of attention: `projection`, `mechanism`, `key_value_mechanism` (mechanisms with a cache of keys),
    `aggregation`; then `nn/attention.py` joins them, and `attend/executors/reference.py` defines what a read means.
 6. Layers in a model: `residual_block`, `collected_outputs` (reports of sublayers), `model`, `loss`, `token_positions`.
-7. Registry: `discover` (folders and members), `keywords`, `did_you_mean`, `keyword_conditions`, `training_recipe`,
-   `example`.
+7. Registry: `discover` (folders and members), `public_names`, `keywords`, `did_you_mean`, `keyword_conditions`,
+   `training_recipe`, `example`.
 
 Contracts of further parts: `position`, `feature_map`, `pair_map`, `regulariser`, `shorten`, `pooler`, `after_step`.
 Inputs and judgements of models: `actor`, `rollout`, `task`, `neighbours`, `search`. Coordinates of tokens: `raster`,

@@ -1,7 +1,8 @@
 """The only registry: what lies in a folder is what exists, and the signature of a member function is its config.
 
 Choose `kinds`, `modules` and `examples` to go over every part, `member` to declare a named system, `find_member` and
-`parse_keywords` to get from text to a model. Nothing is cached here, and nothing here imports torch.
+`parse_keywords` to get from text to a model. Folders are read at every call. The list of installed plugins is read once
+in a process. Nothing here imports torch.
 """
 
 import functools
@@ -30,10 +31,13 @@ if TYPE_CHECKING:
     from kinformer.core.training_recipe import Recipe
 
 PACKAGE = Path(__file__).resolve().parents[1]
-STOREYS = ("core", "attend", "nn", "", "lab")  # where folders of parts lie; a kind may have a folder in several
+STOREYS = ("core", "attend", "nn", "lab")  # where folders of parts lie; a kind may have a folder in several
+OWN_STOREYS = ("members", "models", "laws")  # kinds that are storeys of their own
+UNJUDGED = ("exits", "losses", "search")  # kinds of parts without EXAMPLES, which are judged inside of other parts
 JUDGED = rb"^EXAMPLES\b"
 PART = rb"^(EXAMPLES\b|OVER\b|@(kf\.)?member\b)"  # what a file that is a part has at the start of a line
-CLASS = re.compile(r"^class ([A-Z]\w*)\((?!NamedTuple|Protocol|Enum)", re.M)
+CLASS = re.compile(r"^class ([A-Z]\w*)\((?!NamedTuple|Protocol|Enum|torch\.autograd\.Function)", re.M)
+ALL = re.compile(r"^__all__ = \[(.*?)\]", re.M | re.S)
 MEMBER = re.compile(r"^@(?:kf\.)?member\b.*\n(?:[^\n]+\n)*?def (\w+)", re.M)
 DEEPEST = 2_000  # layers of a model that is still built in seconds
 P = ParamSpec("P")
@@ -58,22 +62,35 @@ __all__ = [
 def kinds() -> tuple[str, ...]:
     """Every kind of part: the folders that hold a file with EXAMPLES, and groups of plugins without a folder."""
     folders = [path for storey in STOREYS for path in (PACKAGE / storey).iterdir() if path.is_dir()]
+    folders += [PACKAGE / kind for kind in OWN_STOREYS]
     parts = {path.name for path in folders if any(_has_mark(JUDGED, file) for file in path.glob("*.py"))}
-    groups = {group.removeprefix("kinformer.") for group in entry_points().groups if group.startswith("kinformer.")}
-    return tuple(sorted(parts | (groups - {path.name for path in folders})))
+    return tuple(sorted(parts.union(set(_plugin_kinds()).difference(path.name for path in folders))))
+
+
+def _folders(kind: str) -> list[Path]:
+    """The folders of a kind; none for a name that is no folder's, such as a storey's."""
+    homes = [PACKAGE / storey for storey in STOREYS if kind.isidentifier()] + [PACKAGE] * (kind in OWN_STOREYS)
+    return [home / kind for home in homes if (home / kind).is_dir()]
 
 
 def _has_mark(mark: bytes, file: Path) -> bool:
     return re.search(mark, file.read_bytes(), re.M) is not None
 
 
-def _plugins(kind: str) -> tuple[EntryPoint, ...]:
-    return _find_entry_points(entry_points, kind)
+@functools.cache  # entry points are read from the files of every installed package, which took a fifth of `advise`
+def installed_plugins() -> tuple[EntryPoint, ...]:
+    """The entry points of the groups `kinformer.<kind>` of all installed packages."""
+    points = entry_points()
+    groups = [group for group in points.groups if group.startswith("kinformer.")]
+    return tuple(point for group in groups for point in points.select(group=group))
 
 
-@functools.cache  # what is installed is read from the files of every package, a fifth of what advise took
-def _find_entry_points(find: Callable[..., Iterable[EntryPoint]], kind: str) -> tuple[EntryPoint, ...]:
-    return tuple(find(group=f"kinformer.{kind}"))
+def _plugins(kind: str) -> list[EntryPoint]:
+    return [point for point in installed_plugins() if point.group == f"kinformer.{kind}"]
+
+
+def _plugin_kinds() -> list[str]:
+    return sorted({point.group.removeprefix("kinformer.") for point in installed_plugins()})
 
 
 def _import(name: str, load: Callable[[], object]) -> types.ModuleType:
@@ -109,9 +126,9 @@ def part_files(kind: str) -> dict[str, Path]:
     In a folder where some files have EXAMPLES, `@member` or a law's OVER, the others hold what several parts share.
     """
     files: dict[str, Path] = {}
-    for storey in STOREYS:
-        storey_files = [file for file in (PACKAGE / storey / kind).glob("[!_]*.py")]
-        files |= {file.stem: file for file in [file for file in storey_files if _has_mark(PART, file)] or storey_files}
+    for folder in _folders(kind):
+        folder_files = list(folder.glob("[!_]*.py"))
+        files |= {file.stem: file for file in [file for file in folder_files if _has_mark(PART, file)] or folder_files}
     return dict(sorted(files.items()))
 
 
@@ -145,20 +162,46 @@ def examples(kind: str) -> Iterator[tuple[str, Example]]:
             yield name, Example.from_entry(entry)
 
 
-def public_names() -> dict[str, str]:
+def part_names() -> dict[str, str]:
     """The module of each public part and member, by name. Files are searched for their classes, and not imported.
 
-    Parts are the classes with a base in files with EXAMPLES, and in nn/losses and nn/exits. NamedTuples of
-    results are left out.
+    A file's `__all__` lists its public classes. Without `__all__` a part's file gives every class that has a base,
+    except named tuples, protocols, enums and autograd functions; other files of a folder of parts give none.
     """
-    names: dict[str, str] = {}
-    for kind in (*kinds(), "losses", "exits"):
-        for file in part_files(kind).values():
-            pattern = MEMBER if kind == "members" else CLASS
-            names |= {
-                name: _dotted_name(file).removeprefix("kinformer.") for name in pattern.findall(file.read_text("utf-8"))
-            }
+    return {
+        name: _dotted_name(file).removeprefix("kinformer.")
+        for kind in (*kinds(), *UNJUDGED)
+        for folder in _folders(kind)
+        for file in sorted(folder.glob("[!_]*.py"))
+        for name in _names_of_file(file, kind)
+    }
+
+
+def _names_of_file(file: Path, kind: str) -> list[str]:
+    text = file.read_text("utf-8")
+    if kind == "members":
+        return MEMBER.findall(text)
+    if listed := ALL.search(text):
+        return re.findall(r"\w+", listed[1])
+    return CLASS.findall(text) if kind in UNJUDGED or _has_mark(JUDGED, file) else []
+
+
+def plugin_names() -> dict[str, Any]:
+    """The parts and members of installed plugins by name. Plugins are imported; one that fails ends in a warning."""
+    names: dict[str, Any] = {}
+    for kind in _plugin_kinds():
+        for module in load_plugins(kind, part_files(kind)).values():
+            own = {name: value for name, value in vars(module).items() if _is_public_part(name, value, module)}
+            listed = getattr(module, "__all__", None)
+            names |= own if listed is None else {name: getattr(module, name) for name in listed}
     return names
+
+
+def _is_public_part(name: str, value: Any, module: types.ModuleType) -> bool:
+    if name.startswith("_") or getattr(value, "__module__", "") != module.__name__:
+        return False
+    is_part = inspect.isclass(value) and any(base.__module__.startswith("kinformer.core.") for base in value.__mro__)
+    return is_part or isinstance(getattr(value, "origin", None), Origin)
 
 
 # Members -------------------------------------------------------------------------------------------------------------
@@ -189,7 +232,8 @@ class Origin:
 
 def _origin(function: Callable[..., Any]) -> Origin:
     home = function.__module__
-    if home.startswith("kinformer.members.") or any(point.value == home for point in _plugins("members")):
+    plugins = {".".join(filter(None, (point.module, point.attr))) for point in _plugins("members")}
+    if home.startswith("kinformer.members.") or home in plugins:
         return Origin()
     file = Path(inspect.unwrap(function).__code__.co_filename)
     return Origin(str(file), hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else None)
@@ -320,7 +364,11 @@ def load_user_module(path: str) -> types.ModuleType:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[full] = module
-    return _import(path, lambda: spec.loader.exec_module(module) or module)  # type: ignore[union-attr]
+    try:
+        return _import(path, lambda: spec.loader.exec_module(module) or module)  # type: ignore[union-attr]
+    except BaseException:
+        sys.modules.pop(full, None)
+        raise
 
 
 class _Fresh(SourceFileLoader):

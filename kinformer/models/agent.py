@@ -34,6 +34,8 @@ from kinformer.models.support.recurrent_actor import PolicyModel, PolicyOutput, 
 from kinformer.nn.losses.ppo import clipped_policy
 from kinformer.nn.mechanisms.repeatable_chance import Chance
 
+__all__ = ["Agent"]
+
 CHANNELS, FEATURES = 4, 32  # the most channels of a picture; of what its convolutions give
 
 

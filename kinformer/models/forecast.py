@@ -24,6 +24,8 @@ from kinformer.core.model import EvaluationSums, Forecaster, sum_and_count
 from kinformer.core.position import Position
 from kinformer.nn.depth.distilled import Distilled
 
+__all__ = ["Forecast"]
+
 
 class Forecast(Forecaster):
     """An encoder reads the known rows of a series, a decoder answers with the rows after them, in one pass.

@@ -15,6 +15,8 @@ from kinformer.models.lm import LM
 from kinformer.models.mlm import MLM
 from kinformer.nn.losses.reinforce import Per, Reinforce
 
+__all__ = ["ReinforcedLM", "ReinforcedMLM"]
+
 
 class RewardedModel(nn.Module):
     """What both models share: loss = NLL + weight * the `Reinforce` of what all parts report as aux "log_p"."""

@@ -38,6 +38,8 @@ from kinformer.models.support.exit_losses import refuse_rules
 from kinformer.models.support.halting_steps import halting_steps
 from kinformer.models.support.sliding_reader import fit_to_window, read_in_windows
 
+__all__ = ["Seq2Seq"]
+
 Pair = tuple[Int[Tensor, "B S"], Int[Tensor, "B T"] | TokenBatch]
 
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import pytest
 
+import kinformer
 from kinformer.core import discover
 from kinformer.core.did_you_mean import suggest_names
 from kinformer.core.discover import MemberRecord, examples, find_member, kinds, member, members, modules, parse_keywords
@@ -60,6 +61,12 @@ def test_an_unknown_kind_names_the_nearest() -> None:
         modules("pattern")
 
 
+@pytest.mark.parametrize("name", ["", "core", "lab", "nn/patterns", "cli"])
+def test_a_storey_is_no_kind(name: str) -> None:
+    with pytest.raises(LookupError, match=f"there is no kind '{name}'"):
+        modules(name)
+
+
 def test_a_module_that_does_not_import_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     real = discover.importlib.import_module
 
@@ -73,20 +80,9 @@ def test_a_module_that_does_not_import_is_named(monkeypatch: pytest.MonkeyPatch)
         modules("patterns")
 
 
-class Points(tuple[EntryPoint, ...]):
-    """Entry points of one group, as importlib.metadata gives them."""
-
-    @property
-    def groups(self) -> set[str]:
-        return {point.group for point in self}
-
-
 def plug(monkeypatch: pytest.MonkeyPatch, name: str, value: str, kind: str = "maps") -> None:
     """A plugin of a kind, and no other."""
-    points = Points([EntryPoint(name, value, f"kinformer.{kind}")])
-    monkeypatch.setattr(
-        discover, "entry_points", lambda group="": Points(point for point in points if group in ("", point.group))
-    )
+    monkeypatch.setattr(discover, "installed_plugins", lambda: (EntryPoint(name, value, f"kinformer.{kind}"),))
 
 
 def test_a_folder_of_parts_is_a_kind_and_other_folders_are_none() -> None:
@@ -137,6 +133,49 @@ def test_a_member_is_found_beside_a_plugin_that_cannot_be_imported(monkeypatch: 
     plug(monkeypatch, "broken", "no_such_module", "members")
     with pytest.warns(UserWarning, match="a plugin of members is left out: no_such_module"):
         assert find_member("gpt") is not None
+
+
+PLUGIN = """
+from kinformer.core.discover import member
+from kinformer.core.pattern import Pattern
+
+class Diagonal(Pattern):
+    def __call__(self, b, h, q, k):
+        return q == k
+
+class _Hidden(Diagonal):
+    pass
+
+@member
+def plugged(d: int = 8):
+    ...
+"""
+
+
+@pytest.mark.parametrize("value", ["plugged_package.parts", "plugged_package:parts"])
+def test_parts_and_members_of_a_plugin_are_public(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, value: str) -> None:
+    folder = tmp_path / "plugged_package"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("from . import parts" if ":" in value else "")
+    (folder / "parts.py").write_text(PLUGIN)
+    monkeypatch.syspath_prepend(tmp_path)
+    plug(monkeypatch, "extra", value, "members")
+    try:
+        names = discover.plugin_names()
+        assert set(names) == {"Diagonal", "plugged"}
+        assert names["plugged"].origin.file is None, "it is a plugin's and no file of a user"
+    finally:
+        for name in ("plugged_package", "plugged_package.parts"):
+            sys.modules.pop(name, None)
+
+
+def test_kinformer_has_the_names_of_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kinformer, "_plugin_parts", lambda: {"PluggedPart": Model, "Softmax": Model})
+    try:
+        assert kinformer.PluggedPart is Model and "PluggedPart" in dir(kinformer)
+        assert kinformer.Softmax is not Model, "a plugin does not replace a part of the library"
+    finally:
+        vars(kinformer).pop("PluggedPart", None)
 
 
 def test_discovery_and_its_import_bring_in_no_torch() -> None:
@@ -269,8 +308,10 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
     with pytest.raises(LookupError, match="there is no file or folder .*none.py"):
         find_member(f"{tmp_path}/none.py:mine")
     file.write_text("1 / 0")
+    before = set(sys.modules)
     with pytest.raises(ImportError, match="own file.py failed to import: ZeroDivisionError"):
         find_member(f"{file}:mine")
+    assert set(sys.modules) == before, "a module that failed is not left behind"
 
 
 @pytest.mark.parametrize("kind", kinds())

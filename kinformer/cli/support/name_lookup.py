@@ -13,6 +13,7 @@ from kinformer.cli.support.module_docs import defined_in, first_sentence, public
 from kinformer.cli.support.topics import TOPICS, topic
 from kinformer.core.discover import Origin, has_plugins, kinds, load_user_module, modules, parse_keywords, part_files
 from kinformer.core.keywords import split
+from kinformer.core.public_names import CONTRACTS
 from kinformer.lab.environments.support.make_environment import environment_folder
 from kinformer.lab.errors import UserError, from_user
 
@@ -86,7 +87,7 @@ def refuse_unknown(name: str) -> None:
         return
     texts = {file: path.read_text(encoding="utf-8") for kind in folders for file, path in part_files(kind).items()}
     defined = [title for text in texts.values() for title in re.findall(r"^(?:class|def) ([A-Za-z]\w*)", text, re.M)]
-    titles = {*texts, *defined, *kinformer._FILE_OF}
+    titles = {*texts, *defined, *CONTRACTS}
     words = [re.compile(rf"\b{re.escape(word)}", re.IGNORECASE) for word in re.split(r"[\s_-]+", name) if word]
     if {name.lower(), "_".join(name.split()).lower()}.isdisjoint(map(str.lower, titles)) and not any(
         all(word.search(text) for word in words) for text in texts.values()
@@ -98,7 +99,7 @@ def refuse_unknown(name: str) -> None:
             if re.search(rf"\b{title}\b", text.partition("\nEXAMPLES")[2])
         }
         # helpers are no names to look for
-        raise _unknown(name, {*texts, *parts_with_examples, *kinformer._FILE_OF, *TOPICS})
+        raise _unknown(name, {*texts, *parts_with_examples, *CONTRACTS, *TOPICS})
 
 
 def _unknown(name: str, offered: Iterable[str]) -> UserError:
@@ -164,7 +165,7 @@ def _page_of_module(
 def _public_names(name: str, fold: Callable[[str], str]) -> Iterator[tuple[str, Any]]:
     """The contract or verb of a name; "Context.of_sequence" is a method. Parts and members have pages of their own."""
     first, _, rest = name.partition(".")
-    for title in kinformer._FILE_OF:
+    for title in CONTRACTS:
         if fold(title) == fold(first) and callable(subject := getattr(kinformer, title)):
             if not rest:
                 yield title, subject
@@ -196,13 +197,13 @@ def _text_of(module: ModuleType) -> str:
 def _all_titles() -> set[str]:
     """Every name that can be shown."""
     inside = {title for _, _, module in _files() for title, _ in _named(module)}
-    return {file for _, file, _ in _files()} | inside | set(kinformer._FILE_OF)
+    return {file for _, file, _ in _files()} | inside | set(CONTRACTS)
 
 
 def _offered_titles() -> set[str]:
     """What is offered for a name that is none: parts, members, topics and the public API, none of their helpers."""
     parts = {title for _, _, module in _files() for title, subject in _named(module) if _is_part(subject)}
-    return {file for _, file, _ in _files()} | parts | set(TOPICS) | set(kinformer._FILE_OF)
+    return {file for _, file, _ in _files()} | parts | set(TOPICS) | set(CONTRACTS)
 
 
 def _is_part(subject: Any) -> bool:

@@ -13,6 +13,8 @@ from kinformer.core.checks import check_at_least, check_in_range
 from kinformer.core.layer import Out
 from kinformer.core.residual_block import Join
 
+__all__ = ["BiasedGate", "Gate"]
+
 
 class Gate(Join):
     """g(x, y) with y = dropout(relu(f(norm(x)))): a sublayer is told what is normed, the stream itself never is.

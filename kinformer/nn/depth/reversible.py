@@ -23,6 +23,8 @@ from kinformer.core.state import fork, leaves, map_state
 from kinformer.nn.depth.stack import Stack
 from kinformer.nn.norms.layer import LayerNorm
 
+__all__ = ["Coupled", "Reversible"]
+
 
 class OntoHalf(Join):
     """One half of the stream gets what f makes of the other: x_onto + dropout(f(norm(x_other)))."""

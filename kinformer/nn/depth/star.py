@@ -19,6 +19,8 @@ from kinformer.nn.norms.layer import LayerNorm
 from kinformer.nn.patterns.star import Star
 from kinformer.nn.projections.qkv import QKV
 
+__all__ = ["PublishedStarRound", "PublishedStarRounds", "StarRound", "StarRounds"]
+
 Outgoing = Literal["tokens", "mixed", "relay"]
 
 

@@ -9,6 +9,8 @@ from torch import Tensor
 
 from kinformer.core.checks import check_at_least, check_in_range, check_option
 
+__all__ = ["DecayingThreshold"]
+
 Threshold = float | tuple[float, ...]  # of all layers, or of each but the last
 
 

@@ -11,6 +11,8 @@ from kinformer.core.autocast import at_least_float32, disable_autocast
 from kinformer.core.checks import check_at_least, check_flag, check_whole_number
 from kinformer.nn.maps.random_features import next_draw_seed
 
+__all__ = ["Grouping", "HammingKMeans"]
+
 
 class Grouping(nn.Module, ABC):
     """Which of `clusters` clusters each query of a row and head is in. Write one to give clusters of your own.

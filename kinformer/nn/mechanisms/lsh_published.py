@@ -32,6 +32,8 @@ from kinformer.nn.mechanisms.key_groups import (
 )
 from kinformer.nn.mechanisms.lsh import Hashed, in_float32
 
+__all__ = ["PublishedLSH"]
+
 
 class HashChunks(NamedTuple):
     """A sorted list of items, an item being a token in a round, cut into C chunks of m.

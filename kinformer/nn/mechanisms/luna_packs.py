@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from kinformer.core.checks import check_at_least, check_option
 from kinformer.nn.positions.sinusoidal import Sinusoidal
 
+__all__ = ["Packs"]
+
 Start = Literal["learned", "sinusoidal"]
 
 

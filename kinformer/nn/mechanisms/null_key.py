@@ -7,6 +7,8 @@ from torch.nn import functional as F
 from kinformer.core.checks import check_at_least
 from kinformer.core.heads import Keys
 
+__all__ = ["NullKey"]
+
 
 class NullKey(nn.Module):
     """A key and a value of each head before all others, at position 0: under `Causal()` a first query reads it too.

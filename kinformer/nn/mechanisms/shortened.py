@@ -26,6 +26,8 @@ from kinformer.core.token_positions import next_positions
 from kinformer.nn.mechanisms.null_key import NullKey
 from kinformer.nn.mechanisms.softmax import Softmax
 
+__all__ = ["Shortened"]
+
 HELD = Causal()  # by which a cache keeps every key; who reads it is the mechanism's business
 
 

@@ -9,6 +9,8 @@ from torch.nn import functional as F
 
 from kinformer.core.checks import check_at_least
 
+__all__ = ["BlockNet", "PairNet", "SortNet"]
+
 LOWEST = -1e30  # the log of a weight that is none; finite, so that nothing becomes NaN beside it
 
 

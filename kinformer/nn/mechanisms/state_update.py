@@ -13,6 +13,8 @@ from kinformer.core.extra_projection import ExtraProjection
 from kinformer.core.function_transforms import first_order, is_transformed
 from kinformer.core.heads import HeadSizes
 
+__all__ = ["DecayUpdate", "StateUpdate"]
+
 
 class UpdateWeights(NamedTuple):
     """What keys weigh, in pieces of P tokens.

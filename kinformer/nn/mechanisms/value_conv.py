@@ -9,6 +9,8 @@ from kinformer.core.autocast import at_least_float32
 from kinformer.core.checks import check_at_least
 from kinformer.core.heads import number_of_groups
 
+__all__ = ["ValueConv"]
+
 PIECE = 64  # tokens; the fastest of 32 to 256 on CPU
 
 

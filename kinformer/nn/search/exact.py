@@ -11,6 +11,8 @@ from torch import Tensor
 from kinformer.core.checks import check_at_least
 from kinformer.core.search import LONG, SCALE, Search, SearchResult, VectorIndex, Vectors, check_queries
 
+__all__ = ["ExactSearch"]
+
 QUERIES = 256  # queries of one matrix product
 VECTORS = 1 << 11  # vectors of one matrix product, few enough for its scores to stay in cache
 RESULTS = 1 << 22  # results of the queries of one matrix product, at most; one query may have more
