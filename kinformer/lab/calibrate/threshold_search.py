@@ -12,7 +12,7 @@ from kinformer.core.model import Metric
 from kinformer.decoding.consistency import use_rule
 from kinformer.lab.data.batches import device_of, to_device
 from kinformer.lab.data.data import Data
-from kinformer.lab.data.data_fits_model import stream
+from kinformer.lab.data.data_fits_model import open_stream
 from kinformer.lab.data.random_windows import RandomWindows
 from kinformer.lab.plot import Plot, PlotLine
 from kinformer.lab.train.evaluate import Measurement, evaluate_batches
@@ -59,7 +59,7 @@ def rows_of(model: Any, data: Data, split: str, rows: int, length: int) -> list[
     if not len(part):
         raise ValueError(f"the {split} split of {data.name} is empty; give another --split, or more data")
     split_data = cast(Data, replace(cast(Any, data), train=part))
-    windows = cast(RandomWindows, stream(model, split_data, ROWS, length, 0, rows * length))
+    windows = cast(RandomWindows, open_stream(model, split_data, ROWS, length, 0, rows * length))
     return [to_device(device_of(model), windows.at(step)) for step in range(-(-rows // ROWS))]
 
 
