@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from kinformer.core.layer import Context, State
 from kinformer.core.patterns.document import Document
 from kinformer.nn.exits.confidence import Head, Logits, States
-from kinformer.nn.exits.decaying_threshold import Threshold
+from kinformer.nn.exits.threshold import Threshold
 
 Leaves = Bool[Tensor, "B T"]
 
