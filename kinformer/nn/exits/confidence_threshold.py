@@ -55,7 +55,7 @@ class ConfidenceThreshold(ExitRule):
         own = self.threshold
         return own.decay(threshold, steps, max_new_tokens) if isinstance(own, DecayingThreshold) else threshold
 
-    def forward(self, states: States, ctx: Context, rule_state: State = (), head: Head | None = None) -> Leaves:
+    def forward(self, states: States, ctx: Context, rule_state: State, head: Head | None = None) -> Leaves:
         sure = self.compute_confidence(states, head)
         own = self.threshold
         if isinstance(own, DecayingThreshold):

@@ -51,12 +51,12 @@ class ExitRule(nn.Module, ABC):
         """What the rule keeps from call to call."""
         return ()
 
-    def begin_call(self, state: State, ctx: Context) -> State:
-        """The same with what this call brings from outside."""
+    def begin_call(self, state: State, ctx: Context, x: Float[Tensor, "B T D"]) -> State:
+        """The same with what this call brings from outside; x is what enters the first layer."""
         return state
 
     @abstractmethod
-    def forward(self, states: States, ctx: Context, rule_state: State = (), head: Head | None = None) -> Leaves: ...
+    def forward(self, states: States, ctx: Context, rule_state: State, head: Head | None = None) -> Leaves: ...
 
     def loss(
         self, states: States, logits: Logits, targets: Int[Tensor, "B T"], ctx: Context | None = None

@@ -69,7 +69,7 @@ class Geometric(ExitRule):
     def compute_confidence(self, states: States, head: Head | None = None) -> Float[Tensor, "B T"]:
         return self._logit(states, len(states) - 1).sigmoid()
 
-    def forward(self, states: States, ctx: Context, rule_state: State = (), head: Head | None = None) -> Leaves:
+    def forward(self, states: States, ctx: Context, rule_state: State, head: Head | None = None) -> Leaves:
         return self.compute_confidence(states) > threshold_of_layer(self.threshold, len(states))
 
     def loss(

@@ -37,7 +37,7 @@ class Multinomial(ExitRule):
         """Log-probabilities of the exits, to train by."""
         return linear_float32(self.choice, states[0]).log_softmax(-1)
 
-    def forward(self, states: States, ctx: Context, rule_state: State = (), head: Head | None = None) -> Leaves:
+    def forward(self, states: States, ctx: Context, rule_state: State, head: Head | None = None) -> Leaves:
         return linear_float32(self.choice, states[0]).argmax(-1) < len(states)
 
     def loss(
