@@ -3,20 +3,21 @@
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from kinformer.core.autocast import at_least_float32, linear_float32
 from kinformer.core.checks import check_at_least, check_flag
 from kinformer.core.layer import Context, State
-from kinformer.nn.exits.confidence import Head, Logits, States, evenly_spaced
-from kinformer.nn.exits.exit_rule import ExitRule, Leaves, check_made_for, documents_of, exit_loss
+from kinformer.nn.exits.confidence import Head, States, evenly_spaced
+from kinformer.nn.exits.exit_rule import Leaves, check_made_for
+from kinformer.nn.exits.oracle_trained_rule import OracleTrainedRule
 from kinformer.nn.exits.threshold import Threshold, check_threshold, check_threshold_count, threshold_of_layer
-from kinformer.nn.losses.exit_oracles import ExitOracle, Likelihood
+from kinformer.nn.losses.exit_oracles import ExitOracle
 
 
-class Geometric(ExitRule):
+class Geometric(OracleTrainedRule):
     """After each layer a token stops if sigmoid(w.h + b) exceeds the threshold.
 
     q(n) is the product of stopping at n and not before; it learns by -log q of the exit that its oracle names.
@@ -33,8 +34,7 @@ class Geometric(ExitRule):
     def __init__(
         self, d: int, depth: int, *, threshold: Threshold = 0.5, shared: bool = True, oracle: ExitOracle | None = None
     ):
-        super().__init__()
-        self.oracle = oracle or Likelihood()
+        super().__init__(oracle)
         self.threshold = check_threshold(threshold, 0, 1)
         self.d, self.depth, self.shared = (
             check_at_least("d", d, 1),
@@ -71,8 +71,3 @@ class Geometric(ExitRule):
 
     def forward(self, states: States, ctx: Context, rule_state: State, head: Head | None = None) -> Leaves:
         return self.compute_confidence(states) > threshold_of_layer(self.threshold, len(states))
-
-    def loss(
-        self, states: States, logits: Logits, targets: Int[Tensor, "B T"], ctx: Context | None = None
-    ) -> Float[Tensor, "B T"] | None:
-        return exit_loss(self.log_q(states), self.oracle(logits, targets, documents_of(ctx)))
