@@ -14,12 +14,12 @@ from torch import Tensor
 from kinformer.core.attention_output import AttentionOutput
 from kinformer.core.autocast import autocast_dtype
 from kinformer.core.bias import Bias
-from kinformer.core.checks import check_option, check_part, check_pattern
+from kinformer.core.checks import check_option, check_part
 from kinformer.core.discover import modules
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context, has_integer_dtype
 from kinformer.core.memo import Memo
-from kinformer.core.pattern import Pattern, narrow_pattern
+from kinformer.core.pattern import Pattern, check_pattern, narrow_pattern
 from kinformer.core.patterns.full import Full
 from kinformer.core.request import Refusal, Request
 from kinformer.core.scores.product import Product

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from kinformer.cli.errors import print_warnings
 from kinformer.cli.options import BATCH, LENGTH, Batch, Data, Json, Length
 from kinformer.lab.errors import from_user
 
@@ -46,7 +47,7 @@ def advise(
 
         memory_budget = memory_bytes(memory)
         able = members_for(task)
-        with from_user(ValueError):
+        with from_user(ValueError), print_warnings():
             source = resolve(data)
         refuse_kind(parse_member(able[0], ()), source)
         job = prepare(source, 1, None, device="cpu", batch=batch, length=length)

@@ -127,7 +127,7 @@ def calibrate(
 
 def _text_count(samples: int | None, delta: float, epsilon: float) -> int:
     """How many texts are tested; UserError where they are too few to prove anything."""
-    from kinformer.nn.exits.learn_then_test import fewest_losses
+    from kinformer.lab.calibrate.learn_then_test import fewest_losses
 
     with from_user(ValueError):
         least = fewest_losses(delta, epsilon)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from kinformer.cli import options
-from kinformer.cli.errors import refuse_useless
+from kinformer.cli.errors import print_warnings, refuse_useless
 from kinformer.cli.support import option_checks
 from kinformer.lab.errors import UserError, from_user
 from kinformer.lab.member_choice import parse_member_text
@@ -68,7 +68,7 @@ def compare(
     from kinformer.cli.support.lent_layers import lend_layers
     from kinformer.lab.data.resolve import resolve
 
-    with from_user(ValueError):
+    with from_user(ValueError), print_warnings():
         source = resolve(data)
     choices = [parse_member_text(member, lambda name, texts: lend_layers(name, texts, source)) for member in members]
 

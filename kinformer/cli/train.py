@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from kinformer.cli import options
-from kinformer.cli.errors import refuse_useless, several
+from kinformer.cli.errors import print_warnings, refuse_useless, several
 from kinformer.cli.support import option_checks
 from kinformer.lab.errors import UserError, from_user
 from kinformer.lab.member_choice import MemberChoice
@@ -107,7 +107,7 @@ def train(
     from kinformer.cli.support.lent_layers import lend_layers
     from kinformer.lab.data.resolve import resolve
 
-    with from_user(ValueError):
+    with from_user(ValueError), print_warnings():
         source = resolve(data)
     choice = lend_layers(member, keywords or (), source)
 

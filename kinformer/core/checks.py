@@ -107,13 +107,6 @@ def resolve_head_dim(d: int, heads: int, head_dim: int | None = None) -> int:
     )
 
 
-def check_pattern(name: str, value: Any) -> Any:
-    """A Pattern: which keys may be read."""
-    from kinformer.core.pattern import Pattern
-
-    return check_part(name, value, Pattern, "a pattern, such as Causal() & Band(64)")
-
-
 def check_unused(why: str, **arguments: tuple[Any, Any]) -> None:
     """Refuse arguments that have no effect: by name the value that was given, and the default."""
     for name, (value, default) in arguments.items():

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from kinformer.core.checks import check_pattern
+from kinformer.core.checks import check_part
 from kinformer.core.layout import Dense, Layout
 
 Index = int | Tensor  # a batch row, head or position; tensors broadcast against each other
@@ -119,6 +119,11 @@ class Pattern(ABC):
     def __bool__(self) -> NoReturn:
         # else `Causal() and Band(3)` would be Band(3), which reads ahead
         raise TypeError("a pattern is neither true nor false; join patterns by &, | and ~ instead of and, or and not")
+
+
+def check_pattern(name: str, value: Pattern) -> Pattern:
+    """A Pattern: which keys may be read."""
+    return check_part(name, value, Pattern, "a pattern, such as Causal() & Band(64)")
 
 
 class _Joined(Pattern):

@@ -13,9 +13,10 @@ from kinformer.core.from_json import from_json
 from kinformer.decoding.layers_used import exits_of
 from kinformer.decoding.saved_state import fingerprint
 from kinformer.nn.exits.confidence_threshold import ConfidenceThreshold
-from kinformer.nn.exits.decaying_threshold import DecayingThreshold, Threshold
+from kinformer.nn.exits.decaying_threshold import DecayingThreshold
 from kinformer.nn.exits.exit_rule import ExitRule
 from kinformer.nn.exits.never_exit import NeverExit
+from kinformer.nn.exits.threshold import Threshold
 
 EDITION = 1  # of the form of the file
 FILE = "exits.json"

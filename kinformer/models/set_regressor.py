@@ -64,11 +64,6 @@ class SetRegressor(Model):
             if answer is None
             else check_part("answer", answer, Answer, "an answer, such as NumberAnswer()")
         )
-        self.answer = (
-            NumberAnswer()
-            if answer is None
-            else check_part("answer", answer, Answer, "an answer, such as NumberAnswer()")
-        )
         default = MeanPooler() if pooling is None else pooling
         self.pooling = check_part("pooling", default, Pooler, "a pooler, such as MeanPooler()")
         self.embedding = nn.Linear(inputs, d)

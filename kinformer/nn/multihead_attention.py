@@ -7,9 +7,8 @@ from torch.nn import functional as F
 
 from kinformer.attend import attend
 from kinformer.core.bias import Bias, ScoreFn
-from kinformer.core.checks import check_pattern
 from kinformer.core.heads import Keys, Queries
-from kinformer.core.pattern import Pattern
+from kinformer.core.pattern import Pattern, check_pattern
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
 from kinformer.core.projection import by_head

@@ -82,3 +82,20 @@ def test_few_bytes_to_watch_are_warned_of(folder: Path, capsys: pytest.CaptureFi
         tell_split(prepare(resolve(f"text={folder}/a.txt"), 1, None, valid=str(valid)))
         err = capsys.readouterr().err
         assert "to watch (valid)" in err and ("warning: 13 bytes to watch are few: chance alone moves" in err) == warned
+
+
+def test_a_model_with_a_tokenizer_is_evaluated_on_data_without_tokens(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = str(folder / "out")
+    assert run(["train", *SMALL, "--data", f"text={folder}/a.txt,tokenizer=bpe:260", "--out", out]) == 0
+    refusals = {
+        f"images={folder}": "this gpt reads a text, and images came; give text=PATH",
+        "env=CartPole-v1": "this gpt reads a text, and an environment came; give text=PATH",
+        "task=parity": "was trained on tokens that are a tokenizer's, and those of task=parity are bytes",
+    }
+    for data, message in refusals.items():
+        capsys.readouterr()
+        assert run(["evaluate", out, "--data", data]) == 2
+        err = capsys.readouterr().err
+        assert message in err and err.count("\n") == 1

@@ -108,7 +108,7 @@ def test_a_reader_that_is_called_from_python_names_its_options_too(files: Path) 
     def mine(where: str, *, field: str = "a", **sizes: str) -> Data:
         return tiny.text()
 
-    assert named(mine, "mine")("x", field="b", size="3").name == "mine=x,field=b,size=3"
+    assert named(mine)("x", field="b", size="3").name == "test_records=x,field=b,size=3"
 
 
 def snapshot(folder: Path) -> dict[Path, bytes]:

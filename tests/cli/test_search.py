@@ -12,12 +12,12 @@ from kinformer.checkpoint.checkpoint import load
 from kinformer.cli.__main__ import run
 from kinformer.core.token_positions import context_of_tokens
 from kinformer.decoding.calibrated_threshold import apply_calibration, save_calibration
+from kinformer.lab.calibrate.search_methods import MeasuredThresholds
 from kinformer.lab.calibrate.threshold_search import LEAST, ROWS, rows_of, search_thresholds
 from kinformer.lab.data.spec import read_spec
 from kinformer.members.calm import calm
 from kinformer.members.depth_adaptive import depth_adaptive
 from kinformer.nn.exits.decaying_threshold import DecayingThreshold
-from kinformer.nn.exits.thresholds import MeasuredThresholds
 from tests.cli.folders import folder
 from tests.cli.test_commands import fails
 
@@ -93,7 +93,7 @@ def test_the_choice_is_that_of_a_loop(within: float, monkeypatch: pytest.MonkeyP
     batches = [torch.randint(0, 7, (4, 9)) for _ in range(2)]
     thresholds = [(1.0, 1.0), (0.0, 0.0), (0.5, 0.6), (1.0, 0.0)]
     monkeypatch.setattr(
-        "kinformer.lab.calibrate.threshold_search.search",
+        "kinformer.lab.calibrate.threshold_search.random_search",
         lambda measure, depth, draws: (
             measure(torch.tensor(thresholds)),
             [MeasuredThresholds(threshold, 0.0, 0.0) for threshold in thresholds],

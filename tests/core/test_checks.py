@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from kinformer.core import checks
+from kinformer.core.pattern import check_pattern
 from kinformer.core.patterns.causal import Causal
 from kinformer.nn.mechanisms.explicit import Explicit
 from kinformer.nn.mechanisms.lsh import LSH
@@ -30,7 +31,7 @@ GOOD = [
     (checks.check_scale, (-0.5,)),
     (checks.check_scale, (None,)),
     (checks.check_multiple, ("d", 12, "heads", 4)),
-    (checks.check_pattern, ("x", Causal() & Band(3))),
+    (check_pattern, ("x", Causal() & Band(3))),
 ]
 
 
@@ -83,8 +84,8 @@ BAD = [
         lambda: checks.check_position_table("t", torch.zeros(1, 3), True),
         "t is torch.float32 of shape [1, 3]; give [B P] of bool",
     ),
-    (lambda: checks.check_pattern("p", "causal"), "p is 'causal'; give a pattern, such as Causal() & Band(64)"),
-    (lambda: checks.check_pattern("p", Causal), "p is the class Causal; give a pattern, such as Causal() & Band(64)"),
+    (lambda: check_pattern("p", "causal"), "p is 'causal'; give a pattern, such as Causal() & Band(64)"),
+    (lambda: check_pattern("p", Causal), "p is the class Causal; give a pattern, such as Causal() & Band(64)"),
     (lambda: checks.check_unused("on=False", n=(1, 1), m=(2, 1)), "m=2 has no effect with on=False; leave it out"),
     (lambda: checks.check_scale("x"), f"scale='x': {SCALE}"),
     (lambda: checks.check_scale(math.nan), f"scale=nan: {SCALE}"),

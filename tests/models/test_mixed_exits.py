@@ -54,8 +54,8 @@ class Watched(UniformExit):
         super().__init__(DEPTH)
         self.exits: list[Tensor] = []
 
-    def begin_call(self, state: object, ctx: Context) -> Tensor:
-        self.exits.append(super().begin_call(state, ctx))
+    def begin_call(self, state: object, ctx: Context, x: Tensor) -> Tensor:
+        self.exits.append(super().begin_call(state, ctx, x))
         return self.exits[-1]
 
 
@@ -146,9 +146,24 @@ def test_in_eval_mode_the_loss_is_that_of_all_exits(float64: None) -> None:
         assert torch.equal(model(BATCH).total, want)
 
 
+def test_exits_depend_on_neither_padding_nor_other_rows() -> None:
+    rule, x, pos = UniformExit(DEPTH), torch.randn(3, 8, D), torch.arange(8).expand(3, 8)
+
+    def draw(x: Tensor, pos: Tensor) -> Tensor:
+        torch.manual_seed(0)
+        return rule.begin_call((), Context(pos), x)
+
+    exits = draw(x, pos)
+    padded_x, padded_pos = torch.cat([torch.randn(3, 2, D), x], 1), torch.cat([torch.full((3, 2), -1), pos], 1)
+    assert torch.equal(draw(padded_x, padded_pos)[:, 2:], exits)
+    assert torch.equal(draw(x[[2, 0]], pos[[2, 0]]), exits[[2, 0]])
+    assert torch.equal(draw(x[:, 3:], pos[:, 3:]), exits[:, 3:])
+    assert not torch.equal(rule.begin_call((), Context(pos), x), exits)
+
+
 def test_exits_are_drawn_evenly() -> None:
-    rule, pos = UniformExit(DEPTH), torch.zeros(100, 200, dtype=torch.long)
-    exits_told = rule.begin_call((), Context(pos))
+    rule, pos = UniformExit(DEPTH), torch.arange(200).expand(100, 200)
+    exits_told = rule.begin_call((), Context(pos), torch.randn(100, 200, D))
     exits, states = torch.full(pos.shape, DEPTH), [pos[..., None].double()] * DEPTH
     for n in range(DEPTH, 0, -1):
         exits = torch.where(rule(states[:n], Context(pos), exits_told), n, exits)

@@ -12,14 +12,14 @@ from kinformer.decoding.calibrated_threshold import FILE, CalibrationError, cali
 from kinformer.decoding.consistency import losses, use_rule, write_texts
 from kinformer.decoding.layers_used import exits_of
 from kinformer.decoding.prompts import Prompts
+from kinformer.lab.calibrate.learn_then_test import LearnThenTestResult, fewest_losses, learn_then_test
+from kinformer.lab.calibrate.search_methods import SEGMENTS
 from kinformer.lab.calibrate.threshold_search import LEAST, By, result_lines, rows_of, search_plot, search_thresholds
 from kinformer.lab.data.data_fits_model import refuse_other_tokens, refuse_unread
 from kinformer.lab.errors import FAILED, UserError, from_user
 from kinformer.models.support.exit_losses import ManyExits
-from kinformer.nn.exits.decaying_threshold import Threshold
-from kinformer.nn.exits.learn_then_test import LearnThenTestResult, fewest_losses, learn_then_test
 from kinformer.nn.exits.never_exit import NeverExit
-from kinformer.nn.exits.thresholds import SEGMENTS
+from kinformer.nn.exits.threshold import Threshold
 from kinformer.pages.plots import save_plots
 
 PROVEN = "learn then test"

@@ -12,7 +12,7 @@ from kinformer.cli.errors import refuse_no_folder
 from kinformer.cli.support.progress_bar import progress
 from kinformer.decoding.consistency import use_rule
 from kinformer.lab.data.batches import Batches
-from kinformer.lab.data.data_fits_model import stream
+from kinformer.lab.data.data_fits_model import open_stream
 from kinformer.lab.data.text import TextData
 from kinformer.lab.errors import UserError
 from kinformer.lab.train.evaluate import Measurement, evaluate, evaluate_batches
@@ -92,7 +92,7 @@ def score_model(model: Any, data: Any, split: str, limit: int | None, reading: d
         raise ValueError(f"the {split} split of {data.name} is empty; give another --split, or more data")
     split_data = replace(data, valid=lot)
     if isinstance(data, TextData):
-        stream(model, split_data, 1, 1, 0, stream_limit)  # refuses a text that the model does not read
+        open_stream(model, split_data, 1, 1, 0, stream_limit)  # refuses a text that the model does not read
         part = data.part(split)
         sample = part.spread(limit, reading["length"]) if reading.get("lanes") is None else part.first_bytes(limit)
         with progress("measuring", len(sample.tokens) - 1, "tokens") as on_progress:
@@ -101,7 +101,7 @@ def score_model(model: Any, data: Any, split: str, limit: int | None, reading: d
         raise ValueError(
             f"windows and lanes are of texts, and {data.name} is none; leave out --stride, --full and --lanes"
         )
-    batches = cast(Batches, stream(model, split_data, 1, reading["length"], 0, stream_limit)).validation_batches
+    batches = cast(Batches, open_stream(model, split_data, 1, reading["length"], 0, stream_limit)).validation_batches
     with progress("measuring", len(batches), "batches (--bytes N measures fewer)") as on_progress:
         return evaluate_batches(model, _reporting(batches, on_progress))
 

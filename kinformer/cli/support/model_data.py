@@ -12,9 +12,15 @@ from kinformer.lab.errors import UserError, from_user
 
 
 def source_for(model: Any, folder: Path, data: str) -> DataSource:
-    """The data of a spec for a model; the tokenizer of the model's folder reads it unless the spec names another."""
-    with from_user(ValueError):
-        return resolve(data, None if model.tokenizer is None else str(folder))
+    """The data of a spec for a model; the tokenizer of the model's folder reads it unless the spec names another.
+
+    Errors: UserError, before any data is read, for a kind of data that the model does not read.
+    """
+    with from_user(ValueError), print_warnings():
+        source = resolve(data, None if model.tokenizer is None else str(folder))
+        if source.kind is not None:
+            refuse_unread(model, source.kind)
+    return source
 
 
 def read_for_model(model: Any, data: str, folder: Path) -> Data:

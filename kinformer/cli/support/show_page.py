@@ -19,7 +19,7 @@ from kinformer.core.pattern import Pattern
 from kinformer.core.task import Task
 from kinformer.lab.cost.growth import measure
 from kinformer.lab.cost.sparsity import pattern_lines
-from kinformer.lab.data.data_fits_model import form_of
+from kinformer.lab.data.support.data_readers import form_of
 from kinformer.lab.errors import UserError
 from kinformer.laws.support.layer_forms import forms
 from kinformer.laws.support.subject import Subject

@@ -31,7 +31,7 @@ from kinformer.lab.train.budget import Budget, MinuteBudget, StepBudget
 from kinformer.lab.train.distributed import SINGLE_PROCESS, SingleProcess
 from kinformer.lab.train.evaluate import settle_measuring
 from kinformer.lab.train.history import History
-from kinformer.lab.train.loop import TrainingStopped, stream, train
+from kinformer.lab.train.loop import TrainingStopped, open_training_stream, train
 from kinformer.lab.train.member_fit import check_readable, fit_keywords
 from kinformer.lab.train.out_of_memory import is_out_of_memory
 from kinformer.lab.train.progress import show
@@ -198,7 +198,7 @@ def check_trainable(name: str, model: Any, job: Job) -> Decisions:
     check_readable(name, model, job.data, job.settings)
     try:
         decisions = decide(model.to(job.device), job.data, job.settings, job.group)
-        stream(model, job.data, job.settings, decisions)
+        open_training_stream(model, job.data, job.settings, decisions)
     except ValueError as error:
         raise UserError(f"{name}: {error}") from error
     return decisions

@@ -1,1 +1,1 @@
-"""How early tokens may leave: exit thresholds searched by layer."""
+"""How early tokens may leave: exit thresholds proven by Learn then Test, or searched by layer."""

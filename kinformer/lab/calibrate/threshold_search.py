@@ -10,21 +10,21 @@ from torch import Tensor
 
 from kinformer.core.model import Metric
 from kinformer.decoding.consistency import use_rule
+from kinformer.lab.calibrate.search_methods import (
+    MeasuredThresholds,
+    coordinate_search,
+    grid_search,
+    random_search,
+    refuse_large_grid,
+    score_exits,
+)
 from kinformer.lab.data.batches import device_of, to_device
 from kinformer.lab.data.data import Data
-from kinformer.lab.data.data_fits_model import stream
+from kinformer.lab.data.data_fits_model import open_stream
 from kinformer.lab.data.random_windows import RandomWindows
 from kinformer.lab.plot import Plot, PlotLine
 from kinformer.lab.train.evaluate import Measurement, evaluate_batches
 from kinformer.nn.exits.never_exit import NeverExit
-from kinformer.nn.exits.thresholds import (
-    MeasuredThresholds,
-    coordinate_search,
-    grid_search,
-    refuse_large_grid,
-    score_exits,
-    search,
-)
 
 ROWS, LEAST = 16, 256  # rows of a batch, and of all of them where none is said
 GRID = 11  # thresholds of a layer where none is said
@@ -58,7 +58,7 @@ def rows_of(model: Any, data: Data, split: str, rows: int, length: int) -> list[
     if not len(part):
         raise ValueError(f"the {split} split of {data.name} is empty; give another --split, or more data")
     split_data = cast(Data, replace(cast(Any, data), train=part))
-    windows = cast(RandomWindows, stream(model, split_data, ROWS, length, 0, rows * length))
+    windows = cast(RandomWindows, open_stream(model, split_data, ROWS, length, 0, rows * length))
     return [to_device(device_of(model), windows.at(step)) for step in range(-(-rows // ROWS))]
 
 
@@ -99,7 +99,7 @@ def search_thresholds(
     elif by == "coordinates":
         best = coordinate_search(measure, rule.grid(thresholds), depth, least=full.quality - within)
     else:
-        best = search(measure, depth, draws=by)
+        best = random_search(measure, depth, draws=by)
     candidates = []
     for candidate in best:
         rule.leave_at(candidate.threshold)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from statistics import mean
 from typing import Any, NamedTuple
 
+from kinformer.lab.calibrate.learn_then_test import learn_then_test
 from kinformer.lab.claims.support.half_easy import (
     DEPTH,
     WIDE,
@@ -19,7 +20,6 @@ from kinformer.lab.claims.support.half_easy import (
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.plot import Plot, PlotLine
 from kinformer.nn.exits.exit_rule import ExitRule
-from kinformer.nn.exits.learn_then_test import learn_then_test
 from kinformer.nn.exits.never_exit import NeverExit
 
 DELTA, EPSILON, TEXTS, GRID = 0.1, 0.05, 200, 11

@@ -7,6 +7,7 @@ from statistics import mean
 import numpy
 
 from kinformer.decoding.consistency import By
+from kinformer.lab.calibrate.learn_then_test import learn_then_test
 from kinformer.lab.claims.support.half_easy import (
     SMALL,
     Size,
@@ -19,7 +20,6 @@ from kinformer.lab.claims.support.half_easy import (
 )
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.plot import Plot, PlotLine
-from kinformer.nn.exits.learn_then_test import learn_then_test
 
 EPSILON, SETS, SET_SIZE, TEXTS, GRID = 0.05, 1000, 200, 320, 11
 DELTAS = (0.1, 0.2, 0.3)

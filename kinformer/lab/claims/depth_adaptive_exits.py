@@ -9,11 +9,11 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from kinformer.core.batch import TokenBatch
+from kinformer.lab.calibrate.search_methods import MeasuredThresholds, random_search, score_exits
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.plot import Plot, PlotLine
 from kinformer.members.depth_adaptive import depth_adaptive
 from kinformer.models.multi_exit_seq2seq import MultiExitSeq2Seq
-from kinformer.nn.exits.thresholds import MeasuredThresholds, score_exits, search
 
 KINDS, QUESTIONS, DEPTH = 8, 8, 6  # values there are, questions of a row, layers
 STEPS, MORE = 200, 80  # of the layers, and of these with a classifier
@@ -121,7 +121,7 @@ def search_thresholds(
     model: MultiExitSeq2Seq, search_rows: QuestionBatch, batch: QuestionBatch
 ) -> list[MeasuredThresholds]:
     """Thresholds by the random search on some rows, each with what it is worth on others, where tokens leave by it."""
-    candidates = search(
+    candidates = random_search(
         score_exits(model, [(search_rows.source, search_rows.target)], right=True).measure, DEPTH, draws=DRAWS
     )
     judged = []

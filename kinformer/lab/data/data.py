@@ -1,7 +1,8 @@
 """Data: what is read from somewhere, split in three, and becomes a stream of batches for a model that reads its kind.
 
 A file of lab/data with `read(where)`, `FORM` (how it is written on a command line) and `SERVES` (what models read
-that can learn from it) is a kind of data, and needs no other file edited.
+that can learn from it) is a kind of data, and needs no other file edited. Decorate `read` with `named`, unless it names
+its data with all options itself.
 """
 
 import inspect
@@ -124,15 +125,14 @@ class Data(ABC):
 D = TypeVar("D", bound=Data)
 
 
-def named(read: Callable[P, D], kind: str = "") -> Callable[P, D]:
+def named(read: Callable[P, D]) -> Callable[P, D]:
     """Decorate a reader `read(where, ...)` so that the data it returns is named after the arguments.
 
     The name has the form of a command line: "text=notes.txt,documents=blank,valid=more.txt". Records of trainings and
-    measurements hold it. Options with their default values are left out.
-
-    kind: the first word of the name; the name of the reader's file unless given.
+    measurements hold it. The first word is the name of the reader's file. Options with their default values are left
+    out.
     """
-    kind = kind or read.__module__.rpartition(".")[2]
+    kind = read.__module__.rpartition(".")[2]
     parameters = inspect.signature(read).parameters
 
     @wraps(read)

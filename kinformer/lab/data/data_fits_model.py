@@ -1,15 +1,18 @@
 """Checks that data fits a model: the kind of data, its tokens, its labels, and the length of its rows."""
 
-from kinformer.core.discover import modules
 from kinformer.core.model import Model, display_name
 from kinformer.lab.data.batches import Batches
 from kinformer.lab.data.data import Data, Stream
+from kinformer.lab.data.support.data_readers import data_serving, form_of
 
-KINDS = {"vocab": "kinds of tokens", "classes": "labels"}
+UNITS = {"vocab": "kinds of tokens", "classes": "labels"}  # other sizes are named after their keyword
 
 
-def stream(model: Model, data: Data | Batches, batch: int, length: int, seed: int, limit: int) -> Stream:
-    """What the model learns from, step by step; ValueError where the data is not what it reads, or does not fit it."""
+def open_stream(model: Model, data: Data | Batches, batch: int, length: int, seed: int, limit: int) -> Stream:
+    """Open the stream of batches that the model learns from.
+
+    Errors: ValueError if the model does not read data of this kind, or if the data does not fit the model.
+    """
     if isinstance(data, Batches):
         return data
     refuse_unfit(model, data, length)
@@ -35,7 +38,7 @@ def refuse_unfit(model: Model, data: Data, length: int) -> None:
 def refuse_unread(model: Model, data: Data | type[Data]) -> None:
     """ValueError where the model does not read data of this kind."""
     if model.reads not in data.serves:
-        serving = _data_serving(model.reads)
+        serving = data_serving(model.reads)
         reading = f"this {display_name(model)} reads {model.reads if serving is None else serving[0].noun}"
         raise ValueError(f"{reading}, and {data.noun} came; give {form_of(model.reads)}")
 
@@ -69,24 +72,7 @@ def refuse_few(model: Model, data: Data) -> None:
     """ValueError where the data has more kinds of something than the model knows."""
     for keyword, count in data.sizes.items():
         if (limit := getattr(model, keyword, count)) < count:
-            kinds = "256 kinds of bytes" if (keyword, count) == ("vocab", 256) else f"{count:,} {KINDS[keyword]}"
+            unit = UNITS.get(keyword, keyword)
+            kinds = "256 kinds of bytes" if (keyword, count) == ("vocab", 256) else f"{count:,} {unit}"
             advice = f"this {display_name(model)} knows {limit}; give it {keyword}={count}"
             raise ValueError(f"{data.noun} has {kinds}, and {advice}")
-
-
-def form_of(reads: str) -> str:
-    """How data that such a model can learn from is written on a command line."""
-    serving = _data_serving(reads)
-    return "Batches of that" if serving is None else serving[1]
-
-
-def _data_serving(reads: str) -> tuple[type[Data], str] | None:
-    """The kind of data that is made for such a model, with how it is written; None where there is none."""
-    candidates = [module for module in modules("data").values() if reads in getattr(module, "SERVES", ())]
-    for module in sorted(
-        candidates, key=lambda module: len(module.SERVES)
-    ):  # what serves others too is made for no one
-        for value in vars(module).values():
-            if isinstance(value, type) and issubclass(value, Data) and value.__module__ == module.__name__:
-                return value, module.FORM
-    return None

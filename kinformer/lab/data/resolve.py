@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import get_type_hints
 
-from kinformer.core.discover import modules
-from kinformer.lab.data.data import Data, named
+from kinformer.lab.data.data import Data
+from kinformer.lab.data.support.data_readers import data_readers
 from kinformer.lab.data.support.spec_options import refuse_unknown, words_of
 
 
@@ -17,7 +17,7 @@ class DataSource:
     A command resolves its spec once. Every later check and the reading itself use this source.
 
     spec: the text as it was written. name: the first word of the spec. where: the file, folder or name of the data.
-    options: the options of the spec, and the tokenizer of a model if the spec names none.
+    options: the options of the spec, and the tokenizer of a model if the reader takes one and the spec names none.
     reader: the function that reads the data. kind: the class of the data; None if the reader does not declare it.
     """
 
@@ -37,26 +37,31 @@ class DataSource:
             if name in self.options:
                 raise ValueError(f"{name} is given twice, by itself and in {self.spec!r}; give it once")
         _check_options(self.name, self.reader, [*self.options, *options_given])
-        return named(self.reader, self.name)(self.where, **self.options, **options_given)
+        return self.reader(self.where, **self.options, **options_given)
 
 
 def resolve(spec: str, tokenizer: str | None = None) -> DataSource:
     """Parse "KIND=WHERE,NAME=VALUE,..."; KIND is a file of kinformer/lab/data with a function `read`.
 
-    tokenizer: the folder of a model whose tokenizer reads the data, unless the spec names a tokenizer.
+    tokenizer: the folder of a model whose tokenizer reads the data, unless the spec names a tokenizer. It has no effect
+        on data without tokens.
 
     Errors: ValueError, in one line, for a spec of another form and for an unknown kind.
     """
-    readers = {name: module for name, module in modules("data").items() if hasattr(module, "read")}
+    readers = data_readers()
     name, where, options = words_of(spec, {name: module.FORM for name, module in readers.items()})
-    defaults = {} if tokenizer is None else {"tokenizer": tokenizer}
     reader = readers[name].read
+    takes_tokenizer = "tokenizer" in inspect.signature(reader).parameters
+    defaults = {"tokenizer": tokenizer} if tokenizer is not None and takes_tokenizer else {}
     return DataSource(spec, name, where, defaults | options, reader, _kind_of(reader))
 
 
 def _kind_of(reader: Callable[..., Data]) -> type[Data] | None:
-    """The class that a reader declares to return; None if it declares no class of data."""
-    returned = get_type_hints(reader).get("return")
+    """The class that a reader declares to return; None if it declares no class of data, or only to a type checker."""
+    try:
+        returned = get_type_hints(reader).get("return")
+    except NameError:  # names that are imported under TYPE_CHECKING alone
+        return None
     return returned if isinstance(returned, type) and issubclass(returned, Data) else None
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 from torch import nn
@@ -18,15 +17,25 @@ from kinformer.nn.attention import Attention
 def reading_through(read: Callable[[str, Request, Any], AttentionOutput]) -> Iterator[None]:
     """While it is entered, each executor is called through `read(name, request, executor)`."""
     before = dict(EXECUTORS)
-
-    def wrap_executor(name: str, executor: Any) -> SimpleNamespace:
-        return SimpleNamespace(cost=executor.cost, read=lambda request: read(name, request, executor))
-
-    EXECUTORS.update({name: wrap_executor(name, executor) for name, executor in before.items()})  # type: ignore[misc]
+    observed = {name: _ObservedExecutor(executor, partial(read, name)) for name, executor in before.items()}
+    EXECUTORS.update(observed)  # type: ignore[arg-type]
     try:
         yield
     finally:
         EXECUTORS.update(before)
+
+
+class _ObservedExecutor:
+    """An executor whose reads go through a function; its other attributes decide which executor reads."""
+
+    def __init__(self, executor: Any, read: Callable[[Request, Any], AttentionOutput]):
+        self.executor, self._read = executor, read
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.executor, name)
+
+    def read(self, request: Request) -> AttentionOutput:
+        return self._read(request, self.executor)
 
 
 @contextmanager
@@ -45,8 +54,9 @@ def layers_that_read(model: nn.Module, on_read: Callable[[str, str, Request], No
     hooks = []
     for name, module in model.named_modules():
         if isinstance(module, Attention):
-            hooks.append(module.register_forward_pre_hook(partial(_enter_layer, names, name)))
-            hooks.append(module.register_forward_hook(partial(_leave_layer, names)))
+            # first and always, so that a layer that raises is left as it was entered
+            hooks.append(module.register_forward_pre_hook(partial(_enter_layer, names, name), prepend=True))
+            hooks.append(module.register_forward_hook(partial(_leave_layer, names), always_call=True))
     try:
         with reading_through(note):
             yield

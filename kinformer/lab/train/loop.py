@@ -16,7 +16,7 @@ from kinformer.checkpoint.checkpoint import CheckpointError, columns_of, member_
 from kinformer.core.model import Model
 from kinformer.lab.data.batches import Batches, device_of
 from kinformer.lab.data.data import Data, Stream
-from kinformer.lab.data.data_fits_model import stream as stream_of
+from kinformer.lab.data.data_fits_model import open_stream
 from kinformer.lab.data.lanes import Lanes
 from kinformer.lab.data.resumable_stream import ResumableStream, StepError
 from kinformer.lab.data.support.state_tensors import restore_state, state_tensors
@@ -71,7 +71,7 @@ class Training:
         self.device = device_of(model)
         model.train()
         self.decisions = decisions or decide(model, data, settings, group)
-        self.stream: Stream = stream(model, data, settings, self.decisions)
+        self.stream: Stream = open_training_stream(model, data, settings, self.decisions)
         if isinstance(data, Data):
             model.metric = data.metric(model)
         self.nats = math.log(2) * (data.bytes_per_token if isinstance(data, Data) else 1)
@@ -263,11 +263,14 @@ class Training:
         self.metrics = run.metrics(self.model.metric, state["metrics"], self._header_entries)
 
 
-def stream(model: Model, data: Data | Batches, settings: Settings, decisions: Decisions) -> Stream:
-    """What the model learns from, step by step; ValueError where the data is not what it reads."""
+def open_training_stream(model: Model, data: Data | Batches, settings: Settings, decisions: Decisions) -> Stream:
+    """Open the stream of batches that a training with these settings learns from.
+
+    Errors: ValueError if the model does not read data of this kind, or if the data does not fit the model.
+    """
     if isinstance(data, TextData):
         data = replace(data, packed=decisions.packs_documents)
-    return stream_of(model, data, settings.batch, settings.length, settings.seed, settings.sample_bytes)
+    return open_stream(model, data, settings.batch, settings.length, settings.seed, settings.sample_bytes)
 
 
 def train(

@@ -9,7 +9,7 @@ from kinformer.core.keywords import signature
 from kinformer.lab.data.data import Data
 from kinformer.lab.errors import UserError
 from kinformer.lab.member_choice import MemberChoice
-from kinformer.lab.train.loop import stream
+from kinformer.lab.train.loop import open_training_stream
 from kinformer.lab.train.settings import Settings
 from kinformer.lab.train.startup_decisions import Decisions
 
@@ -32,7 +32,7 @@ def check_readable(name: str, model: Any, data: Data, settings: Settings) -> Non
     This check is fast. The training itself, or `decide`, tests whether the model can learn from the data.
     """
     try:
-        stream(model, data, settings, Decisions())
+        open_training_stream(model, data, settings, Decisions())
     except ValueError as error:
         raise UserError(f"{name}: {error}") from error
 

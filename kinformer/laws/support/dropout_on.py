@@ -5,6 +5,8 @@ from contextlib import contextmanager
 
 from torch import nn
 
+from kinformer.core.dropout import dropout_attribute
+
 
 @contextmanager
 def drop_share(parts: Sequence[nn.Module], share: float) -> Iterator[None]:
@@ -12,7 +14,7 @@ def drop_share(parts: Sequence[nn.Module], share: float) -> Iterator[None]:
 
     def drop(share: float) -> None:
         for part in parts:
-            setattr(part, "p" if isinstance(part, nn.Dropout) else "dropout", share)
+            setattr(part, dropout_attribute(part), share)
 
     drop(share)
     try:

@@ -105,16 +105,15 @@ class EarlyExit(Layer):
 
     def forward(self, x: Float[Tensor, "B T D"], state: EarlyExitState | None, ctx: Context) -> Out:
         rule = self.rule.start(len(x), device=x.device) if state is None else state.rule
-        rule_state = self.rule.begin_call(rule, ctx)
+        rule_state = self.rule.begin_call(rule, ctx, x)
         collected = Collected(
             ctx.replace(remember=False) if ctx.remember else ctx, None if state is None else state.layers, rising=True
         )
         exit_rule, exit_state = (self.chance, ()) if self.training else (self.rule, rule_state)
         exit_rule = None if isinstance(exit_rule, NeverExit) else exit_rule
         if self.training and exit_rule is not None and not ctx.taps:
-            exit_state = exit_rule.begin_call(
-                exit_state, ctx
-            )  # drawn here: where a layer is computed again, so are all its numbers
+            # drawn here: where a layer is computed again, so are all its numbers
+            exit_state = exit_rule.begin_call(exit_state, ctx, x)
         inside, last, whole = ctx.pos >= 0, len(self.layers) - 1, exit_rule is None or bool(ctx.taps)
         h, exits = x, torch.zeros_like(x[..., 0])
         states: list[Tensor] = []

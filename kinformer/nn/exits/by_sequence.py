@@ -58,7 +58,7 @@ class BySequence(ExitRule):
         mean = torch.where(real, source, 0.0).sum(1) / real.sum(1).clamp_min(1)
         return linear_float32(self.choice, mean).log_softmax(-1)
 
-    def begin_call(self, state: SequenceExitState, ctx: Context) -> SequenceExitState:
+    def begin_call(self, state: SequenceExitState, ctx: Context, x: Float[Tensor, "B T D"]) -> SequenceExitState:
         if ctx.source is not None and ctx.source_pos is not None:
             source, source_pos = ctx.source, ctx.source_pos
             return SequenceExitState(choice(lambda: self.log_q(source, source_pos).argmax(-1) + 1))
@@ -69,7 +69,7 @@ class BySequence(ExitRule):
             ctx.memo.settle()
         return state
 
-    def forward(self, states: States, ctx: Context, rule_state: State = (), head: Head | None = None) -> Leaves:
+    def forward(self, states: States, ctx: Context, rule_state: State, head: Head | None = None) -> Leaves:
         return (rule_state.exit <= len(states))[:, None].expand(states[-1].shape[:2])
 
     def loss(

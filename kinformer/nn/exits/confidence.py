@@ -52,7 +52,24 @@ class Confidence(nn.Module, ABC):
         return {}
 
 
-class SoftmaxResponse(Confidence):
+class _HeadConfidence(Confidence):
+    """A confidence that reads the probabilities of a head: its own, or the one that the model lends."""
+
+    range = (0.0, 1.0)
+
+    def __init__(self, head: nn.Module | None = None):
+        super().__init__()
+        self.head = head
+
+    def _probabilities(self, state: Float[Tensor, "*shape D"], lent: Head | None) -> Float[Tensor, "*shape V"]:
+        name, read = type(self).__name__, self.head or lent
+        if read is None:
+            raise ValueError(f"{name} has no head and no model lends one; give {name}(head)")
+        logits = apply_in_float32(read, state) if isinstance(read, nn.Module) else read(state)
+        return at_least_float32(logits).softmax(-1)
+
+
+class SoftmaxResponse(_HeadConfidence):
     """The gap between the two largest probabilities: the best of CALM's three, and the dearest.
 
     head: what maps a state to logits, final norm included; the model's own, which it lends, unless given.
@@ -60,19 +77,13 @@ class SoftmaxResponse(Confidence):
     Errors: ValueError where no head was given and none is lent. Source: Schuster et al., 2022, arXiv:2207.07061, 3.5.
     """
 
-    range = (0.0, 1.0)
-
-    def __init__(self, head: nn.Module | None = None):
-        super().__init__()
-        self.head = head
-
     def forward(self, states: Sequence[Float[Tensor, "*shape D"]], head: Head | None = None) -> Float[Tensor, "*shape"]:
-        best = _probabilities(self, states[-1], head)
+        best = self._probabilities(states[-1], head)
         best = best.topk(min(2, best.shape[-1])).values
         return best[..., 0] - best[..., 1:].sum(-1)  # of one token alone, which nothing rivals: 1
 
 
-class SoftmaxProbability(Confidence):
+class SoftmaxProbability(_HeadConfidence):
     """The largest probability, with a threshold for each layer: confidence thresholding.
 
     head: what maps a state to logits, as of `SoftmaxResponse`.
@@ -80,14 +91,8 @@ class SoftmaxProbability(Confidence):
     Errors: ValueError where no head was given and none is lent. Source: Elbayad et al., 2019, arXiv:1910.10073, 3.2.
     """
 
-    range = (0.0, 1.0)
-
-    def __init__(self, head: nn.Module | None = None):
-        super().__init__()
-        self.head = head
-
     def forward(self, states: Sequence[Float[Tensor, "*shape D"]], head: Head | None = None) -> Float[Tensor, "*shape"]:
-        return _probabilities(self, states[-1], head).amax(-1)
+        return self._probabilities(states[-1], head).amax(-1)
 
 
 class Saturation(Confidence):
@@ -201,16 +206,6 @@ def _agrees(logits: Logits) -> Bool[Tensor, "N B T"]:
     """True where a layer but the last predicts the same token as the last layer."""
     last = logits[-1].argmax(-1)
     return torch.stack([scores.argmax(-1) == last for scores in logits[:-1]])
-
-
-def _probabilities(
-    asking: SoftmaxResponse | SoftmaxProbability, state: Float[Tensor, "*shape D"], lent: Head | None
-) -> Float[Tensor, "*shape V"]:
-    name, read = type(asking).__name__, asking.head or lent
-    if read is None:
-        raise ValueError(f"{name} has no head and no model lends one; give {name}(head)")
-    logits = apply_in_float32(read, state) if isinstance(read, nn.Module) else read(state)
-    return at_least_float32(logits).softmax(-1)
 
 
 def apply_in_float32(module: nn.Module, x: Tensor) -> Tensor:

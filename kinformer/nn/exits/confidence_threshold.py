@@ -9,8 +9,9 @@ from torch import Tensor
 from kinformer.core.checks import check_flag, check_part
 from kinformer.core.layer import Context, State, add_prefix
 from kinformer.nn.exits.confidence import Confidence, Head, Logits, States
-from kinformer.nn.exits.decaying_threshold import DecayingThreshold, Threshold, checked_threshold, of_layer
+from kinformer.nn.exits.decaying_threshold import DecayingThreshold
 from kinformer.nn.exits.exit_rule import ExitRule, Leaves
+from kinformer.nn.exits.threshold import Threshold, check_threshold, check_threshold_count, threshold_of_layer
 
 
 class ConfidenceThreshold(ExitRule):
@@ -29,14 +30,12 @@ class ConfidenceThreshold(ExitRule):
         super().__init__()
         self.confidence = check_part("confidence", confidence, Confidence, "one, such as Saturation()")
         self.strict = check_flag("strict", strict)
-        checked_threshold(
-            threshold.threshold if isinstance(threshold, DecayingThreshold) else threshold, *confidence.range
-        )
+        check_threshold(_undecayed(threshold), *confidence.range)
         self.threshold = threshold
 
     def check_sizes(self, d: int, depth: int) -> None:
         self.confidence.check_sizes(d)
-        check_threshold_count(self.threshold, depth)
+        check_threshold_count(_undecayed(self.threshold), depth)
 
     def compute_confidence(self, states: States, head: Head | None = None) -> Float[Tensor, "B T"]:
         return self.confidence(states, head)
@@ -46,11 +45,9 @@ class ConfidenceThreshold(ExitRule):
 
     def leave_at(self, threshold: Threshold) -> None:
         """Decide by this threshold from now on; one that falls goes on falling, from and to other numbers."""
-        checked_threshold(threshold, *self.confidence.range)
+        check_threshold(threshold, *self.confidence.range)
         schedule = self.threshold
-        self.threshold = (
-            replace(schedule, threshold=threshold) if isinstance(schedule, DecayingThreshold) else threshold
-        )
+        self.threshold = replace(schedule, threshold=threshold) if isinstance(schedule, DecayingThreshold) else threshold
 
     def held_against(
         self, threshold: Float[Tensor, "*#n"], steps: Int[Tensor, "*#n"], max_new_tokens: int | None
@@ -60,13 +57,13 @@ class ConfidenceThreshold(ExitRule):
             schedule.decay(threshold, steps, max_new_tokens) if isinstance(schedule, DecayingThreshold) else threshold
         )
 
-    def forward(self, states: States, ctx: Context, rule_state: State = (), head: Head | None = None) -> Leaves:
+    def forward(self, states: States, ctx: Context, rule_state: State, head: Head | None = None) -> Leaves:
         sure = self.compute_confidence(states, head)
         rule_threshold = self.threshold
         if isinstance(rule_threshold, DecayingThreshold):
             threshold: float | Tensor = rule_threshold(ctx.steps, ctx.max_new_tokens, layer=len(states))
         else:
-            threshold = of_layer(rule_threshold, len(states))
+            threshold = threshold_of_layer(schedule, len(states))
         return sure > threshold if self.strict else sure >= threshold
 
     def loss(
@@ -78,8 +75,6 @@ class ConfidenceThreshold(ExitRule):
         return add_prefix("confidence", self.confidence.stats(logits, targets))
 
 
-def check_threshold_count(threshold: Threshold | DecayingThreshold, depth: int) -> None:
-    threshold = threshold.threshold if isinstance(threshold, DecayingThreshold) else threshold
-    if isinstance(threshold, tuple) and len(threshold) != depth - 1:
-        problem = f"{len(threshold)} thresholds came for {depth} layers"
-        raise ValueError(f"{problem}; give {depth - 1}, none for the last, or one number")
+def _undecayed(threshold: Threshold | DecayingThreshold) -> Threshold:
+    """The threshold itself, or the numbers that scale it while it falls."""
+    return threshold.threshold if isinstance(threshold, DecayingThreshold) else threshold

@@ -8,10 +8,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from kinformer.core.checks import check_at_least, check_in_range, check_option
+from kinformer.nn.exits.threshold import Threshold, check_threshold, threshold_of_layer
 
 __all__ = ["DecayingThreshold"]
-
-Threshold = float | tuple[float, ...]  # of all layers, or of each but the last
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class DecayingThreshold:
     form: Literal["paper", "code"] = "paper"
 
     def __post_init__(self) -> None:
-        checked_threshold(self.threshold, 0, torch.inf)
+        check_threshold(self.threshold, 0, torch.inf)
         check_in_range("temperature", self.temperature, 0, torch.inf)
         check_at_least("length", self.length, 1)
         check_option("form", self.form, ("paper", "code"))
@@ -52,7 +51,7 @@ class DecayingThreshold:
         self, steps: Int[Tensor, "#B T"], max_new_tokens: int | None = None, *, layer: int = 1
     ) -> Float[Tensor, "#B T"]:
         """The threshold after a layer, from 1, for tokens at these steps of an output of at most so many tokens."""
-        return self.decay(of_layer(self.threshold, layer), steps, max_new_tokens)
+        return self.decay(threshold_of_layer(self.threshold, layer), steps, max_new_tokens)
 
     def decay(
         self, threshold: float | Float[Tensor, "*#n"], steps: Int[Tensor, "*#n"], max_new_tokens: int | None = None
@@ -61,22 +60,3 @@ class DecayingThreshold:
         peak = 1.0 if self.form == "paper" else threshold
         fall = torch.exp(steps.clamp_min(0) * (-self.temperature / (max_new_tokens or self.length)))
         return (0.9 * threshold + 0.1 * peak * fall).clamp(0, 1)
-
-
-def checked_threshold(threshold: Threshold, low: float, high: float) -> Threshold:
-    """The same; ValueError for a number that is not between these two."""
-    if not isinstance(threshold, tuple):
-        return check_in_range("threshold", threshold, low, high)
-    return tuple(check_in_range(f"threshold[{n}]", value, low, high) for n, value in enumerate(threshold))
-
-
-def of_layer(threshold: Threshold, layer: int) -> float:
-    """The threshold of a layer, counted from 1; ValueError for a layer without one."""
-    if not isinstance(threshold, tuple):
-        return threshold
-    if layer > len(threshold):
-        raise ValueError(
-            f"no threshold for layer {layer}: got {len(threshold)} thresholds, expected at least {layer}. Pass one for "
-            "each layer but the last"
-        )
-    return threshold[layer - 1]

@@ -8,9 +8,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from kinformer.core.layer import Context, State
-from kinformer.core.patterns.document import Document
 from kinformer.nn.exits.confidence import Head, Logits, States
-from kinformer.nn.exits.decaying_threshold import Threshold
+from kinformer.nn.exits.threshold import Threshold
 
 Leaves = Bool[Tensor, "B T"]
 
@@ -51,12 +50,12 @@ class ExitRule(nn.Module, ABC):
         """What the rule keeps from call to call."""
         return ()
 
-    def begin_call(self, state: State, ctx: Context) -> State:
-        """The same with what this call brings from outside."""
+    def begin_call(self, state: State, ctx: Context, x: Float[Tensor, "B T D"]) -> State:
+        """The same with what this call brings from outside; x is what enters the first layer."""
         return state
 
     @abstractmethod
-    def forward(self, states: States, ctx: Context, rule_state: State = (), head: Head | None = None) -> Leaves: ...
+    def forward(self, states: States, ctx: Context, rule_state: State, head: Head | None = None) -> Leaves: ...
 
     def loss(
         self, states: States, logits: Logits, targets: Int[Tensor, "B T"], ctx: Context | None = None
@@ -77,11 +76,6 @@ def check_made_for(rule: ExitRule, own_d: int, own_depth: int, d: int, depth: in
         name = type(rule).__name__
         call = f"{name}({own_d}, {own_depth}) came for {depth} layers of width {d}"
         raise ValueError(f"{call}; give {name}({d}, {depth})")
-
-
-def documents_of(ctx: Context | None) -> Int[Tensor, "B T"] | None:
-    """Which document each token of a row is of, where the batch says so."""
-    return ctx.only.ids if ctx is not None and isinstance(ctx.only, Document) else None
 
 
 def exit_loss(log_q: Float[Tensor, "B T N"], exits: Int[Tensor, "B T"]) -> Float[Tensor, "B T"]:

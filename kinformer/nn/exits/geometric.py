@@ -3,21 +3,21 @@
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from kinformer.core.autocast import at_least_float32, linear_float32
 from kinformer.core.checks import check_at_least, check_flag
 from kinformer.core.layer import Context, State
-from kinformer.nn.exits.confidence import Head, Logits, States, evenly_spaced
-from kinformer.nn.exits.confidence_threshold import check_threshold_count
-from kinformer.nn.exits.decaying_threshold import Threshold, checked_threshold, of_layer
-from kinformer.nn.exits.exit_rule import ExitRule, Leaves, check_made_for, documents_of, exit_loss
-from kinformer.nn.losses.exit_oracles import ExitOracle, Likelihood
+from kinformer.nn.exits.confidence import Head, States, evenly_spaced
+from kinformer.nn.exits.exit_rule import Leaves, check_made_for
+from kinformer.nn.exits.oracle_trained_rule import OracleTrainedRule
+from kinformer.nn.exits.threshold import Threshold, check_threshold, check_threshold_count, threshold_of_layer
+from kinformer.nn.losses.exit_oracles import ExitOracle
 
 
-class Geometric(ExitRule):
+class Geometric(OracleTrainedRule):
     """After each layer a token stops if sigmoid(w.h + b) exceeds the threshold.
 
     q(n) is the product of stopping at n and not before; it learns by -log q of the exit that its oracle names.
@@ -34,9 +34,8 @@ class Geometric(ExitRule):
     def __init__(
         self, d: int, depth: int, *, threshold: Threshold = 0.5, shared: bool = True, oracle: ExitOracle | None = None
     ):
-        super().__init__()
-        self.oracle = oracle or Likelihood()
-        self.threshold = checked_threshold(threshold, 0, 1)
+        super().__init__(oracle)
+        self.threshold = check_threshold(threshold, 0, 1)
         self.d, self.depth, self.shared = (
             check_at_least("d", d, 1),
             check_at_least("depth", depth, 1),
@@ -52,7 +51,7 @@ class Geometric(ExitRule):
         return list(evenly_spaced(1.0, 0.0, count))
 
     def leave_at(self, threshold: Threshold) -> None:
-        self.threshold = checked_threshold(threshold, 0, 1)
+        self.threshold = check_threshold(threshold, 0, 1)
 
     def _logit(self, states: Sequence[Float[Tensor, "B T D"]], n: int) -> Float[Tensor, "B T"]:
         unit = self.stop[0 if self.shared else n]
@@ -70,10 +69,5 @@ class Geometric(ExitRule):
     def compute_confidence(self, states: States, head: Head | None = None) -> Float[Tensor, "B T"]:
         return self._logit(states, len(states) - 1).sigmoid()
 
-    def forward(self, states: States, ctx: Context, rule_state: State = (), head: Head | None = None) -> Leaves:
-        return self.compute_confidence(states) > of_layer(self.threshold, len(states))
-
-    def loss(
-        self, states: States, logits: Logits, targets: Int[Tensor, "B T"], ctx: Context | None = None
-    ) -> Float[Tensor, "B T"] | None:
-        return exit_loss(self.log_q(states), self.oracle(logits, targets, documents_of(ctx)))
+    def forward(self, states: States, ctx: Context, rule_state: State, head: Head | None = None) -> Leaves:
+        return self.compute_confidence(states) > threshold_of_layer(self.threshold, len(states))

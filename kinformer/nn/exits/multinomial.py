@@ -2,18 +2,19 @@
 
 from collections.abc import Sequence
 
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from kinformer.core.autocast import linear_float32
 from kinformer.core.checks import check_at_least
 from kinformer.core.layer import Context, State
-from kinformer.nn.exits.confidence import Head, Logits, States
-from kinformer.nn.exits.exit_rule import ExitRule, Leaves, check_made_for, documents_of, exit_loss
-from kinformer.nn.losses.exit_oracles import ExitOracle, Likelihood
+from kinformer.nn.exits.confidence import Head, States
+from kinformer.nn.exits.exit_rule import Leaves, check_made_for
+from kinformer.nn.exits.oracle_trained_rule import OracleTrainedRule
+from kinformer.nn.losses.exit_oracles import ExitOracle
 
 
-class Multinomial(ExitRule):
+class Multinomial(OracleTrainedRule):
     """Each token's exit is the likeliest of softmax(W h + b) of its state after the first layer.
 
     It learns by -log q of the exit that its oracle names.
@@ -26,8 +27,7 @@ class Multinomial(ExitRule):
     """
 
     def __init__(self, d: int, depth: int, *, oracle: ExitOracle | None = None):
-        super().__init__()
-        self.oracle = oracle or Likelihood()
+        super().__init__(oracle)
         self.choice = nn.Linear(check_at_least("d", d, 1), check_at_least("depth", depth, 1))
 
     def check_sizes(self, d: int, depth: int) -> None:
@@ -37,10 +37,5 @@ class Multinomial(ExitRule):
         """Log-probabilities of the exits, to train by."""
         return linear_float32(self.choice, states[0]).log_softmax(-1)
 
-    def forward(self, states: States, ctx: Context, rule_state: State = (), head: Head | None = None) -> Leaves:
+    def forward(self, states: States, ctx: Context, rule_state: State, head: Head | None = None) -> Leaves:
         return linear_float32(self.choice, states[0]).argmax(-1) < len(states)
-
-    def loss(
-        self, states: States, logits: Logits, targets: Int[Tensor, "B T"], ctx: Context | None = None
-    ) -> Float[Tensor, "B T"] | None:
-        return exit_loss(self.log_q(states), self.oracle(logits, targets, documents_of(ctx)))

@@ -11,5 +11,5 @@ class NeverExit(ExitRule):
     Choose it for what calibration falls back to where no threshold is proven, and to measure what exits save.
     """
 
-    def forward(self, states: States, ctx: Context, rule_state: State = (), head: Head | None = None) -> Leaves:
+    def forward(self, states: States, ctx: Context, rule_state: State, head: Head | None = None) -> Leaves:
         return ctx.pos < ctx.pos

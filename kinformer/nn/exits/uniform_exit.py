@@ -1,19 +1,22 @@
 """UniformExit: each token leaves after a layer drawn uniformly."""
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from kinformer.core.checks import check_at_least
 from kinformer.core.layer import Context, State
 from kinformer.nn.exits.confidence import Head, States
 from kinformer.nn.exits.exit_rule import ExitRule, Leaves
+from kinformer.nn.mechanisms.repeatable_chance import hashed_uniform, sign_bits
 
 
 class UniformExit(ExitRule):
     """By chance: each token's exit is any of the layers, all alike. It decides nothing but mixed training.
 
-    Exits are drawn as dropout is, anew in each call, seeded by `torch.manual_seed`.
+    Each call draws one number, seeded by `torch.manual_seed` as dropout is. This number, the vector that enters the
+    first layer and the position decide the exit of a token. Neither padding nor the other rows change it. Equal tokens
+    at equal positions leave alike in one call.
 
     depth: how many layers there are.
 
@@ -28,8 +31,9 @@ class UniformExit(ExitRule):
         if depth != self.depth:
             raise ValueError(f"UniformExit({self.depth}) came for {depth} layers; give UniformExit({depth})")
 
-    def begin_call(self, state: State, ctx: Context) -> Int[Tensor, "B T"]:
-        return torch.randint(1, self.depth + 1, ctx.pos.shape, device=ctx.pos.device)
+    def begin_call(self, state: State, ctx: Context, x: Float[Tensor, "B T D"]) -> Int[Tensor, "B T"]:
+        seed = torch.randint(2**31, (), device=x.device)
+        return 1 + (hashed_uniform(seed, sign_bits(x), ctx.pos) * self.depth).long()
 
-    def forward(self, states: States, ctx: Context, rule_state: State = (), head: Head | None = None) -> Leaves:
+    def forward(self, states: States, ctx: Context, rule_state: State, head: Head | None = None) -> Leaves:
         return rule_state <= len(states)

@@ -8,13 +8,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from kinformer.core.attention_output import AttentionOutput
-from kinformer.core.checks import check_pattern, check_probability, check_scale
+from kinformer.core.checks import check_probability, check_scale
 from kinformer.core.heads import HeadSizes, Keys, Queries, StateSpec
 from kinformer.core.key_value_mechanism import KeyValueMechanism
 from kinformer.core.kv_cache import KV
 from kinformer.core.layer import Context, Out, PerPair, Want
 from kinformer.core.mechanism import Mechanism, NoState
-from kinformer.core.pattern import Pattern
+from kinformer.core.pattern import Pattern, check_pattern
 from kinformer.core.request import Request
 from kinformer.core.score_matrix import mask
 from kinformer.nn.mechanisms.columns_by_position import find_columns, take_at

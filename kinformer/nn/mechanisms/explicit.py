@@ -10,13 +10,13 @@ from torch.nn import functional as F
 import kinformer as kf
 from kinformer.core.attention_output import AttentionOutput
 from kinformer.core.bias import Bias
-from kinformer.core.checks import check_optional_part, check_part, check_pattern, check_probability, check_scale
+from kinformer.core.checks import check_optional_part, check_part, check_probability, check_scale
 from kinformer.core.choice import run_checkpointed
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.key_value_mechanism import KeyValueMechanism, joined_wants
 from kinformer.core.layer import Context, Out, PerPair
 from kinformer.core.pair_map import PairMap
-from kinformer.core.pattern import Pattern
+from kinformer.core.pattern import Pattern, check_pattern
 from kinformer.core.request import Request
 from kinformer.core.score import Score
 from kinformer.core.score_matrix import attention, mask, scores, softmax, weigh_values

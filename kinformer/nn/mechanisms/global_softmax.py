@@ -11,7 +11,7 @@ from torch import Tensor
 import kinformer as kf
 from kinformer.core.attention_output import AttentionOutput, merge
 from kinformer.core.bias import Bias
-from kinformer.core.checks import check_flag, check_pattern
+from kinformer.core.checks import check_flag
 from kinformer.core.extra_projection import ExtraProjection
 from kinformer.core.heads import HeadSizes, Keys, LazyProjection, Queries, StateSpec, cut
 from kinformer.core.key_value_mechanism import check_reads_no_future
@@ -19,7 +19,7 @@ from kinformer.core.kv_cache import KV
 from kinformer.core.layer import Context, Out
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.module_hooks import has_hooks
-from kinformer.core.pattern import And, Heads, Not, Or, Pattern, narrow_pattern
+from kinformer.core.pattern import And, Heads, Not, Or, Pattern, check_pattern, narrow_pattern
 from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.patterns.marked import MarkedRows
 from kinformer.nn.patterns.rows import Rows

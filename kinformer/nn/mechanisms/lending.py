@@ -4,10 +4,10 @@ import kinformer as kf
 from kinformer.attend import read
 from kinformer.core.attention_output import AttentionOutput
 from kinformer.core.bias import Bias
-from kinformer.core.checks import check_optional_part, check_pattern, check_probability, check_scale
+from kinformer.core.checks import check_optional_part, check_probability, check_scale
 from kinformer.core.key_value_mechanism import KeyValueMechanism, joined_wants
 from kinformer.core.layer import Out, PairFactors, PerPair
-from kinformer.core.pattern import Pattern
+from kinformer.core.pattern import Pattern, check_pattern
 from kinformer.core.request import Request
 from kinformer.core.score_matrix import scores
 from kinformer.nn.mechanisms.read_whole_matrix import read_whole

@@ -9,13 +9,13 @@ from torch import Tensor, nn
 
 from kinformer.core.attention_output import AttentionOutput
 from kinformer.core.autocast import at_least_float32, disable_autocast
-from kinformer.core.checks import check_at_least, check_pattern, check_scale, check_whole_number
+from kinformer.core.checks import check_at_least, check_scale, check_whole_number
 from kinformer.core.choice import choice
 from kinformer.core.extra_projection import ExtraProjection
 from kinformer.core.heads import HeadSizes, Keys, Queries
 from kinformer.core.key_value_mechanism import KeyValueMechanism
 from kinformer.core.layer import Context, Out
-from kinformer.core.pattern import Pattern
+from kinformer.core.pattern import Pattern, check_pattern
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
 from kinformer.core.request import Request

@@ -28,10 +28,7 @@ class Chance(nn.Module):
 
     def forward(self, *numbers: Int[Tensor, "..."]) -> Float[Tensor, "..."]:
         """A number between 0 and 1, neither included, for each entry of these broadcast together."""
-        x = _mix_bits(self.steps + self.seed * 0x9E3779B1)
-        for number in numbers:
-            x = _mix_bits(x * 31 + number)
-        return ((_mix_bits(x) >> 20 & 0xFFFFFF) + 0.5) / 2**24
+        return hashed_uniform(self.steps + self.seed * 0x9E3779B1, *numbers)
 
     def gumbel(self, *numbers: Int[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Gumbel noise: the largest of logits with it is a sample of their softmax."""
@@ -44,6 +41,14 @@ class Chance(nn.Module):
     def after_step(self, progress: float, stats: Mapping[str, Tensor]) -> None:
         """Count a step of training."""
         self.steps += 1
+
+
+def hashed_uniform(seed: Int[Tensor, ""], *numbers: Int[Tensor, "..."]) -> Float[Tensor, "..."]:
+    """A number between 0 and 1, neither included, that a seed and whole numbers decide, broadcast together."""
+    x = _mix_bits(seed)
+    for number in numbers:
+        x = _mix_bits(x * 31 + number)
+    return ((_mix_bits(x) >> 20 & 0xFFFFFF) + 0.5) / 2**24
 
 
 def sign_bits(x: Float[Tensor, "*B n"]) -> Int[Tensor, "*B"]:

@@ -5,10 +5,10 @@ import math
 from kinformer.attend import impl_of, read
 from kinformer.core.attention_output import AttentionOutput
 from kinformer.core.bias import Bias, Plus
-from kinformer.core.checks import check_part, check_pattern, check_probability
+from kinformer.core.checks import check_part, check_probability
 from kinformer.core.key_value_mechanism import KeyValueMechanism, joined_wants
 from kinformer.core.layer import Out
-from kinformer.core.pattern import Pattern
+from kinformer.core.pattern import Pattern, check_pattern
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.request import Request
 from kinformer.nn.biases.adaptive_span import AdaptiveSpan, DynamicSpan

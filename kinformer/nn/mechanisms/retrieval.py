@@ -19,7 +19,6 @@ from kinformer.core.checks import (
     check_option,
     check_optional_part,
     check_part,
-    check_pattern,
 )
 from kinformer.core.choice import choice
 from kinformer.core.example import Example
@@ -29,7 +28,7 @@ from kinformer.core.key_value_mechanism import KeyValueMechanism, joined_wants
 from kinformer.core.layer import Context, Out
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.memory import MemoryCost
-from kinformer.core.pattern import Not, Pattern
+from kinformer.core.pattern import Not, Pattern, check_pattern
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.segment import Segment
 from kinformer.core.request import Request

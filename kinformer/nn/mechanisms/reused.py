@@ -7,11 +7,11 @@ from torch.nn import functional as F
 import kinformer as kf
 from kinformer.attend import read
 from kinformer.core.attention_output import AttentionOutput
-from kinformer.core.checks import check_pattern, check_probability
+from kinformer.core.checks import check_probability
 from kinformer.core.key_value_mechanism import KeyValueMechanism
 from kinformer.core.layer import Below, Out, PairFactors, PerToken, Want
 from kinformer.core.mechanism import Mechanism
-from kinformer.core.pattern import Pattern
+from kinformer.core.pattern import Pattern, check_pattern
 from kinformer.core.request import Request
 from kinformer.core.score_matrix import weigh_values
 from kinformer.nn.scores.lower_scores import check_pairs, of_pairs

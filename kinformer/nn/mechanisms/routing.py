@@ -9,14 +9,14 @@ from torch.nn import functional as F
 
 from kinformer.core.attention_output import AttentionOutput
 from kinformer.core.autocast import at_least_float32
-from kinformer.core.checks import check_at_least, check_option, check_pattern, check_scale
+from kinformer.core.checks import check_at_least, check_option, check_scale
 from kinformer.core.extra_projection import ExtraProjection
 from kinformer.core.heads import HeadSizes, Keys, Queries, StateSpec
 from kinformer.core.key_value_mechanism import KeyValueMechanism
 from kinformer.core.kv_cache import KV
 from kinformer.core.layer import Context, Out
 from kinformer.core.loss import Penalty
-from kinformer.core.pattern import Pattern
+from kinformer.core.pattern import Pattern, check_pattern
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
 from kinformer.core.request import Request

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from kinformer.core.attention_output import AttentionOutput
 from kinformer.core.autocast import at_least_float32
-from kinformer.core.checks import check_pattern, check_scale
+from kinformer.core.checks import check_scale
 from kinformer.core.example import Example
 from kinformer.core.extra_projection import ExtraProjection
 from kinformer.core.heads import HeadSizes, Keys, Queries, StateSpec
@@ -18,7 +18,7 @@ from kinformer.core.key_value_mechanism import KeyValueMechanism
 from kinformer.core.layer import Context, Out, PerPair, Want
 from kinformer.core.loss import CHOICES
 from kinformer.core.mechanism import Mechanism, NoState
-from kinformer.core.pattern import Pattern
+from kinformer.core.pattern import Pattern, check_pattern
 from kinformer.core.patterns.full import Full
 from kinformer.core.request import Request
 from kinformer.core.score_matrix import mask, scores, softmax, weigh_values

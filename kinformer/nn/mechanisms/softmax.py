@@ -3,10 +3,10 @@
 from kinformer.attend import impl_of, read
 from kinformer.core.attention_output import AttentionOutput
 from kinformer.core.bias import Bias
-from kinformer.core.checks import check_optional_part, check_part, check_pattern, check_probability, check_scale
+from kinformer.core.checks import check_optional_part, check_part, check_probability, check_scale
 from kinformer.core.key_value_mechanism import KeyValueMechanism, joined_wants
 from kinformer.core.layer import Out
-from kinformer.core.pattern import Heads, Pattern
+from kinformer.core.pattern import Heads, Pattern, check_pattern
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
 from kinformer.core.request import Request

@@ -9,7 +9,7 @@ from torch import Tensor
 
 import kinformer as kf
 from kinformer.core.attention_output import AttentionOutput
-from kinformer.core.checks import check_at_least, check_part, check_pattern, check_probability, check_scale
+from kinformer.core.checks import check_at_least, check_part, check_probability, check_scale
 from kinformer.core.choice import choice
 from kinformer.core.example import Example
 from kinformer.core.extra_projection import ExtraProjection
@@ -18,7 +18,7 @@ from kinformer.core.key_value_mechanism import KeyValueMechanism
 from kinformer.core.layer import Context, Out
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.pair_map import PairMap
-from kinformer.core.pattern import Pattern
+from kinformer.core.pattern import Pattern, check_pattern
 from kinformer.core.request import Request
 from kinformer.core.search import Search
 from kinformer.core.ties import Tolerance, score_tolerance

@@ -5,11 +5,11 @@ from kinformer.attend import impl_of, read
 from kinformer.core.attention_output import AttentionOutput
 from kinformer.core.autocast import at_least_float32
 from kinformer.core.bias import Bias
-from kinformer.core.checks import check_part, check_pattern, check_probability, check_scale
+from kinformer.core.checks import check_part, check_probability, check_scale
 from kinformer.core.example import Example
 from kinformer.core.key_value_mechanism import KeyValueMechanism, joined_wants
 from kinformer.core.layer import Out
-from kinformer.core.pattern import Pattern
+from kinformer.core.pattern import Pattern, check_pattern
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.request import Request
 from kinformer.nn.patterns.band import Band

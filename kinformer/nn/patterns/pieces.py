@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kinformer.core.checks import check_at_least, check_pattern
-from kinformer.core.pattern import Index, Pattern
+from kinformer.core.checks import check_at_least
+from kinformer.core.pattern import Index, Pattern, check_pattern
 from kinformer.core.patterns.full import Full
 from kinformer.nn.patterns.band import Band
 from kinformer.nn.patterns.tokens import Tokens

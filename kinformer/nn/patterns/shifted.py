@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kinformer.core.checks import check_at_least, check_pattern
+from kinformer.core.checks import check_at_least
 from kinformer.core.layer import Context
 from kinformer.core.layout import Layout
-from kinformer.core.pattern import And, Heads, Index, Or, Pattern
+from kinformer.core.pattern import And, Heads, Index, Or, Pattern, check_pattern
 from kinformer.core.patterns.causal import Causal
 from kinformer.nn.patterns.band import Band
 

@@ -18,6 +18,7 @@ import kinformer.nn.mechanisms.clustered_improved as clustered_improved
 import kinformer.nn.mechanisms.nystrom as nystrom
 import kinformer.nn.projections.collaborative as collaborative
 from kinformer.core.discover import modules
+from kinformer.lab.calibrate import learn_then_test
 from kinformer.lab.claims import (
     act_parity,
     agent_memory,
@@ -61,7 +62,6 @@ from kinformer.models.set_regressor import SetRegressor
 from kinformer.models.trajectory import Trajectory
 from kinformer.nn.blocks.gru_gate import GRUGate
 from kinformer.nn.depth.act import Halting
-from kinformer.nn.exits import learn_then_test
 from kinformer.nn.exits.confidence import SoftmaxResponse
 from kinformer.nn.losses.disagreement import OutputDisagreement
 from kinformer.nn.maps.favor import FAVOR

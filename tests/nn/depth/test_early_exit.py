@@ -44,11 +44,11 @@ class Told(ExitRule):
         super().__init__()
         self.exits, self.asked = exits, list[int]()
 
-    def begin_call(self, state: State, ctx: Context) -> Tensor:
+    def begin_call(self, state: State, ctx: Context, x: Tensor) -> Tensor:
         return self.exits
 
     def forward(
-        self, states: Sequence[Tensor], ctx: Context, rule_state: State = (), head: Callable | None = None
+        self, states: Sequence[Tensor], ctx: Context, rule_state: State, head: Callable | None = None
     ) -> Tensor:
         assert len(states[-1]) == len(ctx.pos) == len(rule_state)
         self.asked.append(ctx.pos.numel())

@@ -1,6 +1,7 @@
 """Exit rules and confidences against their equations."""
 
 import copy
+import inspect
 import math
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -15,8 +16,11 @@ from kinformer.nn.exits.by_sequence import BySequence, SequenceExitState
 from kinformer.nn.exits.confidence import Confidence, Probe, Saturation, SoftmaxProbability, SoftmaxResponse
 from kinformer.nn.exits.confidence_threshold import ConfidenceThreshold
 from kinformer.nn.exits.decaying_threshold import DecayingThreshold
+from kinformer.nn.exits.exit_rule import ExitRule
 from kinformer.nn.exits.geometric import Geometric
 from kinformer.nn.exits.multinomial import Multinomial
+from kinformer.nn.exits.never_exit import NeverExit
+from kinformer.nn.exits.uniform_exit import UniformExit
 from kinformer.nn.norms.layer import LayerNorm
 
 D, DEPTH = 6, 4
@@ -60,13 +64,13 @@ def test_by_sequence_reads_the_mean_of_the_source_and_keeps_its_choice(float64: 
     mean = torch.stack([source[0].mean(0), source[1, 2:5].mean(0)])
     expected = (mean @ rule.choice.weight.T + rule.choice.bias).softmax(-1)
     assert torch.allclose(rule.log_q(source, source_pos).exp(), expected)
-    state = rule.begin_call(rule.start(2), Context(POS, source=source, source_pos=source_pos))
+    state = rule.begin_call(rule.start(2), Context(POS, source=source, source_pos=source_pos), hs[0])
     assert torch.equal(state.exit, expected.argmax(-1) + 1)
-    assert rule.begin_call(state, Context(POS)) is state
+    assert rule.begin_call(state, Context(POS), hs[0]) is state
     for n in range(1, DEPTH):
         assert torch.equal(rule(hs[:n], CTX, state), (state.exit <= n)[:, None].expand(2, 5))
     with pytest.raises(ValueError, match="got no source"):
-        rule.begin_call(SequenceExitState(torch.tensor([2, 0])), Context(POS))
+        rule.begin_call(SequenceExitState(torch.tensor([2, 0])), Context(POS), hs[0])
 
 
 def test_confidences(float64: None) -> None:
@@ -172,10 +176,10 @@ def test_a_threshold_for_each_layer() -> None:
     stop.stop[0].load_state_dict(probe.unit.state_dict())
     ctx = Context(torch.arange(3)[None])
     for rule in (by_layer, stop):
-        assert rule(sure[:1], ctx).tolist() == [[False, False, True]]
-        assert rule(sure[:2], ctx).tolist() == [[False, True, True]]
+        assert rule(sure[:1], ctx, ()).tolist() == [[False, False, True]]
+        assert rule(sure[:2], ctx, ()).tolist() == [[False, True, True]]
         with pytest.raises(ValueError, match="^no threshold for layer 3: got 2 thresholds, expected at least 3"):
-            rule(sure, ctx)
+            rule(sure, ctx, ())
     with pytest.raises(ValueError, match=r"threshold\[1\]=2.0"):
         Geometric(1, 3, threshold=(0.8, 2.0))
 
@@ -213,3 +217,8 @@ def test_a_threshold_that_a_confidence_cannot_reach_is_refused(confidence: Calla
 
 def test_one_token_alone_has_no_rival() -> None:
     assert (SoftmaxResponse(nn.Linear(D, 1))(states()[:1]) == 1).all()
+
+
+@pytest.mark.parametrize("rule", [BySequence, ConfidenceThreshold, Geometric, Multinomial, NeverExit, UniformExit])
+def test_a_rule_is_always_given_its_state(rule: type[ExitRule]) -> None:
+    assert inspect.signature(rule.forward).parameters["rule_state"].default is inspect.Parameter.empty

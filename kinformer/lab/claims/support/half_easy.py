@@ -16,9 +16,9 @@ from kinformer.members.calm import calm
 from kinformer.models.multi_exit import MultiExit
 from kinformer.nn.exits.confidence import Confidence, Probe, Saturation, SoftmaxResponse
 from kinformer.nn.exits.confidence_threshold import ConfidenceThreshold
-from kinformer.nn.exits.decaying_threshold import Threshold
 from kinformer.nn.exits.exit_rule import ExitRule
 from kinformer.nn.exits.never_exit import NeverExit
+from kinformer.nn.exits.threshold import Threshold
 
 DEPTH, TASK = 8, "task=half_easy"
 

@@ -9,6 +9,7 @@ from numpy import ndarray
 from numpy.random import Generator
 
 from kinformer.core.checks import check_at_least, check_in_range, check_whole_between
+from kinformer.lab.data.images import read as read_images
 
 
 class AnsweredSet(NamedTuple):
@@ -126,12 +127,10 @@ class Pictures(CountingProblem):
     _held: dict[str, list[ndarray]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        from kinformer.lab.data.images import read
-
         check_whole_between("least", self.least, 1, check_at_least("most", self.most, 1))
         if not self.images:
             raise ValueError("pictures of what? give images=FOLDER, such as that of MNIST's files")
-        images = read(self.images)
+        images = read_images(self.images)
         lots = {split: [x.numpy() for x in getattr(images, split)] for split in ("train", "valid", "test")}
         labels = numpy.unique(lots["train"][1])
         by_label = {}

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import pytest
 
+from kinformer.lab.calibrate.learn_then_test import fewest_losses, hoeffding, learn_then_test
 from kinformer.nn.exits.confidence import Probe, Saturation, SoftmaxResponse
 from kinformer.nn.exits.confidence_threshold import ConfidenceThreshold
 from kinformer.nn.exits.decaying_threshold import DecayingThreshold
 from kinformer.nn.exits.geometric import Geometric
-from kinformer.nn.exits.learn_then_test import fewest_losses, hoeffding, learn_then_test
 from kinformer.nn.exits.multinomial import Multinomial
 
 

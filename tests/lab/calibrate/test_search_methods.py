@@ -9,20 +9,24 @@ import pytest
 import torch
 
 from kinformer.core.batch import TokenBatch
-from kinformer.members.depth_adaptive import depth_adaptive
-from kinformer.models.support.exit_losses import ManyExits
-from kinformer.nn.exits.thresholds import (
+from kinformer.lab.calibrate.search_methods import (
     ExitScores,
     MeasuredThresholds,
     coordinate_search,
     grid_search,
+    random_search,
     score_exits,
-    search,
 )
+from kinformer.members.depth_adaptive import depth_adaptive
+from kinformer.models.support.exit_losses import ManyExits
 
 TINY = {"d": 16, "depth": 4, "heads": 2, "length": 32, "vocab": 7}
 ROWS = torch.tensor([[3, 1, 4, 1, 5], [-1, 2, 6, 5, 3]])
 SOURCE = torch.tensor([[3, 1, 4], [2, 6, -1]])
+
+
+def unmeasured(vectors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    raise AssertionError("wrong arguments are refused before anything is measured")
 
 
 def by_hand(score_exits: ExitScores, threshold: list[float]) -> tuple[float, float]:
@@ -63,7 +67,7 @@ def test_of_each_segment_of_cost_the_best_is_kept(float64: None) -> None:
         tried.append(vectors)
         return table.measure(vectors)
 
-    best_found, (vectors,) = search(watched, 4, draws=500, segments=5, seed=3), tried
+    best_found, (vectors,) = random_search(watched, 4, draws=500, segments=5, seed=3), tried
     assert vectors.shape == (500, 3) and 0 <= vectors.min() and vectors.max() < 1 and abs(vectors.mean() - 0.5) < 0.05
     best: dict[int, MeasuredThresholds] = {}
     for vector in vectors.tolist():
@@ -77,9 +81,9 @@ def test_of_each_segment_of_cost_the_best_is_kept(float64: None) -> None:
             ours[1:]
         )
     assert (
-        search(table.measure, 4, draws=500, segments=5, seed=3)
+        random_search(table.measure, 4, draws=500, segments=5, seed=3)
         == best_found
-        != search(table.measure, 4, draws=500, seed=4)
+        != random_search(table.measure, 4, draws=500, seed=4)
     )
 
 
@@ -134,7 +138,9 @@ def test_coordinates_end_where_no_change_of_one_layer_is_cheaper(float64: None) 
 
 
 def test_of_equal_quality_the_cheapest_is_kept() -> None:
-    (best_found,) = search(lambda vectors: (torch.ones(len(vectors)), 1 + vectors.sum(1)), 4, draws=50, segments=1)
+    (best_found,) = random_search(
+        lambda vectors: (torch.ones(len(vectors)), 1 + vectors.sum(1)), 4, draws=50, segments=1
+    )
     assert best_found.layers == pytest.approx(1 + sum(best_found.threshold)) and best_found.layers < 2
 
 
@@ -197,10 +203,14 @@ def test_where_all_leave_alike_the_table_is_what_is_judged(float64: None) -> Non
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        (lambda: search(lambda vectors: (vectors, vectors), 1), "depth=1"),
-        (lambda: search(lambda vectors: (vectors, vectors), 3, draws=0), "draws=0"),
-        (lambda: search(lambda vectors: (vectors, vectors), 3, segments=0), "segments=0"),
+        (lambda: random_search(lambda vectors: (vectors, vectors), 1), "depth=1"),
+        (lambda: random_search(lambda vectors: (vectors, vectors), 3, draws=0), "draws=0"),
+        (lambda: random_search(lambda vectors: (vectors, vectors), 3, segments=0), "segments=0"),
         (lambda: grid_search(lambda vectors: (vectors, vectors), [1.0, 0.0], 1), "depth=1"),
+        (lambda: grid_search(unmeasured, [], 3), "no thresholds to try: got 0 values"),
+        (lambda: grid_search(unmeasured, [1.0, 0.0], 3, segments=0), "segments=0"),
+        (lambda: coordinate_search(unmeasured, [], 3, least=0.0), "no thresholds to try: got 0 values"),
+        (lambda: coordinate_search(unmeasured, [1.0, 0.0], 3, least=0.0, segments=0), "segments=0"),
         (lambda: coordinate_search(lambda vectors: (vectors, vectors), [1.0, 0.0], 1, least=0.0), "depth=1"),
         (lambda: score_exits(depth_adaptive(**TINY), [ROWS]), "Multinomial leaves by no threshold"),
         (lambda: score_exits(depth_adaptive(**TINY, classifier="geometric"), [ROWS[:, :1]]), "no token to predict"),

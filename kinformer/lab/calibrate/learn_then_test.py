@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from kinformer.core.checks import check_at_least, check_strictly_between
-from kinformer.nn.exits.decaying_threshold import Threshold
+from kinformer.nn.exits.threshold import Threshold
 
 
 class ThresholdTest(NamedTuple):

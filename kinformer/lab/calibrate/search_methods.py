@@ -92,7 +92,7 @@ def score_exits(model: Any, batches: Iterable[Any], *, right: bool = False) -> E
     return ExitScores(torch.cat(sure, 1), torch.cat(worth, 1), rule.strict, held_against)
 
 
-def search(
+def random_search(
     measure: Measure, depth: int, *, draws: int = DRAWS, segments: int = SEGMENTS, seed: int = 0
 ) -> tuple[MeasuredThresholds, ...]:
     """Of thresholds drawn from U(0, 1), a vector at a time, those of best quality in each segment of cost.
@@ -124,15 +124,17 @@ def grid_search(
     Choose it for a few layers, where it leaves nothing to chance: v values and L layers make v^(L - 1) vectors.
     `coordinate_search` is for more layers.
 
-    measure, segments: as of `search`.
+    measure, segments: as of `random_search`.
     values: thresholds of a layer, such as a rule's `grid(11)`.
 
-    Errors: ValueError for a single layer, and for more than 100,000 vectors, with their number.
+    Errors: ValueError for a single layer, for no values, for less than one segment, and for more than 100,000 vectors,
+    with their number.
     """
     layers = check_at_least("depth", depth, 2) - 1
+    _check_search(values, segments)
     refuse_large_grid(len(values), layers)
     vectors = torch.cartesian_prod(*[torch.tensor(values, dtype=torch.float64)] * layers).view(-1, layers)
-    return _best(vectors, *_measure_as_float64(measure, vectors), depth, check_at_least("segments", segments, 1))
+    return _best(vectors, *_measure_as_float64(measure, vectors), depth, segments)
 
 
 def coordinate_search(
@@ -148,9 +150,11 @@ def coordinate_search(
     measure, values, segments: as of `grid_search`; the first of the values is the most careful one.
     least: the quality that the thresholds of the last round must keep, such as a little less than the full model's.
 
-    Errors: ValueError for a single layer. Source: coordinate descent; Wright, 2015, arXiv:1502.04759.
+    Errors: ValueError for a single layer, for no values and for less than one segment. Source: coordinate descent;
+    Wright, 2015, arXiv:1502.04759.
     """
     layers = check_at_least("depth", depth, 2) - 1
+    _check_search(values, segments)
     current, cost = [values[0]] * layers, math.inf
     vectors, measures = list[Tensor](), list[tuple[Tensor, Tensor]]()
     changed = True
@@ -165,7 +169,7 @@ def coordinate_search(
             if quality[cheapest] >= least and float(layers_used[cheapest]) < cost:
                 current, cost, changed = tried[cheapest].tolist(), float(layers_used[cheapest]), True
     qualities, costs = (torch.cat(column) for column in zip(*measures, strict=True))
-    return _best(torch.cat(vectors), qualities, costs, depth, check_at_least("segments", segments, 1))
+    return _best(torch.cat(vectors), qualities, costs, depth, segments)
 
 
 def refuse_large_grid(values: int, layers: int) -> None:
@@ -175,6 +179,15 @@ def refuse_large_grid(values: int, layers: int) -> None:
             f"a grid of {values} thresholds for each of {layers} layers has {count:,} vectors, and at most {GRID:,} "
             "are tried; give fewer thresholds, or search by coordinates"
         )
+
+
+def _check_search(values: Sequence[float], segments: int) -> None:
+    """ValueError, before anything is measured, for no values and for less than one segment."""
+    if not len(values):
+        raise ValueError(
+            "no thresholds to try: got 0 values, expected at least 1. Pass values such as a rule's grid(11)"
+        )
+    check_at_least("segments", segments, 1)
 
 
 def _measure_as_float64(measure: Measure, vectors: Vectors) -> tuple[Float[Tensor, " R"], Float[Tensor, " R"]]:

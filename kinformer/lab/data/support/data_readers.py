@@ -1,0 +1,36 @@
+"""The readers of data: a file of lab/data or a plugin for each kind, and how each kind is written."""
+
+import types
+import warnings
+
+from kinformer.core.discover import modules
+from kinformer.lab.data.data import Data
+
+
+def data_readers() -> dict[str, types.ModuleType]:
+    """Every module of the kind `data` with a function `read`, by name.
+
+    A module with `read` and without `FORM` is left out with a warning of one line.
+    """
+    readers = {name: module for name, module in modules("data").items() if hasattr(module, "read")}
+    for name in [name for name, module in readers.items() if not hasattr(module, "FORM")]:
+        warnings.warn(f'a plugin of data is left out: {name} has no FORM; add FORM = "{name}=PATH"', stacklevel=2)
+        del readers[name]
+    return readers
+
+
+def form_of(reads: str) -> str:
+    """How data that such a model can learn from is written on a command line."""
+    serving = data_serving(reads)
+    return "Batches of that" if serving is None else serving[1]
+
+
+def data_serving(reads: str) -> tuple[type[Data], str] | None:
+    """The kind of data that is made for such a model, with how it is written; None where there is none."""
+    candidates = [module for module in data_readers().values() if reads in getattr(module, "SERVES", ())]
+    # data that serves several kinds of models is made for none of them
+    for module in sorted(candidates, key=lambda module: len(module.SERVES)):
+        for value in vars(module).values():
+            if isinstance(value, type) and issubclass(value, Data) and value.__module__ == module.__name__:
+                return value, module.FORM
+    return None

@@ -1,0 +1,21 @@
+"""Suggestions for unknown names: the nearest name, and otherwise all names or a text."""
+
+import pytest
+
+from kinformer.core.did_you_mean import suggest_names
+
+NAMES = ("pairs", "images", "text")
+
+
+@pytest.mark.parametrize(
+    ("name", "names", "otherwise", "expected"),
+    [
+        ("image", NAMES, None, "; the nearest is 'images'"),
+        ("pears", NAMES, "; ask for help", "; the nearest is 'pairs'"),
+        ("xylophone", NAMES, None, "; there are images, pairs, text"),
+        ("xylophone", NAMES, "; ask for help", "; ask for help"),
+        ("image", (), None, "; there are none"),
+    ],
+)
+def test_the_nearest_name_is_suggested(name: str, names: tuple[str, ...], otherwise: str | None, expected: str) -> None:
+    assert suggest_names(name, iter(names), otherwise) == expected
