@@ -102,7 +102,7 @@ class CheckReport:
         """A line for a law."""
         mark, style = MARKS.get(verdict.end, ("-", None))
         declared = "breaks: " if verdict.end == "declared" else ""
-        self.say(f"{mark} {verdict.law:<12}{declared}{verdict.text}", style)
+        self.say(f"{mark} {verdict.law:<20}{declared}{verdict.text}", style)
 
     def drawings(self, patterns: dict[str, tuple[Any, int]]) -> None:
         """The patterns, below the verdicts, so that a finding stands in the first lines."""

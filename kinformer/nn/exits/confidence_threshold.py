@@ -47,7 +47,9 @@ class ConfidenceThreshold(ExitRule):
         """Decide by this threshold from now on; one that falls goes on falling, from and to other numbers."""
         check_threshold(threshold, *self.confidence.range)
         schedule = self.threshold
-        self.threshold = replace(schedule, threshold=threshold) if isinstance(schedule, DecayingThreshold) else threshold
+        self.threshold = (
+            replace(schedule, threshold=threshold) if isinstance(schedule, DecayingThreshold) else threshold
+        )
 
     def held_against(
         self, threshold: Float[Tensor, "*#n"], steps: Int[Tensor, "*#n"], max_new_tokens: int | None
@@ -63,7 +65,7 @@ class ConfidenceThreshold(ExitRule):
         if isinstance(rule_threshold, DecayingThreshold):
             threshold: float | Tensor = rule_threshold(ctx.steps, ctx.max_new_tokens, layer=len(states))
         else:
-            threshold = threshold_of_layer(schedule, len(states))
+            threshold = threshold_of_layer(rule_threshold, len(states))
         return sure > threshold if self.strict else sure >= threshold
 
     def loss(
