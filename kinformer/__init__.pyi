@@ -281,10 +281,10 @@ from kinformer.nn.exits.confidence import SoftmaxResponse as SoftmaxResponse
 from kinformer.nn.exits.confidence_threshold import ConfidenceThreshold as ConfidenceThreshold
 from kinformer.nn.exits.decaying_threshold import DecayingThreshold as DecayingThreshold
 from kinformer.nn.exits.exit_rule import ExitRule as ExitRule
+from kinformer.nn.exits.exit_rule import OracleTrainedRule as OracleTrainedRule
 from kinformer.nn.exits.geometric import Geometric as Geometric
 from kinformer.nn.exits.multinomial import Multinomial as Multinomial
 from kinformer.nn.exits.never_exit import NeverExit as NeverExit
-from kinformer.nn.exits.oracle_trained_rule import OracleTrainedRule as OracleTrainedRule
 from kinformer.nn.exits.per_exit_classifier import PerExit as PerExit
 from kinformer.nn.exits.uniform_exit import UniformExit as UniformExit
 from kinformer.nn.feedforward.chunked import Chunked as Chunked

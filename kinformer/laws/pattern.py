@@ -13,7 +13,7 @@ from torch import Tensor
 
 from kinformer.attend.pattern_parts import parts
 from kinformer.core.pattern import And, Heads, Not, Or, Pattern
-from kinformer.laws.support.findings import Broken, find_smallest
+from kinformer.laws.support.findings import Broken, find_smallest, findings
 from kinformer.laws.support.subject import EFFORT
 
 SAYS = "what it says of its heads, spelling, reach, period, live positions, cache, cover and parts is true"
@@ -22,6 +22,7 @@ BATCH, HEADS = 2, 3
 LENGTHS = (1, 2, 7, 13, 22) if EFFORT > 1 else (1, 7, 13)
 FAR = 5000
 LONGEST = 13  # for patterns with tensors of a batch, which end somewhere
+LONG = 130  # bounds are checked further out: at 13 positions a bound of 16 is as good as none
 JOINS: list[tuple[Callable[..., Pattern], int]] = [(And, 2), (And, 2), (Or, 2), (Or, 2), (Heads, 2), (Not, 1)]
 
 
@@ -30,6 +31,15 @@ def judge(pattern: Pattern) -> Iterator[str]:
     for length in LENGTHS:
         if length <= LONGEST or not pattern.tensors():
             yield from find_smallest(check, length, pattern)
+    if not pattern.tensors():
+        yield from findings(_check_bounds, pattern)
+
+
+def _check_bounds(pattern: Pattern) -> None:
+    """Check reach, period, live positions and capacity over a longer row, which costs one matrix."""
+    m = matrix(pattern, LONG)
+    for law in (_reach, _period, _live, _capacity):
+        law(pattern, m, LONG)
 
 
 def check(length: int, pattern: Pattern) -> None:

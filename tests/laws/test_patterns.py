@@ -4,14 +4,16 @@ import itertools
 import os
 import random
 from collections import Counter
+from dataclasses import dataclass
 from types import ModuleType
 
 import pytest
+from torch import Tensor
 
 from kinformer.attend.executors import pieces, reference, sdpa
 from kinformer.core.attention_output import AttentionOutput
 from kinformer.core.discover import examples
-from kinformer.core.pattern import Heads
+from kinformer.core.pattern import Heads, Index, Pattern
 from kinformer.core.pattern_parser import parse
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
@@ -148,6 +150,48 @@ def test_a_cache_with_too_many_slots_is_caught_at_each_length(monkeypatch):
 def test_a_cache_with_too_few_slots_is_caught_at_each_length(monkeypatch):
     monkeypatch.setattr(Segment, "capacity", lambda pattern, length: min(length, 6 if length != 5 else 3))
     assert "4 positions are live at position 5, but its capacity(5) is 3" in next(law.judge(Segment(4, 3)))
+
+
+@dataclass(frozen=True)
+class PowersOfTwo(Pattern):
+    """Each query reads itself and the keys at a distance of a power of two."""
+
+    def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
+        d = q - k
+        return (d >= 0) & ((d & (d - 1)) == 0)
+
+
+@dataclass(frozen=True)
+class ForgetfulPowers(PowersOfTwo):
+    """Keys are dropped after 40 positions, which a row of 13 positions does not show."""
+
+    def live(self, k: Tensor, now: Tensor) -> Tensor:
+        return k + 40 >= now
+
+
+@dataclass(frozen=True)
+class NarrowPowers(PowersOfTwo):
+    """The reach ends after 16 positions."""
+
+    def reach(self) -> tuple[float, float]:
+        return 16, 0
+
+
+@dataclass(frozen=True)
+class SmallPowers(PowersOfTwo):
+    """The cache has 20 slots."""
+
+    def capacity(self, length: int) -> int:
+        return min(length, 20)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "says"),
+    [(ForgetfulPowers(), "its live()"), (NarrowPowers(), "its reach()"), (SmallPowers(), "its capacity")],
+)
+def test_a_bound_that_fails_far_out_is_caught(pattern: Pattern, says: str) -> None:
+    assert not list(law.judge(PowersOfTwo()))
+    assert says in " ".join(law.judge(pattern))
 
 
 def test_sdpa_that_forgets_which_pairs_are_read_is_caught(monkeypatch):

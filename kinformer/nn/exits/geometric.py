@@ -11,8 +11,7 @@ from kinformer.core.autocast import at_least_float32, linear_float32
 from kinformer.core.checks import check_at_least, check_flag
 from kinformer.core.layer import Context, State
 from kinformer.nn.exits.confidence import Head, States, evenly_spaced
-from kinformer.nn.exits.exit_rule import Leaves, check_made_for
-from kinformer.nn.exits.oracle_trained_rule import OracleTrainedRule
+from kinformer.nn.exits.exit_rule import Leaves, OracleTrainedRule, check_made_for
 from kinformer.nn.exits.threshold import Threshold, check_threshold, check_threshold_count, threshold_of_layer
 from kinformer.nn.losses.exit_oracles import ExitOracle
 

@@ -9,8 +9,7 @@ from kinformer.core.autocast import linear_float32
 from kinformer.core.checks import check_at_least
 from kinformer.core.layer import Context, State
 from kinformer.nn.exits.confidence import Head, States
-from kinformer.nn.exits.exit_rule import Leaves, check_made_for
-from kinformer.nn.exits.oracle_trained_rule import OracleTrainedRule
+from kinformer.nn.exits.exit_rule import Leaves, OracleTrainedRule, check_made_for
 from kinformer.nn.losses.exit_oracles import ExitOracle
 
 
