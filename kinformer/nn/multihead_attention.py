@@ -44,7 +44,8 @@ class MultiheadAttention(nn.MultiheadAttention):
 
     Choose it to give a model that exists another attention pattern: it has the same arguments, parameters (so
     `load_state_dict` takes those of PyTorch's) and results, apart from the differences below. For new models choose
-    `Attention`, whose parts are free and which decodes with a cache. `batch_first` is True by default.
+    `Attention`, whose parts are free and which decodes with a cache. `batch_first` is True by default, unlike in
+    PyTorch: pass `batch_first=False` in a layer that is built without it.
 
         layer.self_attn = kf.MultiheadAttention(256, 4, pattern=kf.Causal() & kf.Band(63))
 
