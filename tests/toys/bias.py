@@ -19,7 +19,8 @@ class Decay(Bias):
         q_pos, k_pos = piece.queries.pos, piece.keys.pos
 
         def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-            return s - self.log_rate.exp()[h].to(s.dtype) * (at(q_pos, b, h, i) - at(k_pos, b, h, j)).abs()
+            distance = (at(q_pos, b, h, i) - at(k_pos, b, h, j)).abs()
+            return s - (self.log_rate.exp()[h] * distance).to(s.dtype)
 
         return score
 
