@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,13 +29,11 @@ QUICK = [law for law in laws() if law not in ("learns", "compiles")]
 RUN = """
 import contextlib, io, json, sys
 from kinformer.cli.__main__ import run
-found = {}
-for name, words in json.load(sys.stdin).items():
+for line in sys.stdin:
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = run(words)
-    found[name] = code, out.getvalue(), err.getvalue()
-print(json.dumps(found))
+        code = run(json.loads(line))
+    print(json.dumps([code, out.getvalue(), err.getvalue()]), flush=True)
 """
 
 
@@ -311,7 +310,7 @@ BROKEN = {
 JUDGED = {
     "breaks what it says": Case(
         breaking("join", "batch_mates", "the paper takes the mean of the batch", "out.y)", "out.y.mean(0))"),
-        "~ batch_mates breaks: the paper takes the mean of the batch",
+        "~ batch_mates         breaks: the paper takes the mean of the batch",
         0,
         ("batch_mates",),
     ),
@@ -361,7 +360,7 @@ UNJUDGED = {
     ),
     "is a number": Case(ending("bias", "EXAMPLES = (3,)"), "is an int, which is neither a pattern nor a function"),
     "cannot be built": Case(
-        ending("bias", "EXAMPLES = (lambda: Decay(two),)"), "cannot be built: line 27 of cannot_be_built.py: NameError"
+        ending("bias", "EXAMPLES = (lambda: Decay(two),)"), "cannot be built: line 28 of cannot_be_built.py: NameError"
     ),
     "does not import": Case(
         "import nothing_of_the_kind", "cannot be imported: line 1 of does_not_import.py: ModuleNot"
@@ -387,41 +386,53 @@ def words(folder: Path, name: str, case: Case) -> list[str]:
     return ["check", str(file), *(word for law in case.laws for word in ("--law", law)), *case.options]
 
 
+class Checks(dict[str, tuple[int, str, str]]):
+    """Exit code, stdout and stderr of each check. One process runs a check when a test asks for it first."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        quick = [word for law in QUICK for word in ("--law", law)]
+        self.folder = folder
+        self.commands = {name: words(folder, name, case) for name, case in CASES.items()}
+        self.commands |= {name: ["check", str(TOYS / f"{name}.py"), *quick] for name in NAMES}
+        self.commands["whole"] = ["check", f"{TOYS}/mechanism.py:Mean", "--out", str(folder / "out")]
+        (folder / "helper.py").touch()
+        (folder / "helped.py").write_text("import helper", encoding="utf-8")
+        self.commands["helped"] = ["check", str(folder / "helped.py")]
+        self.commands["nobody"] = ["check", f"{TOYS}/mechanism.py:Maen"]
+        self.commands["nowhere"] = ["check", str(folder / "none.py")]
+        self.commands["folder"] = ["check", str(folder)]
+        self.commands["unheard"] = ["check", str(ROOT / "kinformer" / "nn" / "depth" / "distilled.py")]
+        env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", RUN], env=env, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def __missing__(self, name: str) -> tuple[int, str, str]:
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.write(json.dumps(self.commands[name]) + "\n")
+        self.process.stdin.flush()
+        code, out, err = json.loads(self.process.stdout.readline())
+        self[name] = code, out, err
+        return self[name]
+
+
 @pytest.fixture(scope="module")
-def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str, str]]:
-    """Exit code, stdout and stderr of every check."""
-    folder = tmp_path_factory.mktemp("own")
-    commands = {name: words(folder, name, case) for name, case in CASES.items()}
-    quick = [word for law in QUICK for word in ("--law", law)]
-    commands |= {name: ["check", str(TOYS / f"{name}.py"), *quick] for name in NAMES}
-    commands["whole"] = ["check", f"{TOYS}/mechanism.py:Mean", "--out", str(folder / "out")]
-    (folder / "helper.py").touch()
-    (folder / "helped.py").write_text("import helper", encoding="utf-8")
-    commands["helped"] = ["check", str(folder / "helped.py")]
-    commands["nobody"] = ["check", f"{TOYS}/mechanism.py:Maen"]
-    commands["nowhere"] = ["check", str(folder / "none.py")]
-    commands["folder"] = ["check", str(folder)]
-    commands["unheard"] = ["check", str(ROOT / "kinformer" / "nn" / "depth" / "distilled.py")]
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-c", RUN], input=json.dumps(commands), env=env, cwd=ROOT, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    results = json.loads(done.stdout)
-    results["files"] = sorted(path.name for path in (folder / "out").iterdir())
-    results["report"] = (folder / "out" / "report.txt").read_text(encoding="utf-8")
-    return results
+def outputs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checks]:
+    checks = Checks(tmp_path_factory.mktemp("own"))
+    yield checks
+    checks.process.communicate()
 
 
 @pytest.mark.parametrize("toy", NAMES)
-def test_a_toy_keeps_every_law(outputs: dict, toy: str) -> None:
+def test_a_toy_keeps_every_law(outputs: Checks, toy: str) -> None:
     code, out, err = outputs[toy]
     assert code == 0 and err == "", out + err
     assert "✗" not in out and out.count("✓") >= FEWER.get(toy, 10) and " none is broken" in out.splitlines()[-1]
 
 
 @pytest.mark.parametrize("name", [*BROKEN, *JUDGED])
-def test_what_a_law_finds_is_said_in_one_line(outputs: dict, name: str) -> None:
+def test_what_a_law_finds_is_said_in_one_line(outputs: Checks, name: str) -> None:
     case = CASES[name]
     code, out, err = outputs[name]
     lines = [line for line in out.splitlines() if case.says in line]
@@ -430,42 +441,46 @@ def test_what_a_law_finds_is_said_in_one_line(outputs: dict, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", UNJUDGED)
-def test_a_file_that_cannot_be_judged_is_refused_in_one_line(outputs: dict, name: str) -> None:
+def test_a_file_that_cannot_be_judged_is_refused_in_one_line(outputs: Checks, name: str) -> None:
     code, out, err = outputs[name]
     assert code == 2 and out == "" and err.startswith("kinformer: ") and err.count("\n") == 1, out + err
     assert UNJUDGED[name].says in err, err
 
 
-def test_where_there_is_no_file_or_no_such_part(outputs: dict) -> None:
+def test_where_there_is_no_file_or_no_such_part(outputs: Checks) -> None:
     assert outputs["nowhere"][0] == 2 and "there is no file or folder " in outputs["nowhere"][2]
     assert outputs["helped"][0] == 2 and "it lies beside the file, so run with PYTHONPATH=" in outputs["helped"][2]
     assert outputs["folder"][0] == 2 and "is no Python file; give one, like mine.py" in outputs["folder"][2]
     assert outputs["nobody"][0] == 2 and "is a 'Maen'; the nearest is 'Mean'" in outputs["nobody"][2]
 
 
-def test_what_no_law_judges_is_no_success(outputs: dict) -> None:
+def test_what_no_law_judges_is_no_success(outputs: Checks) -> None:
     code, out, err = outputs["unheard"]
     assert code == 2 and "no law looks at a Distilled by itself" in out
     assert err.startswith("kinformer: no law judges anything of ") and err.count("\n") == 1
 
 
-def test_a_finding_stands_in_the_first_lines_above_the_drawings(outputs: dict) -> None:
+def test_a_finding_stands_in_the_first_lines_above_the_drawings(outputs: Checks) -> None:
     _, out, _ = outputs["reads ahead"]
     assert BROKEN["reads ahead"].says in "\n".join(out.splitlines()[:6])
     assert "a line is a query" in out and "Traceback" not in out
 
 
-def test_a_whole_check_draws_and_reports(outputs: dict) -> None:
+def test_a_whole_check_draws_and_reports(outputs: Checks) -> None:
     code, out, _ = outputs["whole"]
-    assert code == 0 and outputs["files"] == ["picture.png", "report.txt"]
+    assert code == 0 and sorted(path.name for path in (outputs.folder / "out").iterdir()) == [
+        "picture.png",
+        "report.txt",
+    ]
     assert (
         "Mean, a mechanism; 1 example" in out and "state  ▁▁▁▁▁▁▁▁  72 bytes to 72 bytes, about like length^0.0" in out
     )
-    assert [line.rstrip() for line in outputs["report"].splitlines()] == [line.rstrip() for line in out.splitlines()]
+    report = (outputs.folder / "out" / "report.txt").read_text(encoding="utf-8")
+    assert [line.rstrip() for line in report.splitlines()] == [line.rstrip() for line in out.splitlines()]
     assert "░" not in outputs["pattern"][1] and "    █·█·█·█" in outputs["pattern"][1]
 
 
-def test_a_law_without_an_answer_is_counted_apart(outputs: dict) -> None:
+def test_a_law_without_an_answer_is_counted_apart(outputs: Checks) -> None:
     code, out, _ = outputs["is slow"]
     assert code == 1 and out.rstrip().endswith("0 laws hold, none is broken, 1 without an answer: runs")
 
