@@ -13,16 +13,14 @@ COSTLY = ("compiles", "learns")
 # A member learns by parts of these folders. A member without a new class of them is trained in the long run alone.
 # So are mechanisms and stacks, because other laws judge their gradients.
 LEARNT_BY = ("memories", "mixers", "models")
-# One of four parts of these folders is compiled. The long run also compiles parts of few operations, which lie inside
+# One of five parts of these folders is compiled. The long run also compiles parts of few operations, which lie inside
 # of these, and the losses of all models but the plainest.
 COMPILED = ("depth", "executors", "mechanisms", "members", "memories", "mixers", "models.lm")
 PLAINEST = ("members.gpt", "members.bert", "members.transformer")  # trained before all others, judged by all laws
 # Parts that each keep all laws may still break these laws together. The long run judges members by the others too.
 TOGETHER = ("runs", "chunk", "padding", "peek", "gradients", "save_load", "own_weights", *COSTLY)
-# These laws judge one of three parts in turn, and all parts in the long run.
-SAMPLED = (
-    "any_length", "autocast", "batch_mates", "dtype", "gradients", "mutation", "neighbours", "save_load",
-)  # fmt: skip
+# These laws judge one of four parts in turn, and all parts in the long run.
+SAMPLED = ("any_length", "autocast", "batch_mates", "dtype", "gradients", "mutation", "neighbours", "save_load")
 IN_TURN = ("runs", "peek")  # the cheapest; one of them judges each further example of a member
 
 
@@ -30,7 +28,7 @@ def cases(*parts: str) -> list[tuple[str, str]]:
     """Pairs of a law and the name of an example; the law is "" for an example that no law judges.
 
     parts: files, each "kind.file". All laws judge all examples of these files. Without `parts` the pairs are a sample
-        kinds_judged all files, in the long run every pair.
+        of all files, in the long run every pair.
     """
     chosen = list(_all_laws(parts) if parts else _sampled_laws())
     pairs = [(law, example.name) for example, names in chosen for law in laws() if law in names]
@@ -46,12 +44,12 @@ def _all_laws(parts: Sequence[str]) -> Iterator[tuple[JudgedPart, set[str]]]:
 def _sampled_laws() -> Iterator[tuple[JudgedPart, set[str]]]:
     """Examples with the laws that judge them: the first example of each part, in the long run every example.
 
-    Some laws judge one of three parts, and one of four parts is compiled, in folders whose parts are more than a few
+    Some laws judge one of four parts, and one of five parts is compiled, in folders whose parts are more than a few
     operations. A member is judged by the laws that parts may break together. It is trained if it learns by a part that
     no member before it has. One law in turn judges each further example of a member. Every pattern is judged by what
     it says of itself, which is cheap.
     """
-    law_in_turn, skips, count = cycle(IN_TURN), cycle((False, True, True, True)), 0
+    law_in_turn, skips, count = cycle(IN_TURN), cycle((False, True, True, True, True)), 0
     parts: set[tuple[str, str]] = set()
     files: set[str] = set()
     trained_classes: set[type] = set()
@@ -77,7 +75,7 @@ def _sampled_laws() -> Iterator[tuple[JudgedPart, set[str]]]:
                 names = names.intersection(TOGETHER)
             if file not in PLAINEST:
                 count += 1
-                names = names.difference(law for n, law in enumerate(SAMPLED) if (n + count) % 3)
+                names = names.difference(law for n, law in enumerate(SAMPLED) if (n + count) % 4)
             yield example, names
         elif example.kind == "pattern":
             yield example, _laws_over({"pattern"})

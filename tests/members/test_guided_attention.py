@@ -50,9 +50,15 @@ def check(model: kf.MLM, alpha: float = 1.0) -> None:
 
 
 SMALL: dict[str, Any] = {
-    "d": 12, "depth": 3, "heads": 4, "guides": NAMES, "delimiter": DELIMITER, "period": PERIOD, "length": LENGTH,
+    "d": 12,
+    "depth": 3,
+    "heads": 4,
+    "guides": NAMES,
+    "delimiter": DELIMITER,
+    "period": PERIOD,
+    "length": LENGTH,
     "vocab": 11,
-}  # fmt: skip
+}
 
 
 def test_guided_heads_pay_for_the_distance_from_their_patterns() -> None:

@@ -14,9 +14,16 @@ pytestmark = pytest.mark.usefixtures("float64")
 
 NEAR, FAR, KERNEL, STRIDE = 1, 4, 3, 2
 SMALL: dict[str, Any] = {
-    "d": 8, "heads": 2, "depth": 1, "near": NEAR, "far": FAR, "kernel": KERNEL, "stride": STRIDE, "length": 20,
+    "d": 8,
+    "heads": 2,
+    "depth": 1,
+    "near": NEAR,
+    "far": FAR,
+    "kernel": KERNEL,
+    "stride": STRIDE,
+    "length": 20,
     "vocab": 11,
-}  # fmt: skip
+}
 
 
 def attended(layer: Any, x: torch.Tensor, keys_of: Any) -> torch.Tensor:
