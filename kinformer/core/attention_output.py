@@ -77,7 +77,7 @@ def weights(request: Request, lse: Float[Tensor, "B H T"], at: Int[Tensor, "B R"
 
 
 def _scores_float32(request: Request) -> Float[Tensor, "B H T S"]:
-    """Compute the scores in float32 or better from inputs in autocast's dtype, as a kernel's lse does not round scores."""
+    """Compute the scores in float32 or better from inputs in autocast's dtype, as in a kernel's lse."""
     q, k = request.queries, request.keys
     wide = [at_least_float32(to_autocast(x)) for x in (q.q, k.k)]
     with disable_autocast(q.q):

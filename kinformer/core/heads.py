@@ -184,6 +184,7 @@ def cut(x: Tensor, at: Selection, dim: int) -> Tensor:
     """Select positions of one dimension of x; the first dimension of x is the batch.
 
     at: a slice for every row, positions of each row [B R], or None for all.
+    dim: the dimension.
     """
     if at is None:
         return x

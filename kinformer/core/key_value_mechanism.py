@@ -50,7 +50,7 @@ class KeyValueMechanism(Mechanism):
 
     @abstractmethod
     def read(self, request: Request) -> Out[AttentionOutput]:
-        """Return the reads of a request's queries, and reports such as aux. The state is handled by the caller."""
+        """Return the reads of a request's queries, with reports such as aux; the caller handles the state."""
 
     def preprocess(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
         """Return queries and new keys in the form in which they are read and cached."""

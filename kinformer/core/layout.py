@@ -1,4 +1,7 @@
-"""Layouts: sets of (query, key) pairs that are cheap to read together, one class per way to gather them."""
+"""Layouts: sets of (query, key) pairs that are cheap to read together.
+
+Each class stands for one way in which an executor gathers the pairs.
+"""
 
 import math
 from dataclasses import dataclass, replace
@@ -57,7 +60,9 @@ class Layout:
 
 @dataclass(frozen=True)
 class Near(Layout):
-    """Keys near their query: an executor cuts the row into chunks and reads each chunk with its neighbours.
+    """Keys near their query.
+
+    An executor cuts the row into chunks and reads each chunk with its neighbours.
 
     back, ahead: the ends of the window in positions.
     """
@@ -161,7 +166,7 @@ def intersect_layouts(a: Layout, b: Layout, length: int) -> Layout:
     windows.
 
     a, b: the layouts.
-    length: the number of tokens of a row, by which the costs are compared.
+    length: the number of tokens of a row; the costs are compared at this length.
     """
     if isinstance(a, Near | Residue) and isinstance(b, Near | Residue):
         n = math.lcm(getattr(a, "n", 1), getattr(b, "n", 1))

@@ -42,7 +42,7 @@ class Mechanism(nn.Module, ABC):
     needs_queries: bool = False
 
     def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
-        """Return the projections of the layer's input that the mechanism needs for each query and head, by name."""
+        """Return the projections of the layer's input that are needed for each query and head, by name."""
         return {}
 
     def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
