@@ -42,16 +42,17 @@ class Distances(NamedTuple):
 
 
 class Bias(nn.Module, ABC):
-    """A change of attention scores that sees positions and, on request, queries, keys, projections and labels.
+    """A change of attention scores that sees positions and, on request, further values.
 
-    A subclass writes `bind`. It writes further methods if it needs them:
+    Further values are queries, keys, projections of the layer's input and labels. A subclass writes `bind`. It writes
+    further methods if it needs them:
 
     - `values` if it adds to the values too (Shaw);
     - `query_extras` or `key_extras` if it needs projections of the layer's input (a dynamic span);
     - `prepare` if it must see the whole row before it is cut into pieces (a predicted centre);
     - `aux` and `penalties` if it has a penalty;
     - `by_distance` if it depends only on distances, which is faster;
-    - `head_values` if its heads learn a number that tells where they look; `kinformer evaluate` shows it.
+    - `head_values` if its heads learn a number that describes their range; `kinformer evaluate` shows it.
 
     wants: names that it must find in `below`.
     joins: True if it changes almost nothing at the start, so that it can be added to trained layers.
@@ -74,7 +75,7 @@ class Bias(nn.Module, ABC):
         """
 
     def by_distance(self, request: Request, far: Int[Tensor, " N"]) -> Distances | None:
-        """Return `bind` and `values` at each of the distances `far`, or None if the bias depends on more than distance.
+        """Return `bind` and `values` at each of the distances `far`; None if more than distance matters.
 
         Executors that read runs of positions call it, so that no distance is looked up for each pair. A bias without a
         gradient is passed to the kernel as an additive mask. `nn/biases/bias_by_distance.py` implements it for a bias
@@ -152,9 +153,7 @@ class Plus(Bias):
         return _by_place(bias.prepare(_piece_of_bias(request, n)) for n, bias in enumerate(self.biases))
 
     def values(self, q_pos: Int[Tensor, "B #H T"], k_pos: Int[Tensor, "B #H S"]) -> ValueTable | None:
-        values = [
-            bias.values(q_pos, k_pos) for bias in self.biases
-        ]  # the compiler does not take an assignment expression here
+        values = [bias.values(q_pos, k_pos) for bias in self.biases]  # := would not compile
         tables = [table for table in values if table is not None]
         if len(tables) > 1:
             raise ValueError(f"{len(tables)} biases of a Plus add to the values; keep one, or join their tables in one")

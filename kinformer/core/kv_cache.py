@@ -90,7 +90,12 @@ class KV(NamedTuple):
         return KV(add_slots(self.k, 2), add_slots(self.v, 2), pos, self.now, extras, labels, tags)
 
     def map_with_keys(self, change: Callable[[Tensor, Tensor, int], Tensor], keys: Keys, plan: "CachePlan") -> "KV":
-        """Return the cache with `change(slots, new, dim)` applied to each tensor and the matching tensor of the new keys."""
+        """Return the cache with `change(slots, new, dim)` applied to each of its tensors.
+
+        `new` is the matching tensor of the new keys.
+
+        Errors: ValueError if the cache has a label that the new keys lack.
+        """
         if missing := self.labels.keys() - keys.labels.keys():
             raise ValueError(f"labels {min(missing)!r} came with earlier tokens of the row; give them with all")
         # keys without a label get -1
@@ -150,7 +155,7 @@ def update_cache(
     pattern: the pairs that may be read.
     ctx: the context of the call.
 
-    Errors: ValueError if `keys` is None and the cache holds no source, or if keys have positions by head.
+    Errors: ValueError if `keys` is None and the cache holds no source, or if keys to be cached have positions by head.
     """
     if keys is None:
         if state is None or not state.pos.shape[1]:
@@ -225,7 +230,7 @@ def _make_plan(state: KV, queries: Queries, pattern: Pattern, ctx: Context) -> C
     max_remaining = extra if length > 1 else ctx.memo.look(_count_remaining(joined, after, pattern))[0]
     if max_remaining <= size:
         return _plan_compacted(pos, new, after, pattern)
-    grow = alive + length - size + max_remaining // 2  # the row exceeds the length given to `start`: add half of it
+    grow = alive + length - size + max_remaining // 2  # the row exceeds the length given to `start`
     pos, live = F.pad(pos, (0, grow), value=-1), F.pad(live, (0, grow))
     return _plan_into_slots(pos, live, new, after)._replace(grow=grow)
 
@@ -293,10 +298,10 @@ def _mark_lost(x: Tensor, overflows: Tensor | None) -> Tensor:
 
 
 def widen_caches(state: State, like: State) -> State:
-    """Return a state whose caches have at least as many slots as the caches of another state of the same model.
+    """Return a state whose caches have at least as many slots as the caches of `like`.
 
     state: the state to widen.
-    like: the other state.
+    like: another state of the same model.
     """
     least: list[int] = []
     pos: dict[tuple[int, int], Tensor] = {}  # layers that share positions still share them afterwards
