@@ -29,7 +29,7 @@ class Distances(NamedTuple):
 
     Without `asks` the second term is table_n.
 
-    q: queries that replace those in the request.
+    q: queries, used instead of the request's queries.
     table: a number or a vector for each distance.
     asks: a vector of each query that is multiplied with the table; None to add the table itself.
     values: vectors that are added to the values of keys, one for each distance; None for none.

@@ -130,9 +130,10 @@ class Memory(nn.Module, ABC):
     def check_pattern(self, pattern: Pattern, heads: int, d: int) -> None:
         """Check that this memory fits a layer's pattern and width.
 
-        Errors: ValueError if a query may read a key that is not kept, if the pattern never reads states that only the
-        memory holds, or if the memory keeps states of another width. If a cache would hold the states too, the pattern
-        may read less.
+        If a cache would hold the states too, the pattern may read less than the memory keeps.
+
+        Errors: ValueError if a query may read a key that is not kept, or if the pattern never reads states that only
+        the memory holds. A subclass may also raise it for states of another width.
         """
         back = int(self.reads.reach()[0])
         # a pattern with a known reach is checked near the start of a row, other patterns far from it
@@ -207,9 +208,7 @@ def _update_slots(pos: Tensor, now: Tensor, ctx: Context, reads: Pattern) -> Slo
     if torch.compiler.is_compiling() or not batch or not old:
         return SlotUpdate(positions, 0, positions, *surviving_columns(positions, live, slots), then)
     numbers = [live.sum(1).amax()] if ctx.also is not None else []
-    if (
-        columns > old + 1 and positions.device.type == "cpu"
-    ):  # reading values needs no wait on a CPU; a step of one token would not gain
+    if columns > old + 1 and positions.device.type == "cpu":  # no wait on a CPU; one token gains nothing
         numbers += [
             _first_column(live),
             _first_column((pos >= 0) & limited.live(pos, first_position(ctx.pos, now)[:, None])),

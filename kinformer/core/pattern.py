@@ -136,7 +136,7 @@ def check_pattern(name: str, value: Pattern) -> Pattern:
     name: the parameter's name in the message.
     value: the object to check.
 
-    Errors: TypeError if `value` is not a Pattern.
+    Errors: ValueError if `value` is not a Pattern.
     """
     return check_part(name, value, Pattern, "a pattern, such as Causal() & Band(64)")
 

@@ -9,7 +9,7 @@ from kinformer.core.heads import HeadSizes, Keys, Queries
 
 
 class Projection(nn.Module, ABC):
-    """Queries of `heads` heads, keys of `key_heads` and values of `value_heads` heads, from vectors of width `d`.
+    """A map from vectors of width `d` to queries, keys and values by head.
 
     Rotation by position (rotary) happens here, for queries and keys.
 
@@ -50,7 +50,7 @@ class Projection(nn.Module, ABC):
         return self.queries(x, pos), self.keys(source, source_pos)
 
     def matrix(self, name: str) -> tuple[Tensor, Tensor | None]:
-        """Return the weight and bias of "q", "k" or "v", from which `ExtraProjection(like=name)` is copied.
+        """Return the weight and bias of "q", "k" or "v", the start values for `ExtraProjection(like=name)`.
 
         Errors: ValueError if the projection has no such matrix.
         """
