@@ -23,7 +23,7 @@ class Loss(NamedTuple):
     parts: each part of the loss by name.
     state: the state after the batch, or None.
     stats: detached sums for `after_step`.
-    count: the number of targets in the mean, by which the means of several batches or processes can be combined.
+    count: the number of targets in the mean; it is the weight of this mean in a mean over batches or processes.
     """
 
     total: Tensor

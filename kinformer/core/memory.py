@@ -40,18 +40,19 @@ class MemoryCost(NamedTuple):
 
 
 class Memory(nn.Module, ABC):
-    """Hidden states kept from chunk to chunk, from which a layer projects further keys and values.
+    """Hidden states kept from chunk to chunk; a layer projects them to further keys and values.
 
     A memory keeps hidden states rather than keys, because keys from before the last update would train their projection
     wrongly. A memory detaches nothing: Attention reads earlier segments without gradients, wherever a row is cut. In
     training the memory is always present: a call without a state starts a fresh one.
 
-    kind: the class of its state, by which Attention distinguishes a memory's state from a cache of keys.
+    kind: the class of its state. It tells Attention whether a state is a memory or a cache of keys.
     length: the number of positions in a segment.
     reads: the keys that a query finds: its own segment and the states before it. The layer's pattern must be the same
         set.
     cached: True if a cache of keys under that pattern holds everything the memory holds, so that decoding needs no
         memory. If False, the memory is also present in decoding and in calls without a state.
+    sharp: True if `receptive_field` gives the exact range; False if it is only a bound.
     """
 
     kind: type

@@ -33,9 +33,7 @@ class Metric(NamedTuple):
     per: Literal["token", "row", "byte"] = "token"
 
 
-LEAST_TEMPERATURE = torch.finfo(
-    torch.float32
-).tiny  # below it, the temperature or its reciprocal leaves the range of float32
+LEAST_TEMPERATURE = torch.finfo(torch.float32).tiny  # below it, it or its reciprocal leaves float32's range
 ACCURACY = Metric("accuracy", "", better="more")  # the metric of every task, for any model
 
 
@@ -126,7 +124,10 @@ class Model(nn.Module, ABC):
 
     @abstractmethod
     def sample(self, rows: int, length: int, seed: int) -> Batch:
-        """Return a batch of random data that depends only on the arguments; longer rows begin like shorter ones."""
+        """Return a batch of random data that depends only on the arguments.
+
+        Longer rows begin like shorter ones.
+        """
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
         """Return the state before the first token of rows of up to `length` tokens.
