@@ -109,9 +109,8 @@ def _import(name: str, load: Callable[[], object]) -> types.ModuleType:
 def modules(kind: str) -> dict[str, types.ModuleType]:
     """Return every module of a kind by name: files of its folders, then plugins, each sorted.
 
-    A plugin is an entry point of the group `kinformer.<kind>` whose value is a module. A plugin that cannot be
-    imported, or has the name of a file, is left out with a warning of one line. The folder `support` holds helpers and
-    no parts.
+    A plugin is an entry point of the group `kinformer.<kind>` that names a module. A plugin that cannot be imported, or
+    has the name of a file, is left out with a warning of one line. The folder `support` holds helpers and no parts.
 
     kind: the name of the kind.
 
@@ -287,18 +286,22 @@ def member(
 def member(
     function: Callable[..., Any] | None = None, *, recipe: "Recipe | None" = None, needs: Needs | None = None
 ) -> Callable[..., Any]:
-    """Declare a member: a function whose signature is its config and which returns a model.
+    """Declare a member: a function that returns a model and has its config as its signature.
 
-    `@member`, or `@member(recipe=Recipe(lr=5e-4, warmup=0.2))` where it wants to be trained otherwise than most.
+    Choose it for every named system, the library's or your own: `@member`, or `@member(recipe=Recipe(lr=5e-4,
+    warmup=0.2))` if its training needs other settings than most. All keywords need defaults. Their types are int,
+    float, bool, str, Literal, tuple[T, ...], X | None and unions of these, which is checked here. A call checks names
+    and values, and sets the attribute `member` of the model to a `MemberRecord`: the name and every keyword with its
+    value.
 
-    Choose it for every named system, the library's or your own. Keywords are int, float, bool, str, Literal,
-    tuple[T, ...], X | None and unions of these, all with defaults: checked here. A call checks names and values
-    (TypeError), and leaves on the model a `MemberRecord` named `member`: the name and every keyword with its value.
-
+    function: the function, if the decorator is used without parentheses.
+    recipe: the training recipe of the member; None for the default.
     needs: the condition of each keyword that has an effect only with certain values of other keywords, such as
         {"length": "position=learned"} (`kinformer.core.keyword_conditions`). A call that passes a keyword without
         effect raises a ValueError. `function.rebuild(**keywords)` takes a complete record of keywords and refuses none
         of them.
+
+    Errors: TypeError if the signature cannot be a config, or if a call passes an unknown keyword or a wrong value.
     """
     if function is None:
         return functools.partial(_member, recipe=recipe, needs=needs)

@@ -67,7 +67,7 @@ def penalties_of(*modules: nn.Module | None) -> dict[str, list[Penalty]]:
 def token_nll(
     logits: Float[Tensor, "B T V"], targets: Int[Tensor, "B T"], smoothing: float = 0.0
 ) -> Float[Tensor, "B T"]:
-    """Return -log p of each target in nats, 0 where the target is -1; in float32 or better.
+    """Return -log p of each target in nats, in float32 or better; 0 if the target is -1.
 
     logits: scores, [B T V].
     targets: token ids, -1 for no target.

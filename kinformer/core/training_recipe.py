@@ -14,29 +14,33 @@ NOAM_STEPS = 100_000  # steps of the 2017 Transformer's base model, including 4,
 
 @dataclass(frozen=True)
 class Recipe:
-    """Learning-rate schedule and Adam settings of a training: `@member(recipe=Recipe(lr=5e-4, warmup=0.2))`.
+    """The learning-rate schedule and Adam settings of a training.
 
-    The rate rises linearly from 0 to `lr` during the warm-up and then follows the schedule. Its first steps take at
-    least `lr` / 100, because a step at 0 would learn nothing; "noam" counts steps from 1 instead. `s` is the spent
-    fraction of the budget in steps or minutes, from 0 to 1; `w` is the value of `s` at the end of the warm-up. So every
-    schedule but "noam" ends together with the budget, on a slow machine too.
+    For example `@member(recipe=Recipe(lr=5e-4, warmup=0.2))`. The rate rises linearly from 0 to `lr` during the warm-up
+    and then follows the schedule. The first steps use at least `lr` / 100, because a step at 0 would learn nothing;
+    "noam" counts steps from 1 instead.
 
-    lr: the highest learning rate. Unless given it is 2e-3, and (d warmup)^-1/2 under "noam", d the width of the model.
+    In the schedules, `s` is the spent fraction of the budget in steps or minutes, from 0 to 1, and `w` is the value of
+    `s` at the end of the warm-up. Every schedule except "noam" therefore ends together with the budget, on a slow
+    machine too.
+
+    lr: the highest learning rate. The default is 2e-3, and (d warmup)^-1/2 under "noam", where d is the width of the
+        model.
     warmup: a float is a fraction of the training, from 0 to 1; an int is a number of steps. Post-norm blocks need a
         longer warm-up. Under a budget of minutes, the `w` of a warm-up in steps follows from the mean time of a step so
         far.
-    schedule: the rate after the warm-up, over `lr`.
+    schedule: the rate after the warm-up, divided by `lr`.
         "cosine": 0.1 + 0.9 (1 + cos(pi (s - w) / (1 - w))) / 2.
         "linear": 1 - (s - w) / (1 - w).
         "constant": 1.
         "inverse_sqrt": sqrt(w / s), which is sqrt(warmup / step) for a warm-up in steps.
         "noam": the 2017 Transformer's, d^-1/2 min(t^-1/2, t warmup^-3/2) in step t = 1, 2, ... With a warm-up in steps
-            it depends on the step alone, never on the budget. With a fraction as warm-up, the 100,000 steps of the
+            it depends only on the step, never on the budget. With a fraction as warm-up, the 100,000 steps of the
             paper's base model are scaled to the length of the training: t = 100,000 s.
     betas: Adam's decay rates for the running means of the gradient and of its square.
     eps: constant that Adam adds to the root of the mean square.
 
-    Errors: ValueError for numbers out of range, and for "inverse_sqrt" and "noam" without a warm-up. Sources:
+    Errors: ValueError if a number is out of range, or if "inverse_sqrt" or "noam" has no warm-up. Sources:
     cosine: Loshchilov and Hutter, 2017, arXiv:1608.03983; inverse_sqrt and noam: Vaswani et al., 2017,
     arXiv:1706.03762, section 5.3; Adam: Kingma and Ba, 2015, arXiv:1412.6980.
     """
