@@ -1,4 +1,4 @@
-"""module_hooks: tests whether a module must be called, or whether its result may be computed in another way."""
+"""module_hooks: tests whether a module must be called or can be replaced by its formula."""
 
 from torch import nn
 

@@ -10,7 +10,7 @@ from kinformer.core.request import Request
 
 
 class PairMap(nn.Module, ABC):
-    """A change of the scores before the softmax, or of the weights after it, for every pair of query and key.
+    """A change of the scores before the softmax, or of the weights after it, for all pairs.
 
     The `mask` of `forward` is True at the pairs that are read; None means all. Other entries have no meaning (a bias
     may have set them to -inf), and their results have no effect. The number of heads may change.

@@ -28,7 +28,7 @@ class Shorten(nn.Module, ABC):
     def mix_before_projection(
         self, projection: Projection, x: Float[Tensor, "B S D"], pos: Int[Tensor, "B 1 S"], full: bool
     ) -> Keys | None:
-        """Return the shortened keys of x, if mixing x before the projection is possible and cheaper; else None.
+        """Return the shortened keys of x if x can be mixed before the projection at less cost; else None.
 
         Called only if `group` is None. `full` promises that x has no padding.
         """
