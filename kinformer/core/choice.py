@@ -1,4 +1,4 @@
-"""Choices: hard choices (a hash, a cluster, an exit) that are made once, even if a layer is recomputed.
+"""Choices: hard choices (a hash, a cluster, an exit) that a recomputed layer repeats.
 
 A backward that recomputes a layer multiplies in another order than the forward. A vector near a border may then fall to
 the other side, and the gradients would belong to another function. So choices are recorded and replayed.

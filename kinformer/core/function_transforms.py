@@ -19,7 +19,7 @@ def is_transformed() -> bool:
 
 
 def are_plain_tensors(*tensors: Tensor) -> bool:
-    """Return True if tensors are plain, that is, not part of a trace or of a transform such as vmap and jvp.
+    """Return True if no tensor is part of a trace or of a transform such as vmap and jvp.
 
     tensors: the tensors.
     """

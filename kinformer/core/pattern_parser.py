@@ -1,4 +1,4 @@
-"""parse: a pattern from text, such as "Causal() & (Band(64) | Tokens(2))"; the inverse of a pattern's repr."""
+"""parse: a pattern from text such as "Causal() & Band(64)", the inverse of a pattern's repr."""
 
 import ast
 from collections.abc import Callable, Mapping

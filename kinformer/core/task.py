@@ -46,7 +46,7 @@ class Task(ABC):
     """A problem as a frozen dataclass with its sizes as fields, all with defaults.
 
     A task is a file of `lab/tasks/` with one such class, and `kinformer train gpt --data task=NAME,size=8` trains on
-    it. All rows have the same number of answer symbols, and the question alone determines the answer.
+    it. All rows have the same number of answer symbols, and only the question determines the answer.
     """
 
     kind: ClassVar[str] = "task"
