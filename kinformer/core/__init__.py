@@ -1,4 +1,4 @@
-"""The contracts of the library and the code that they share. It imports no other folder of the package.
+"""The contracts of the library and their shared code. It imports no other folder of the package.
 
 It contains the abstract classes of parts, the data that parts exchange, and checks that several kinds of parts need.
 

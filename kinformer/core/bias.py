@@ -1,4 +1,4 @@
-"""Bias: a change of attention scores that the score function does not know."""
+"""Bias: a change of attention scores, such as a term for distance."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping

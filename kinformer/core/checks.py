@@ -140,9 +140,9 @@ def check_probability(name: str, value: float) -> float:
 
 
 def check_scale(value: float | None) -> float | None:
-    """Return a factor of the product of query and key if it is finite, or None for the mechanism's default.
+    """Return a scale if it is a finite number, or None for the mechanism's default.
 
-    value: the factor or None.
+    value: the factor of the product of query and key, or None.
     """
     good = value is None or (_is_number(int | float, value) and abs(value) < math.inf)
     return _require("scale", value, good, "a number, or None for 1/sqrt of a key's width")

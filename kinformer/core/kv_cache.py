@@ -298,7 +298,7 @@ def _mark_lost(x: Tensor, overflows: Tensor | None) -> Tensor:
 
 
 def widen_caches(state: State, like: State) -> State:
-    """Return a state whose caches have at least as many slots as the caches of `like`.
+    """Return a state with at least as many slots in its caches as the caches of `like`.
 
     state: the state to widen.
     like: another state of the same model.

@@ -1,4 +1,4 @@
-"""Layer, the one verb of the library: `forward(x, state, ctx) -> Out`."""
+"""Layer, the interface of every layer: `forward(x, state, ctx) -> Out`."""
 
 import dataclasses
 from abc import ABC, abstractmethod
@@ -17,7 +17,7 @@ from kinformer.core.patterns.document import Document
 if TYPE_CHECKING:
     from kinformer.core.pattern import Pattern
 
-State = Any  # a tree of NamedTuples, tuples, lists and dicts whose leaves are batch-first tensors; () is no state
+State = Any  # a tree of NamedTuples, tuples, lists and dicts with batch-first tensors as leaves; () for no state
 Dtype = torch.dtype | None
 Device = torch.device | str | None
 Y = TypeVar("Y")

@@ -12,7 +12,7 @@ from kinformer.core.autocast import at_least_float32
 from kinformer.core.checks import check_in_range
 from kinformer.core.layer import State
 
-CHOICES = "log_p"  # the penalty of parts that choose at random: the log-probability of each token's choice
+CHOICES = "log_p"  # the penalty of parts that choose at random: the log-probability of each choice, for a reward
 LEAVING = "leaving"  # the loss of a rule for early exits, which the model computes from all exits
 
 

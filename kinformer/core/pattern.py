@@ -220,7 +220,7 @@ class And(_Pair):
 
 @dataclass(frozen=True, repr=False)
 class Or(_Pair):
-    """Pairs that at least one of two patterns allows."""
+    """Pairs that one or both of two patterns allow."""
 
     sign, _every = "|", operator.or_
 

@@ -15,7 +15,7 @@ from kinformer.core.discover import modules, parse_keywords
 BLOCK = 1 << 13  # default number of vectors in a block
 LONG = 2.0**60  # from this length on squared distances may overflow float32, which datastores and FAISS use
 SCALE = "Multiply vectors and queries by 2^-32, say, which does not change their order"
-VectorBlock = tuple[int, Float[Tensor, "S D"]]  # the number of the block's first vector, and its vectors
+VectorBlock = tuple[int, Float[Tensor, "S D"]]  # the index of the block's first vector, and its vectors
 
 
 class SearchResult(NamedTuple):
@@ -106,7 +106,10 @@ class VectorIndex(ABC):
 
     @abstractmethod
     def search(self, queries: Float[Tensor, "N D"], k: int) -> SearchResult:
-        """Return the k vectors nearest to each query, or all if there are fewer; among equally near ones the first."""
+        """Return the k vectors nearest to each query; among equally near ones the first.
+
+        With fewer than k vectors, all of them are found.
+        """
 
 
 def check_queries(queries: Float[Tensor, "N D"], vectors: Vectors) -> Float[Tensor, "N D"]:
@@ -167,7 +170,7 @@ def search_named(text: str) -> Search:
 
 
 def format_search(search: Search) -> str:
-    """Return the text from which `search_named` makes this search.
+    """Return the text that `search_named` converts to this search.
 
     search: the search.
     """

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-HIGHEST = 31  # levels: positions lie below 2^32
+HIGHEST = 31  # the highest level: positions are below 2^32
 
 
 class Node(NamedTuple):

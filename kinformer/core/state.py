@@ -100,7 +100,7 @@ def detach(state: State) -> State:
 
 
 def share_positions(state: State) -> State:
-    """Return a fresh state whose layers share one tensor for equal positions.
+    """Return a fresh state with one tensor for equal positions in all layers.
 
     Positions are never written in place. Layers that share them also share the plan of the slots of the next keys.
     """

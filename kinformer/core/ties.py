@@ -14,7 +14,7 @@ from torch import Tensor
 from kinformer.core.autocast import at_least_float32
 from kinformer.core.request import Request
 
-ULPS = 64  # units of rounding: a few for the product, the rest for the computation of its vectors
+ULPS = 64  # units of rounding: a few for the product, the rest for the rounding of its two vectors
 
 
 Tolerance = Callable[[Int[Tensor, "*n 1"]], Float[Tensor, "*n 1"]]  # the tolerance of the number at each place

@@ -58,7 +58,7 @@ def same_id(ids: Tensor, ends: list[Tensor], cut: int = 0) -> tuple[Tensor, Tens
     firsts, last = _first_positions(ids), ids.shape[1] - 1
     halves = firsts[:, :cut], firsts[:, cut:]
     q_lo, q_hi, k_lo, k_hi = ends
-    # smallest id from a position on, and largest id up to it
+    # an id is represented by its first position: the smallest from a position on, the largest up to it
     running_min = torch.cat([half.flip(1).cummin(1).values.flip(1) for half in halves], 1)
     running_max = torch.cat([half.cummax(1).values for half in halves], 1)
     q_least, k_least = (running_min[:, lo.clamp_max(last)] for lo in (q_lo, k_lo))
