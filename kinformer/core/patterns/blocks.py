@@ -1,4 +1,4 @@
-"""Blocks: a pattern from a table of blocks."""
+"""Blocks: queries of a block read the key blocks in a table."""
 
 from collections import Counter
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Document: a pattern for packed rows, in which documents do not read each other."""
+"""Document: documents packed into one row do not read each other."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Full: a pattern in which every query reads every key."""
+"""Full: every query reads every key."""
 
 from dataclasses import dataclass
 

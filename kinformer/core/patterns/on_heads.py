@@ -1,4 +1,4 @@
-"""OnHeads: a pattern of every pair, but only on some heads."""
+"""OnHeads: every pair, but only on some heads."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Segment: a pattern of the query's own segment and a memory before it."""
+"""Segment: a query reads its own segment and a memory before it."""
 
 from dataclasses import dataclass
 
