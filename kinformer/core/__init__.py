@@ -1,27 +1,26 @@
-"""The contracts, and what they share. Nothing here imports another folder of the package.
+"""The contracts of the library and their shared code. It imports no other folder of the package.
 
-Here lie the abstract classes that parts keep, the data that one part hands to another, and the questions that several
-kinds of parts ask.
+It contains the abstract classes of parts, the data that parts exchange, and checks that several kinds of parts need.
 
 Read in this order:
 
-1. Data that travels: `heads` (queries, keys, sizes), `extra_projection`, `memo` (what one forward computes once),
+1. Data: `heads` (queries, keys, sizes), `extra_projection`, `memo` (values that one forward computes once),
    `layer` (Context, Layer, Out), `batch`.
-2. Who reads whom: `pattern`; as sets of pairs that are cheap to read: `layout`; from text: `pattern_parser`; the
-   patterns that the contracts name: `patterns/`.
+2. Patterns, the pairs that may be read: `pattern`; as sets of pairs that are cheap to read: `layout`; from text:
+   `pattern_parser`; the patterns that the contracts name: `patterns/`.
 3. One read: `request`, `score`, `bias`, `score_matrix` (logits, mask, softmax), `attention_output` (the result, and the
    merge).
-4. What a layer keeps: `state`, `kv_cache`, and `memory` with `memory_compression`, for training.
+4. State of a layer: `state`, `kv_cache`, and `memory` with `memory_compression`, for training.
 5. A layer of attention: `projection`, `mechanism`, `key_value_mechanism` (mechanisms with a cache of keys),
-   `aggregation`; then `nn/attention.py` joins them, and `attend/executors/reference.py` defines what a read means.
+   `aggregation`; then `nn/attention.py` joins them, and `attend/executors/reference.py` defines the result of a read.
 6. Layers in a model: `residual_block`, `collected_outputs` (reports of sublayers), `model`, `loss`, `token_positions`.
 7. Registry: `discover` (folders and members), `public_names`, `keywords`, `did_you_mean`, `keyword_conditions`,
    `training_recipe`, `example`.
 
 Contracts of further parts: `position`, `feature_map`, `pair_map`, `regulariser`, `shorten`, `pooler`, `after_step`.
-Inputs and judgements of models: `actor`, `rollout`, `task`, `neighbours`, `search`. Coordinates of tokens: `raster`,
-`span_tree`. Questions of constructors, laws and trainings: `checks`, `tokenwise`, `dropout`, `eval_mode`,
+Inputs and results of models: `actor`, `rollout`, `task`, `neighbours`, `search`. Coordinates of tokens: `raster`,
+`span_tree`. Helpers of constructors, laws and trainings: `checks`, `tokenwise`, `dropout`, `eval_mode`,
 `parameter_noise`, `vocabulary`, `missing_path`, `from_json`, `module_hooks`. Tensors and gradients: `autocast`,
-`unit_vector`, `choice`, `ties`, `function_transforms`, and `unrepeatable` for parts whose output may change between two
-calls.
+`unit_vector`, `choice`, `ties`, `function_transforms`, and `unrepeatable` for parts with outputs that may change
+between two calls.
 """

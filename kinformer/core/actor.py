@@ -1,4 +1,4 @@
-"""Acting: what a model that acts in environments is asked, step by step: an observation in, an action out."""
+"""Acting: the interface of models that act in environments, step by step."""
 
 from abc import ABC, abstractmethod
 from typing import NamedTuple
@@ -11,10 +11,12 @@ from kinformer.core.model import Model
 
 
 class TimeStep(NamedTuple):
-    """What rows of environments show before an action: numbers, a kind among several as one of them being 1.
+    """The input of an actor before an action, for a row of environments.
 
-    `reward` is what the action before was worth, 0 where an episode `begins`. `acted` is what was done before, where
-    that may be another action than the actor's own.
+    observation: numbers; a kind is encoded one-hot.
+    reward: the reward of the action before, 0 at the start of an episode.
+    begins: True if an episode starts.
+    acted: the action before, if it may differ from the actor's own; None otherwise.
     """
 
     observation: Float[Tensor, "B S"]
@@ -24,32 +26,43 @@ class TimeStep(NamedTuple):
 
 
 def check_finite_outputs(outputs: Tensor) -> Tensor:
-    """What was said of actions; ValueError where it is not finite, of which a choice would still make an action."""
+    """Return a model's outputs for actions if they are finite.
+
+    Without this check a choice would turn NaN into some action.
+
+    outputs: the outputs.
+
+    Errors: ValueError if an output is not finite.
+    """
     if not bool(outputs.isfinite().all()):
         raise ValueError("what was said of an action is not finite; the weights are spoiled, or numbers too large")
     return outputs
 
 
 class Actor(ABC):
-    """Acts in rows of environments that go on side by side; what it remembers is a state, passed in and handed back.
+    """An agent in several environments at once. Its memory is a state, which is passed in and returned.
 
-    A row whose episode `begins` forgets what was before, whatever its state holds.
+    A row forgets its past if its episode `begins`, whatever its state holds.
     """
 
     @abstractmethod
     def start(self, rows: int) -> State:
-        """The state before the first observation: batch-first tensors, as of any state."""
+        """Return the state before the first observation, with batch-first tensors."""
 
     @abstractmethod
     def act(self, step: TimeStep, state: State) -> tuple[Tensor, State]:
-        """Actions, whole numbers [B] or numbers [B A] in the environment's own units, and the next state."""
+        """Return actions and the next state.
+
+        Actions are integers [B], or numbers [B A] in the environment's own units.
+        """
 
 
 class Player(Model):
-    """A model that acts: what `kinformer play` needs.
+    """A model that acts; `kinformer play` requires it.
 
-    `states` is how many numbers an observation has, `actions` how many kinds of actions there are or, where these are
-    not `discrete`, how many numbers an action has.
+    states: the number of values in an observation.
+    actions: the number of kinds of actions if they are `discrete`, otherwise the number of values in an action.
+    discrete: True if actions are kinds.
     """
 
     states: int
@@ -58,8 +71,9 @@ class Player(Model):
 
     @abstractmethod
     def actor(self, returns: Float[Tensor, " B"] | None = None, *, seed: int = 0) -> Actor:
-        """An actor by this model, in eval mode and without gradients: it asks for these returns, one a row.
+        """Return an actor by this model, in eval mode and without gradients, with one target return per row.
 
-        Chance, if there is any in its choices, follows the seed. Errors: ValueError for returns that are asked of what
-        knows none, and for none where it must be told.
+        Random choices follow the seed.
+
+        Errors: ValueError if returns are given to a model that takes none, or missing for a model that needs them.
         """

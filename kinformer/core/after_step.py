@@ -1,4 +1,4 @@
-"""after_step: modules that want to know are told that the optimiser has made a step, each of its own stats."""
+"""after_step: a notice to modules that the optimiser has made a step, with their own stats."""
 
 from collections.abc import Mapping
 
@@ -7,10 +7,14 @@ from torch import Tensor, nn
 
 
 def after_step(model: nn.Module, progress: float, stats: Mapping[str, Tensor]) -> None:
-    """Tell every module that wants to know, once, that the optimiser has made a step.
+    """Call `after_step` of every module that has it, once, after a step of the optimiser.
 
-    Each gets the stats that were reported at its place or beneath, the place cut off their names; a module that stands
-    at several places, as layers that share it have it, gets the sum over them.
+    Each module gets the stats that were reported at its place or beneath it, without the place in their names. A module
+    at several places (shared layers) gets the sum over its places.
+
+    model: the model.
+    progress: the finished fraction of the training, from 0 to 1.
+    stats: the stats of the step, by name.
     """
     stats_by_module: dict[nn.Module, dict[str, Tensor]] = {}
     for path, module in model.named_modules(remove_duplicate=False):
@@ -24,15 +28,21 @@ def after_step(model: nn.Module, progress: float, stats: Mapping[str, Tensor]) -
 
 
 def has_after_step(module: nn.Module) -> bool:
-    """True if a module has `after_step`."""
+    """Return True if a module has `after_step`.
+
+    module: the module.
+    """
     return callable(getattr(module, "after_step", None))
 
 
 def stats_beneath(path: str, stats: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The stats that were reported at a module's path or beneath it.
+    """Return the stats that were reported at a module's path or beneath it.
 
-    Layers report under the number of a sublayer, models under the name of a part; other names of a path (`body`,
-    `layers`, `mechanism`) stand in no key.
+    Layers report under the number of a sublayer, models under the name of a part. Other names of a path (`body`,
+    `layers`, `mechanism`) occur in no key.
+
+    path: the path of the module in the model.
+    stats: the stats of a step, by name.
     """
     selected: dict[str, Tensor] = {}
     for key, value in stats.items():

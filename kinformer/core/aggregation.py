@@ -1,4 +1,4 @@
-"""Aggregation: how heads become one vector."""
+"""Aggregation: the map from the outputs of all heads to one vector."""
 
 from abc import ABC, abstractmethod
 
@@ -7,7 +7,10 @@ from torch import Tensor, nn
 
 
 class Aggregation(nn.Module, ABC):
-    """What each head read, joined into one vector per token; it sees positions, so that it can leave padding out."""
+    """A map from the outputs of all heads to one vector per token.
+
+    It gets the positions, so that it can leave out padding.
+    """
 
     @abstractmethod
     def forward(self, y: Float[Tensor, "B H T V"], pos: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]: ...

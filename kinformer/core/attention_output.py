@@ -1,4 +1,4 @@
-"""AttentionOutput: what a set of keys tells a query, and the exact merge of reads of disjoint sets."""
+"""AttentionOutput: the result of one read, and the exact merge of reads of disjoint key sets."""
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -12,16 +12,17 @@ from kinformer.core.autocast import at_least_float32, disable_autocast, to_autoc
 from kinformer.core.request import Request
 from kinformer.core.score_matrix import full_mask, scores
 
-BLOCK = 256  # queries whose weights are held at a time
+BLOCK = 256  # number of queries in a block: memory holds the weights of one block
 
 
 class AttentionOutput(NamedTuple):
-    """The weighted mean of the values of some keys, and the log of the sum of their weights.
+    """The weighted mean of the values of some keys, and the log of the sum of the weights.
 
-    Y = 0 and lse = -inf where there was no key.
+    A query without a key has y = 0 and lse = -inf.
 
-    `lse` is the log of (an estimate of) sum_j exp(score_j), every dropped constant added back, so that reads of one
-    kernel merge; in float32 or better.
+    y: the weighted mean of the values.
+    lse: the log of (an estimate of) sum_j exp(score_j), in float32 or better; None if it was not requested. Every
+        dropped constant is added back, so that reads of one kernel merge.
     """
 
     y: Float[Tensor, "B H T V"]
@@ -29,11 +30,13 @@ class AttentionOutput(NamedTuple):
 
 
 def merge(*reads: AttentionOutput) -> AttentionOutput:
-    """The read of a union of disjoint key sets from the reads of its pieces.
+    """Merge reads of disjoint key sets into the read of their union.
 
-    Exact, in any order, never NaN in values or gradients; computed in float32 or better.
+    Exact, in any order, and never NaN in values or gradients. Computed in float32 or better.
 
-    Errors: ValueError for no read or for one without lse, TypeError for anything else than reads.
+    reads: the reads to merge.
+
+    Errors: ValueError if there is no read or one has no lse; TypeError if an argument is not an AttentionOutput.
     """
     if not reads:
         raise ValueError("merge got no read; give it at least one")
@@ -58,7 +61,14 @@ def merge(*reads: AttentionOutput) -> AttentionOutput:
 
 
 def weights(request: Request, lse: Float[Tensor, "B H T"], at: Int[Tensor, "B R"]) -> Float[Tensor, "B H R S"]:
-    """Rows `at` of the attention matrix, from the lse of the read that made it. A row whose query had no key is 0."""
+    """Return rows `at` of the attention matrix, computed from the lse of its read.
+
+    A row is 0 if its query has no key.
+
+    request: the read.
+    lse: its log-sum-exp, [B H T].
+    at: the query indices of each row, [B R].
+    """
     rows = request.piece(at, None)
     level = lse.take_along_dim(at[:, None], 2)[..., None]
     logits = _scores_float32(rows)
@@ -67,7 +77,7 @@ def weights(request: Request, lse: Float[Tensor, "B H T"], at: Int[Tensor, "B R"
 
 
 def _scores_float32(request: Request) -> Float[Tensor, "B H T S"]:
-    """Scores in float32 or better, of vectors as products take them: a kernel's lse is of scores never rounded."""
+    """Compute the scores in float32 or better from inputs in autocast's dtype, as in a kernel's lse."""
     q, k = request.queries, request.keys
     wide = [at_least_float32(to_autocast(x)) for x in (q.q, k.k)]
     with disable_autocast(q.q):
@@ -75,9 +85,12 @@ def _scores_float32(request: Request) -> Float[Tensor, "B H T S"]:
 
 
 def received_attention(request: Request, lse: Float[Tensor, "B H T"]) -> Float[Tensor, "B H S"]:
-    """How much attention each key got.
+    """Return the attention that each key receives: the column sums of the attention matrix.
 
-    The column sums of the attention matrix, a block of queries at a time, in linear memory.
+    Memory is linear, because one block of queries is computed at a time.
+
+    request: the read.
+    lse: its log-sum-exp, [B H T].
     """
     batch, heads = request.queries.q.shape[:2]
     total = lse.new_zeros(batch, heads, request.keys.k.shape[2])
@@ -87,9 +100,13 @@ def received_attention(request: Request, lse: Float[Tensor, "B H T"]) -> Float[T
 
 
 def map_query_blocks(request: Request, function: Callable[[Int[Tensor, "B R"]], Tensor]) -> Iterator[Tensor]:
-    """What is made of each block of queries, given their places, one after the other.
+    """Yield `function(indices)` for each block of queries.
 
-    Where gradients are on it is made again in the backward, so that no more than one block's weights are ever held.
+    If gradients are enabled, each result is recomputed in the backward pass, so that memory holds the weights of one
+    block only.
+
+    request: the read.
+    function: a map from the query indices of a block [B R] to a tensor.
     """
     q = request.queries.q
     for block in torch.arange(q.shape[2], device=q.device).split(BLOCK):

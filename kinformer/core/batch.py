@@ -1,4 +1,4 @@
-"""Batches: tokens with what is known of each, where they alone do not say it; windows, steps of episodes."""
+"""Batches: tokens with marks of answers and documents, windows of series, and steps of episodes."""
 
 from typing import NamedTuple
 
@@ -12,15 +12,16 @@ from kinformer.core.vocabulary import check_token_rows
 
 
 class TokenBatch(NamedTuple):
-    """What a model that reads text takes in place of bare tokens, where some of them alone are answers.
+    """Rows of text in which only some tokens are answers, or several documents share a row.
 
-    A language model predicts the scored tokens alone, from all before them; one that fills in hides exactly these. In
-    place of a target it marks what a sequence-to-sequence model is judged by.
+    Choose it instead of a plain tensor of tokens in these cases. A language model predicts only the scored tokens, each
+    from all tokens before it. A model that fills in hides exactly the scored tokens. In the target of a
+    sequence-to-sequence model, the scored tokens are judged.
 
     tokens: the rows; -1 is padding, at the ends of a row only.
-    scored: which tokens are learned and judged; None: all, as of bare tokens. Padding never is.
-    documents: which document each token is of, in rows that begin in their first column. They read only themselves, and
-        the first token of each is predicted by none. Tables of absolute positions count from its begin. None: one.
+    scored: True at the tokens that are learned and judged; None for all, as in a plain tensor. Padding is never scored.
+    documents: the document of each token, in rows that start in their first column. A document reads only itself, its
+        first token is not predicted, and tables of absolute positions count from its start. None: one document per row.
     """
 
     tokens: Int[Tensor, "B T"]
@@ -29,7 +30,7 @@ class TokenBatch(NamedTuple):
 
     @classmethod
     def from_tokens(cls, batch: "Tensor | TokenBatch") -> "TokenBatch":
-        """A batch, bare tokens or not."""
+        """Return the batch; wrap it if it is a plain tensor of tokens."""
         return batch if isinstance(batch, TokenBatch) else cls(check_token_rows(batch))
 
     @property
@@ -38,9 +39,9 @@ class TokenBatch(NamedTuple):
         return self.tokens if self.scored is None else torch.where(self.scored, self.tokens, -1)
 
     def limit_context(self, ctx: Context, columns: int | None = None, state: object = None) -> Context:
-        """The context of the first columns of its rows, in which documents read only themselves.
+        """Return the context of the first columns, in which documents read only themselves.
 
-        Errors: ValueError for documents that go on from a state.
+        Errors: ValueError if documents continue from a state.
         """
         if self.documents is None:
             return ctx
@@ -49,17 +50,17 @@ class TokenBatch(NamedTuple):
         return ctx.replace(only=Document(self.documents[:, :columns]))
 
     def to_the_left(self) -> "TokenBatch":
-        """The same rows, their tokens in the first columns and padding behind."""
+        """Return the same rows with their tokens in the first columns and padding after them."""
         order = (self.tokens < 0).to(torch.uint8).argsort(dim=1, stable=True)
         return TokenBatch(*(x if x is None else x.take_along_dim(order, 1) for x in self))  # type: ignore[arg-type]
 
 
 class SeriesWindows(NamedTuple):
-    """Windows of a series: rows of numbers that follow one another, and when each of them was.
+    """Windows of a series: consecutive rows of numbers, with the time of each row.
 
-    values: the numbers, each column by its mean and deviation in what is learned from.
-    calendar: the minute, hour, day of the week, of the month and of the year, from -1/2 to 1/2; no columns where dates
-        are not known.
+    values: the numbers, each column standardised by its mean and deviation in the training data.
+    calendar: the minute, the hour, and the day of the week, the month and the year, from -1/2 to 1/2; no columns if
+        dates are unknown.
     """
 
     values: Float[Tensor, "B T C"]
@@ -67,12 +68,12 @@ class SeriesWindows(NamedTuple):
 
 
 class EpisodeSteps(NamedTuple):
-    """Steps of episodes that follow one another, in the units of their environment.
+    """Consecutive steps of episodes, in the units of their environment.
 
-    returns: to go: what rewards add up to from this step's on.
-    states: what was observed.
-    actions: what was done then: kinds [B T], or numbers [B T A].
-    times: how many steps of the episode were before; -1 is padding, at the ends of a row only.
+    returns: the return to go: the sum of the rewards from this step on.
+    states: the observations.
+    actions: the actions: kinds [B T], or numbers [B T A].
+    times: the number of earlier steps of the episode; -1 is padding, at the ends of a row only.
     """
 
     returns: Float[Tensor, "B T"]

@@ -1,4 +1,4 @@
-"""Bias: how much each allowed key counts, beyond what the score says."""
+"""Bias: a change of attention scores, such as a term for distance."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -13,8 +13,8 @@ from kinformer.core.heads import HeadSizes, HeadValues, StateSpec
 from kinformer.core.layer import Want, add_prefix, entries_under
 from kinformer.core.request import Request
 
-# (score, b, h, i, j) -> score, FlexAttention's score_mod: indices are local to the piece that was bound, and the
-# score is already scaled
+# (score, b, h, i, j) -> score, as FlexAttention's score_mod: indices are local to the bound piece, and the score is
+# already scaled
 ScoreFn = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
@@ -23,9 +23,16 @@ ValueTable = tuple[Float[Tensor, "N V"], Int[Tensor, "B #H T S"]]
 
 
 class Distances(NamedTuple):
-    """What a bias makes of distances n = i - j: scores scale * q_i.k_j + asks_i.table_n, or + table_n without `asks`.
+    """The terms of a bias at distances n = i - j, for executors that read runs of positions.
 
-    `q` are read in place of the request's own; `values` are added to the values of keys at each distance.
+        scores = scale * q_i.k_j + asks_i.table_n
+
+    Without `asks` the second term is table_n.
+
+    q: queries, used instead of the request's queries.
+    table: a number or a vector for each distance.
+    asks: a vector of each query that is multiplied with the table; None to add the table itself.
+    values: vectors that are added to the values of keys, one for each distance; None for none.
     """
 
     q: Float[Tensor, "B H T K"]
@@ -35,16 +42,23 @@ class Distances(NamedTuple):
 
 
 class Bias(nn.Module, ABC):
-    """A change of attention scores that knows positions and, on request, queries, keys, extra projections and labels.
+    """A change of attention scores that sees positions and, on request, further values.
 
-    Write `bind`. A bias that adds to the values too (Shaw) writes `values`; one that needs numbers from the layer's
-    input (a dynamic span) writes `query_extras` or `key_extras`; one that must see the whole row before it is cut into
-    pieces (a predicted centre) writes `prepare`; one with a penalty writes `aux` and `penalties`. One that asks for
-    nothing but distances is read faster where it writes `by_distance`. One whose heads learn a number that says what
-    they look at writes `head_values`, which `kinformer evaluate` shows. `joins` says that it begins with changing next
-    to nothing, so that layers trained without it can get one. `magnifies` says that it multiplies scores: these are
-    then computed in float32, because rounding errors of bfloat16 would be multiplied too. `endless` says that it uses
-    order alone and works as well beyond the longest row of a training.
+    Further values are queries, keys, projections of the layer's input and labels. A subclass writes `bind`. It writes
+    further methods if it needs them:
+
+    - `values` if it adds to the values too (Shaw);
+    - `query_extras` or `key_extras` if it needs projections of the layer's input (a dynamic span);
+    - `prepare` if it must see the whole row before it is cut into pieces (a predicted centre);
+    - `aux` and `penalties` if it has a penalty;
+    - `by_distance` if it depends only on distances, which is faster;
+    - `head_values` if its heads learn a number that describes their range; `kinformer evaluate` shows it.
+
+    wants: names that it must find in `below`.
+    joins: True if it changes almost nothing at the start, so that it can be added to trained layers.
+    magnifies: True if it multiplies scores. The scores are then computed in float32, because the rounding errors of
+        bfloat16 would be multiplied too.
+    endless: True if it uses only the order of tokens and works equally well beyond the longest row of the training.
     """
 
     wants: tuple[Want, ...] = ()
@@ -54,54 +68,67 @@ class Bias(nn.Module, ABC):
 
     @abstractmethod
     def bind(self, piece: Request) -> ScoreFn:
-        """The score function for the queries and keys of a piece.
+        """Return the score function for the queries and keys of a piece.
 
-        Pure; called for each piece that an executor reads, at a cost linear in the piece. What it shuts out with -inf
-        stays out.
+        The function is pure. `bind` is called for each piece that an executor reads; its cost is linear in the piece.
+        Pairs that the function sets to -inf stay excluded.
         """
 
     def by_distance(self, request: Request, far: Int[Tensor, " N"]) -> Distances | None:
-        """The same as `bind` and `values` for a whole read, at each of some distances; None where there is more to it.
+        """Return `bind` and `values` at each of the distances `far`; None if more than distance matters.
 
-        Executors that read runs of positions ask for it: no distance is looked up, and what needs no gradient is a
-        mask as any other. `nn/biases/bias_by_distance.py` makes it for a bias that adds a function of head and
-        distance.
+        Executors that read runs of positions call it, so that no distance is looked up for each pair. A bias without a
+        gradient is passed to the kernel as an additive mask. `nn/biases/bias_by_distance.py` implements it for a bias
+        that adds a function of head and distance.
         """
         return None
 
     def prepare(self, request: Request) -> Mapping[str, Float[Tensor, "B H T n"]]:
-        """Numbers per query that need the whole read; called once, before anything is cut; found among the extras."""
+        """Return values of each query that need the whole read; they are added to the extras.
+
+        Called once, before the read is cut.
+        """
         return {}
 
     def values(self, q_pos: Int[Tensor, "B #H T"], k_pos: Int[Tensor, "B #H S"]) -> ValueTable | None:
-        """A table of vectors and, for each pair, the row of it that is added to the pair's value. None for none."""
+        """Return vectors to add to the values, or None for none.
+
+        The result is a table of vectors and, for each pair, the row of the table that is added to the pair's value.
+        """
         return None
 
     def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
-        """What it wants from the layer's input for each query, by name."""
+        """Return the projections of the layer's input that the bias needs for each query, by name."""
         return {}
 
     def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
-        """What it wants from the source for each key, by name."""
+        """Return the projections of the source that the bias needs for each key, by name."""
         return {}
 
     def aux(self, extras: Mapping[str, Float[Tensor, "B H T n"]]) -> Mapping[str, Tensor]:
-        """Penalties [] and per-token values [B T] to report."""
+        """Return penalties [] and per-token values [B T] to report."""
         return {}
 
     def head_values(self, request: Request) -> Mapping[str, HeadValues]:
-        """Numbers that its heads have learned, by name: how far each looks. `request` is whole and prepared."""
+        """Return the learned numbers of the bias's heads, by name, such as their spans.
+
+        `request` is whole and prepared.
+        """
         return {}
 
     def start(self, spec: StateSpec) -> None:
-        """Raises `NoState` with advice where a part of a row does not tell what the whole row would."""
+        """Raise `NoState` with advice if a part of a row gives another result than the whole row."""
 
 
 class Plus(Bias):
-    """Several biases, applied one after the other: `Plus(ALiBi(8), MyBias())`. A pair that one shuts out stays out.
+    """Several biases applied one after the other, as in `Plus(ALiBi(8), MyBias())`.
 
-    Extra projections and aux of bias n are named "n.name", so that two of a kind do not meet.
-    Errors: ValueError where two of them add to the values.
+    A pair that one bias excludes stays excluded. Extra projections and aux of bias n are named "n.name", so that two
+    biases of one kind do not collide.
+
+    biases: the biases, in the order of application.
+
+    Errors: ValueError if more than one bias adds to the values.
     """
 
     def __init__(self, *biases: Bias):
@@ -116,7 +143,7 @@ class Plus(Bias):
         def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
             for f in bound:
                 out = s == -torch.inf
-                # f never sees -inf: 0 times it would be NaN in a factor's gradient
+                # f gets 0 for -inf, because 0 * -inf would give NaN in the gradient of a factor
                 s = torch.where(out, s, f(torch.where(out, 0.0, s), b, h, i, j))
             return s
 
@@ -126,7 +153,7 @@ class Plus(Bias):
         return _by_place(bias.prepare(_piece_of_bias(request, n)) for n, bias in enumerate(self.biases))
 
     def values(self, q_pos: Int[Tensor, "B #H T"], k_pos: Int[Tensor, "B #H S"]) -> ValueTable | None:
-        values = [bias.values(q_pos, k_pos) for bias in self.biases]  # an assignment inside would not compile
+        values = [bias.values(q_pos, k_pos) for bias in self.biases]  # := would not compile
         tables = [table for table in values if table is not None]
         if len(tables) > 1:
             raise ValueError(f"{len(tables)} biases of a Plus add to the values; keep one, or join their tables in one")
@@ -154,25 +181,37 @@ class Plus(Bias):
 
 
 def at(table: Int[Tensor, "B #H N"], b: Tensor, h: Tensor, n: Tensor) -> Tensor:
-    """Entry n of a per-row, per-head (or shared) table, for broadcasting indices.
+    """Return entry n of a table by row and head, for broadcasting indices.
 
-    How a score function looks up a position.
+    Score functions use it to look up positions.
+
+    table: integers by row and head; one table may serve all heads.
+    b, h, n: indices of row, head and entry.
     """
     return table[b, h if table.shape[1] > 1 else 0, n]
 
 
 def entry(table: Float[Tensor, "B H T N"], b: Tensor, h: Tensor, i: Tensor, n: Tensor) -> Tensor:
-    """Entry n of what a query has for each of N relations: table[b, h, i, n], for broadcasting indices."""
+    """Return table[b, h, i, n], entry n of the N values of each query, for broadcasting indices.
+
+    table: N values of each query, [B H T N].
+    b, h, i, n: indices of row, head, query and entry.
+    """
     batch, heads, length, width = table.shape
     whole = b.shape == (batch, 1, 1, 1) and h.shape == (heads, 1, 1) and i.shape == (length, 1) and n.dim() == 4
-    if whole:  # all queries in their order, as scores asks: no number for each pair, and learned by several threads
+    if whole:  # all queries in order: gather needs no index for each pair and its backward uses several threads
         return table.gather(3, n.expand(batch, heads, length, -1))
-    # one flat index in place of four broadcast ones trains four times as fast on CPU
+    # one flat index instead of four broadcast ones trains four times as fast on a CPU
     return table.flatten()[((b * heads + h) * length + i) * width + n]
 
 
 def check_bias_heads(name: str, heads: int, piece: Request) -> None:
-    """ValueError for a bias that was made for another number of heads than the layer has."""
+    """Raise ValueError if a bias was made for another number of heads than its layer has.
+
+    name: the bias's name in the message.
+    heads: the number of heads of the bias.
+    piece: a request of the layer.
+    """
     layer_heads = piece.queries.q.shape[1]
     if layer_heads != heads:
         raise ValueError(f"{name} came to a layer of {layer_heads} heads; give both the same number")

@@ -1,7 +1,7 @@
-"""Choices: hard choices (a hash, a cluster, an exit) that are made once, also where a layer is computed again.
+"""Choices: hard choices (a hash, a cluster, an exit) that a recomputed layer repeats.
 
-A backward that recomputes a layer multiplies in another order than its forward did; a vector near a border then falls
-to the other side, and the gradients are those of another function. So choices are written down and read back.
+A backward that recomputes a layer multiplies in another order than the forward. A vector near a border may then fall to
+the other side, and the gradients would belong to another function. So choices are recorded and replayed.
 """
 
 import threading
@@ -17,22 +17,22 @@ from kinformer.core.function_transforms import is_transformed
 
 
 class Choices:
-    """The choices of one computation, in their order."""
+    """The choices of one computation, in order."""
 
     def __init__(self) -> None:
         self.made: list[Tensor] = []
 
     def record(self) -> AbstractContextManager[None]:
-        """Choices made while this lasts are written down."""
+        """Return a context that records the choices made in it."""
         return _Taping(self.made, writes=True)
 
     def replay(self) -> AbstractContextManager[None]:
-        """Choices asked for while this lasts are those that were written down, from the first on at each entry."""
+        """Return a context that replays the recorded choices, from the first one at each entry."""
         return _Taping(self.made, writes=False)
 
 
 class _Taping(AbstractContextManager[None]):
-    """Entered as often as one likes: a backward that is run twice computes its layers twice again."""
+    """A context that can be entered repeatedly: a backward that runs twice recomputes its layers twice."""
 
     def __init__(self, choices: list[Tensor], writes: bool):
         self.made, self.writes = choices, writes
@@ -45,27 +45,30 @@ class _Taping(AbstractContextManager[None]):
 
 
 class _Here(threading.local):
-    """Each thread has its own tape: backwards of several devices compute layers again at the same time."""
+    """A tape for each thread, because backwards of several devices recompute layers at the same time."""
 
     def __init__(self) -> None:
-        self.tape: list[tuple[list[Tensor], Iterator[Tensor] | None]] = []  # what is made, and what is left to read
+        self.tape: list[tuple[list[Tensor], Iterator[Tensor] | None]] = []  # recorded choices, and those left to replay
 
 
 _here = _Here()
 
 
 def choice(make: Callable[[], Tensor]) -> Tensor:
-    """A hard choice: what `make` gives, or gave when this was first computed."""
+    """Return a hard choice: the result of `make`, or the recorded result if the computation is replayed.
+
+    make: a function that returns the choice as a tensor.
+    """
     if torch.compiler.is_compiling() or not _here.tape:
         return make()
     writing = []
     for choices, left in reversed(_here.tape):
-        if left is not None:  # all that goes on inside is done again, so nothing further out knows more
+        if left is not None:  # everything inside a replay is recomputed, so outer tapes are not needed
             value = next(left)
             break
         writing.append(choices)
     else:
-        with torch.no_grad():  # or what it keeps for a backward would be missing where nothing is chosen again
+        with torch.no_grad():  # with gradients, a replay would lack the tensors saved for backward
             value = make()
     for choices in writing:
         choices.append(value)
@@ -73,9 +76,12 @@ def choice(make: Callable[[], Tensor]) -> Tensor:
 
 
 def run_checkpointed(layer: Callable[..., Any], *inputs: Any) -> Any:
-    """A layer whose inner values are not kept but computed again in the backward, with the same choices.
+    """Call a layer, and recompute its inner values in the backward with the same choices.
 
-    Under a transform of functions, for which PyTorch computes nothing again, they are kept.
+    Under a function transform PyTorch cannot recompute, so the values are kept.
+
+    layer: the layer.
+    inputs: its inputs.
     """
 
     if is_transformed():
@@ -85,6 +91,6 @@ def run_checkpointed(layer: Callable[..., Any], *inputs: Any) -> Any:
         choices = Choices()
         return choices.record(), choices.replay()
 
-    if torch.compiler.is_compiling():  # the compiler decides by itself what it computes again
+    if torch.compiler.is_compiling():  # the compiler decides by itself which values it recomputes
         return checkpoint(layer, *inputs, use_reentrant=False)
     return checkpoint(layer, *inputs, use_reentrant=False, context_fn=contexts)

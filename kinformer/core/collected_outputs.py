@@ -1,4 +1,4 @@
-"""Collected: what sublayers report, gathered in one place: aux, up, stats, taps and states."""
+"""Collected: the reports of sublayers in one place: aux, up, stats, taps and states."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -10,11 +10,16 @@ from kinformer.core.layer import Below, Context, Layer, Out, State, Want, add_pr
 
 
 class Collected:
-    """Calls sublayers one after the other, gathers what they report, and makes the Out of the whole.
+    """A helper that calls sublayers in order, collects their reports and makes the Out of the whole.
 
-    `call` reads a sublayer at its place. A stack hands what one sends up to the next (`rising`), a block to the block
-    above. With `counts` [B T] (layers that repeat one block) reports are added up under their own names, values per
-    token where they count; a penalty on parameters counts once.
+    `call` reads the sublayer at a place. With `counts` [B T] (layers that repeat one block) reports are summed under
+    their
+    own names: per-token values where `counts` is True; a penalty on parameters counts once.
+
+    ctx: the context of the whole.
+    state: the states of the sublayers, or None.
+    rising: if True (a stack), a sublayer's `up` goes to the next sublayer; if False (a block), it goes to the block
+        above.
     """
 
     def __init__(self, ctx: Context, state: State | None, *, rising: bool = False):
@@ -26,7 +31,7 @@ class Collected:
         self.taps: dict[str, Tensor] = {}
 
     def context(self, place: int) -> Context:
-        """What the sublayer at `place` sees."""
+        """Return the context of the sublayer at `place`."""
         if self.rising:
             ctx = self.ctx.replace(below={**self.ctx.below, **self.up}) if self.up else self.ctx
             return ctx if not ctx.taps else ctx.replace(taps=names_beneath(place, ctx.taps))
@@ -35,7 +40,7 @@ class Collected:
     def call(
         self, place: int, layer: Callable[..., Out], x: Tensor, *, counts: Bool[Tensor, "B T"] | None = None
     ) -> Out:
-        """Read one sublayer and keep what it reports."""
+        """Read one sublayer and keep its reports."""
         ctx = self.context(place)
         out = layer(x, None if self.old is None else self.old[place], ctx)
         self.states.append(out.state)
@@ -46,29 +51,36 @@ class Collected:
             self.up |= out.up if self.rising else add_prefix(place, out.up)
         if counts is not None:
             self.aux, self.stats = add_aux(self.aux, out.aux, counts), add_stats(self.stats, out.stats)
-        elif out.aux or out.stats:  # most layers report nothing, and a step of decoding is short
+        elif out.aux or out.stats:  # most layers report nothing; skipping them shortens each decoding step
             self.aux |= add_prefix(place, out.aux)
             self.stats |= add_prefix(place, out.stats)
         return out
 
     def remember(self, place: int, layer: Callable[..., Out], x: Tensor) -> Out:
-        """Bring a sublayer's state up to date; its y is not wanted, so x stands for it."""
+        """Bring a sublayer's state up to date. Its y is not needed, so the Out holds x."""
         old = None if self.old is None else self.old[place]
         self.states.append(layer(x, old, self.context(place).replace(remember=True)).state)
         return Out(x)
 
     def skip(self, state: State | None) -> None:
-        """A sublayer that is not read: its state stays, or is this one."""
+        """Record `state` for a sublayer that is not read."""
         self.states.append(state)
 
     def make_out(self, y: Tensor) -> Out:
-        """The Out of the whole."""
+        """Return the Out of the whole, with output y."""
         state = None if self.old is None else tuple(self.states)
         return Out(y, state, self.aux, self.up, self.stats, self.taps)
 
 
 def add_aux(sums: Mapping[str, Tensor], aux: Mapping[str, Tensor], counts: Bool[Tensor, "B T"]) -> dict[str, Tensor]:
-    """Aux of the steps so far and of one more: values per token added where they count, penalties [] taken once."""
+    """Add the aux of one more step to the sums.
+
+    Per-token values are added where `counts` is True; penalties [] count once.
+
+    sums: the sums of the steps so far.
+    aux: the aux of the next step.
+    counts: True at the tokens that count, [B T].
+    """
     total = dict(sums)
     for name, value in aux.items():
         counted = torch.where(counts, value, 0.0) if value.dim() else value
@@ -77,14 +89,21 @@ def add_aux(sums: Mapping[str, Tensor], aux: Mapping[str, Tensor], counts: Bool[
 
 
 def add_stats(sums: Mapping[str, Tensor], stats: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Stats of the steps so far and of one more."""
+    """Add the stats of one more step to the sums.
+
+    sums: the sums of the steps so far.
+    stats: the stats of the next step.
+    """
     return {**sums, **{name: sums[name] + value if name in sums else value for name, value in stats.items()}}
 
 
 def concatenate_outs(pieces: Sequence[Out]) -> Out:
-    """The Out of a row that was read in pieces, one after the other: values cut like the row are put together.
+    """Return the Out of a row that was read in consecutive pieces.
 
-    A penalty on parameters [] is the same in every piece and counts once; stats are added; state and `up` are the last.
+    Per-token values are concatenated. A penalty on parameters [] is the same in every piece and counts once. Stats are
+    added; state and `up` are taken from the last piece.
+
+    pieces: the Outs, in order.
     """
     first, last = pieces[0], pieces[-1]
     if len(pieces) == 1:
@@ -96,10 +115,13 @@ def concatenate_outs(pieces: Sequence[Out]) -> Out:
 
 
 def wants_and_sends(layers: Iterable[Layer], *, rising: bool) -> tuple[tuple[Want, ...], frozenset[str]]:
-    """What a sequence of sublayers wants from outside and sends up.
+    """Return the names that a sequence of sublayers needs from outside, and the names that it sends up.
 
-    In a block (not `rising`) each sublayer has a place of its own. In a stack a want is met by any block beneath;
-    what may be missing in the lowest block may not be missing above it, where nobody beneath sends it.
+    In a block (not `rising`) each sublayer has its own place. In a stack any block beneath can satisfy a want. An
+    optional want stays optional only in the lowest block.
+
+    layers: the sublayers.
+    rising: True for a stack, False for a block.
     """
     wants: dict[str, bool] = {}
     sent: set[str] = set()
@@ -113,5 +135,9 @@ def wants_and_sends(layers: Iterable[Layer], *, rising: bool) -> tuple[tuple[Wan
 
 
 def is_sent(name: str, sent: Iterable[str]) -> bool:
-    """Does what was sent hold this name, at its place or without one?"""
+    """Return True if `sent` contains a name, with or without its place.
+
+    name: the name, such as "0.scores".
+    sent: the names that are sent.
+    """
     return not {name, name.rpartition(".")[2]}.isdisjoint(sent)

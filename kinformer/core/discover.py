@@ -1,8 +1,8 @@
-"""The only registry: what lies in a folder is what exists, and the signature of a member function is its config.
+"""The registry: files in folders are the parts, and the signature of a member function is its config.
 
-Choose `kinds`, `modules` and `examples` to go over every part, `member` to declare a named system, `find_member` and
+Choose `kinds`, `modules` and `examples` to visit every part, `member` to declare a named system, and `find_member` with
 `parse_keywords` to get from text to a model. Folders are read at every call. The list of installed plugins is read once
-in a process. Nothing here imports torch.
+per process. This module does not import torch.
 """
 
 import functools
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
     from kinformer.core.training_recipe import Recipe
 
 PACKAGE = Path(__file__).resolve().parents[1]
-STOREYS = ("core", "attend", "nn", "lab")  # where folders of parts lie; a kind may have a folder in several
-OWN_STOREYS = ("members", "models", "laws")  # kinds that are storeys of their own
-UNJUDGED = ("exits", "losses", "search")  # kinds of parts without EXAMPLES, which are judged inside of other parts
+STOREYS = ("core", "attend", "nn", "lab")  # folders that contain folders of parts; a kind may have a folder in several
+OWN_STOREYS = ("members", "models", "laws")  # kinds with a folder at the top level
+UNJUDGED = ("exits", "losses", "search")  # kinds of parts without EXAMPLES, which are tested inside other parts
 JUDGED = rb"^EXAMPLES\b"
-PART = rb"^(EXAMPLES\b|OVER\b|@(kf\.)?member\b)"  # what a file that is a part has at the start of a line
+PART = rb"^(EXAMPLES\b|OVER\b|@(kf\.)?member\b)"  # the start of a line that marks a file as a part
 CLASS = re.compile(r"^class ([A-Z]\w*)\((?!NamedTuple|Protocol|Enum|torch\.autograd\.Function)", re.M)
 ALL = re.compile(r"^__all__ = \[(.*?)\]", re.M | re.S)
 MEMBER = re.compile(r"^@(?:kf\.)?member\b.*\n(?:[^\n]+\n)*?def (\w+)", re.M)
-DEEPEST = 2_000  # layers of a model that is still built in seconds
+DEEPEST = 2_000  # the largest depth of a model that is built within seconds
 P = ParamSpec("P")
 M = TypeVar("M")
 __all__ = [
@@ -56,11 +56,14 @@ __all__ = [
 ]
 
 
-# What a folder holds -------------------------------------------------------------------------------------------------
+# Parts in folders ----------------------------------------------------------------------------------------------------
 
 
 def kinds() -> tuple[str, ...]:
-    """Every kind of part: the folders that hold a file with EXAMPLES, and groups of plugins without a folder."""
+    """Return every kind of part.
+
+    A kind is a folder that contains a file with EXAMPLES, or a group of plugins without a folder.
+    """
     folders = [path for storey in STOREYS for path in (PACKAGE / storey).iterdir() if path.is_dir()]
     folders += [PACKAGE / kind for kind in OWN_STOREYS]
     parts = {path.name for path in folders if any(_has_mark(JUDGED, file) for file in path.glob("*.py"))}
@@ -68,7 +71,7 @@ def kinds() -> tuple[str, ...]:
 
 
 def _folders(kind: str) -> list[Path]:
-    """The folders of a kind; none for a name that is no folder's, such as a storey's."""
+    """Return the folders of a kind; none if the name is not a kind's, such as a storey's name."""
     homes = [PACKAGE / storey for storey in STOREYS if kind.isidentifier()] + [PACKAGE] * (kind in OWN_STOREYS)
     return [home / kind for home in homes if (home / kind).is_dir()]
 
@@ -77,9 +80,9 @@ def _has_mark(mark: bytes, file: Path) -> bool:
     return re.search(mark, file.read_bytes(), re.M) is not None
 
 
-@functools.cache  # entry points are read from the files of every installed package, which took a fifth of `advise`
+@functools.cache  # reading the entry points of every installed package takes a fifth of the time of `advise`
 def installed_plugins() -> tuple[EntryPoint, ...]:
-    """The entry points of the groups `kinformer.<kind>` of all installed packages."""
+    """Return the entry points of the groups `kinformer.<kind>` of all installed packages."""
     points = entry_points()
     groups = [group for group in points.groups if group.startswith("kinformer.")]
     return tuple(point for group in groups for point in points.select(group=group))
@@ -104,11 +107,14 @@ def _import(name: str, load: Callable[[], object]) -> types.ModuleType:
 
 
 def modules(kind: str) -> dict[str, types.ModuleType]:
-    """Every module of a kind by name: the files of its folders, then plugins, each sorted.
+    """Return every module of a kind by name: files of its folders, then plugins, each sorted.
 
-    A plugin is an entry point of the group `kinformer.<kind>` whose value is a module. One that cannot be imported, or
-    has the name of a file, is left out with a warning of one line. `support` is no part: it is where a folder's helpers
-    lie. Errors: LookupError for an unknown kind, ImportError where a file of the library fails to import.
+    A plugin is an entry point of the group `kinformer.<kind>` that names a module. A plugin that cannot be imported, or
+    has the name of a file, is left out with a warning of one line. The folder `support` holds helpers and no parts.
+
+    kind: the name of the kind.
+
+    Errors: LookupError if the kind is unknown; ImportError if a file of the library fails to import.
     """
     names = part_files(kind)
     if not names and not _plugins(kind):
@@ -121,9 +127,12 @@ def modules(kind: str) -> dict[str, types.ModuleType]:
 
 
 def part_files(kind: str) -> dict[str, Path]:
-    """The files of a kind's folders by the names of their modules, sorted; nothing is imported.
+    """Return the files of a kind's folders by module name, sorted; nothing is imported.
 
-    In a folder where some files have EXAMPLES, `@member` or a law's OVER, the others hold what several parts share.
+    If some files of a folder have EXAMPLES, `@member` or a law's OVER, the other files are shared helpers and are left
+    out.
+
+    kind: the name of the kind.
     """
     files: dict[str, Path] = {}
     for folder in _folders(kind):
@@ -133,12 +142,18 @@ def part_files(kind: str) -> dict[str, Path]:
 
 
 def _dotted_name(file: Path) -> str:
-    """The name under which a file of the library is imported."""
+    """Return the module name of a file of the library."""
     return ".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
 
 
 def load_plugins(kind: str, reserved: Iterable[str] = ()) -> dict[str, types.ModuleType]:
-    """The plugins of a kind, imported, sorted by name; the others, and what has a taken name, end in a warning."""
+    """Import the plugins of a kind and return them by name, sorted.
+
+    A plugin that fails or has a taken name is left out with a warning.
+
+    kind: the name of the kind.
+    reserved: names that are taken.
+    """
     loaded: dict[str, types.ModuleType] = {}
     for point in sorted(_plugins(kind), key=lambda point: point.name):
         try:
@@ -151,22 +166,31 @@ def load_plugins(kind: str, reserved: Iterable[str] = ()) -> dict[str, types.Mod
 
 
 def has_plugins(kind: str) -> bool:
-    """Is there any entry point of a kind, whose names only an import tells?"""
+    """Return True if a kind has entry points. The names in them are known only after an import.
+
+    kind: the name of the kind.
+    """
     return bool(_plugins(kind))
 
 
 def examples(kind: str) -> Iterator[tuple[str, Example]]:
-    """Each entry of EXAMPLES of each module of a kind, with the module's name (which repeats where it has several)."""
+    """Yield each entry of EXAMPLES of each module of a kind, with the module's name.
+
+    The name repeats if a module has several examples.
+
+    kind: the name of the kind.
+    """
     for name, module in modules(kind).items():
         for entry in getattr(module, "EXAMPLES", ()):
             yield name, Example.from_entry(entry)
 
 
 def part_names() -> dict[str, str]:
-    """The module of each public part and member, by name. Files are searched for their classes, and not imported.
+    """Return the module of each public part and member, by name.
 
-    A file's `__all__` lists its public classes. Without `__all__` a part's file gives every class that has a base,
-    except named tuples, protocols, enums and autograd functions; other files of a folder of parts give none.
+    Files are searched as text and not imported. A file's `__all__` lists its public classes. Without `__all__`, the
+    file of a part provides every class with a base except named tuples, protocols, enums and autograd functions. Other
+    files in a folder of parts provide none.
     """
     return {
         name: _dotted_name(file).removeprefix("kinformer.")
@@ -187,7 +211,10 @@ def _names_of_file(file: Path, kind: str) -> list[str]:
 
 
 def plugin_names() -> dict[str, Any]:
-    """The parts and members of installed plugins by name. Plugins are imported; one that fails ends in a warning."""
+    """Return the parts and members of installed plugins by name.
+
+    Plugins are imported; a plugin that fails gives a warning.
+    """
     names: dict[str, Any] = {}
     for kind in _plugin_kinds():
         for module in load_plugins(kind, part_files(kind)).values():
@@ -209,9 +236,13 @@ def _is_public_part(name: str, value: Any, module: types.ModuleType) -> bool:
 
 @dataclass(frozen=True)
 class MemberRecord:
-    """What a model remembers of its member: the name, every keyword with its value, and where a user's own file is.
+    """The record of the member that made a model.
 
-    It also holds the member's training recipe, if it has one, and the defaults of its keywords.
+    name: the name of the member.
+    keywords: every keyword with its value.
+    file, sha256: path and SHA-256 of the file of a user's own member; None for other members.
+    recipe: the member's training recipe, or None.
+    defaults: the defaults of the keywords.
     """
 
     name: str
@@ -224,7 +255,10 @@ class MemberRecord:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a member function was written: nothing for the library's own and for plugins, else a file and SHA-256."""
+    """The file that defines a member function.
+
+    file, sha256: path and SHA-256 of the file; None for members of the library and of plugins.
+    """
 
     file: str | None = None
     sha256: str | None = None
@@ -252,18 +286,22 @@ def member(
 def member(
     function: Callable[..., Any] | None = None, *, recipe: "Recipe | None" = None, needs: Needs | None = None
 ) -> Callable[..., Any]:
-    """Declare a member: a function whose signature is its config and which returns a model.
+    """Declare a member: a function that returns a model and has its config as its signature.
 
-    `@member`, or `@member(recipe=Recipe(lr=5e-4, warmup=0.2))` where it wants to be trained otherwise than most.
+    Choose it for every named system, the library's or your own: `@member`, or `@member(recipe=Recipe(lr=5e-4,
+    warmup=0.2))` if its training needs other settings than most. All keywords need defaults. Their types are int,
+    float, bool, str, Literal, tuple[T, ...], X | None and unions of these, which is checked here. A call checks names
+    and values, and sets the attribute `member` of the model to a `MemberRecord`: the name and every keyword with its
+    value.
 
-    Choose it for every named system, the library's or your own. Keywords are int, float, bool, str, Literal,
-    tuple[T, ...], X | None and unions of these, all with defaults: checked here. A call checks names and values
-    (TypeError), and leaves on the model a `MemberRecord` named `member`: the name and every keyword with its value.
-
+    function: the function, if the decorator is used without parentheses.
+    recipe: the training recipe of the member; None for the default.
     needs: the condition of each keyword that has an effect only with certain values of other keywords, such as
         {"length": "position=learned"} (`kinformer.core.keyword_conditions`). A call that passes a keyword without
         effect raises a ValueError. `function.rebuild(**keywords)` takes a complete record of keywords and refuses none
         of them.
+
+    Errors: TypeError if the signature cannot be a config, or if a call passes an unknown keyword or a wrong value.
     """
     if function is None:
         return functools.partial(_member, recipe=recipe, needs=needs)
@@ -310,7 +348,7 @@ def _member(
 
 
 def members() -> dict[str, Callable[..., Any]]:
-    """Every member function of the folder and of plugins, by name."""
+    """Return every member function of the library and of plugins, by name."""
     return {
         name: function for module in modules("members").values() for name, function in _declared_members(module).items()
     }
@@ -324,9 +362,14 @@ def _declared_members(module: types.ModuleType) -> dict[str, Callable[..., Any]]
 
 
 def find_member(name: str) -> Callable[..., Any]:
-    """The member of a name, or of a user's own "path/file.py:function"; LookupError names the nearest.
+    """Return the member of a name, or of a user's own "path/file.py:function".
 
-    A file is run to find its function, so give only files that you would run; its path and SHA-256 are remembered.
+    The user's file is executed to find its function, so pass only files that you would run. The path and the SHA-256 of
+    the file are recorded.
+
+    name: the name, or path and function.
+
+    Errors: LookupError, with the nearest name, if there is no such member.
     """
     if ".py:" in name:
         return _find_user_member(*name.rsplit(":", 1))
@@ -336,17 +379,25 @@ def find_member(name: str) -> Callable[..., Any]:
 
 
 def check_member_name(name: str, names: Iterable[str]) -> None:
-    """LookupError, with the nearest, for a name that is none of the members'."""
+    """Raise LookupError, with the nearest name, if no member has this name.
+
+    name: the name to check.
+    names: the names of the members.
+    """
     if name not in (names := tuple(names)):
         near = suggest_names(name, names, "; kinformer list members has them all")
         raise LookupError(f"there is no member {name!r}{near}")
 
 
 def load_user_module(path: str) -> types.ModuleType:
-    """A user's own file, run; LookupError where there is none, ImportError where it fails to run.
+    """Execute a user's own file and return it as a module.
 
-    Each call runs it anew: its classes are then others than before. A file of the library is imported under its own
-    name: run anew, its classes would not be those that the library knows.
+    Each call executes the file again, so its classes differ from the classes of earlier calls. A file of the library is
+    imported under its own name, so that its classes are the classes that the library knows.
+
+    path: the path of the file.
+
+    Errors: LookupError if there is no such Python file; ImportError if it fails to run.
     """
     file = Path(path).expanduser().resolve()
     if not file.is_file():
@@ -372,7 +423,7 @@ def load_user_module(path: str) -> types.ModuleType:
 
 
 class _Fresh(SourceFileLoader):
-    """Compiles a file as it is: a cache beside it is not left behind, nor believed, which knows whole seconds only."""
+    """A loader that compiles the source each time, without a cache, because a cache's dates have whole seconds only."""
 
     def get_code(self, fullname: str) -> types.CodeType:
         return self.source_to_code(self.get_data(self.path), self.path)

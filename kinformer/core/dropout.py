@@ -1,11 +1,14 @@
-"""Dropping: the parts of a module that have a dropout, and what share they drop."""
+"""Dropout: the parts of a module that have a dropout, and their probabilities."""
 
 from torch import nn
 from torch.nn.modules.dropout import _DropoutNd  # the base of Dropout, Dropout1d to 3d and both alpha dropouts
 
 
 def dropout_parts(module: nn.Module) -> list[nn.Module]:
-    """The parts that say what share they drop: PyTorch's dropout layers, and those with a number `dropout`."""
+    """Return PyTorch's dropout layers, and parts with a number `dropout`.
+
+    module: the module to search.
+    """
     return [
         part
         for part in module.modules()
@@ -14,16 +17,25 @@ def dropout_parts(module: nn.Module) -> list[nn.Module]:
 
 
 def largest_dropout(module: nn.Module) -> float:
-    """The largest share that a part drops in training; 0 where none does."""
+    """Return the largest dropout probability of a module's parts; 0 if there is none.
+
+    module: the module to search.
+    """
     return max((float(getattr(part, dropout_attribute(part))) for part in dropout_parts(module)), default=0.0)
 
 
 def disable_dropout(module: nn.Module) -> None:
-    """Set the dropout of every part to 0, in place."""
+    """Set the dropout of every part to 0, in place.
+
+    module: the module to change.
+    """
     for part in dropout_parts(module):
         setattr(part, dropout_attribute(part), 0.0)
 
 
 def dropout_attribute(part: nn.Module) -> str:
-    """The name of the attribute that holds the share that such a part drops."""
+    """Return the name of the attribute with the dropout probability of a part.
+
+    part: a part from `dropout_parts`.
+    """
     return "p" if isinstance(part, _DropoutNd) else "dropout"

@@ -1,4 +1,4 @@
-"""A model in eval mode for a while."""
+"""evaluating: a context in which a model is in eval mode."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +9,10 @@ from torch import nn
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """The model in eval mode and without gradients; afterwards every module is in the mode it was in."""
+    """Put a model into eval mode without gradients; afterwards restore the mode of every module.
+
+    model: the model.
+    """
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:

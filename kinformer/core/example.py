@@ -1,4 +1,4 @@
-"""Example: a small one of a part, by which laws, drawings and `kinformer show` know it."""
+"""Example: a small instance of a part, for the laws, drawings and `kinformer show`."""
 
 import functools
 import inspect
@@ -9,12 +9,17 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Example:
-    """`make()` builds the part, width 16 and two heads; `breaks` names laws that it cannot keep, each with the reason.
+    """A small instance of a part, with the laws that it cannot satisfy.
 
-    A declared break is by the paper's own definition: tests make sure that the law indeed does not hold. A plain
-    function in EXAMPLES, or a pattern, is an example that breaks nothing. `shares` names the weights that several
-    layers have in common, and the layers that are applied again and again, each with the reason. A `*` in a name
-    stands for any characters: `{"*.bias.u": "the paper has one u for all layers"}`. The law `own_weights` reads it.
+    A plain function in EXAMPLES, or a pattern, is an example that satisfies every law.
+
+    make: a function without arguments that builds the part, with width 16 and two heads.
+    breaks: the laws that the part cannot satisfy by the paper's own definition, each with the reason. Tests check that
+        the law indeed does not hold.
+    shares: the weights that several layers share, and the layers that are applied repeatedly, each with the reason. A
+        `*`
+        in a name stands for any characters: `{"*.bias.u": "the paper has one u for all layers"}`. The law `own_weights`
+        reads it.
     """
 
     make: Callable[[], Any]
@@ -23,7 +28,10 @@ class Example:
 
     @classmethod
     def from_entry(cls, entry: Any) -> "Example":
-        """An entry of EXAMPLES: an Example, a function or class that makes a part, or else a part as it stands."""
+        """Return an entry of EXAMPLES as an Example.
+
+        The entry is an Example, a function or class that makes a part, or the part itself.
+        """
         if isinstance(entry, cls):
             return entry
         makes = inspect.isroutine(entry) or inspect.isclass(entry) or isinstance(entry, functools.partial)

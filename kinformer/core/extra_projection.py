@@ -1,12 +1,14 @@
-"""ExtraProjection: a further projection of the layer input for each head, beside queries, keys and values."""
+"""ExtraProjection: the request of a part for a further projection of the layer input."""
 
 from typing import NamedTuple
 
 
 class ExtraProjection(NamedTuple):
-    """Numbers per head that a part wants from the layer's input: `width` of them.
+    """A further projection of the layer input by head, beside queries, keys and values.
 
-    `like` "q", "k" or "v" starts the matrix that makes them as a copy of the projection's own.
+    width: the number of values per head and token.
+    like: "q", "k" or "v" initialises the matrix as a copy of the query, key or value projection; None uses its own
+        initialisation.
     """
 
     width: int

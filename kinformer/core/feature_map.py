@@ -1,4 +1,4 @@
-"""FeatureMap: features whose products stand for a kernel of query and key."""
+"""FeatureMap: features with products that approximate or equal a kernel of query and key."""
 
 from abc import ABC, abstractmethod
 
@@ -7,18 +7,18 @@ from torch import Tensor, nn
 
 
 class FeatureMap(nn.Module, ABC):
-    """phi with kernel(q, k) = phi(q).phi(k) exp(constant(q) + constant(k)).
+    """A map phi with kernel(q, k) = phi(q).phi(k) exp(constant(q) + constant(k)).
 
-    x comes as it was projected, in the heads of the keys, queries of one group one after the other: a map whose kernel
-    wants q.k / sqrt(K) divides x itself. `constant` is the log of what phi left out of the kernel, per vector: sums
-    keep it apart, so that no feature need be large, and a read's lse adds it back.
+    The input x is the projection itself, in the heads of the keys, with the queries of one group in sequence. A map
+    with a kernel of q.k / sqrt(K) divides x itself. `constant` is the log of the factor that phi leaves out, per
+    vector. Sums keep it separate, so that no feature needs to be large, and the lse of a read adds it back.
 
-    `signed` says that a product of features may be negative: then a sum of products is only an estimate of something
-    positive and has no logarithm, and `denominator` makes the sum over all keys fit to divide by. `levels`
-    says that sums are kept over the largest weight among the keys, so that none overflows, and that `denominator` is
-    handed that; without it, it is handed the sum itself, and constants must be 0.
-    `by_vector` promises that what a vector is mapped to depends on nothing but itself: long rows are then mapped and
-    read in chunks.
+    signed: True if a product of features may be negative. A sum of products is then an estimate of a positive number
+        and has no logarithm; `denominator` makes the sum over all keys suitable as a divisor.
+    levels: True if sums are kept relative to the largest weight among the keys, so that none overflows; `denominator`
+        gets the relative sum. If False, it gets the sum itself, and constants must be 0.
+    by_vector: a promise that the result for a vector depends only on this vector. Long rows are then mapped and read in
+        chunks.
     """
 
     signed: bool = False
@@ -27,14 +27,14 @@ class FeatureMap(nn.Module, ABC):
 
     @abstractmethod
     def features(self, k_dim: int) -> int:
-        """How many numbers phi has for vectors of width k_dim."""
+        """Return the number of features for vectors of width k_dim."""
 
     @abstractmethod
     def forward(
         self, x: Float[Tensor, "B H T K"], is_query: bool
     ) -> tuple[Float[Tensor, "B H T F"], Float[Tensor, "B H T"]]:
-        """phi and the constant of each vector."""
+        """Return phi and the constant of each vector."""
 
     def denominator(self, total: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
-        """What a read divides by, given the sum of products over all of its keys."""
+        """Return the divisor of a read, given the sum of products over all of its keys."""
         return total

@@ -1,11 +1,16 @@
-"""JSON as it is read: what is nested too deep is refused as what is no JSON is."""
+"""JSON input: text that is nested too deep gives the same error as invalid JSON."""
 
 import json
 from typing import Any
 
 
 def from_json(text: str | bytes | bytearray) -> Any:
-    """What JSON says. Errors: ValueError for what is no JSON, and for what is nested deeper than Python reads."""
+    """Return the value of a JSON text.
+
+    text: the JSON text.
+
+    Errors: ValueError if it is not JSON, or is nested deeper than Python's limit.
+    """
     try:
         return json.loads(text)
     except RecursionError as error:

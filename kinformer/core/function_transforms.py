@@ -1,4 +1,7 @@
-"""transforms: what a Function with a backward of its own has no rules for: transforms, and second derivatives."""
+"""Function transforms and second derivatives: tests and errors for Functions with their own backward.
+
+Such a Function has no rules for transforms such as vmap, or for a second derivative.
+"""
 
 from collections.abc import Callable
 from functools import wraps
@@ -11,27 +14,34 @@ from torch.nn import Parameter
 
 
 def is_transformed() -> bool:
-    """Under vmap, jvp or another transform of functions, or where derivatives go forward."""
+    """Return True under vmap, jvp or another function transform, or in forward-mode differentiation."""
     return torch._C._are_functorch_transforms_active() or is_forward_mode()
 
 
 def are_plain_tensors(*tensors: Tensor) -> bool:
-    """Are tensors what they seem, and no part of a trace or of a transform such as vmap and jvp?"""
+    """Return True if no tensor is part of a trace or of a transform such as vmap and jvp.
+
+    tensors: the tensors.
+    """
     if torch.jit.is_tracing() or is_transformed():  # type: ignore[attr-defined]
         return False
     return all(type(x) in (Tensor, Parameter) for x in tensors)
 
 
 def is_forward_mode() -> bool:
-    """Do derivatives go forward, by jvp or dual numbers?"""
+    """Return True in forward-mode differentiation, by jvp or dual numbers."""
     return forward_ad._current_level >= 0
 
 
 def first_order(backward: Callable[..., Any]) -> Callable[..., Any]:
-    """A backward that cannot be differentiated itself, and says so to whoever tries.
+    """Wrap a backward so that a second derivative raises an error.
 
-    PyTorch's `once_differentiable` says it where `backward()` is called; `torch.autograd.grad` of named inputs finds no
-    path to its error and leaves its part out of the sum without a word.
+    PyTorch's `once_differentiable` raises only if `backward()` is called. `torch.autograd.grad` of named inputs finds
+    no path to its error and silently leaves out the term.
+
+    backward: the backward of a Function, with its context as the first argument.
+
+    Errors: RuntimeError at the second derivative.
     """
 
     @wraps(backward)
@@ -47,7 +57,7 @@ def first_order(backward: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Twice(torch.autograd.Function):
-    """A gradient, on the way to all that it was computed from."""
+    """A gradient with graph edges to everything it was computed from."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, *on: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""What travels together through attention: queries, keys, and the sizes that parts are asked about."""
+"""heads: queries, keys and values by head, and the sizes of a layer and of its state."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -8,18 +8,20 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-Selection = (
-    slice | Tensor | None
-)  # columns [lo, hi), the same of every row; or chosen ones of each row [B R]; None: all
+Selection = slice | Tensor | None  # columns [lo, hi) of every row; or chosen columns of each row [B R]; None for all
 
 
 class Queries(NamedTuple):
-    """What asks: one vector per head and token, and what goes with it.
+    """Query vectors by head and token, with their positions and further values.
 
-    `pos` are absolute positions, -1 at padding. `extras` are numbers that were projected from the layer's input for
-    each head (a gate, a span), `labels` integers of a token (its segment), `tags` integers of a query itself (its
-    bucket in each round). `head` numbers the first head, where a mechanism gets a run of a layer's heads: patterns that
-    differ by head count on from it. `lazy` are projections that the mechanism computes itself, where it needs them.
+    q: one vector per head and token.
+    pos: absolute positions, -1 at padding.
+    extras: values projected from the layer's input for each head (a gate, a span).
+    labels: integers of each token (its segment).
+    head: the index of the first head, if a mechanism gets a part of a layer's heads. Patterns that differ by head count
+        from it.
+    tags: integers of each query (its bucket in each round).
+    lazy: projections that the mechanism computes itself when it needs them.
     """
 
     q: Float[Tensor, "B H T K"]
@@ -31,23 +33,30 @@ class Queries(NamedTuple):
     lazy: Mapping[str, "LazyProjection"] = {}  # noqa: RUF012
 
     def cut(self, at: Selection) -> "Queries":
-        """Some of the queries, with all that goes with them."""
+        """Return some of the queries, with all their fields."""
         extras, labels, tags = cut_each(self.extras, at, 2), cut_each(self.labels, at, 1), cut_each(self.tags, at, 2)
         unmade = {name: projection.cut(at) for name, projection in self.lazy.items()}
         return Queries(cut(self.q, at, 2), cut(self.pos, at, 2), extras, labels, self.head, tags, unmade)
 
     def with_zeroed_padding(self) -> "Queries":
-        """These queries with zeros at padding."""
+        """Return these queries with zeros at padding."""
         real = (self.pos >= 0).any(1, keepdim=True)  # heads may have positions of their own
         extras = {name: _zero_padding(side, real) for name, side in self.extras.items()}
         return self._replace(q=_zero_padding(self.q, real), extras=extras)
 
 
 class Keys(NamedTuple):
-    """What is asked: a key and a value per head and token, and what goes with them; all of it is cached together.
+    """Keys and values by head and token, with their positions and further values; all are cached together.
 
-    `tags` are integers of a key itself (its bucket in each round). `own` says that the keys are of the sequence that
-    asks. Heads of values may be others than heads of keys, and a key may have width 0. `lazy` as of queries.
+    The number of value heads may differ from the number of key heads, and keys may have width 0.
+
+    k, v: one key and one value per head and token.
+    pos: absolute positions, -1 at padding.
+    extras: values projected from the source for each key head.
+    labels: integers of each token (its segment).
+    tags: integers of each key (its bucket in each round).
+    own: True if keys and queries belong to the same sequence.
+    lazy: projections that the mechanism computes itself when it needs them.
     """
 
     k: Float[Tensor, "B G S K"]
@@ -60,7 +69,7 @@ class Keys(NamedTuple):
     lazy: Mapping[str, "LazyProjection"] = {}  # noqa: RUF012
 
     def cut(self, at: Selection) -> "Keys":
-        """Some of the keys, with all that goes with them."""
+        """Return some of the keys, with all their fields."""
         extras, labels, tags = cut_each(self.extras, at, 2), cut_each(self.labels, at, 1), cut_each(self.tags, at, 2)
         unmade = {name: projection.cut(at) for name, projection in self.lazy.items()}
         return Keys(
@@ -68,21 +77,29 @@ class Keys(NamedTuple):
         )
 
     def with_zeroed_padding(self, tokens: Bool[Tensor, "B T"] | None = None) -> "Keys":
-        """These keys with zeros at padding: at positions without a key and without one of `tokens`."""
+        """Return these keys with zeros at padding.
+
+        A position is padding if it has no key and, when `tokens` is given, `tokens` is False there.
+        """
         real = (self.pos >= 0).any(1, keepdim=True)
         real = real if tokens is None else real | tokens[:, None]
         extras = {name: _zero_padding(side, real) for name, side in self.extras.items()}
         return self._replace(k=_zero_padding(self.k, real), v=_zero_padding(self.v, real), extras=extras)
 
     def detach(self) -> "Keys":
-        """The same keys, through which nothing learns."""
+        """Return the same keys, detached from the graph."""
         extras = {name: side.detach() for name, side in self.extras.items()}
         unmade = {name: projection.detach() for name, projection in self.lazy.items()}
         return self._replace(k=self.k.detach(), v=self.v.detach(), extras=extras, lazy=unmade)
 
 
 class StateSpec(NamedTuple):
-    """What a state is made for: rows, tokens of the longest, and where and how exactly its numbers are kept."""
+    """The size, dtype and device of a state.
+
+    batch: number of rows.
+    length: number of tokens of the longest row.
+    dtype, device: dtype and device of the state's numbers.
+    """
 
     batch: int
     length: int
@@ -91,7 +108,12 @@ class StateSpec(NamedTuple):
 
 
 class HeadSizes(NamedTuple):
-    """The heads and widths of a layer; `cross` where its keys are another sequence's."""
+    """The numbers of heads and the widths of a layer.
+
+    heads, key_heads, value_heads: numbers of query heads, key heads and value heads.
+    k_dim, v_dim: widths of one key and of one value.
+    cross: True if the keys belong to another sequence.
+    """
 
     heads: int
     key_heads: int
@@ -102,9 +124,10 @@ class HeadSizes(NamedTuple):
 
 
 class HeadValues(NamedTuple):
-    """A number that each head has learned, for people to look at.
+    """A learned number of each head, for inspection.
 
-    values: one for each head, [1 H 1], or one for each query too. unit: what it is measured in; "" for a share.
+    values: one number for each head, [1 H 1], or one for each query too.
+    unit: the unit of the number; "" for a share.
     """
 
     values: Float[Tensor, "#B H #T"]
@@ -112,14 +135,18 @@ class HeadValues(NamedTuple):
 
 
 class LazyProjection(NamedTuple):
-    """Numbers W_h x + b_h of each head h that nobody has made: most of them may never be asked for."""
+    """A projection W_h x + b_h by head that is not computed yet, because most of it may never be needed.
+
+    x: the input, [B S D].
+    weight, bias: W_h and b_h of each head h; `bias` may be None.
+    """
 
     x: Float[Tensor, "B S D"]
     weight: Float[Tensor, "H n D"]
     bias: Float[Tensor, "H n"] | None
 
     def cut(self, at: Selection) -> "LazyProjection":
-        """The numbers of some places."""
+        """Return the projection of some positions."""
         return self._replace(x=cut(self.x, at, 1))
 
     def detach(self) -> "LazyProjection":
@@ -132,13 +159,18 @@ class LazyProjection(NamedTuple):
     def absorb_queries(
         self, q: Float[Tensor, "B H R n"]
     ) -> tuple[Float[Tensor, "B H R D"], Float[Tensor, "B H R"] | None]:
-        """What multiplies x as q the numbers, q.(W x + b) = (W^T q).x + q.b; and q.b."""
+        """Return W^T q and q.b, so that products with the projection need only x.
+
+            q.(W x + b) = (W^T q).x + q.b
+
+        The second result is None if there is no bias.
+        """
         groups = q.unflatten(1, (len(self.weight), -1))  # [B G H/G R n]
         constant = None if self.bias is None else torch.einsum("bgsrn,gn->bgsr", groups, self.bias).flatten(1, 2)
         return torch.einsum("bgsrn,gnd->bgsrd", groups, self.weight).flatten(1, 2), constant
 
     def project_mean(self, x: Float[Tensor, "B H R D"]) -> Float[Tensor, "B H R n"]:
-        """The mean of numbers whose vectors have the mean x."""
+        """Project the means x of input vectors, which gives the means of their projections."""
         groups = x.unflatten(1, (len(self.weight), -1))
         numbers = torch.einsum("bgsrd,gnd->bgsrn", groups, self.weight)
         return (numbers if self.bias is None else numbers + self.bias[:, None, None]).flatten(1, 2)
@@ -149,7 +181,11 @@ def _zero_padding(x: Float[Tensor, "B G N D"], real: Bool[Tensor, "B 1 N"]) -> F
 
 
 def cut(x: Tensor, at: Selection, dim: int) -> Tensor:
-    """x at some places of one dimension, the first of x being the batch."""
+    """Select positions of one dimension of x; the first dimension of x is the batch.
+
+    at: a slice for every row, positions of each row [B R], or None for all.
+    dim: the dimension.
+    """
     if at is None:
         return x
     if isinstance(at, slice):
@@ -160,12 +196,23 @@ def cut(x: Tensor, at: Selection, dim: int) -> Tensor:
 
 
 def cut_each(of: Mapping[str, Tensor], at: Selection, dim: int) -> dict[str, Tensor]:
-    """Every tensor of a mapping, cut at some places of one dimension."""
+    """Select positions of one dimension of every tensor of a mapping.
+
+    of: tensors by name.
+    at: a slice for every row, positions of each row [B R], or None for all.
+    dim: the dimension.
+    """
     return {name: cut(x, at, dim) for name, x in of.items()}
 
 
 def number_of_groups(heads: int, groups: int, name: str = "key heads") -> int:
-    """How many query heads share a head of keys; ValueError where they cannot share evenly."""
+    """Return the number of query heads that share a key head.
+
+    heads, groups: numbers of query heads and of key heads.
+    name: the name of the groups in the message.
+
+    Errors: ValueError if `heads` is not a multiple of `groups`.
+    """
     if not groups or heads % groups:
         raise ValueError(f"{heads} query heads cannot share {groups} {name} evenly; make the first a multiple of them")
     return heads // groups

@@ -1,4 +1,4 @@
-"""KeyValueMechanism: mechanisms whose state is a cache of keys."""
+"""KeyValueMechanism: the base of mechanisms with a cache of keys as their state."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -20,11 +20,19 @@ from kinformer.core.scores.product import Product
 
 
 class KeyValueMechanism(Mechanism):
-    """A mechanism that reads keys under a `pattern` and decodes with a cache of those that a later query may read.
+    """A mechanism that reads keys under a `pattern` and decodes with a cache.
 
-    Everything that such mechanisms share is here: the pattern narrowed by the batch's own, the new keys put into the
-    cache, the Request, the cache after it. A subclass writes `read`, and `preprocess` where queries and keys change
-    before they are cached. `merges` says that its reads of disjoint keys merge into its read of all of them.
+    The cache holds the keys that a later query may read. The class does the shared work: it narrows the pattern by the
+    limits of the batch, puts new keys into the cache, makes the Request and returns the next cache. A subclass writes
+    `read`, and `preprocess` if queries and keys change before they are cached.
+
+    pattern: the pairs that may be read.
+    bias: the change of scores; None for no change.
+    score: the module that multiplies queries and keys.
+    scale: the factor of the product; None for 1 / sqrt(width of a query).
+    dropout: the probability that a weight is dropped in training.
+    lse: if True, reads return their log-sum-exp.
+    merges: True if the reads of disjoint key sets merge into the read of all keys.
     """
 
     pattern: Pattern
@@ -37,24 +45,24 @@ class KeyValueMechanism(Mechanism):
 
     def __init__(self) -> None:
         super().__init__()
-        # here and not in the class, whose attributes would hide the modules of the same names
+        # not class attributes, because these would hide the submodules with the same names
         self.bias, self.score = None, Product()
 
     @abstractmethod
     def read(self, request: Request) -> Out[AttentionOutput]:
-        """What the queries of a request read, and what there is to report. The state is not its business."""
+        """Return the reads of a request's queries, with reports such as aux; the caller handles the state."""
 
     def preprocess(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
-        """Queries and new keys as they are read and cached."""
+        """Return queries and new keys in the form in which they are read and cached."""
         return queries, keys
 
     @property
     def receptive_field(self) -> Pattern:
-        """The keys that can change what a query reads: those of the pattern, unless the mechanism knows of fewer."""
+        """The keys that can change the read of a query: the pattern, unless the mechanism knows a smaller set."""
         return self.pattern
 
     def batch_pattern(self, ctx: Context) -> Pattern:
-        """What the own sequence may read in this batch."""
+        """Return the pattern of the own sequence with the limits and additions of this batch."""
         return narrow_pattern(self.pattern, ctx.only, ctx.also)
 
     def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
@@ -73,7 +81,7 @@ class KeyValueMechanism(Mechanism):
         if not sizes.cross:
             check_reads_no_future(self.pattern)
         capacity = 0 if sizes.cross else self.pattern.capacity(spec.length)
-        # one slot more than lives between calls: a new key is written before the oldest one dies
+        # one slot more than a call leaves alive: a new key is written before the oldest one dies
         slots = min(spec.length, capacity + 1) if capacity else 0
         return KV.empty(spec, sizes, slots, self.key_extras(sizes), self.tags)
 
@@ -85,21 +93,24 @@ class KeyValueMechanism(Mechanism):
     def prepare_request(
         self, queries: Queries, keys: Keys | None, state: KV | None, ctx: Context
     ) -> tuple[Request, KV | None]:
-        """What a call asks for, and the cache after it."""
+        """Return the request of a call, and the cache after it."""
         queries, keys = self.preprocess(queries, keys, ctx)
         return self.make_request(queries, keys if keys is None else keys._replace(tags=self.tags(keys)), state, ctx)
 
     def read_with_aux(self, request: Request) -> Out[AttentionOutput]:
-        """What a request reads, with what its bias reports too."""
+        """Return the reads of a request, with the aux of the bias."""
         out = self.read(request)
         return out if self.bias is None else out._replace(aux={**self.bias.aux(request.queries.extras), **out.aux})
 
     def make_request(
         self, queries: Queries, keys: Keys | None, state: KV | None, ctx: Context
     ) -> tuple[Request, KV | None]:
-        """The read of new and kept keys, and the cache after it; NoState for a pattern that no cache can serve."""
+        """Return the read of new and cached keys, and the cache after it.
+
+        Errors: NoState if the pattern reads ahead, because no cache can serve it.
+        """
         is_own = keys is not None and keys.own
-        # what a batch says of its own pairs says nothing of a source
+        # the limits of a batch apply to its own sequence, not to a source
         pattern = self.batch_pattern(ctx) if is_own else self.pattern
         if is_own and state is not None:
             check_reads_no_future(pattern)
@@ -125,7 +136,10 @@ class KeyValueMechanism(Mechanism):
     def received_attention(
         self, queries: Queries, keys: Keys, read: AttentionOutput, ctx: Context
     ) -> Float[Tensor, "B S"]:
-        """How much attention each key got in `read`, averaged over heads. ValueError without an lse."""
+        """Return the attention that each key received in `read`, averaged over heads.
+
+        Errors: ValueError if `read` has no lse.
+        """
         if read.lse is None:
             raise ValueError(
                 f"the received_attention of this {type(self).__name__} needs its lse; make it without lse=False"
@@ -135,12 +149,18 @@ class KeyValueMechanism(Mechanism):
 
 
 def joined_wants(*parts: Bias | Score | None) -> tuple[Want, ...]:
-    """What a mechanism wants from below for its bias and its score."""
+    """Return the names that a mechanism's parts need from below, each once.
+
+    parts: the bias and the score of the mechanism, or None.
+    """
     return tuple({want: None for part in parts if part is not None for want in part.wants})
 
 
 def check_reads_no_future(pattern: Pattern) -> None:
-    """NoState for a pattern that reads ahead: a later key could not be in the cache when it is asked for."""
+    """Raise NoState if a pattern reads ahead, because a later key is not in the cache yet.
+
+    pattern: the pattern to check.
+    """
     ahead = pattern.reach()[1]
     if ahead > 0:
         raise NoState(

@@ -1,7 +1,7 @@
-"""Conditions under which a keyword of a member has an effect, written as text such as "position=learned".
+"""Conditions under which a keyword of a member has an effect, as text such as "position=learned".
 
 Choose `has_effect` to test whether a keyword applies given the other keywords, and `check_used` to refuse keywords that
-do not. Use `allow_unused_keywords` to build a model from saved keywords, which may hold such.
+do not. Use `allow_unused_keywords` to build a model from saved keywords, which may include unused ones.
 """
 
 import re
@@ -17,15 +17,15 @@ _TERM = re.compile(r"(?P<name>\w+)((?P<sign>!=|=|>)(?P<values>.+))?")
 
 
 def by_keyword(needs: Needs, names: Iterable[str]) -> dict[str, str]:
-    """Read the conditions of a member when it is declared: the condition of each keyword that has one.
+    """Return the condition of each keyword of a member that has one, read when the member is declared.
 
-    needs: conditions by the keywords that they are for, such as {"topk": "form=improved", "a, b": "c>1 and d=x|y"}.
+    needs: conditions by keyword, such as {"topk": "form=improved", "a, b": "c>1 and d=x|y"}.
         Terms are `name=value`, `name=value|value`, `name!=value`, `name>number` and `name` (not empty), joined by
         " and " and " or "; " and " binds tighter. Values are written as on the command line. A tuple fits if one of
         its values does.
     names: the keywords of the member.
 
-    Errors: TypeError for a keyword that the member does not have, and for a term that cannot be read.
+    Errors: TypeError if the member does not have a keyword, or if a term cannot be read.
     """
     conditions = {name: condition for joined, condition in needs.items() for name in joined.split(", ")}
     for name, condition in conditions.items():
@@ -36,7 +36,12 @@ def by_keyword(needs: Needs, names: Iterable[str]) -> dict[str, str]:
 
 
 def has_effect(name: str, needs: Needs, keywords: Mapping[str, Any]) -> bool:
-    """True if a keyword has an effect, given the values of all keywords."""
+    """Return True if a keyword has an effect, given the values of all keywords.
+
+    name: the keyword.
+    needs: the conditions of the member.
+    keywords: the value of every keyword.
+    """
     if name not in needs:
         return True
     return any(all(_holds(term, keywords) for term in _split(part)) for part in needs[name].split(" or "))
@@ -63,7 +68,10 @@ def check_used(needs: Needs, passed: Iterable[str], keywords: Mapping[str, Any])
 
 @contextmanager
 def allow_unused_keywords() -> Iterator[None]:
-    """Suspend `core.checks.check_unused`, because records of earlier versions may hold keywords that it refuses."""
+    """Suspend `core.checks.check_unused` in a context.
+
+    Records of earlier versions may contain keywords that it refuses.
+    """
     token = RECORDED.set(True)
     try:
         yield
@@ -72,14 +80,17 @@ def allow_unused_keywords() -> Iterator[None]:
 
 
 def as_word(value: Any) -> str:
-    """Format a value as on the command line."""
+    """Return a value as it is written on the command line.
+
+    value: the value.
+    """
     if isinstance(value, tuple):
         return ",".join(map(as_word, value)) or "()"
     return str(value).lower() if isinstance(value, bool | None) else str(value)
 
 
 def _in_words(condition: str) -> str:
-    """Format a condition for messages: alternatives spelled out, with parentheses around each `or` inside an `and`."""
+    """Return a condition for messages: alternatives spelled out, with parentheses around each `or` inside an `and`."""
     parts = [[_term_in_words(term) for term in _split(part)] for part in condition.split(" or ")]
     joined = []
     for terms in parts:

@@ -1,6 +1,6 @@
-"""The keywords of a member: which annotations a config may have, whether a value is of one, and a text as a value.
+"""The keywords of a member: allowed annotations, checks of values, and conversion of text to values.
 
-Choose `parse_keywords` to turn the words of a command line into keywords, `check_keywords` before anything is built.
+Choose `parse_keywords` to convert the words of a command line to keywords, and `check_keywords` before building.
 """
 
 import inspect
@@ -16,7 +16,7 @@ _WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "o
 
 
 def _options(annotation: Any) -> tuple[Any, ...]:
-    """The members of a union; of anything else, itself."""
+    """Return the members of a union; for any other annotation the annotation itself."""
     union = typing.get_origin(annotation) in (Union, types.UnionType)
     return typing.get_args(annotation) if union else (annotation,)
 
@@ -48,7 +48,10 @@ def _fits(value: Any, annotation: Any) -> bool:
 
 
 def describe(annotation: Any) -> str:
-    """An annotation as a reader would write it: `int | None`, `"a" | "b"`, `tuple[int, ...]`."""
+    """Return an annotation in readable form: `int | None`, `"a" | "b"`, `tuple[int, ...]`.
+
+    annotation: the annotation.
+    """
     if typing.get_origin(annotation) is Literal:
         return " | ".join(repr(option) for option in typing.get_args(annotation))
     if len(_options(annotation)) > 1:
@@ -61,7 +64,12 @@ def describe(annotation: Any) -> str:
 
 
 def signature(function: Callable[..., Any]) -> inspect.Signature:
-    """The signature of a member function, its annotations evaluated; TypeError where it cannot be a config."""
+    """Return the signature of a member function with evaluated annotations.
+
+    function: the member function.
+
+    Errors: TypeError if the signature cannot be a config.
+    """
     try:
         evaluated = inspect.signature(function, eval_str=True)
     except NameError as error:
@@ -82,18 +90,30 @@ def signature(function: Callable[..., Any]) -> inspect.Signature:
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """A function's name, or how it prints where it has none."""
+    """Return the name of a function, or its repr if it has none.
+
+    function: the function.
+    """
     return getattr(function, "__name__", repr(function))
 
 
 def describe_callable(function: Callable[..., Any]) -> str:
-    """What a function with keywords is: "the member 'gpt'", "the task 'Copy'"."""
+    """Return kind and name of a function with keywords: "the member 'gpt'", "the task 'Copy'".
+
+    function: the function or class.
+    """
     usual = "class" if isinstance(function, type) else "member"
     return f"the {getattr(function, 'kind', usual)} {name_of(function)!r}"
 
 
 def check_keywords(function: Callable[..., Any], keywords: Mapping[str, Any]) -> None:
-    """TypeError, in one line, where a keyword is not in the signature or its value is not of its annotation."""
+    """Check that each keyword is in the signature and that its value fits its annotation.
+
+    function: the member function.
+    keywords: the keywords.
+
+    Errors: TypeError, in one line, for the first keyword that does not fit.
+    """
     parameters = signature(function).parameters
     for name, value in keywords.items():
         if name not in parameters:
@@ -104,7 +124,11 @@ def check_keywords(function: Callable[..., Any], keywords: Mapping[str, Any]) ->
 
 
 def split(text: str, at: str = ",") -> list[str]:
-    """The pieces of a text between separators that stand outside brackets: "f(1, 2), 3" is "f(1, 2)" and "3"."""
+    """Split a text at separators outside brackets: "f(1, 2), 3" gives "f(1, 2)" and "3".
+
+    text: the text.
+    at: the separator, one character.
+    """
     pieces, deep, start = [], 0, 0
     for place, letter in enumerate(text):
         deep += (letter in "([{") - (letter in ")]}")
@@ -115,7 +139,7 @@ def split(text: str, at: str = ",") -> list[str]:
 
 
 def _is_bracketed(text: str) -> bool:
-    """Does one pair of brackets stand around all of a text? Of "(a) | (b)" the first closes before the end."""
+    """Return True if one pair of brackets encloses the whole text; for "(a) | (b)" it does not."""
     return text.startswith("(") and text.endswith(")") and len(split(text[:-1], ")")) == 1
 
 
@@ -126,7 +150,7 @@ def _tuple(text: str, annotation: Any) -> tuple[Any, ...]:
 
 
 def _convert_plain(text: str, annotation: Any) -> Any:
-    """A text as one plain annotation; ValueError or KeyError where it is none."""
+    """Convert a text to one plain annotation; ValueError or KeyError if it does not fit."""
     if annotation is types.NoneType:
         return {"none": None}[text.lower()]
     if annotation is bool:
@@ -144,9 +168,10 @@ def _origin_type(annotation: Any) -> Any:
 
 
 def _convert(text: str, annotation: Any) -> Any:
-    """A text as the first option of the annotation that takes it: None, bool, int, float, Literal, tuple, str.
+    """Convert a text to the first option of the annotation that fits: None, bool, int, float, Literal, tuple, str.
 
-    A tuple goes before str only where the text has a comma outside brackets: "Band(4, 4)" stays one pattern.
+    A tuple is tried before str only if the text has brackets around it or a comma outside brackets: "Band(4, 4)" stays
+    one pattern.
     """
     order: list[Any] = [types.NoneType, bool, int, float, Literal, tuple, str]
     if len(split(text)) == 1 and not _is_bracketed(text):
@@ -160,7 +185,7 @@ def _convert(text: str, annotation: Any) -> Any:
 
 
 def _advise_composing(text: str, annotation: Any) -> str:
-    """What to do about a word that is near none of a keyword's, as the name of a part of one's own is."""
+    """Return advice about a word that is not near any option, such as the name of a user's own part."""
     options = [option for option in typing.get_args(annotation) if isinstance(option, str)]
     if typing.get_origin(annotation) is not Literal or not options:
         return ""
@@ -170,7 +195,10 @@ def _advise_composing(text: str, annotation: Any) -> str:
 
 
 def as_texts(keywords: Mapping[str, Any]) -> list[str]:
-    """Keywords as texts from which `parse_keywords` makes them again."""
+    """Return keywords as texts that `parse_keywords` converts back.
+
+    keywords: values by name.
+    """
 
     def text(value: Any) -> str:
         return f"({', '.join(map(str, value))})" if isinstance(value, tuple) else str(value)
@@ -179,10 +207,15 @@ def as_texts(keywords: Mapping[str, Any]) -> list[str]:
 
 
 def parse_keywords(function: Callable[..., Any], texts: Iterable[str]) -> dict[str, Any]:
-    """The keywords that texts like "window=128" give a member, each converted by its annotation.
+    """Convert texts such as "window=128" to the keywords of a member, each by its annotation.
 
-    A bool is true, yes, on, false, no or off; a tuple is 1,2,3 (brackets may stand around it); None is none. TypeError,
-    in one line, for an unknown name (with the nearest), a text that its annotation does not take, a name given twice.
+    A bool is true, yes, on, false, no or off; a tuple is 1,2,3, with or without brackets; None is none.
+
+    function: the member function.
+    texts: texts of the form name=value.
+
+    Errors: TypeError, in one line, if a name is unknown (with the nearest name), a text does not fit its annotation, or
+    a name is given twice.
     """
     parameters = signature(function).parameters
     keywords: dict[str, Any] = {}

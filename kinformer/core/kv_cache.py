@@ -1,4 +1,4 @@
-"""KV: the cache of keys and values that decoding reads, and how a chunk's new keys get into it."""
+"""KV: the cache of keys and values for decoding, and the update of the cache with a chunk's new keys."""
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -18,9 +18,12 @@ LAST = torch.iinfo(torch.int64).max
 
 
 class KV(NamedTuple):
-    """Keys and values with their absolute positions, and all that goes with a key.
+    """Keys and values with their absolute positions and the further values of each key.
 
-    `pos` -1 marks an empty slot; `now` is each row's next position.
+    k, v: keys and values.
+    pos: the position of each slot; -1 marks an empty slot.
+    now: the next position of each row.
+    extras, labels, tags: further values of each key, as in `Keys`.
     """
 
     k: Float[Tensor, "B G C K"]
@@ -39,10 +42,13 @@ class KV(NamedTuple):
         extras: Mapping[str, ExtraProjection],
         tags: Callable[[Keys], Mapping[str, Tensor]],
     ) -> "KV":
-        """A cache of empty slots. `tags` tells from keys that are none how wide its tags are."""
+        """Return a cache of empty slots.
+
+        `tags` is called with zero keys to find the width of each tag.
+        """
 
         def zeros(heads: int, width: int) -> Tensor:
-            # in memory the heads of one slot lie side by side, as a projection makes them: written and read faster so
+            # the heads of one slot are adjacent in memory, as a projection makes them: reads and writes are faster
             return torch.zeros(spec.batch, slots, heads, width, dtype=spec.dtype, device=spec.device).transpose(1, 2)
 
         k, v = zeros(sizes.key_heads, sizes.k_dim), zeros(sizes.value_heads, sizes.v_dim)
@@ -60,20 +66,20 @@ class KV(NamedTuple):
 
     @staticmethod
     def from_keys(keys: Keys, old: "KV") -> "KV":
-        """A cache that holds these keys and no other, as precisely as the old one: what is kept of a source."""
+        """Return a cache of exactly these keys, in the dtype of the old cache; for the keys of a source."""
         k, v = keys.k.to(old.k.dtype), keys.v.to(old.v.dtype)
         extras = {name: side.to(old.k.dtype) for name, side in keys.extras.items()}
-        labels = {name: label.clone() for name, label in keys.labels.items()}  # whoever gave them may write to them
+        labels = {name: label.clone() for name, label in keys.labels.items()}  # the caller may write to them later
         return KV(k, v, keys.pos[:, 0].clone(), old.now, extras, labels, dict(keys.tags))
 
     def keys(self, pos: Int[Tensor, "B 1 N"], used: int | None = None, is_own: bool = True) -> Keys:
-        """The first `used` slots as keys; `pos` are their positions."""
+        """Return the first `used` slots as keys; `pos` holds their positions."""
         at = slice(0, used)
         extras, labels, tags = cut_each(self.extras, at, 2), cut_each(self.labels, at, 1), cut_each(self.tags, at, 2)
         return Keys(self.k[:, :, at], self.v[:, :, at], pos, extras, labels, tags, is_own)
 
     def with_more_slots(self, extra: int) -> "KV":
-        """The cache with so many empty slots more."""
+        """Return the cache with `extra` more empty slots."""
 
         def add_slots(x: Tensor, dim: int) -> Tensor:
             return F.pad(x, (0,) * (2 * (x.dim() - dim) - 1) + (extra,))
@@ -84,10 +90,15 @@ class KV(NamedTuple):
         return KV(add_slots(self.k, 2), add_slots(self.v, 2), pos, self.now, extras, labels, tags)
 
     def map_with_keys(self, change: Callable[[Tensor, Tensor, int], Tensor], keys: Keys, plan: "CachePlan") -> "KV":
-        """The cache with `change(slots, new, dim)` made of every tensor and what the new keys bring."""
+        """Return the cache with `change(slots, new, dim)` applied to each of its tensors.
+
+        `new` is the matching tensor of the new keys.
+
+        Errors: ValueError if the cache has a label that the new keys lack.
+        """
         if missing := self.labels.keys() - keys.labels.keys():
             raise ValueError(f"labels {min(missing)!r} came with earlier tokens of the row; give them with all")
-        # what came without a label is of none: -1
+        # keys without a label get -1
         labels = {name: self.labels.get(name, torch.full_like(self.pos, -1)) for name in keys.labels}
         return KV(
             change(self.k, keys.k, 2),
@@ -101,12 +112,22 @@ class KV(NamedTuple):
 
 
 class CachePlan(NamedTuple):
-    """Where a chunk's new keys go: decided once per forward, for all layers whose caches hold the same positions.
+    """The slots of a chunk's new keys.
 
-    New keys are written into `slots`, or from slot `lo` on in every row; `grow` adds empty slots before. Without either
-    they are put behind the old ones, and columns `order` of both survive. `used` slots are read, at `read_pos`; `alone`
-    says that only the new keys are. `overflows` marks rows in which a live key had to go, which happens only where
-    positions may not be looked at.
+    A plan is made once per forward, for all layers with the same cached positions. New keys are written into `slots`,
+    or from slot `lo` on in every row if `slots` is None. If `order` is given, the new keys are appended to the old ones
+    and the columns `order` of both are kept.
+
+    pos, now: positions of the slots and the next position of each row, after the chunk.
+    read_pos: the positions of the keys that the chunk reads.
+    slots: the slot of each new key; None if all rows use the same run of slots.
+    lo: the first slot of that run.
+    order: the columns of old and new keys that are kept.
+    used: the number of slots that are read; None for all.
+    grow: the number of empty slots to add first.
+    alone: True if only the new keys are read.
+    overflows: rows in which a live key had to be dropped. That can happen only under compile, where positions cannot be
+        inspected.
     """
 
     pos: Int[Tensor, "B C"]
@@ -124,9 +145,17 @@ class CachePlan(NamedTuple):
 def update_cache(
     state: KV | None, keys: Keys | None, queries: Queries, pattern: Pattern, ctx: Context
 ) -> tuple[Keys, KV | None]:
-    """What a chunk reads, and the state after it: kept and new keys of the own sequence, or those of a source.
+    """Return the keys that a chunk reads, and the cache after it.
 
-    Keys of a source replace what the state holds; keys None reads what it holds.
+    For self-attention these are cached and new keys. The keys of a source replace the cached ones.
+
+    state: the cache; None for a call without a state.
+    keys: the new keys; None reads the cached keys of a source.
+    queries: the queries of the chunk.
+    pattern: the pairs that may be read.
+    ctx: the context of the call.
+
+    Errors: ValueError if `keys` is None and the cache holds no source, or if keys to be cached have positions by head.
     """
     if keys is None:
         if state is None or not state.pos.shape[1]:
@@ -147,14 +176,25 @@ def update_cache(
 
 
 def surviving_columns(pos: Int[Tensor, "B C"], live: Bool[Tensor, "B C"], slots: int) -> tuple[Tensor, Tensor]:
-    """Columns [B slots] to keep, the last live ones before any dead, in their order; positions, -1 of the dead."""
+    """Return the columns [B slots] to keep, in their order, and their positions, -1 for dead columns.
+
+    Live columns are kept before dead ones, and later columns before earlier ones.
+
+    pos: positions of the columns.
+    live: True at columns that a later query may read.
+    slots: the number of columns to keep.
+    """
     at = torch.arange(pos.shape[1], device=pos.device)
     order = (live * pos.shape[1] + at).topk(min(slots, pos.shape[1]), dim=1).indices.sort(1).values
     return order, torch.where(live, pos, -1).take_along_dim(order, 1)
 
 
 def first_position(pos: Int[Tensor, "B T"], now: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
-    """The first position of each row of a chunk, or the next one where all is padding."""
+    """Return the first position of each row of a chunk, or the next position if the row is all padding.
+
+    pos: the positions of the chunk, -1 at padding.
+    now: the next position of each row.
+    """
     first = torch.where(pos >= 0, pos, LAST).amin(1)
     return torch.where(first == LAST, now, first)
 
@@ -166,7 +206,7 @@ def _make_plan(state: KV, queries: Queries, pattern: Pattern, ctx: Context) -> C
     first = new.amin(1) if ctx.full else first_position(new, state.now)
     live = (pos >= 0) & pattern.live(pos, first[:, None])
     pos = torch.where(live, pos, -1)
-    if torch.compiler.is_compiling():  # nothing may be looked at: a step takes a dead slot, a chunk is compacted
+    if torch.compiler.is_compiling():  # values cannot be inspected: a step takes a dead slot, a chunk is compacted
         step = length == 1 and size > 0
         return _plan_into_slots(pos, live, new, after) if step else _plan_compacted(pos, new, after, pattern)
     joined, count = torch.cat([pos, new], 1), live.sum(1)
@@ -179,7 +219,7 @@ def _make_plan(state: KV, queries: Queries, pattern: Pattern, ctx: Context) -> C
         numbers.append(_count_remaining(joined, after, pattern))
     alive, least, end, extra = ctx.memo.look(*numbers)
     used = end + length
-    if least == end and used <= size:  # the same slots in every row, one after the other
+    if least == end and used <= size:  # every row uses the same consecutive slots
         filled = torch.cat([pos[:, :end], new, pos[:, used:]], 1)
         plan = CachePlan(filled, after, filled[:, None, :used], lo=end, used=used, alone=not end)
         if length == 1 and extra == used:
@@ -190,18 +230,18 @@ def _make_plan(state: KV, queries: Queries, pattern: Pattern, ctx: Context) -> C
     max_remaining = extra if length > 1 else ctx.memo.look(_count_remaining(joined, after, pattern))[0]
     if max_remaining <= size:
         return _plan_compacted(pos, new, after, pattern)
-    grow = alive + length - size + max_remaining // 2  # a row longer than `start` was told of; room for half of it more
+    grow = alive + length - size + max_remaining // 2  # the row exceeds the length given to `start`
     pos, live = F.pad(pos, (0, grow), value=-1), F.pad(live, (0, grow))
     return _plan_into_slots(pos, live, new, after)._replace(grow=grow)
 
 
 def _count_remaining(joined: Tensor, after: Tensor, pattern: Pattern) -> Tensor:
-    """How many keys of a row a later query may still read, at most."""
+    """Return the largest number of keys in a row that a later query may still read."""
     return ((joined >= 0) & pattern.live(joined, after[:, None])).sum(1).amax()
 
 
 def _plan_into_slots(pos: Tensor, live: Tensor, new: Tensor, after: Tensor, used: int | None = None) -> CachePlan:
-    """New keys in dead slots, the first ones first."""
+    """Put new keys into dead slots, the first dead slots first."""
     at = torch.arange(pos.shape[1], device=pos.device)
     slots = torch.where(live, at + at.shape[0], at).topk(new.shape[1], dim=1, largest=False, sorted=True).indices
     filled = pos.scatter(1, slots, new)
@@ -210,7 +250,7 @@ def _plan_into_slots(pos: Tensor, live: Tensor, new: Tensor, after: Tensor, used
 
 
 def _plan_compacted(pos: Tensor, new: Tensor, after: Tensor, pattern: Pattern) -> CachePlan:
-    """New keys behind the old ones, and of both those that may still be read: for chunks that do not fit beside."""
+    """Append new keys to the old ones and keep the readable ones; for chunks that do not fit into dead slots."""
     joined = torch.cat([pos, new], 1)
     live = (joined >= 0) & pattern.live(joined, after[:, None])
     order, kept_pos = surviving_columns(joined, live, pos.shape[1])
@@ -219,7 +259,7 @@ def _plan_compacted(pos: Tensor, new: Tensor, after: Tensor, pattern: Pattern) -
 
 
 def _apply_plan(plan: CachePlan, state: KV, keys: Keys) -> tuple[Keys, KV]:
-    # not even where keys are frozen: a graph may hold what was read of the cache
+    # no in-place writes with gradients enabled, even if keys are frozen: a graph may hold keys read from the cache
     learning = torch.is_grad_enabled()
 
     def write(old: Tensor, new: Tensor, dim: int) -> Tensor:
@@ -243,7 +283,7 @@ def _apply_plan(plan: CachePlan, state: KV, keys: Keys) -> tuple[Keys, KV]:
 
 
 def _cast_keys(keys: Keys, like: Tensor) -> Keys:
-    """Cast cached keys, and all numbers that belong to them, to the dtype of the queries."""
+    """Cast cached keys, values and extras to the dtype of the queries."""
     if keys.k.dtype == like.dtype:
         return keys
     extras = {name: side.to(like.dtype) for name, side in keys.extras.items()}
@@ -251,16 +291,20 @@ def _cast_keys(keys: Keys, like: Tensor) -> Keys:
 
 
 def _mark_lost(x: Tensor, overflows: Tensor | None) -> Tensor:
-    """NaN in rows that lost a live key: a wrong number would be worse."""
+    """Write NaN to rows that lost a live key, because a wrong number would go unnoticed."""
     if overflows is None or not x.is_floating_point():
         return x
     return torch.where(overflows.view(-1, *[1] * (x.dim() - 1)), torch.nan, x)
 
 
 def widen_caches(state: State, like: State) -> State:
-    """A state whose caches have at least as many slots as those of another state of the same model."""
+    """Return a state with at least as many slots in its caches as the caches of `like`.
+
+    state: the state to widen.
+    like: another state of the same model.
+    """
     least: list[int] = []
-    pos: dict[tuple[int, int], Tensor] = {}  # layers that share positions share them afterwards too
+    pos: dict[tuple[int, int], Tensor] = {}  # layers that share positions still share them afterwards
 
     def note(cache: KV) -> KV:
         least.append(cache.pos.shape[1])

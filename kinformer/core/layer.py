@@ -1,4 +1,4 @@
-"""Layer, the one verb of the library: `forward(x, state, ctx) -> Out`."""
+"""Layer, the interface of every layer: `forward(x, state, ctx) -> Out`."""
 
 import dataclasses
 from abc import ABC, abstractmethod
@@ -17,14 +17,14 @@ from kinformer.core.patterns.document import Document
 if TYPE_CHECKING:
     from kinformer.core.pattern import Pattern
 
-State = Any  # a tree of NamedTuples, tuples, lists and dicts whose leaves are batch-first tensors; () is no state
+State = Any  # a tree of NamedTuples, tuples, lists and dicts with batch-first tensors as leaves; () for no state
 Dtype = torch.dtype | None
 Device = torch.device | str | None
 Y = TypeVar("Y")
 
 
 class PerToken(NamedTuple):
-    """Something for each token that goes up the depth."""
+    """One value for each token, passed up to higher layers."""
 
     value: Tensor  # [B T ..]
 
@@ -33,7 +33,12 @@ class PerToken(NamedTuple):
 
 
 class PerPair(NamedTuple):
-    """Scores or weights of pairs that go up the depth, and their positions; weights name the pattern they sum over."""
+    """Scores or weights of (query, key) pairs, passed up to higher layers.
+
+    scores: scores or weights, [B N T S].
+    q_pos, k_pos: positions of the queries and of the keys, -1 at padding.
+    pattern: the pattern that the weights are normalised over; None for scores.
+    """
 
     scores: Float[Tensor, "B N T S"]
     q_pos: Int[Tensor, "B #H T"]
@@ -46,7 +51,14 @@ class PerPair(NamedTuple):
 
 
 class PairFactors(NamedTuple):
-    """Queries and keys sent to higher layers in place of the weights softmax(q.k / sqrt(K)) of a pattern's pairs."""
+    """Queries and keys, passed up in place of the weights of their pairs.
+
+    The weights are softmax(q.k / sqrt(K)) over the pairs of `pattern`.
+
+    q, k: queries and keys.
+    q_pos, k_pos: positions of the queries and of the keys, -1 at padding.
+    pattern: the pairs that the weights are normalised over.
+    """
 
     q: Float[Tensor, "B H T K"]
     k: Float[Tensor, "B G S K"]
@@ -63,16 +75,20 @@ Below = PerToken | PerPair | PairFactors
 
 
 class Want(NamedTuple):
-    """The name of something that a part must find in `ctx.below`; an optional one may be missing in a lowest block."""
+    """A name that a part must find in `ctx.below`.
+
+    name: the key in `ctx.below`.
+    optional: if True, the entry may be missing in a lowest block.
+    """
 
     name: str
     optional: bool = False
 
 
 class Decoding(NamedTuple):
-    """How far an output is decoded: a clock that counts written tokens, whatever prompt stands before them.
+    """The progress of decoding: a count of output tokens, whatever the length of the prompt.
 
-    step: for each position the index of the output token that is chosen after reading it. The last token of the prompt
+    step: for each position, the index of the output token that is chosen after reading it. The last token of the prompt
         has step 0; tokens before it have steps below 0.
     max_new_tokens: the largest number of tokens that the output may have.
     """
@@ -83,24 +99,27 @@ class Decoding(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Context:
-    """What comes to a layer from outside and is the same for every layer of a call.
+    """The inputs of a call that are the same for every layer: positions, limits, source, memo.
 
-    `pos` holds absolute positions, unique within a row; -1 is padding, for everyone. `run` promises that each row of
-    `pos` is -1s, then consecutive ascending numbers, then -1s: layers that read array order as time (linear
-    attention, RNNs) raise without it. `full` promises that there is no -1, here and in `source_pos`. `only` narrows
-    and `also` widens what this batch may read: a pattern p becomes `(p | also) & only`. `source` and `source_pos` are
-    what cross-attention reads. `below` holds what the block beneath sent up, and what the model itself sends in first.
-    `labels` are integers of each token (its segment) that keys keep. `decoding` counts the tokens that `generate`
-    writes; it is None where a text is read.
+    pos: absolute positions, unique within a row; -1 is padding for every layer.
+    run: a promise that each row of `pos` is -1s, then consecutive ascending numbers, then -1s. Layers that read array
+        order as time (linear attention, RNNs) raise without it.
+    full: a promise that neither `pos` nor `source_pos` contains -1.
+    only, also: patterns that narrow and widen what this batch may read: a pattern p becomes `(p | also) & only`.
+    source, source_pos: the sequence that cross-attention reads, and its positions.
+    below: entries that the block beneath sends up, and entries that the model itself puts in first.
+    labels: integers of each token (such as its segment) that are kept beside its key.
+    memo: results that this forward has already computed. The memo notices in-place changes of positions, but not in
+        inference mode, where PyTorch counts no writes: make another context there.
+    head: the model's norm and head, for early exits.
+    taps: names of inner states to return in `Out.taps`: "3" is the output of sublayer 3, "3.1.input" is the input of
+        its sublayer 1. In a call with `taps` no token leaves early.
+    remember: if True, a layer brings its state up to date and may return no y.
+    decoding: the count of the tokens that `generate` writes; None if no output is decoded.
+    is_clean: a promise of finite numbers at padding of x and of `source`. The outermost layer writes zeros there and
+        sets `is_clean` for the layers inside.
 
-    `memo` is what this forward has found out so far. It notices positions that are written to, but not in inference
-    mode, where PyTorch counts no writes: begin another context there. `head` is the model's norm and head, lent to
-    early exits. `taps` names inner states that are handed back in `Out.taps`: "3" is what sublayer 3 gave, "3.1.input"
-    what its sublayer 1 got; a call with `taps` lets no token leave early. With `remember` a layer brings its state up
-    to date and may give no y. `is_clean` promises finite numbers at padding of x and of `source`: the outermost layer
-    writes zeros there and sets `is_clean` for the layers inside.
-
-    Errors: ValueError for positions that are no whole numbers (a mask goes into `Context.of_sequence(x, mask)`).
+    Errors: ValueError if positions are not integers (pass a mask to `Context.of_sequence(x, mask)` instead).
     """
 
     pos: Int[Tensor, "B T"]
@@ -130,7 +149,13 @@ class Context:
 
     @classmethod
     def of_sequence(cls, x: Tensor, mask: Bool[Tensor, "B T"] | None = None) -> "Context":
-        """The context of a sequence that is read whole: real tokens are numbered from 0; `mask` is True where real."""
+        """Return the context of a whole sequence: real tokens are numbered from 0.
+
+        x: the sequence, or any tensor that starts with dimensions [B T].
+        mask: True at real tokens, bool of shape [B T]; None if every token is real.
+
+        Errors: ValueError if `mask` has another dtype or shape.
+        """
         if mask is None:
             return cls(torch.arange(x.shape[1], device=x.device).expand(x.shape[0], -1), run=True, full=True)
         if mask.dtype != torch.bool or mask.shape != x.shape[:2]:
@@ -141,19 +166,22 @@ class Context:
 
     @property
     def by_head(self) -> Int[Tensor, "B 1 T"]:
-        """The positions as queries and keys carry them."""
+        """The positions with a dimension for heads, as queries and keys carry them."""
         return self.memo.by_head(self.pos)
 
     @property
     def source_by_head(self) -> Int[Tensor, "B 1 S"]:
-        """The source's positions, likewise."""
+        """The source's positions with a dimension for heads, as keys carry them."""
         if self.source_pos is None:
             raise ValueError("a source came without positions; give Context(source_pos=...), -1 where it is padding")
         return self.memo.by_head(self.source_pos)
 
     @property
     def position_ids(self) -> Int[Tensor, "B T"]:
-        """Positions as tables of absolute ones have them: in each document that `only` keeps apart from 0 on."""
+        """Positions for tables of absolute positions.
+
+        If `only` separates documents, positions start from 0 in each document; otherwise they are `pos`.
+        """
         only = self.only
         if not isinstance(only, Document):
             return self.pos
@@ -163,19 +191,21 @@ class Context:
     def steps(self) -> Int[Tensor, "#B T"]:
         """The index of the output token that is chosen after each position, 0 throughout a prompt.
 
-        A text that is read is an output from its first token on: its steps are the `position_ids`, so -1 is padding.
+        Without decoding, the whole sequence counts as an output: its steps are the `position_ids`, so padding is -1.
         """
         return self.position_ids if self.decoding is None else self.decoding.step.clamp_min(0)
 
     @property
     def max_new_tokens(self) -> int | None:
-        """The largest number of tokens of the output that is decoded; None where a text is read."""
+        """The largest number of tokens of the output; None if no output is decoded."""
         return None if self.decoding is None else self.decoding.max_new_tokens
 
     def replace(self, **changes: object) -> "Context":
-        """The same context with other fields; other positions or limits begin a new memo.
+        """Return the same context with other fields.
 
-        `full` promises nothing of other positions, and `decoding` counts other columns: give them again.
+        Other positions or limits start a new memo. Other positions also reset `full` and `decoding`, because both
+        describe
+        the old ones: pass them again if they hold.
         """
         if not {"pos", "source_pos"}.isdisjoint(changes):
             changes.setdefault("full", False)
@@ -184,13 +214,16 @@ class Context:
         if not {"pos", "source_pos", "only", "also", "memo"}.isdisjoint(changes):
             changes.setdefault("memo", Memo())
         elif not torch.compiler.is_compiling() and changes.keys() <= vars(self).keys():
-            new = object.__new__(Context)  # of the same positions, which need no check: a step of decoding is short
+            new = object.__new__(Context)  # skip the check of unchanged positions, which would slow each decoding step
             vars(new).update(vars(self), **changes)
             return new
         return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
 
     def columns(self, lo: int, hi: int) -> "Context":
-        """The context of columns lo .. hi - 1; layers that cut alike share its positions and its memo."""
+        """Return the context of columns lo .. hi - 1.
+
+        Layers that cut the same columns share the positions and the memo of the result.
+        """
         at = slice(lo, hi)
         pos, memo = self.memo.get(lambda: (self.pos[:, at], empty_memo()), "columns", self.pos, lo, hi)
         below = {name: value.piece(at, None) for name, value in self.below.items()}
@@ -200,9 +233,9 @@ class Context:
         return self.replace(pos=pos, full=self.full, memo=memo, below=below, labels=labels, decoding=decoding)
 
     def for_sublayer(self, place: str | int) -> "Context":
-        """What a sublayer at `place` sees: entries of `below` and `taps` under "place." with the prefix cut off.
+        """Return the context of the sublayer at `place`.
 
-        Undotted entries of `below` are seen as they are.
+        Entries of `below` and `taps` under "place." lose that prefix. Undotted entries of `below` stay as they are.
         """
         if not self.below and not self.taps:
             return self
@@ -210,13 +243,15 @@ class Context:
 
 
 class Out(NamedTuple, Generic[Y]):
-    """What every layer returns.
+    """The output of every layer: a value, the next state, and mappings that are never written to.
 
-    The value, the next state (None when none came in), and mappings that are never written to.
-
-    `aux`: per-token values [B T], which a model averages over real tokens, or penalties on parameters []; keys are
-    prefixed by place ("3.0.ponder"). `up`: what the next block finds in `ctx.below`. `stats`: detached sums for
-    `after_step`, none in eval. `taps`: the inner states that `ctx.taps` names.
+    y: the value.
+    state: the next state; None if the call got no state.
+    aux: per-token values [B T], which a model averages over real tokens, or penalties on parameters []. Keys are
+        prefixed by place ("3.0.ponder").
+    up: entries for the next block's `ctx.below`.
+    stats: detached sums for `after_step`; empty in eval mode.
+    taps: the inner states that `ctx.taps` names.
     """
 
     y: Y
@@ -228,11 +263,15 @@ class Out(NamedTuple, Generic[Y]):
 
 
 class Layer(nn.Module, ABC):
-    """Anything that maps a sequence to a sequence of the same width: attention, feed-forward, block, stack.
+    """A map from a sequence to a sequence of the same width: attention, feed-forward, block or stack.
 
-    `d` is the width of x and y. A chunked call carries the state of the previous chunk; cut anywhere, the outputs are
-    the same. `layer(x).y` reads a whole sequence. `wants` and `sends` name what it must find in `ctx.below` and what
-    it sends up. `has_source_state` says that its state is of `ctx.source` alone: whatever its x is, it is the same.
+    `layer(x).y` reads a whole sequence. A chunked call carries the state of the previous chunk; the outputs are the
+    same for every way to cut the sequence.
+
+    d: the width of x and y.
+    has_source_state: True if the state depends on `ctx.source` only and is the same for every x.
+    wants: names that the layer must find in `ctx.below`.
+    sends: names that the layer sends up.
     """
 
     d: int
@@ -253,9 +292,10 @@ class Layer(nn.Module, ABC):
         return super().__call__(x, state, ctx)
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
-        """The state before the first token, for rows of up to `length` tokens; () for no state.
+        """Return the state before the first token, for rows of up to `length` tokens; () for no state.
 
-        Plain tensors; touches no weight. `dtype` and `device` are those of the layer's weights unless given.
+        The state consists of plain tensors; no weight is read or changed. `dtype` and `device` default to the dtype and
+        device of the layer's weights.
         """
         return ()
 
@@ -278,7 +318,7 @@ def _check_rows(x: Tensor) -> Tensor:
 
 
 def _context_after(x: Tensor, state: State) -> Context:
-    """The context of tokens behind those that a state has read."""
+    """Return the context of tokens that follow the tokens in a state."""
     from kinformer.core.state import leaves
 
     fields = dict(leaves(state))
@@ -290,46 +330,67 @@ def _context_after(x: Tensor, state: State) -> Context:
 
 
 def count_positions(real: Bool[Tensor, "B T"], first: Int[Tensor, "B 1"] | int = 0) -> Int[Tensor, "B T"]:
-    """Positions of a row's real tokens, consecutive from `first`; -1 at padding."""
+    """Return the positions of a row's real tokens, consecutive from `first`; -1 at padding."""
     return torch.where(real, first + real.cumsum(1) - 1, -1)
 
 
 def gaps(real: Bool[Tensor, "B T"]) -> Bool[Tensor, "B _"]:
-    """Which real tokens but the first stand behind padding that itself stands behind one."""
+    """Mark the real tokens that follow padding inside a row, between two real tokens.
+
+    real: True at real tokens, [B T].
+
+    Returns: a mask of tokens 1 .. T - 1, [B T-1].
+    """
     return real[:, 1:] & ~real[:, :-1] & (real.cumsum(1)[:, :-1] > 0)
 
 
 def has_integer_dtype(pos: Tensor) -> bool:
-    """Are these whole numbers, as positions are? A mask is not, nor what knows no -1 and no distance below 0."""
+    """Return True if `pos` has a signed integer dtype.
+
+    Boolean masks and unsigned integers are rejected because positions use -1 for padding and distances may be negative.
+    """
     return pos.dtype in (torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 def check_in_order(ctx: Context, name: str, instead: str = "") -> None:
-    """ValueError where tokens may not stand in the order of their positions: for what reads array order as time."""
+    """Raise ValueError unless `ctx.run` promises that tokens stand in the order of their positions.
+
+    For layers that read array order as time.
+
+    name: the layer's name in the message.
+    instead: further advice at the end of the message.
+    """
     if not ctx.run:
         advice = f"number tokens consecutively and pass Context(pos, run=True){instead}"
         raise ValueError(f"{name} reads array order as time; {advice}")
 
 
 def make_state_spec(module: nn.Module, batch: int, length: int, dtype: Dtype, device: Device) -> StateSpec:
-    """What a state of `module` is made for: in the precision and place of its weights, unless told otherwise."""
+    """Return the size, dtype and device of a state of `module`.
+
+    batch, length: rows, and the largest number of tokens in a row.
+    dtype, device: dtype and device of the state; None takes the dtype and device of the module's weights.
+    """
     like = next((p for p in module.parameters() if p.is_floating_point()), torch.empty(0))
     return StateSpec(batch, length, dtype or like.dtype, torch.device(device) if device else like.device)
 
 
 def add_prefix(place: str | int, entries: Mapping[str, Any]) -> dict[str, Any]:
-    """`entries` with every key moved under `place`: {"ponder": x} at 3 becomes {"3.ponder": x}."""
+    """Return `entries` with every key moved under `place`: {"ponder": x} at 3 becomes {"3.ponder": x}."""
     return {f"{place}.{key}": value for key, value in entries.items()}
 
 
 def names_beneath(place: str | int, names: tuple[str, ...]) -> tuple[str, ...]:
-    """The names under "place.", the prefix cut off."""
+    """Return the names under "place.", without that prefix."""
     start = f"{place}."
     return tuple(name.removeprefix(start) for name in names if name.startswith(start))
 
 
 def entries_under(place: str | int, entries: Mapping[str, Any]) -> dict[str, Any]:
-    """What a sublayer at `place` sees: undotted entries as they are, entries under "place." with the prefix cut."""
+    """Return the entries that a sublayer at `place` sees.
+
+    Undotted entries stay as they are; entries under "place." lose that prefix; other entries are left out.
+    """
     start = f"{place}."
     plain = {key: value for key, value in entries.items() if "." not in key}
     return plain | {key.removeprefix(start): value for key, value in entries.items() if key.startswith(start)}

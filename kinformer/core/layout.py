@@ -1,4 +1,7 @@
-"""Layouts: sets of (query, key) pairs that are cheap to read together, named by how an executor gathers them."""
+"""Layouts: sets of (query, key) pairs that are cheap to read together.
+
+Each class stands for one way in which an executor gathers the pairs.
+"""
 
 import math
 from dataclasses import dataclass, replace
@@ -11,39 +14,58 @@ INF = math.inf
 
 
 class Layout:
-    """A set of pairs, given by what is gathered and a window: key j is within [i - back, i + ahead] of query i."""
+    """A set of pairs, described by the way an executor gathers it and by a window.
+
+    In the window of query i lie the keys j with i - back <= j <= i + ahead.
+
+    back, ahead: the ends of the window in positions; infinite if the window has no end on that side.
+    """
 
     back: float
     ahead: float
 
     def reads(self, q: Int[Tensor, "..."], k: Int[Tensor, "..."]) -> Bool[Tensor, "..."]:
-        """Does an executor of this layout touch the pair (q, k)? The window alone, unless less is gathered."""
+        """Return True if an executor of this layout touches the pair (q, k).
+
+        Only the window decides, unless a layout gathers less.
+        """
         distance = q - k
         return (distance <= self.back) & (distance >= -self.ahead)
 
     def keys_per_query(self, length: int) -> float:
-        """About how many keys one query of a row of `length` tokens touches: the cost by which parts choose."""
-        # a side without an end counts half the row: the mean over all queries
+        """Return the approximate number of keys that one query touches in a row of `length` tokens.
+
+        Parts choose between layouts by this cost.
+        """
+        # an infinite side counts half the row, its mean over all queries
         size = 1 + sum(length / 2 if side == INF else min(side, length) for side in (self.back, self.ahead))
         return min(length, max(0, size))
 
     def shift(self, n: int) -> "Layout":
-        """The layout of the same pairs, each query and key n positions later."""
+        """Return the layout of the same pairs, with each query and key n positions later."""
         return self
 
     def pairs(self, length: int) -> int:
-        """Exactly how many pairs a row of `length` tokens touches. Quadratic: for tests and drawings."""
+        """Return the exact number of pairs that a row of `length` tokens touches.
+
+        Quadratic time and memory: use it in tests and drawings only.
+        """
         at = torch.arange(length)
         return int(self.reads(at[:, None], at[None, :]).expand(length, length).sum())
 
     def narrow(self, back: float, ahead: float) -> "Layout":
-        """The same layout, its window cut to [i - back, i + ahead]."""
+        """Return the same layout with its window cut to [i - back, i + ahead]."""
         return replace(self, back=min(self.back, back), ahead=min(self.ahead, ahead))  # type: ignore[type-var]
 
 
 @dataclass(frozen=True)
 class Near(Layout):
-    """Keys near their query: chunk the row, read each chunk with its neighbours."""
+    """Keys near their query.
+
+    An executor cuts the row into chunks and reads each chunk with its neighbours.
+
+    back, ahead: the ends of the window in positions.
+    """
 
     back: float
     ahead: float
@@ -51,7 +73,13 @@ class Near(Layout):
 
 @dataclass(frozen=True)
 class Residue(Layout):
-    """Keys at a multiple of n from their query: regroup the row by residue mod n, which makes them neighbours."""
+    """Keys at a multiple of n positions from their query.
+
+    An executor regroups the row by position mod n, so that these keys become neighbours.
+
+    n: the multiple.
+    back, ahead: the ends of the window in positions.
+    """
 
     n: int
     back: float = INF
@@ -66,7 +94,12 @@ class Residue(Layout):
 
 @dataclass(frozen=True)
 class GatheredKeys(Layout):
-    """A few keys for every query: gather positions p, repeated every `period` positions where a period is given."""
+    """A few keys for every query: an executor gathers the keys at positions p.
+
+    p: the positions.
+    period: if given, the positions repeat every `period` positions.
+    back, ahead: the ends of the window in positions.
+    """
 
     p: tuple[int, ...]
     period: int | None = None
@@ -86,7 +119,11 @@ class GatheredKeys(Layout):
 
 @dataclass(frozen=True)
 class GatheredRows(Layout):
-    """Every key for a few queries: gather the queries at positions p."""
+    """Every key for a few queries: an executor gathers the queries at positions p.
+
+    p: the positions.
+    back, ahead: the ends of the window in positions.
+    """
 
     p: tuple[int, ...]
     back: float = INF
@@ -104,7 +141,12 @@ class GatheredRows(Layout):
 
 @dataclass(frozen=True)
 class Dense(Layout):
-    """Every key for every query, within a window that may be endless; exact for every pattern, block by block."""
+    """Every key for every query, within a window that may have no end.
+
+    Exact for every pattern, because an executor masks it block by block.
+
+    back, ahead: the ends of the window in positions.
+    """
 
     back: float = INF
     ahead: float = INF
@@ -112,15 +154,19 @@ class Dense(Layout):
 
 def _is_among(x: Tensor, p: tuple[int, ...]) -> Tensor:
     among = torch.zeros_like(x, dtype=torch.bool)
-    for position in p:  # torch.isin copies them to a device at each call, and has no batch under vmap
+    for position in p:  # torch.isin would copy p to the device at each call, and it has no batching rule for vmap
         among = among | (x == position)
     return among
 
 
 def intersect_layouts(a: Layout, b: Layout, length: int) -> Layout:
-    """A layout that holds every pair of both.
+    """Return a layout that contains every pair that both layouts contain.
 
-    Windows and residues intersect; otherwise the one with fewer keys per query, in both windows.
+    Windows and residues are intersected. Otherwise the result is the layout with fewer keys per query, cut to both
+    windows.
+
+    a, b: the layouts.
+    length: the number of tokens of a row; the costs are compared at this length.
     """
     if isinstance(a, Near | Residue) and isinstance(b, Near | Residue):
         n = math.lcm(getattr(a, "n", 1), getattr(b, "n", 1))

@@ -1,4 +1,4 @@
-"""Loss: what a model returns in training; Penalty: an auxiliary loss and the parameters it trains."""
+"""Loss: the result of a model in training; Penalty: an auxiliary loss and the parameters it trains."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -12,15 +12,18 @@ from kinformer.core.autocast import at_least_float32
 from kinformer.core.checks import check_in_range
 from kinformer.core.layer import State
 
-CHOICES = "log_p"  # the penalty of parts that choose by chance: per token the log of what was chosen, for a reward
-LEAVING = "leaving"  # the loss of a rule by which tokens leave a stack, which the model computes from all exits
+CHOICES = "log_p"  # the penalty of parts that choose at random: the log-probability of each choice, for a reward
+LEAVING = "leaving"  # the loss of a rule for early exits, which the model computes from all exits
 
 
 class Loss(NamedTuple):
-    """`total` is the mean negative log-likelihood in nats per target plus the weighted penalties.
+    """The loss of a batch, with its parts.
 
-    `parts` holds each by name; `count` is the number of targets that the mean was taken over, so that means of several
-    batches or processes can be put together.
+    total: the mean negative log-likelihood in nats per target plus the weighted penalties.
+    parts: each part of the loss by name.
+    state: the state after the batch, or None.
+    stats: detached sums for `after_step`.
+    count: the number of targets in the mean; it is the weight of this mean in a mean over batches or processes.
     """
 
     total: Tensor
@@ -31,12 +34,14 @@ class Loss(NamedTuple):
 
 
 class Penalty(NamedTuple):
-    """An auxiliary loss that a part reports: the parameters it trains.
+    """The declaration of an auxiliary loss that a part reports.
 
-    `reaches_x` says that it also trains, through the part's input, whatever lies beneath: in an Attention its
-    projection and the matrices of its extra projections too. `alone` says that no other loss trains these parameters,
-    so that a training clips their gradient separately, so that a large gradient does not slow other weights. `by` names
-    the keyword of the model that sets the weight of the penalty; without it `penalties=` sets the weight.
+    trains: the parameters that it trains.
+    reaches_x: True if it also trains the modules beneath, through the part's input. In an Attention these include its
+        projection and the matrices of its extra projections.
+    alone: True if no other loss trains these parameters. A training then clips their gradient separately, so that a
+        large gradient does not slow other weights.
+    by: the model's keyword that sets the weight of the penalty; without it `penalties=` sets the weight.
     """
 
     trains: tuple[nn.Parameter, ...]
@@ -46,7 +51,10 @@ class Penalty(NamedTuple):
 
 
 def penalties_of(*modules: nn.Module | None) -> dict[str, list[Penalty]]:
-    """Every penalty that parts of these modules declare by `penalties()`, by name."""
+    """Return every penalty that parts of these modules declare in `penalties()`, by name.
+
+    modules: modules, or None for a missing one.
+    """
     by_name: dict[str, list[Penalty]] = {}
     for module in modules:
         for part in () if module is None else module.modules():
@@ -59,26 +67,35 @@ def penalties_of(*modules: nn.Module | None) -> dict[str, list[Penalty]]:
 def token_nll(
     logits: Float[Tensor, "B T V"], targets: Int[Tensor, "B T"], smoothing: float = 0.0
 ) -> Float[Tensor, "B T"]:
-    """-log p of each wanted token in nats, 0 where none (-1) is wanted; in float32 or better.
+    """Return -log p of each target in nats, in float32 or better; 0 if the target is -1.
 
-    `smoothing` is the share of each target's probability that is spread evenly over all tokens.
+    logits: scores, [B T V].
+    targets: token ids, -1 for no target.
+    smoothing: the share of each target's probability that is spread evenly over all tokens.
     """
     wide = at_least_float32(logits)
     flat = F.cross_entropy(
         wide.flatten(0, 1), targets.flatten(), ignore_index=-1, reduction="none", label_smoothing=smoothing
-    )  # a vocabulary that is not the last dimension costs three times as much
+    )  # with the vocabulary in another dimension than the last it takes three times as long
     return flat.view(targets.shape)
 
 
 def masked_mean(values: Tensor, real: Tensor) -> Float[Tensor, ""]:
-    """The mean of the real values; 0 where there is none."""
+    """Return the mean of the real values; 0 if there is none.
+
+    values: the values.
+    real: True at the values that count.
+    """
     return values.where(real, 0.0).sum() / real.sum().clamp_min(1)
 
 
 def sum_over_layers(aux: Mapping[str, Tensor], real: Tensor) -> dict[str, Tensor]:
-    """Aux by the last name of its key, summed over layers.
+    """Sum aux over layers, by the last name of its keys.
 
-    Values per token [B T] as the mean over real tokens, penalties [] as they are.
+    Values per token [B T] enter as their mean over real tokens, penalties [] as they are.
+
+    aux: values by key, such as "3.0.ponder".
+    real: True at real tokens, [B T].
     """
     sums: dict[str, Tensor] = {}
     for key, value in aux.items():
@@ -88,13 +105,17 @@ def sum_over_layers(aux: Mapping[str, Tensor], real: Tensor) -> dict[str, Tensor
 
 
 class FadingWeight(NamedTuple):
-    """The weight of a penalty that stays for the first part of a training and then falls in a line to 0 at its end."""
+    """The weight of a penalty that is constant first and then falls linearly to 0.
+
+    weight: the constant weight.
+    hold: the fraction of the training with the constant weight, from 0 to 1.
+    """
 
     weight: float
     hold: float = 0.5
 
     def weight_at(self, progress: float) -> float:
-        """The weight when this part of the training is done."""
+        """Return the weight when the fraction `progress` of the training is done."""
         left = 1.0 if progress <= self.hold else (1 - progress) / (1 - self.hold)
         return self.weight * max(left, 0.0)
 
@@ -103,7 +124,15 @@ Weight = float | FadingWeight
 
 
 def weighted_loss(nll: Tensor, sums: Mapping[str, Tensor], penalties: Mapping[str, Weight], progress: float) -> Tensor:
-    """The loss with its penalties when this part of the training is done; aux without a weight is only reported."""
+    """Return the loss plus its weighted penalties.
+
+    Sums without a weight are only reported.
+
+    nll: the main loss.
+    sums: aux summed over layers, by name.
+    penalties: the weight of each penalty by name.
+    progress: the finished fraction of the training, from 0 to 1.
+    """
     now = {
         name: value.weight_at(progress) if isinstance(value, FadingWeight) else value
         for name, value in penalties.items()
@@ -112,7 +141,14 @@ def weighted_loss(nll: Tensor, sums: Mapping[str, Tensor], penalties: Mapping[st
 
 
 def check_known_penalties(weights: Mapping[str, Weight], modules: Iterable[nn.Module | None]) -> dict[str, Weight]:
-    """The weights of penalties; ValueError for a name that no part reports and a weight below 0, a reward."""
+    """Return the weights of penalties after a check.
+
+    weights: the weight of each penalty by name.
+    modules: the modules that may report penalties.
+
+    Errors: ValueError if no part reports a name, if another keyword sets its weight, or if a weight is below 0, which
+    would be a reward.
+    """
     declared = penalties_of(*modules)
     for name, weight in weights.items():
         if name not in declared:

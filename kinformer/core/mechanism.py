@@ -1,4 +1,4 @@
-"""Mechanism: how queries read keys."""
+"""Mechanism: the part of attention in which queries read keys."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -18,19 +18,23 @@ if TYPE_CHECKING:
 
 
 class NoState(TypeError):
-    """Raised by `start` of what reads a whole sequence at once and so has no state to decode with.
+    """Error of `start` if a part reads whole sequences only, so that it has no state for decoding.
 
-    Its text says what to do.
+    The message says what to do.
     """
 
 
 class Mechanism(nn.Module, ABC):
-    """Queries and keys per head in, one read per query out. It sees heads, never the layer's input.
+    """A map from queries and keys by head to one read per query; it never sees the layer's input.
 
-    A mechanism that needs the input itself (a gate, a span, further projections) declares it in `query_extras` and
-    `key_extras`; Attention owns the matrices. A state comes in and goes out; without one, none is made. `wants` and
-    `sends` name what it must find in `ctx.below` and what it sends up. With `ctx.remember` only its state is wanted:
-    nobody asks then, unless its state is made of queries too (`needs_queries`).
+    A mechanism that needs values from the input (a gate, a span, further projections) declares them in `query_extras`
+    and `key_extras`; Attention owns the matrices. A call that gets a state returns the next state; a call without a
+    state creates none.
+
+    wants: names that it must find in `ctx.below`.
+    sends: names that it sends up.
+    needs_queries: True if its state depends on queries too. With `ctx.remember` only the state is computed, and queries
+        are passed only if `needs_queries` is True.
     """
 
     wants: tuple[Want, ...] = ()
@@ -38,35 +42,38 @@ class Mechanism(nn.Module, ABC):
     needs_queries: bool = False
 
     def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
-        """What this mechanism wants from the layer's input for each query and head, by name."""
+        """Return the projections of the layer's input that are needed for each query and head, by name."""
         return {}
 
     def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
-        """What it wants from the source for each key and key head, by name: cached beside the keys."""
+        """Return the projections of the source that it needs for each key and key head, by name.
+
+        They are cached beside the keys.
+        """
         return {}
 
     def tags(self, keys: Keys) -> Mapping[str, Int[Tensor, "B G S r"]]:
-        """Whole numbers of each key (its bucket in each round) that are cached beside it."""
+        """Return integers of each key (its bucket in each round), which are cached beside it."""
         return {}
 
     def project_keys(self, projection: Projection, x: Float[Tensor, "B T D"], ctx: Context) -> Keys | None:
-        """Keys of a sequence that reads itself, where they cost less than those of each token; None where they do not.
+        """Return the keys of self-attention if they cost less than one key per token; otherwise None.
 
-        They go to `forward` and nowhere else.
+        The keys are passed to `forward` only.
         """
         return None
 
     def wants_lazy_extras(self, sizes: HeadSizes, ctx: Context) -> bool:
-        """Should the extra projections of self-attention be computed lazily, because `forward` needs few of them?
+        """Return True if the extra projections of self-attention should be computed lazily.
 
-        Called only if there is no state.
+        That pays if `forward` needs few of them. Called only if there is no state.
         """
         return False
 
     def __call__(self, queries: Queries, keys: Keys | None, state: State | None, ctx: Context) -> Any:
         if not (ctx.full or ctx.is_clean):
             if keys is not None:
-                # a key that is kept from this read alone may still be of a token, which has a gate
+                # a position may have no key in this read but still be a real token, whose gate must stay
                 same = keys.own and keys.pos.shape[2] == ctx.pos.shape[1]
                 keys = keys.with_zeroed_padding(ctx.pos >= 0 if same else None)
             queries, ctx = queries.with_zeroed_padding(), ctx.replace(is_clean=True)
@@ -74,23 +81,34 @@ class Mechanism(nn.Module, ABC):
 
     @abstractmethod
     def start(self, spec: StateSpec, sizes: HeadSizes) -> State:
-        """The state before the first token; raises `NoState` with advice where there is none."""
+        """Return the state before the first token; raise `NoState` with advice if there is none."""
 
     @abstractmethod
     def forward(self, queries: Queries, keys: Keys | None, state: State | None, ctx: Context) -> "Out[AttentionOutput]":
-        """What the queries read. Keys None: read what the state keeps of a source."""
+        """Return the reads of the queries. If `keys` is None, read the source's keys in the state."""
 
     def head_values(self) -> Mapping[str, HeadValues]:
-        """Numbers [1 H 1] that its heads have learned, by name, such as a gate; a bias tells of its own."""
+        """Return the learned numbers [1 H 1] of the mechanism's heads, such as a gate, by name.
+
+        A bias reports its own numbers.
+        """
         return {}
 
     def memory_cost(self) -> "MemoryCost | None":
-        """What each query reads beside its own segment, where the mechanism keeps a memory itself."""
+        """Return the cost of the mechanism's own memory: the states that a query reads outside its segment.
+
+        None if the mechanism keeps no memory itself.
+        """
         return None
 
     def received_attention(
         self, queries: Queries, keys: Keys, read: "AttentionOutput", ctx: Context
     ) -> Float[Tensor, "B S"]:
-        """How much attention each key got in `read`, averaged over heads: what a most-used memory asks for."""
+        """Return the attention that each key received in `read`, averaged over heads.
+
+        A memory that keeps the most used states needs it.
+
+        Errors: TypeError if the mechanism cannot tell.
+        """
         name = type(self).__name__
         raise TypeError(f"{name} does not tell how much attention a key got; use Softmax under this memory")

@@ -1,4 +1,4 @@
-"""Memo: what one forward has found out about positions and patterns, shared by all of its layers."""
+"""Memo: results about positions and patterns that the layers of one forward share."""
 
 from collections.abc import Callable, Hashable
 from typing import TypeVar
@@ -11,12 +11,12 @@ V = TypeVar("V")
 
 
 class Memo:
-    """Masks, cache slots, cuts and tests of positions, each made once per forward.
+    """A memo of masks, cache slots, cuts and checks of positions, each computed once per forward.
 
-    A model makes one for each call, and the Context carries it. It holds functions of positions and patterns only,
-    never of what needs a gradient, so a layer that is recomputed finds the same. An opaque object on purpose: code
-    that rebuilds dicts and dataclasses on their way into a layer would lose what is written here. Nothing is kept
-    while a graph is compiled: there the compiler shares what is equal.
+    A model makes one memo for each call, and the Context carries it. A memo holds only functions of positions and
+    patterns, never values that need a gradient, so a recomputed layer finds the same values. It is an opaque object:
+    code that rebuilds dicts and dataclasses on their way into a layer would lose its entries. Under compile nothing is
+    kept, because the compiler shares equal expressions itself.
     """
 
     def __init__(self) -> None:
@@ -24,11 +24,14 @@ class Memo:
         self._expected: list[tuple[Tensor, str]] = []
 
     def __reduce__(self) -> tuple:
-        """A copy is empty: what it held goes by which tensors they were."""
+        """Copy as an empty memo, because the entries depend on the identity of tensors."""
         return Memo, ()
 
     def get(self, make: Callable[[], V], *key: Hashable | Tensor) -> V:
-        """What stands under a key, made if nothing does. Tensors count as themselves, patterns by value."""
+        """Return the value of a key; call `make` if there is none.
+
+        Tensors are compared by identity, patterns by value.
+        """
         if torch.compiler.is_compiling():
             return make()
         name = _name(key)
@@ -37,20 +40,23 @@ class Memo:
         return self._found[name][1]  # type: ignore[return-value]
 
     def by_head(self, pos: Int[Tensor, "B N"]) -> Int[Tensor, "B 1 N"]:
-        """Positions as queries and keys carry them: one object for all layers, by which the memo knows them."""
+        """Return the positions with a dimension for heads, as one object for all layers."""
         return self.get(lambda: pos[:, None], "by head", pos)
 
     def store(self, value: object, *key: Hashable | Tensor) -> None:
-        """Say beforehand what `get` will find."""
+        """Set the value that `get` will find."""
         if not torch.compiler.is_compiling():
             self._found[_name(key)] = (key, value)
 
     def expect(self, good: Tensor, error: str) -> None:
-        """Refuse the call with this ValueError where `good` is not all true, at the next look."""
+        """Raise ValueError with this message at the next look unless `good` is all true."""
         self._expected.append((good.all(), error))
 
     def look(self, *numbers: Tensor) -> list[int]:
-        """All the whole numbers of some tensors as Python's: the one place where a forward waits for its device."""
+        """Return all integers of some tensors as Python integers.
+
+        Only here does a forward wait for its device. Pending expectations are checked too.
+        """
         waiting, self._expected = self._expected, []
         tensors = [n.long().flatten() for n in (*numbers, *(good for good, _ in waiting))]
         integers = torch.cat(tensors).tolist() if tensors else []
@@ -61,13 +67,16 @@ class Memo:
         return integers[:last]
 
     def settle(self) -> None:
-        """Look, if something that is expected has not been looked at."""
+        """Check pending expectations, if there are any."""
         if self._expected:
             self.look()
 
 
 def empty_memo() -> Memo:
-    """An empty memo; a function, because the compiler cannot trace a dataclass's default that is a class."""
+    """Return an empty memo.
+
+    The compiler cannot trace a dataclass default that is a class, so this is a function.
+    """
     return Memo()
 
 
@@ -76,5 +85,5 @@ def _name(key: tuple) -> tuple:
 
 
 def _identity(tensor: Tensor) -> tuple[int, int]:
-    # with the count of writes: positions that were changed in place are others
+    # the version counter tells positions apart that were changed in place
     return id(tensor), 0 if tensor.is_inference() else tensor._version

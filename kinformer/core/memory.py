@@ -1,4 +1,4 @@
-"""Memory: what widens what a layer may read by keeping hidden states of the past."""
+"""Memory: hidden states of the past that widen the range of a layer."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -16,14 +16,16 @@ from kinformer.core.pattern import Pattern, narrow_pattern, pair_mask
 from kinformer.core.state import map_state
 from kinformer.core.token_positions import next_positions
 
-FAR = 4096  # positions into a row at which a pattern that knows no bound of its reach is tried
+FAR = 4096  # distance from the start of a row at which patterns without a known reach are checked
 
 
 class MemoryCost(NamedTuple):
-    """What each query reads beside its own segment of `length` tokens, in states: what a memory costs.
+    """The number of states that each query reads in addition to its own segment.
 
-    memory: states that are kept as they are. compressed: states that stand for several tokens. searched: keys that are
-        scored, of which only the best are read.
+    length: the number of tokens in a segment.
+    memory: states that are kept as they are.
+    compressed: states that stand for several tokens.
+    searched: keys that are scored so that only the best are read.
     """
 
     length: int
@@ -33,21 +35,24 @@ class MemoryCost(NamedTuple):
 
     @property
     def pairs(self) -> int:
-        """Scores of one segment and head: L^2 + L (memory + compressed + searched)."""
+        """The number of scores of one segment and head: L^2 + L (memory + compressed + searched)."""
         return self.length * (self.length + self.memory + self.compressed + self.searched)
 
 
 class Memory(nn.Module, ABC):
-    """Hidden states kept from chunk to chunk, from which a layer projects further keys and values in training.
+    """Hidden states kept from chunk to chunk; a layer projects them to further keys and values.
 
-    It keeps hidden states rather than keys, because keys that were projected before the last update train their
-    projection wrongly. Attention reads what lies in an earlier segment without gradients, wherever a row was cut, so a
-    memory itself detaches nothing. In training it is always there: a call without a state begins a fresh one.
+    A memory keeps hidden states rather than keys, because keys from before the last update would train their projection
+    wrongly. A memory detaches nothing: Attention reads earlier segments without gradients, wherever a row is cut. In
+    training the memory is always present: a call without a state starts a fresh one.
 
-    `kind` is the class of its state: by it Attention tells a memory's state from a cache of keys. `reads` is the set of
-    keys that a query finds, the own segment of `length` positions and what is kept before it: the layer's pattern must
-    say the same. `cached` says that a cache of keys under that pattern holds all that it remembers, so that decoding
-    needs no memory; where it does not, the memory is there in decoding too, and in calls without a state.
+    kind: the class of its state. It tells Attention whether a state is a memory or a cache of keys.
+    length: the number of positions in a segment.
+    reads: the keys that a query finds: its own segment and the states before it. The layer's pattern must be the same
+        set.
+    cached: True if a cache of keys under that pattern holds everything the memory holds, so that decoding needs no
+        memory. If False, the memory is also present in decoding and in calls without a state.
+    sharp: True if `receptive_field` gives the exact range; False if it is only a bound.
     """
 
     kind: type
@@ -58,29 +63,29 @@ class Memory(nn.Module, ABC):
 
     @property
     def gradient_stops(self) -> Pattern:
-        """Pairs of a query and a token through which no gradient flows: the law `gradients` looks there."""
+        """The pairs of a query and a token without a gradient; the law `gradients` checks them."""
         from kinformer.core.patterns.segment import Segment
 
         return ~Segment(self.length, 0)
 
     @property
     def receptive_field(self) -> Pattern:
-        """The tokens of which a query can hear something: more than `reads` where one position stands for several.
+        """The tokens that can influence a query: more than `reads` if one position stands for several tokens.
 
-        Which of them are kept may hang on others, where it is chosen by `core.choice.choice`.
+        If `core.choice.choice` selects the kept states, other tokens may decide which are kept.
         """
         return self.reads
 
     def memory_cost(self) -> MemoryCost:
-        """What a query reads of it."""
+        """Return the number of states that a query reads."""
         return MemoryCost(self.length, int(self.reads.reach()[0]) - self.length + 1)
 
     @abstractmethod
     def start(self, spec: StateSpec, width: int) -> State:
-        """The memory before the first token."""
+        """Return the memory before the first token."""
 
     def make_state(self, spec: StateSpec, width: int, ctx: Context) -> State:
-        """The same for a call without a state; its positions are those of every other layer's."""
+        """Return a fresh memory for a call without a state; all layers share its positions."""
 
         def share_positions(name: str, leaf: Tensor) -> Tensor:
             if name not in ("pos", "now"):
@@ -93,20 +98,24 @@ class Memory(nn.Module, ABC):
     def forward(
         self, x: Float[Tensor, "B T D"], state: State, ctx: Context, read: Callable
     ) -> tuple[Float[Tensor, "B S D"], Int[Tensor, "B S"], State, dict[str, Tensor]]:
-        """What to read (states and their positions), the next state, and aux.
+        """Return the states to read, their positions, the next state, and aux.
 
-        `read(x, source, real=None) -> Read` is the layer's own attention by content alone, with detached weights;
-        `real` [B S] marks the states of the source that are there, where not all are.
+        `read(x, source, real=None) -> Read` is the layer's own attention by content only, with detached weights. `real`
+        [B S] marks the states of the source that exist; None if all do.
         """
 
     def next_state(self, state: State, ctx: Context, received_attention: Callable[[], Float[Tensor, "B S"]]) -> State:
-        """The state once the layer has read; `received_attention()` gives each source slot's share of the attention."""
+        """Return the state after the layer has read.
+
+        `received_attention()` returns the share of the attention that each source slot received.
+        """
         return state
 
     def segment_cuts(self, ctx: Context) -> list[int]:
-        """Columns that begin a new segment of some row that was in another one before, one look for all layers.
+        """Return the columns that start a new segment in some row, except a row's first segment.
 
-        A chunk is cut there, so that what follows finds what the segment left.
+        A chunk is cut there, so that later tokens find the memory of the finished segment. The positions are inspected
+        once for all layers.
         """
 
         def find() -> list[int]:
@@ -120,18 +129,20 @@ class Memory(nn.Module, ABC):
         return ctx.memo.get(find, "segment ends", ctx.pos, self.length)
 
     def check_pattern(self, pattern: Pattern, heads: int, d: int) -> None:
-        """ValueError unless this memory and a layer's pattern say the same, and it keeps states of the layer's width.
+        """Check that this memory fits a layer's pattern and width.
 
-        No query may want a key that is not kept. What only the memory holds must be read; of what a cache would hold
-        too the pattern may read less.
+        If a cache would hold the states too, the pattern may read less than the memory keeps.
+
+        Errors: ValueError if a query may read a key that is not kept, or if the pattern never reads states that only
+        the memory holds. A subclass may also raise it for states of another width.
         """
         back = int(self.reads.reach()[0])
-        # a pattern that says how far back it reaches is tried near the start, others far from it
+        # a pattern with a known reach is checked near the start of a row, other patterns far from it
         first = -(-(back if pattern.reach()[0] <= back else back + FAR) // self.length) * self.length
-        with torch.device("cpu"):  # also where a model is built on meta, and masks have no numbers
+        with torch.device("cpu"):  # a model may be built on the meta device, where masks have no values
             at = torch.arange(first + self.length)
             q, k = at[None, None, first:], at[None, None]
-            readable = pair_mask(pattern, q, k, range(heads)).any(1)[0]  # [T S]: by any head
+            readable = pair_mask(pattern, q, k, range(heads)).any(1)[0]  # [T S], for any head
             remembered = pair_mask(self.reads, q, k, range(1))[0, 0]
         problems = [("reads keys that the memory does not keep", readable & ~remembered & (k <= q.mT)[0])]
         if not self.cached:
@@ -145,9 +156,14 @@ class Memory(nn.Module, ABC):
 
 
 class SlotUpdate(NamedTuple):
-    """The slots of a memory after a chunk: `positions` of old slots and new tokens, of which `order` are kept.
+    """The slots of a memory after a chunk.
 
-    No token of the chunk reads a column before `begin`; `read` are the positions from there on.
+    positions: positions of the old slots and of the new tokens.
+    begin: the first column that any token of the chunk reads.
+    read: the positions from column `begin` on.
+    order: the columns that are kept.
+    pos: the positions of the kept columns.
+    now: the next position of each row.
     """
 
     positions: Int[Tensor, "B N"]
@@ -159,18 +175,27 @@ class SlotUpdate(NamedTuple):
 
 
 def slots_needed(reads: Pattern, columns: int) -> int:
-    """How many of so many columns later queries read at most, wherever they stand in a row.
+    """Return the largest number of `columns` that later queries read, wherever the queries are in a row.
 
-    By the reach: a capacity is that of rows by their length, which began before what is kept of them.
+    The reach decides, because a pattern's capacity assumes rows that start at position 0.
+
+    reads: the keys that a query finds.
+    columns: the number of columns.
     """
     return int(min(columns, max(0, reads.reach()[0])))
 
 
 def update_slots(pos: Int[Tensor, "B C"], now: Int[Tensor, " B"], ctx: Context, reads: Pattern) -> SlotUpdate:
-    """Old slots and new tokens, and those of them that a later query may read under `reads` and the batch's limits.
+    """Return the old slots and new tokens that a later query may read.
 
-    Found out once for all layers whose memories hold the same positions. Slots are added where a row grows longer than
-    `start` was told of, and given back where a memory has been made shorter.
+    The set is limited by `reads` and by the batch's own limits. It is computed once for all layers with the same
+    positions. Slots are added if a row grows beyond the length given to `start`, and removed if a memory has been
+    shortened.
+
+    pos: positions of the old slots.
+    now: the next position of each row.
+    ctx: the context of the call.
+    reads: the keys that a query finds.
     """
     return ctx.memo.get(lambda: _update_slots(pos, now, ctx, reads), "moved", reads, pos, now, ctx.pos)
 
@@ -179,12 +204,12 @@ def _update_slots(pos: Tensor, now: Tensor, ctx: Context, reads: Pattern) -> Slo
     positions, then = torch.cat([pos, ctx.pos.to(pos.dtype)], 1), next_positions(now, ctx.pos)
     limited, (batch, old), columns = narrow_pattern(reads, ctx.only, ctx.also), pos.shape, positions.shape[1]
     live = (positions >= 0) & limited.live(positions, then[:, None])
-    # fewer than before where less is read than before; how much more a batch wants to be kept only it can tell
+    # without `also` the reach bounds the slots; with it, the number of live columns does
     slots = slots_needed(reads, columns) if ctx.also is None else columns
     if torch.compiler.is_compiling() or not batch or not old:
         return SlotUpdate(positions, 0, positions, *surviving_columns(positions, live, slots), then)
     numbers = [live.sum(1).amax()] if ctx.also is not None else []
-    if columns > old + 1 and positions.device.type == "cpu":  # a look is free there, and a step of one token short
+    if columns > old + 1 and positions.device.type == "cpu":  # no wait on a CPU; one token gains nothing
         numbers += [
             _first_column(live),
             _first_column((pos >= 0) & limited.live(pos, first_position(ctx.pos, now)[:, None])),
@@ -194,25 +219,34 @@ def _update_slots(pos: Tensor, now: Tensor, ctx: Context, reads: Pattern) -> Slo
     first_kept, begin = integers or (0, 0)
     if first_kept < columns - slots or not integers:
         return SlotUpdate(positions, begin, positions[:, begin:], *surviving_columns(positions, live, slots), then)
-    last = slice(max(0, columns - slots), columns)  # nothing before them is wanted
+    last = slice(max(0, columns - slots), columns)  # no column before these is needed
     return SlotUpdate(positions, begin, positions[:, begin:], last, torch.where(live, positions, -1)[:, last], then)
 
 
 def _first_column(marks: Bool[Tensor, "B N"]) -> Int[Tensor, ""]:
-    """The first column that some row wants, or how many there are."""
+    """Return the first column that some row marks, or the number of columns."""
     at = torch.arange(marks.shape[1] + 1, device=marks.device)
     return torch.where(F.pad(marks.any(0), (0, 1), value=True), at, len(at)).amin()
 
 
 def join_columns(old: Float[Tensor, "B C D"], new: Float[Tensor, "B T D"], at: Selection) -> Float[Tensor, "B N D"]:
-    """Old states and new ones side by side, those of some columns."""
+    """Concatenate old and new states and return some of the columns.
+
+    old, new: the states.
+    at: the columns.
+    """
     if not isinstance(at, slice):
         return cut(torch.cat([old, new], 1), at, 1)
     return torch.cat([old[:, at.start :], new[:, max(0, at.start - old.shape[1]) :]], 1)
 
 
 def is_of_own_segment(source_pos: Int[Tensor, "B S"], ctx: Context, length: int) -> Bool[Tensor, "B S"]:
-    """Which states lie in the segment that a row's tokens are in: all others are read without gradients."""
+    """Mark the states in the current segment of each row; all other states are read without gradients.
+
+    source_pos: positions of the states.
+    ctx: the context of the call.
+    length: the number of positions in a segment.
+    """
 
     def find() -> Tensor:
         if not ctx.pos.shape[1]:

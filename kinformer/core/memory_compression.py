@@ -1,4 +1,4 @@
-"""Compression: how older states of a memory become fewer."""
+"""Compression: the reduction of the older states of a memory to fewer states."""
 
 from abc import ABC, abstractmethod
 from typing import NamedTuple
@@ -8,16 +8,22 @@ from torch import Tensor, nn
 
 
 class Slots(NamedTuple):
-    """States and their positions, -1 at empty slots."""
+    """States and their positions.
+
+    x: the states.
+    pos: their positions, -1 at empty slots.
+    """
 
     x: Float[Tensor, "B C D"]
     pos: Int[Tensor, "B C"]
 
 
 class Compression(nn.Module, ABC):
-    """What makes one state of `rate` states that follow one another. `watches` says that it wants to know their use.
+    """A map from `rate` consecutive states to one state.
 
-    `d` is the width of a state, None where any will do.
+    rate: the number of states per compressed state.
+    d: the width of a state; None for any width.
+    watches: True if it needs the attention that each state received.
     """
 
     rate: int
@@ -26,4 +32,7 @@ class Compression(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, x: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"], used: Float[Tensor, "B S"]) -> Slots:
-        """The S / rate compressed states, in order; x is 0 where pos is -1. `used` is the mean attention each got."""
+        """Return the S / rate compressed states, in order; x is 0 if its position is -1.
+
+        `used` is the mean attention that each state received.
+        """

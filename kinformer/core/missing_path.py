@@ -1,8 +1,12 @@
-"""What every error says of a path at which nothing is, in the same words."""
+"""The message about a path that does not exist, the same for every error."""
 
 from pathlib import Path
 
 
 def missing_path(path: str | Path, advice: str = "") -> str:
-    """The line, with what to do about it, if anything."""
+    """Return the message about a path that does not exist.
+
+    path: the path.
+    advice: the rest of the message; "" for none.
+    """
     return f"there is no file or folder {path}{f'; {advice}' if advice else ''}"

@@ -1,4 +1,4 @@
-"""Model: what can be trained: it reads batches of one kind of data, says its loss, and judges itself."""
+"""Model: the base of everything that can be trained, with its loss and its evaluation."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -15,11 +15,17 @@ from kinformer.core.loss import Loss
 from kinformer.core.mechanism import NoState
 from kinformer.core.position import Position
 
-Batch = Any  # what a file of data/ gives: a tensor of tokens, a pair of them, tokens and labels
+Batch = Any  # a batch from a file of data/: a tensor of tokens, a pair of tensors, tokens and labels
 
 
 class Metric(NamedTuple):
-    """What a model is judged by: a name, its unit, whether less or more is better, and what it is a mean over."""
+    """A measure that judges a model.
+
+    name: the name.
+    unit: the unit; "" for none.
+    better: "less" if smaller values are better, otherwise "more".
+    per: the items of the mean: tokens, rows or bytes.
+    """
 
     name: str
     unit: str
@@ -27,16 +33,19 @@ class Metric(NamedTuple):
     per: Literal["token", "row", "byte"] = "token"
 
 
-LEAST_TEMPERATURE = torch.finfo(torch.float32).tiny  # a smaller one, or its reciprocal, leaves the range of float32
-ACCURACY = Metric("accuracy", "", better="more")  # what a task is judged by, whoever solves it
+LEAST_TEMPERATURE = torch.finfo(torch.float32).tiny  # below it, it or its reciprocal leaves float32's range
+ACCURACY = Metric("accuracy", "", better="more")  # the metric of every task, for any model
 
 
 class EvaluationSums(NamedTuple):
-    """What `judge` returns: sums and counts of each metric, additive over batches, and the state after the batch.
+    """The result of `judge`: sums and counts of each metric, and the state after the batch.
+
+    Sums and counts are additive over batches.
 
     totals: sum and count by name, the model's metric first.
-    scored: for text, True at the tokens that the metric is a mean over; bits per byte divide by the bytes of these
-        tokens. None if a model that predicts the next token scores every token but the first of a row.
+    state: the state after the batch, or None.
+    scored: for text, True at the tokens of the metric's mean; bits per byte divide by the bytes of these tokens. None
+        if a model that predicts the next token scores every token except the first of a row.
     """
 
     totals: Mapping[str, tuple[Tensor, Tensor]]
@@ -45,7 +54,11 @@ class EvaluationSums(NamedTuple):
 
 
 class ColumnScales(NamedTuple):
-    """Names, means and standard deviations of the columns of the series that a model was trained on, in order."""
+    """The columns of the series that a model was trained on, in order.
+
+    names: names of the columns.
+    mean, deviation: means and standard deviations of the columns.
+    """
 
     names: tuple[str, ...]
     mean: tuple[float, ...]
@@ -53,17 +66,24 @@ class ColumnScales(NamedTuple):
 
 
 class Model(nn.Module, ABC):
-    """A body between an input and a loss. Training, evaluation, comparison and the laws know no model by name.
+    """A body between an input and a loss.
 
-    `reads` names the file of `data/` whose batches it takes. `metric` is the first of what `judge` returns: what its
-    class says, or what the data of its training says, such as ACCURACY of a task. `predicts_next` says that it learns
-    what comes next: then it must have a state and must not read ahead. `lanes` asks for consecutive text, its state
-    carried from batch to batch. `trained_length` is the longest row of its training and `trained_on` names the data,
-    both None before any, `tokenizer` what made its tokens, None where they are bytes, and `labels` the names of the
-    classes that it says, if any; `columns` are the names and scales of the series of its training, None where it read
-    none. All are kept in its folder. `own` is how many tokens it adds to a row, and `tops`
-    names the modules that another kind of model over the same body has others for. Beyond `window`, `generate` and
-    every measurement slide.
+    Training, evaluation, comparison and the laws use only this interface and know no model by name. The fields from
+    `trained_length` to `columns` are saved in the model's folder.
+
+    reads: the file of `data/` that provides the batches.
+    metric: the first metric of `judge`, given by the class or by the training data, such as ACCURACY of a task.
+    predicts_next: True if the model learns to predict the next step. It must then have a state and must not read ahead.
+    lanes: True to get consecutive text, with the state carried from batch to batch.
+    trained_length: the longest row of the training; None before training.
+    trained_on: the name of the training data; None before training.
+    tokenizer: the tokenizer of the training data; None for bytes.
+    labels: names of the classes that the model predicts; None if there are none.
+    columns: names and scales of the series' columns; None without a series.
+    own: the number of tokens that the model adds to a row.
+    tops: names of the modules that another kind of model over the same body replaces.
+
+    Beyond `window` tokens, `generate` and every measurement use a sliding window.
     """
 
     reads: ClassVar[str]
@@ -80,38 +100,49 @@ class Model(nn.Module, ABC):
 
     @property
     def longest(self) -> int | None:
-        """How long rows may be, by its learned positions; None where there is no table of them."""
+        """The largest length of a row that the learned positions allow; None without a table of positions."""
         ends = [part.length for part in self.modules() if isinstance(part, Position) and part.length is not None]
         return min(ends) - self.own if ends else None
 
     @property
     def window(self) -> int | None:
-        """How many learned positions there are, none that training has not reached; None where there is no table."""
+        """The number of learned positions that training has reached; None without a table of positions."""
         longest = self.longest
         return None if longest is None else min(longest, self.trained_length or longest)
 
     @abstractmethod
     def forward(self, batch: Batch, state: State | None = None, progress: float = 0.0) -> Loss:
-        """The loss of a batch; `progress` is the finished fraction of the training, from 0 to 1.
+        """Return the loss of a batch; `progress` is the finished fraction of the training, from 0 to 1.
 
-        The default 0 is the start of a training, where every auxiliary loss has its full weight. So a loop that passes
-        no progress trains all parts. Only a loss that fades needs the progress.
+        The default 0 is the start of a training, where every auxiliary loss has its full weight. A loop that passes no
+        progress therefore trains all parts. Only a loss that fades needs the progress.
         """
 
     @abstractmethod
     def judge(self, batch: Batch, state: State | None = None) -> EvaluationSums:
-        """Sums over the batch by which the model is measured; no chance in them."""
+        """Return the sums over the batch that measure the model; they involve no random draws."""
 
     @abstractmethod
     def sample(self, rows: int, length: int, seed: int) -> Batch:
-        """A batch of random data, the same for the same seed; longer rows begin as shorter ones do."""
+        """Return a batch of random data that depends only on the arguments.
+
+        Longer rows begin like shorter ones.
+        """
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
-        """The state before the first token of rows of up to `length`; in the model's own precision unless told."""
+        """Return the state before the first token of rows of up to `length` tokens.
+
+        Its dtype and device are taken from the model unless given.
+
+        Errors: NoState if the model reads whole rows only.
+        """
         raise NoState(f"this {type(self).__name__} reads a whole row at once and has no state; use it without one")
 
     def refuse_unmet(self, body: Layer, sends: tuple[str, ...] = ()) -> None:
-        """ValueError where a part of the body wants from below what nothing beneath it and not the model sends."""
+        """Check that each want of the body is met by a block beneath or by the model.
+
+        Errors: ValueError if a want that is not optional is not met.
+        """
         for want in body.wants:
             if not want.optional and not is_sent(want.name, sends):
                 raise ValueError(
@@ -121,24 +152,30 @@ class Model(nn.Module, ABC):
 
 
 class Predictor(Model):
-    """A model that learns what comes next, step after step: what a training tries for reading ahead."""
+    """A model that predicts the next step, one step after the other.
+
+    A training checks that such a model does not read ahead.
+    """
 
     predicts_next: ClassVar[bool] = True
 
     @abstractmethod
     def inputs(self, batch: Batch) -> tuple[Int[Tensor, "B T *n"], Mapping[str, Tensor]]:
-        """The steps of a batch that are read one after the other, and what else the model is given by name."""
+        """Return the steps of a batch that are read in order, and further inputs of the model by name."""
 
     @abstractmethod
     def predict(self, steps: Int[Tensor, "B T *n"], **inputs: Any) -> Float[Tensor, "B T K"]:
-        """What it says at each step, of what it says next."""
+        """Return the prediction at each step for the step after it."""
 
 
 class Forecaster(Model):
-    """A model that says which rows of a series follow known ones: `horizon` of them, from `context`.
+    """A model that forecasts the next `horizon` rows of a series from `context` known rows.
 
-    `channels` and `calendar` are how many numbers a row has, and how many tell when it was; the last `targets` of a
-    row's numbers are what it forecasts.
+    context: the number of known rows.
+    horizon: the number of rows to forecast.
+    channels: the number of values in a row.
+    calendar: the number of calendar values of a row.
+    targets: the number of values to forecast, the last ones of a row.
     """
 
     reads: ClassVar[str] = "series"
@@ -151,35 +188,50 @@ class Forecaster(Model):
 
     @abstractmethod
     def forecast(self, batch: SeriesWindows) -> Float[Tensor, "B N M"]:
-        """The targets of the rows that follow the known ones; of these rows only the calendar is read."""
+        """Return the targets of the rows after the known ones; from these rows only the calendar is read."""
 
 
 class Writer(Predictor):
-    """A model that can go on with a text: what `generate` needs."""
+    """A model that can continue a text; `generate` requires it."""
 
     @abstractmethod
     def logits(
         self, tokens: Int[Tensor, "B T"], state: State | None = None, ctx: Context | None = None, *, last: bool = False
     ) -> Out:
-        """Scores of the token after each token, or with `last` after the last one alone [B 1 V]."""
+        """Return scores of the next token after each token; with `last`, only after the last one [B 1 V]."""
 
     def inputs(self, batch: Batch) -> tuple[Int[Tensor, "B _"], Mapping[str, Tensor]]:
-        """The tokens of a batch that `logits` reads one after the other, and what else it is given by name."""
+        """Return the tokens of a batch that `logits` reads in order, and further inputs by name."""
         return batch, {}
 
     def predict(self, steps: Int[Tensor, "B T"], **inputs: Any) -> Float[Tensor, "B T V"]:
-        """Scores of the token after each token."""
+        """Return scores of the next token after each token."""
         return self.logits(steps, **inputs).y
 
 
 def random_tokens(vocab: int, rows: int, length: int, seed: int) -> Int[Tensor, "B T"]:
-    """Random tokens, the same for the same seed; longer rows begin as shorter ones do."""
+    """Return random tokens [rows, length] that depend only on the arguments.
+
+    Longer rows begin like shorter ones.
+
+    vocab: the number of different tokens.
+    rows, length: the shape.
+    seed: the seed of the draws.
+    """
     tokens = torch.randint(vocab, (length, rows), generator=torch.Generator().manual_seed(seed))
     return tokens.T.contiguous()
 
 
 def accuracy(logits: Float[Tensor, "B T V"], targets: Int[Tensor, "B T"]) -> dict[str, tuple[Tensor, Tensor]]:
-    """The answers (where not -1) that the largest scores give: how many are right, and of how many rows all are."""
+    """Return the sums of correct answers, and of rows with only correct answers.
+
+    The answer is the token with the largest score.
+
+    logits: scores, [B T V].
+    targets: the correct tokens, -1 at tokens that are no answers.
+
+    Returns: sum and count by name.
+    """
     real = targets >= 0
     right = logits.argmax(-1) == targets
     return {
@@ -189,11 +241,15 @@ def accuracy(logits: Float[Tensor, "B T V"], targets: Int[Tensor, "B T"]) -> dic
 
 
 def sum_and_count(values: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
-    """The sum of real values in float64, and how many there are."""
+    """Return the sum of the real values in float64, and their number.
+
+    values: the values.
+    real: True at the values that count.
+    """
     return values.detach().where(real, 0.0).to(torch.float64).sum(), real.sum()
 
 
 def display_name(model: nn.Module) -> str:
-    """What a user calls a model: the member that made it, or its class where none did."""
+    """Return the name of a model for users: its member, or its class if no member made it."""
     record = getattr(model, "member", None)
     return getattr(record, "name", None) or type(model).__name__

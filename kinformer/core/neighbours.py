@@ -1,4 +1,4 @@
-"""Neighbours, the result of a search for the nearest keys, and Store, searchable keys with the tokens that followed."""
+"""Neighbours, the result of a search for nearest keys, and Store, keys with the tokens after them."""
 
 from abc import ABC, abstractmethod
 from typing import NamedTuple
@@ -9,13 +9,17 @@ from torch import Tensor
 
 from kinformer.core.checks import check_at_least
 
-NUMBERS = 1 << 22  # differences of queries and keys in memory at a time
+NUMBERS = 1 << 22  # the largest number of differences between queries and keys in memory
 
 
 class Neighbours(NamedTuple):
-    """The entries nearest to each query, nearest first; with fewer entries than k, all of them, or -1 and inf.
+    """The entries nearest to each query, nearest first.
 
-    distances: squared L2 distances. tokens: the token that followed each key. places: the numbers of the entries.
+    With fewer entries than k, all of them, or -1 and inf in the remaining places.
+
+    distances: squared L2 distances.
+    tokens: the token that followed each key.
+    places: the indices of the entries.
     """
 
     distances: Float[Tensor, "*A k"]
@@ -33,14 +37,17 @@ class Store(ABC):
 
     @abstractmethod
     def values(self) -> Int[Tensor, " N"]:
-        """The token that followed each key, in the order of the text."""
+        """Return the token that followed each key, in the order of the text."""
 
     @abstractmethod
     def search(self, queries: Float[Tensor, "N d"], k: int) -> Neighbours:
-        """The `k` entries whose keys are nearest to each query; of equally near keys the first."""
+        """Return the `k` entries with keys nearest to each query; among equally near keys the first ones."""
 
     def of_tokens(self, states: Float[Tensor, "B T d"], real: Bool[Tensor, "B T"], k: int) -> Neighbours:
-        """The `k` entries nearest to the state of each real token; -1 and inf for padding, which is not searched."""
+        """Return the `k` entries nearest to the state of each real token.
+
+        Padding is not searched and gets -1 and inf.
+        """
         neighbours = self.search(states[real], k)
 
         def laid_out(values: Tensor, empty: float) -> Tensor:
@@ -51,14 +58,15 @@ class Store(ABC):
 
 
 class Entries(Store):
-    """A store in memory, searched by all distances.
+    """A store in memory that computes all distances.
 
     Choose it for some thousands of entries in tensors, and a `Datastore` for the entries of a corpus.
 
     keys: inner states of a model.
     tokens: the token that followed each key.
 
-    Errors: ValueError if there are not as many tokens as keys, k below 1, queries of another width or not finite.
+    Errors: ValueError if the numbers of tokens and keys differ, if k is below 1, or if queries have another width or
+    are not finite.
     """
 
     def __init__(self, keys: Float[Tensor, "N d"], tokens: Int[Tensor, " N"]):

@@ -10,17 +10,22 @@ from kinformer.core.request import Request
 
 
 class PairMap(nn.Module, ABC):
-    """A change of the scores before the softmax, or of the weights after it, for every pair of query and key.
+    """A change of the scores before the softmax, or of the weights after it, for all pairs.
 
-    `mask` says which pairs are read, None that all are; the others hold numbers without a meaning (a bias may have made
-    them -inf), and what becomes of them has no effect. The number of heads may change. `by_query` promises that what
-    becomes of a query's pairs depends on no other query's: long rows are then read in blocks of queries.
+    The `mask` of `forward` is True at the pairs that are read; None means all. Other entries have no meaning (a bias
+    may have set them to -inf), and their results have no effect. The number of heads may change.
+
+    by_query: a promise that the result for one query depends on no other query. Long rows are then read in blocks of
+        queries.
     """
 
     by_query: bool = False
 
     def bind(self, request: Request) -> Callable[..., Float[Tensor, "B M T S"]]:
-        """The map for the scores of a request. Override it if the map needs the queries and keys behind the scores."""
+        """Return the map for the scores of a request.
+
+        Override it if the map needs the queries and keys behind the scores.
+        """
         return self
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Jitter: noise that moves parameters off their start values, so that a zero at the start hides no computation."""
+"""Parameter noise: a change of start values, so that a zero at the start hides no computation."""
 
 import torch
 from torch import nn
@@ -9,10 +9,11 @@ CONSTANT = 0.3  # standard deviation of the noise that replaces equal entries
 def add_parameter_noise(module: nn.Module, share: float = 0.0) -> None:
     """Add noise to the parameters of a module, in place, from PyTorch's global generator.
 
-    Choose it before a test of what a module computes: a head of zeros gives the same output for every input.
+    Choose it before a test of a module's computation: a head of zeros gives the same output for every input.
 
-    share: noise for a parameter with unequal entries, as a share of their standard deviation. A parameter whose entries
-        are all equal gets noise with a standard deviation of 0.3 in any case.
+    module: the module.
+    share: noise for a parameter with unequal entries, as a share of their standard deviation. A parameter with equal
+        entries always gets noise with a standard deviation of 0.3.
     """
     for p in module.parameters():
         if not p.numel():

@@ -1,4 +1,4 @@
-"""Pattern: which positions may read which. A predicate over absolute positions, composed with & | ~."""
+"""Pattern: a set of keys for each query, as a predicate over positions that composes with & | ~."""
 
 import dataclasses
 import math
@@ -21,64 +21,73 @@ Index = int | Tensor  # a batch row, head or position; tensors broadcast against
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Pattern(ABC):
-    """S_i, the set of keys that query i may read, as a predicate over absolute positions.
+    """The set S_i of keys that query i may read, as a predicate over absolute positions.
 
-    A frozen dataclass of numbers and tuples, so it hashes, and prints as the expression that makes it again
-    (`core.pattern_parser.parse`). `__call__` is the only method that must be written; every other one has a default
-    that is true of any pattern, and an override only makes it sharper. Positions are always >= 0 here: padding is
-    excluded by `attend`. Choose one from `kinformer.nn.patterns`, or write a file with one method.
+    Choose a pattern from `kinformer.nn.patterns`, or write a subclass with one method: `__call__`. Every other method
+    has a default that holds for any pattern; an override makes it sharper.
+
+    A pattern is a frozen dataclass of numbers and tuples. It is hashable, and its repr is the expression that makes it
+    again (`core.pattern_parser.parse`). Positions are always >= 0 here: `attend` excludes padding.
     """
 
     @abstractmethod
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Bool[Tensor, "..."]:
-        """May query position q read key position k, in batch row b and head h? All four broadcast."""
+        """Return True if query position q may read key position k in batch row b and head h. All four broadcast."""
 
     @property
     def expression(self) -> "Pattern":
-        """The same set written with & | ~ of simpler patterns, where there is such a form: `parts` reads it."""
+        """The same set written with & | ~ of simpler patterns, or the pattern itself.
+
+        `parts` reads this property.
+        """
         return self
 
     @property
     def layout(self) -> Layout:
-        """A set of pairs that is cheap to read and holds all of this one."""
+        """A set of pairs that is cheap to read and contains every pair of this pattern."""
         return Dense()
 
     def reach(self) -> tuple[float, float]:
-        """How far back and how far ahead of its query a key can be, in positions."""
+        """Return the largest distances of a key behind and ahead of its query, in positions."""
         return math.inf, math.inf
 
     def live(self, k: Int[Tensor, "B C"], now: Int[Tensor, "B 1"]) -> Bool[Tensor, "B C"]:
-        """May any query at position `now` or later still read key k?"""
+        """Return True for each key k that a query at position `now` or later may still read."""
         return torch.ones_like(k, dtype=torch.bool)
 
     def capacity(self, length: int) -> int:
-        """An upper bound of the slots that a cache needs for rows of `length` tokens."""
+        """Return an upper bound of the slots that a cache needs for rows of `length` tokens."""
         return length
 
     def period(self) -> int | None:
-        """The least known n >= 1 by which a query and a key may both be moved: (q + n, k + n) is read where (q, k) is.
+        """Return the least known n >= 1 that shifts the pattern onto itself; None if none is known.
 
-        None where none is known.
+        The pattern allows (q + n, k + n) if and only if it allows (q, k).
         """
         return None
 
     def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
-        """For the block of pairs q_lo..q_hi x k_lo..k_hi, ends included, of all rows and heads.
+        """Return two flags for the block of pairs q_lo..q_hi x k_lo..k_hi, ends included.
 
-        May any be allowed, and is every one surely allowed. The ends broadcast: a tensor of each for many blocks.
+        The first flag is True if any pair may be allowed, the second if every pair is surely allowed; both speak of all
+        rows
+        and heads. The ends broadcast: pass tensors to ask about many blocks.
         """
         any_pair = torch.as_tensor(q_lo + q_hi + k_lo + k_hi) >= 0
         return any_pair, ~any_pair
 
     def of_head(self, h: int) -> "Pattern":
-        """The set that head h reads, as a pattern of all heads: what it says of itself is as sharp as for that head."""
+        """Return the set that head h reads, as a pattern for all heads.
+
+        Reach, layout and capacity of the result are as sharp as the set of that head permits.
+        """
         inside = {name: part.of_head(h) for name, part in self._children().items() if isinstance(part, Pattern)}
         return self._replace_children(inside) if inside else self
 
     def tensors(self) -> dict[str, Tensor]:
-        """The tensors of the batch that this pattern and those in it hold, by place ("right.ids").
+        """Return the batch's tensors in this pattern and its inner patterns, by place ("right.ids").
 
-        For code that must hand them over one by one: custom operators, checkpointing, wrappers.
+        For code that must pass them one by one: custom operators, checkpointing, wrappers.
         """
         tensors: dict[str, Tensor] = {}
         for name, part in self._children().items():
@@ -87,7 +96,7 @@ class Pattern(ABC):
         return tensors
 
     def _children(self) -> dict[str, "Pattern | Tensor"]:
-        # asked in every read: building the tuple of fields takes longer than looking at them
+        # this method runs in every read, and dataclasses.fields would build a tuple each time
         values = ((name, getattr(self, name)) for name in type(self).__dataclass_fields__)
         return {name: value for name, value in values if isinstance(value, (Pattern, Tensor))}
 
@@ -95,16 +104,16 @@ class Pattern(ABC):
         return dataclasses.replace(self, **inside)
 
     def matrix(self, length: int, *, b: int = 0, h: int = 0) -> Bool[Tensor, "L L"]:
-        """The pattern over positions 0..length-1 as a mask, queries down, keys across."""
+        """Return the pattern over positions 0..length-1 as a mask [query, key]."""
         at = torch.arange(length)
         return torch.as_tensor(self(b, h, at[:, None], at[None, :])).expand(length, length)
 
     def show(self, length: int = 24, *, h: int = 0) -> str:
-        """A drawing for a terminal: one line a query, one character a key."""
+        """Return a drawing for a terminal: one line per query, one character per key."""
         return "\n".join("".join("█" if read else "·" for read in row) for row in self.matrix(length, h=h).tolist())
 
     def __repr__(self) -> str:
-        # for patterns with tensors of the batch (eq=False, repr=False); others print their numbers
+        # for patterns that hold tensors of the batch (eq=False, repr=False); other patterns print their numbers
         return f"{type(self).__name__}(...)"
 
     def __and__(self, other: "Pattern") -> "Pattern":
@@ -117,22 +126,28 @@ class Pattern(ABC):
         return Not(self)
 
     def __bool__(self) -> NoReturn:
-        # else `Causal() and Band(3)` would be Band(3), which reads ahead
+        # without this error `Causal() and Band(3)` would be Band(3), which reads ahead
         raise TypeError("a pattern is neither true nor false; join patterns by &, | and ~ instead of and, or and not")
 
 
 def check_pattern(name: str, value: Pattern) -> Pattern:
-    """A Pattern: which keys may be read."""
+    """Return `value` if it is a Pattern, such as Causal() & Band(64).
+
+    name: the parameter's name in the message.
+    value: the object to check.
+
+    Errors: ValueError if `value` is not a Pattern.
+    """
     return check_part(name, value, Pattern, "a pattern, such as Causal() & Band(64)")
 
 
 class _Joined(Pattern):
-    """Patterns joined pair by pair, or one: what is known of them all tells what is known of the whole."""
+    """A pattern of one or more inner patterns; its properties follow from theirs."""
 
-    _join: ClassVar[Any] = operator.or_  # of two masks: what may be read
-    _every: ClassVar[Any] = operator.and_  # and what surely is
-    _end: ClassVar[Any] = max  # of how far each reaches
-    _slots: ClassVar[Any] = sum  # of how many keys each keeps
+    _join: ClassVar[Any] = operator.or_  # joins two masks of allowed pairs
+    _every: ClassVar[Any] = operator.and_  # joins two masks of surely allowed pairs
+    _end: ClassVar[Any] = max  # joins the reaches
+    _slots: ClassVar[Any] = sum  # joins the numbers of keys that the parts keep
 
     def _parts(self) -> list[Pattern]:
         return list(self._children().values())  # type: ignore[arg-type]
@@ -157,7 +172,10 @@ class _Joined(Pattern):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Spelled(_Joined):
-    """A pattern that is only a name for an expression: write `expression`, and everything else follows from it."""
+    """A pattern that is a name for an expression.
+
+    A subclass writes `expression`; everything else follows from it.
+    """
 
     @property
     @abstractmethod
@@ -202,14 +220,19 @@ class And(_Pair):
 
 @dataclass(frozen=True, repr=False)
 class Or(_Pair):
-    """Pairs that either pattern allows."""
+    """Pairs that one or both of two patterns allow."""
 
     sign, _every = "|", operator.or_
 
 
 @dataclass(frozen=True, repr=False)
 class Not(Pattern):
-    """Pairs that a pattern does not allow. Nothing sharper than the defaults is known of reach, live and capacity."""
+    """Pairs that a pattern does not allow.
+
+    Reach, live and capacity keep their defaults, because nothing sharper is known.
+
+    pattern: the pattern to negate.
+    """
 
     pattern: Pattern
 
@@ -232,12 +255,20 @@ class Not(Pattern):
 
 @dataclass(frozen=True, init=False, repr=False)
 class Heads(_Joined):
-    """A pattern for each head: head h reads under patterns[h mod n]. `Heads(Causal() & Band(4), Causal())`."""
+    """A pattern for each head: head h reads by patterns[h mod n].
+
+    For example `Heads(Causal() & Band(4), Causal())`.
+
+    by_head: one pattern per head, or a few that the heads take in turn.
+    patterns: the same as a tuple, used if `by_head` is empty.
+
+    Errors: ValueError if there is no pattern.
+    """
 
     patterns: tuple[Pattern, ...]
 
     def __init__(self, *by_head: Pattern, patterns: tuple[Pattern, ...] = ()):
-        patterns = by_head or patterns  # by name where a wrapper rebuilds dataclasses
+        patterns = by_head or patterns  # wrappers that rebuild dataclasses pass `patterns` by name
         if not patterns:
             raise ValueError("Heads got no pattern; give one for each head, or a few that the heads take in turn")
         for n, pattern in enumerate(patterns):
@@ -262,7 +293,12 @@ class Heads(_Joined):
 
 
 def narrow_pattern(pattern: Pattern, only: Pattern | None, also: Pattern | None) -> Pattern:
-    """`(pattern | also) & only`: the set that a batch with limits and additions of its own reads."""
+    """Return `(pattern | also) & only`, the set that a batch with its own limits and additions reads.
+
+    pattern: the layer's pattern.
+    only: the limits; None for no limit.
+    also: the additions; None for no addition.
+    """
     pattern = pattern if also is None else pattern | also
     return pattern if only is None else pattern & only
 
@@ -274,11 +310,16 @@ def pair_mask(
     heads: range,
     rows: Int[Tensor, " B"] | None = None,
 ) -> Bool[Tensor, "#B #H T S"]:
-    """A pattern as a mask over positions; padding (-1) neither reads nor is read.
+    """Return a pattern as a mask over positions; padding (-1) neither reads nor is read.
 
-    Rows and heads that are masked alike share one mask. `rows` names the batch row of each row, its own unless given.
+    Rows and heads with the same mask share one.
+
+    pattern: the pattern.
+    q_pos, k_pos: positions of queries and keys, [B #H T] and [B #H S].
+    heads: the head indices.
+    rows: the batch row of each row; None for 0 .. B - 1.
     """
-    # positions of one row, expanded, are looked at once; patterns that tell rows apart bring their own dimension
+    # one row expanded over the batch is evaluated once; patterns that differ by row bring their own batch dimension
     alike = q_pos.stride(0) == 0 and k_pos.stride(0) == 0 and len(q_pos) > 0
     q, k = (pos[:1] if alike else pos for pos in (q_pos, k_pos))
     q, k = q[..., :, None], k[..., None, :]

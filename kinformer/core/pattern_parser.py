@@ -1,4 +1,4 @@
-"""parse: a pattern from text, such as "Causal() & (Band(64) | Tokens(2))". The inverse of a pattern's repr."""
+"""parse: a pattern from text such as "Causal() & Band(64)", the inverse of a pattern's repr."""
 
 import ast
 from collections.abc import Callable, Mapping
@@ -12,14 +12,15 @@ Made = Mapping[str, Callable[..., Any]]
 
 
 def parse(text: str, own_patterns: Made | None = None) -> Pattern:
-    """The pattern that an expression of pattern names, whole numbers, tuples and & | ~ spells; nothing else is run.
+    """Return the pattern of an expression; no other code is executed.
 
-    How members take patterns as keywords and checkpoints keep them.
+    An expression consists of pattern names, integers, tuples and & | ~. Members take patterns as keywords in this form,
+    and checkpoints store them in it.
 
-    text: such as "Causal() & (Band(64) | Strided(64))".
-    own_patterns: further patterns by name, a class or a function each: those of a user's own file.
+    text: the expression, such as "Causal() & (Band(64) | Strided(64))".
+    own_patterns: further patterns by name, a class or a function each, from a user's own file.
 
-    Errors: ValueError, in one line, for what is not understood; for an unknown name it names the nearest pattern.
+    Errors: ValueError, in one line, if the text is not understood; for an unknown name it names the nearest pattern.
     """
     try:
         tree = ast.parse(text.strip(), mode="eval").body
@@ -34,7 +35,7 @@ def parse(text: str, own_patterns: Made | None = None) -> Pattern:
 
 
 def _patterns() -> dict[str, Callable[..., Any]]:
-    """Every pattern class of the discovered files, by its name."""
+    """Return every pattern class of the discovered files by name."""
     patterns: dict[str, Callable[..., Any]] = {"Heads": Heads}
     for module in modules("patterns").values():
         for name, value in vars(module).items():

@@ -1,4 +1,4 @@
-"""Pooler: one vector of a row, from the vectors of its tokens."""
+"""Pooler: the map from the vectors of a row's tokens to one vector."""
 
 from abc import ABC, abstractmethod
 
@@ -10,21 +10,31 @@ from kinformer.core.autocast import at_least_float32
 
 
 class Pooler(nn.Module, ABC):
-    """How a row becomes one vector. `own` is how many tokens it adds to a row; `vectors` stand in it side by side."""
+    """A map from the vectors of a row's tokens to one vector.
+
+    own: the number of tokens that the pooler adds to a row.
+    vectors: the number of vectors that are concatenated in the result.
+    """
 
     own: int = 0
     vectors: int = 1
 
     def rows(self, tokens: Int[Tensor, "B T"], mark: int) -> Int[Tensor, "B _"]:
-        """The rows that the model reads in place of these; `mark` is an id that no token has."""
+        """Return the rows that the model reads instead; `mark` is an id that no token has."""
         return tokens
 
     @abstractmethod
     def forward(self, y: Float[Tensor, "B T D"], real: Bool[Tensor, "B T"]) -> Float[Tensor, "B kD"]:
-        """The vectors of such rows, of which the real ones count, as one."""
+        """Return one vector for each row; only real tokens count."""
 
 
 def sum_tokens(y: Float[Tensor, "B T D"], real: Bool[Tensor, "B T"]) -> Float[Tensor, "B D"]:
-    """The sum over the real tokens, added up in float32 or better; under autocast the result stays float32."""
+    """Return the sum over the real tokens, computed in float32 or better.
+
+    Under autocast the result stays in float32.
+
+    y: vectors of tokens, [B T D].
+    real: True at real tokens, [B T].
+    """
     total = at_least_float32(y).where(real[..., None], 0.0).sum(1)
     return total if torch.is_autocast_enabled(y.device.type) else total.to(y.dtype)

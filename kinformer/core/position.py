@@ -1,4 +1,4 @@
-"""Position: absolute position encodings, added to what a model embeds; Rotation: those that turn queries and keys."""
+"""Position: encodings of absolute positions, added to embeddings. Rotation: encodings by rotation."""
 
 from abc import ABC, abstractmethod
 
@@ -7,7 +7,10 @@ from torch import Tensor, nn
 
 
 class Position(nn.Module, ABC):
-    """A vector for each absolute position; 0 at padding. `length` is where a table of them ends, None for no end."""
+    """A vector for each absolute position, 0 at padding.
+
+    length: the number of positions in its table; None if it has no limit.
+    """
 
     length: int | None = None
 
@@ -16,7 +19,7 @@ class Position(nn.Module, ABC):
 
 
 class Rotation(nn.Module, ABC):
-    """Queries or keys turned by their position, so that their product knows the distance."""
+    """A rotation of queries or keys by their position, so that their product depends on the distance."""
 
     @abstractmethod
     def forward(self, x: Float[Tensor, "B H T K"], pos: Int[Tensor, "B T"]) -> Float[Tensor, "B H T K"]: ...

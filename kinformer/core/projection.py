@@ -1,4 +1,4 @@
-"""Projection: from what a layer sees to queries, keys and values per head."""
+"""Projection: the map from a layer's input to queries, keys and values by head."""
 
 from abc import ABC, abstractmethod
 
@@ -9,10 +9,14 @@ from kinformer.core.heads import HeadSizes, Keys, Queries
 
 
 class Projection(nn.Module, ABC):
-    """Queries of `heads` heads, keys of `key_heads` and values of `value_heads` heads, from vectors of width `d`.
+    """A map from vectors of width `d` to queries, keys and values by head.
 
-    What turns by position (rotary) turns here, in both. `bias` says whether its matrices have biases, which the layer's
-    output matrix then has too.
+    Rotation by position (rotary) happens here, for queries and keys.
+
+    d: the width of the input.
+    heads, key_heads: the numbers of query heads and key heads.
+    k_dim, v_dim: the widths of one key and of one value.
+    bias: True if the matrices have biases; the layer's output matrix then has one too.
     """
 
     d: int
@@ -24,11 +28,11 @@ class Projection(nn.Module, ABC):
 
     @property
     def value_heads(self) -> int:
-        """Heads of values: those of the keys unless a projection says else."""
+        """The number of value heads; equal to `key_heads` unless a projection overrides it."""
         return self.key_heads
 
     def sizes(self, cross: bool = False) -> HeadSizes:
-        """The heads and widths that a mechanism is told of."""
+        """Return the numbers of heads and the widths for a mechanism."""
         return HeadSizes(self.heads, self.key_heads, self.value_heads, self.k_dim, self.v_dim, cross)
 
     @abstractmethod
@@ -38,18 +42,25 @@ class Projection(nn.Module, ABC):
     def keys(self, source: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"]) -> Keys: ...
 
     def queries_and_keys(self, x: Float[Tensor, "B T D"], pos: Int[Tensor, "B T"]) -> tuple[Queries, Keys]:
-        """Queries and keys of a sequence that reads itself; one product where that is cheaper."""
+        """Return queries and keys of self-attention, by one product if that is cheaper."""
         return self.queries(x, pos), self.keys(x, pos)
 
     def forward(self, x: Tensor, pos: Tensor, source: Tensor, source_pos: Tensor) -> tuple[Queries, Keys]:
-        """Queries of x, keys and values of source."""
+        """Return the queries of x and the keys and values of source."""
         return self.queries(x, pos), self.keys(source, source_pos)
 
     def matrix(self, name: str) -> tuple[Tensor, Tensor | None]:
-        """The weight and bias that make "q", "k" or "v": what an `ExtraProjection(like=name)` starts as a copy of."""
+        """Return the weight and bias of "q", "k" or "v", the start values for `ExtraProjection(like=name)`.
+
+        Errors: ValueError if the projection has no such matrix.
+        """
         raise ValueError(f"{type(self).__name__} has no matrix of its own for {name!r}; use QKV with this mechanism")
 
 
 def by_head(x: Float[Tensor, "B T HN"], heads: int) -> Float[Tensor, "B H T N"]:
-    """Split the last axis into heads: head h takes columns h n .. (h + 1) n - 1."""
+    """Split the last axis into heads: head h takes columns h n .. (h + 1) n - 1.
+
+    x: vectors, [B T HN].
+    heads: the number of heads H.
+    """
     return x.view(*x.shape[:-1], heads, x.shape[-1] // heads).transpose(1, 2)

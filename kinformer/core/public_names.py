@@ -1,7 +1,7 @@
-"""The table of public names: contracts, data that travels, and verbs, each with the file that defines it.
+"""The table of public names: contracts, data types and functions, each with the file that defines it.
 
 Parts and members need no entry here: `discover.part_names` searches their folders, and `discover.plugin_names` asks
-installed plugins. Nothing is imported here, so that `import kinformer` stays fast.
+installed plugins. This file imports nothing, so that `import kinformer` stays fast.
 """
 
 _NAMES_BY_FILE = {

@@ -1,4 +1,4 @@
-"""Raster: the order in which a picture's places are generated, row by row or block by block."""
+"""Raster: the order in which the places of a picture are generated, row by row or block by block."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,7 +12,11 @@ from kinformer.core.checks import check_at_least, check_multiple, check_whole_nu
 
 
 class Box(NamedTuple):
-    """A rectangle of places, its edges inside; `has_places` says whether it holds any."""
+    """A rectangle of places.
+
+    has_places: True if it contains any place.
+    top, left, bottom, right: the edges, which belong to the rectangle.
+    """
 
     has_places: Tensor
     top: Tensor
@@ -23,12 +27,14 @@ class Box(NamedTuple):
 
 @dataclass(frozen=True)
 class Raster:
-    """Position p is a row and a column: blocks from left to right and downwards, in each its rows from left to right.
+    """A map between positions and places (row and column) of a picture.
 
-    width: places of a row.
-    block: rows and columns of a block; (1, 1) is plain raster order.
+    Blocks follow one another from left to right and downwards; the rows inside each block are read from left to right.
 
-    Errors: ValueError for a width that blocks do not fill.
+    width: the number of places in a row.
+    block: the numbers of rows and columns of a block; (1, 1) is plain raster order.
+
+    Errors: ValueError if `width` is not a multiple of the block's columns.
     """
 
     width: int
@@ -42,28 +48,28 @@ class Raster:
 
     @property
     def size(self) -> int:
-        """Places of a block."""
+        """The number of places in a block."""
         return self.block[0] * self.block[1]
 
     @property
     def band(self) -> int:
-        """Places of a row of blocks."""
+        """The number of places in a row of blocks."""
         return self.block[0] * self.width
 
     def row_and_column(self, pos: Tensor) -> tuple[Tensor, Tensor]:
-        """The row and the column of each position."""
+        """Return the row and the column of each position."""
         rows, columns = self.block
         block, inside = pos % self.band // self.size, pos % self.size
         return pos // self.band * rows + inside // columns, block * columns + inside % columns
 
     def position(self, row: Tensor, column: Tensor) -> Tensor:
-        """The position of each place."""
+        """Return the position of each place."""
         rows, columns = self.block
         inside = row % rows * columns + column % columns
         return row // rows * self.band + column // columns * self.size + inside
 
     def boxes(self, lo: Tensor, hi: Tensor) -> Iterator[Box]:
-        """Rectangles that together hold exactly the places of positions lo .. hi, both ends included."""
+        """Yield rectangles that together contain exactly the places of positions lo .. hi, both ends included."""
         end = hi + 1
         starts, ends = [lo], [end]
         for size in sorted({self.block[1], self.size, self.band} - {1}):  # lines of a block, blocks, rows of blocks

@@ -1,4 +1,4 @@
-"""Regulariser: what is held against attention while it trains."""
+"""Regulariser: a penalty on attention during training."""
 
 from abc import ABC, abstractmethod
 
@@ -11,10 +11,11 @@ from kinformer.core.request import Request
 
 
 class Regulariser(nn.Module, ABC):
-    """A number for each query, of what the heads of a layer read and how: `Regularised(Softmax(Causal()), it)`.
+    """A penalty for each query, computed from a layer's read: `Regularised(Softmax(Causal()), it)`.
 
-    `key` is the name under which it is reported, and weighed in a model by `penalties={key: weight}`. `needs_lse` says
-    that it looks at attention weights, `allows_cross` that it can be asked of a sequence that reads another one.
+    key: the name in reports; in a model `penalties={key: weight}` sets its weight.
+    needs_lse: True if it needs attention weights.
+    allows_cross: True if it also applies to cross-attention.
     """
 
     key: str
@@ -23,4 +24,7 @@ class Regulariser(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, request: Request, read: AttentionOutput, keys: Keys | None) -> Float[Tensor, "B T"]:
-        """Of a request and its read. `keys` are those of the tokens that ask, column by column; None across."""
+        """Return the penalty of each query of a request and its read.
+
+        `keys` holds the keys of the same tokens as the queries, column by column; None in cross-attention.
+        """

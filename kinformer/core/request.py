@@ -1,4 +1,4 @@
-"""Request: one read of keys by queries, whole; what scores, masks and executors are handed."""
+"""Request: one complete read of keys by queries, the input of scores, masks and executors."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -21,13 +21,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """Queries, the keys that they may read, and how.
+    """Queries, the keys that they may read, and the settings of the read.
 
-    `pattern` is final: whoever makes a request has narrowed it. `score` says how a query and a key are multiplied,
-    `bias` how that is changed; `scale` is the factor of the product. `lse` asks for the log-sum-exp. `rows` names the
-    batch row of each row, where queries or buckets are folded into the batch. `run` promises consecutive positions,
-    `full` that none is padding. `below` is what the block beneath sent up. `where` are the pairs that are read, where
-    those are fewer than the pattern says: an executor that asks the pattern alone refuses it.
+    queries, keys: the queries and the keys.
+    pattern: the pairs that may be read, already narrowed by the limits of the batch.
+    score: the module that multiplies queries and keys.
+    bias: the module that changes the scores; None for no change.
+    scale: the factor of the product.
+    lse: if True, the log-sum-exp is returned too.
+    dropout: the probability that a weight is dropped.
+    rows: the batch row of each row, if queries or buckets are folded into the batch; None otherwise.
+    run: a promise that positions are consecutive.
+    full: a promise that no position is padding.
+    below: entries that the block beneath sent up.
+    memo: results about these positions that this forward has already computed.
+    where: the pairs to read, if they are fewer than the pattern allows. An executor that reads only the pattern refuses
+        such a request.
     """
 
     queries: Queries
@@ -46,15 +55,16 @@ class Request:
     where: Bool[Tensor, "B #H T S"] | None = None
 
     def piece(self, rows: Selection, columns: Selection) -> "Request":
-        """The read of some queries in some keys: the only place that slices.
+        """Return the read of some queries in some keys; requests are sliced nowhere else.
 
-        Positions, extras, labels, tags and what came from below are cut together. Its memo is its own: positions of a
-        piece are new objects, so nothing about them would be found again, and every mask would outlive its piece.
+        Positions, extras, labels, tags and entries from below are cut together. The piece gets a memo of its own,
+        because its
+        positions are new objects: the memo would never find them again, and it would keep every mask alive.
         """
         queries, keys = self.queries.cut(rows), self.keys.cut(columns)
 
         def cut(value: Below) -> Below:
-            # scores that are of the same positions are so in every piece: by the object, without a look at numbers
+            # scores of the same position objects share them in every piece too, without comparing numbers
             if isinstance(value, PerPair) and value.q_pos is self.queries.pos and value.k_pos is self.keys.pos:
                 return value.piece(rows, columns)._replace(q_pos=queries.pos, k_pos=keys.pos)
             return value.piece(rows, columns)
@@ -64,21 +74,23 @@ class Request:
         return self.replace(queries=queries, keys=keys, run=False, below=below, where=where, memo=empty_memo())
 
     def replace(self, **changes: object) -> "Request":
-        """The same request with other fields."""
+        """Return the same request with other fields."""
         return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
 
     def regroup(self, **changes: object) -> "Request":
-        """The read of other queries or keys, such as buckets, with other fields.
+        """Return a read of other queries or keys, such as buckets, with other fields.
 
-        Nothing is promised of their positions, nothing from below is theirs, and what is found out about them serves
-        no other layer.
+        The promises, the entries from below, `where` and the memo are reset, because they describe the old positions.
         """
         return self.replace(
             **{"run": False, "full": False, "below": {}, "where": None, "memo": empty_memo(), **changes}
         )
 
     def prepare_bias(self) -> "Request":
-        """With what the bias wants to know of the whole, before anything is cut, among the queries' extras."""
+        """Return the request with the bias's values for the whole read among the queries' extras.
+
+        Call it before the request is cut.
+        """
         extra = {} if self.bias is None else self.bias.prepare(self)
         if not extra:
             return self
@@ -86,17 +98,20 @@ class Request:
 
     @property
     def is_causal(self) -> bool:
-        """Do queries and keys stand at the same consecutive positions, none of them padding?"""
+        """True if queries and keys share the same consecutive positions and none is padding."""
         return self.run and self.full and self.queries.pos is self.keys.pos and self.rows is None
 
     @property
     def pairs(self) -> int:
-        """How many scores there are: rows x heads x queries x keys."""
+        """The number of scores: rows x heads x queries x keys."""
         batch, heads, queries, _ = self.queries.q.shape
         return batch * heads * queries * self.keys.k.shape[2]
 
 
 class Refusal(NamedTuple):
-    """Why an executor cannot serve a request."""
+    """The answer of an executor that cannot serve a request.
+
+    reason: the reason in words.
+    """
 
     reason: str

@@ -12,16 +12,22 @@ from kinformer.core.state import leaves
 
 
 class Join(nn.Module, ABC):
-    """How a sublayer f and a norm meet the stream x: x + f(norm(x)), norm(x + f(x)), a gate."""
+    """A rule that combines a sublayer f, a norm and the stream: x + f(norm(x)), norm(x + f(x)), or a gate."""
 
     @abstractmethod
     def forward(self, x: Float[Tensor, "B T D"], f: Callable[[Tensor], Out], norm: nn.Module) -> Out: ...
 
 
 class ResidualBlock(Layer):
-    """Sublayers in order, each with a norm and a join of its own.
+    """Sublayers in order, each with its own norm and join.
 
-    Sublayer i sees `below` by its place and sends up under "i.".
+    Sublayer i gets the entries of `below` under "i." and sends up under "i.".
+
+    layers: the sublayers, all of the same width.
+    joins: one join for each sublayer.
+    norms: one norm for each sublayer.
+
+    Errors: ValueError if there is no sublayer, if the numbers differ or if the widths differ.
     """
 
     def __init__(self, layers: Sequence[Layer], joins: Sequence[Join], norms: Sequence[nn.Module]):
@@ -45,7 +51,7 @@ class ResidualBlock(Layer):
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
         collected = Collected(ctx.replace(remember=False) if ctx.remember else ctx, state)
         last = len(self.layers) - 1
-        if ctx.remember:  # nobody wants y: what stands behind the last sublayer whose state is of x is not read
+        if ctx.remember:  # y is not needed, so reading stops at the last sublayer with a state that depends on x
             has_state = [bool(leaves(old)) for old in state or ()]
             last = max(
                 (n for n, stateful in enumerate(has_state) if stateful and not self.layers[n].has_source_state),
@@ -65,9 +71,9 @@ class ResidualBlock(Layer):
         return collected.make_out(x)
 
     def read_apart(self, read: Callable[..., Out], *inputs: Tensor) -> Out:
-        """Call `read` on the inputs, with access to the sublayers, in place of the block's forward.
+        """Call `read` on the inputs, with access to the sublayers, instead of the block's forward.
 
-        A wrapper that shards the block's weights gathers them here too. A wrapper that recomputes the block in the
-        backward pass recomputes this call too.
+        A wrapper that shards the block's weights gathers them for this call too. A wrapper that recomputes the block in
+        the backward pass recomputes this call too.
         """
         return read(*inputs)

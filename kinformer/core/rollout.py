@@ -1,4 +1,4 @@
-"""Experience: what an agent was told, what it did and what came of it, as a batch to learn from."""
+"""Experience: an agent's observations and actions with their results, as a batch to learn from."""
 
 from typing import NamedTuple
 
@@ -9,12 +9,12 @@ from kinformer.core.layer import State
 
 
 class Observations(NamedTuple):
-    """What an agent is told step by step.
+    """The observations of an agent, step by step.
 
-    marks: 0 where there is a step, -1 at padding, which stands at the ends of a row only.
+    marks: 0 at a step, -1 at padding, which stands at the ends of a row only.
     observed: numbers of each step.
-    acted: what it did at the step before: kinds [B T], or numbers [B T A]; -1, or zeros, at an episode's first step.
-    earned: what that was worth.
+    acted: the action of the step before: kinds [B T], or numbers [B T A]; -1, or zeros, at an episode's first step.
+    earned: the reward of that action.
     """
 
     marks: Int[Tensor, "B T"]
@@ -24,15 +24,18 @@ class Observations(NamedTuple):
 
 
 class RolloutBatch(NamedTuple):
-    """Pieces of episodes, a row each.
+    """Pieces of episodes, one per row.
 
-    observations: the steps that are learned from; the other tensors are of these.
-    burn_in: steps before them, which are read first, by the weights of now and without gradients (burn-in).
-    state: what the agent remembered before all of these, by the weights of then; None for episodes that begin.
-    actions: what it did: kinds [B T], or numbers [B T A]; log_p: how likely it held that then.
-    advantages: how much better than expected that did, and returns: what is to be expected.
-    rewards: what each action was worth; ended: whether an episode ended there; success: what it said of its success at
-        its end, from 0 to 1, and -1 elsewhere.
+    observations: the steps to learn from; the tensors from `actions` on belong to these steps.
+    burn_in: the steps before them, which are read first, with the current weights and without gradients.
+    state: the agent's state before all of these steps, by the weights of that time; None at the start of episodes.
+    actions: the actions: kinds [B T], or numbers [B T A].
+    log_p: the log-probability of each action by the weights of that time.
+    advantages: the advantage of each action over the expected return.
+    returns: the targets for the expected return.
+    rewards: the reward of each action.
+    ended: True at the last step of an episode.
+    success: the environment's report of success at the end of an episode, from 0 to 1; -1 elsewhere.
     """
 
     observations: Observations

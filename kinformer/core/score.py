@@ -1,4 +1,4 @@
-"""Score: how a query and a key are multiplied."""
+"""Score: the function that gives each pair of query and key a number."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -13,10 +13,12 @@ from kinformer.core.request import Request
 
 
 class Score(nn.Module, ABC):
-    """What makes the scores of all pairs, before a bias changes them and a pattern shuts pairs out.
+    """The scores of all pairs, before a bias changes them and a pattern excludes pairs.
 
-    The product of query and key is `core/scores/product.py`; a table that a token predicts, or scores from the block
-    beneath, are others. `wants` names what it must find in `request.below`.
+    Examples are the product of query and key (`core/scores/product.py`), a table that a token predicts, and scores from
+    the block beneath.
+
+    wants: names that it must find in `request.below`.
     """
 
     wants: tuple[Want, ...] = ()
@@ -25,8 +27,8 @@ class Score(nn.Module, ABC):
     def forward(self, request: Request) -> Float[Tensor, "B H T S"]: ...
 
     def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
-        """What it wants from the layer's input for each query, by name."""
+        """Return the projections of the layer's input that the score needs for each query, by name."""
         return {}
 
     def start(self, spec: StateSpec) -> None:
-        """Raises `NoState` with advice where scores of a part of a row are not those of the whole."""
+        """Raise `NoState` with advice if a part of a row gives other scores than the whole row."""

@@ -1,6 +1,6 @@
-"""scores, mask, softmax and weighted: what attention is made of.
+"""The steps of attention on the reference path: scores, mask, softmax and weighted values.
 
-The one place where score, bias and pattern meet on the reference path.
+Score, bias and pattern meet only here.
 """
 
 import torch
@@ -15,14 +15,19 @@ from kinformer.core.scores.product import Product
 
 
 def scores(request: Request) -> Float[Tensor, "B H T S"]:
-    """The score of every pair, changed by the bias. Nothing is masked: outside the pattern they mean nothing."""
+    """Return the score of every pair, changed by the bias.
+
+    Nothing is masked: scores outside the pattern have no meaning.
+
+    request: the read.
+    """
     if request.bias is None:
         return request.score(request)
     values = _scores_float32(request) if request.bias.magnifies else request.score(request)
     change = request.bias.bind(request)
     b, h, i, j = (torch.arange(n, device=values.device) for n in values.shape)
     changed = change(values, b[:, None, None, None], h[:, None, None], i[:, None], j)
-    # what a score shut out stays out; the plain product shuts out nothing
+    # a pair that the score excludes stays excluded; the plain product excludes none
     return changed if type(request.score) is Product else changed.masked_fill(values == -torch.inf, -torch.inf)
 
 
@@ -37,9 +42,12 @@ def _scores_float32(request: Request) -> Float[Tensor, "B H T S"]:
 
 
 def mask(request: Request, count: int | None = None) -> Bool[Tensor, "#B #H T S"] | None:
-    """Which pairs a request may read; None where it may read every one. Made once per forward, for all layers.
+    """Return the mask of the pairs that a request may read; None if it may read every pair.
 
-    `count` is the number of heads, where there are more or fewer than the queries have (talking heads).
+    The mask is made once per forward, for all layers.
+
+    request: the read.
+    count: the number of heads, if it differs from the number of query heads (talking heads).
     """
     if request.where is not None:
         return request.where
@@ -50,7 +58,10 @@ def mask(request: Request, count: int | None = None) -> Bool[Tensor, "#B #H T S"
 
 
 def full_mask(request: Request) -> Bool[Tensor, "B H T S"]:
-    """The same as a mask of full shape."""
+    """Return the mask of a request with shape [B H T S].
+
+    request: the read.
+    """
     shape = (*request.queries.q.shape[:3], request.keys.k.shape[2])
     readable = mask(request)
     return (
@@ -61,9 +72,13 @@ def full_mask(request: Request) -> Bool[Tensor, "B H T S"]:
 
 
 def weigh_values(attention: Float[Tensor, "B H T S"], request: Request) -> Float[Tensor, "B H T V"]:
-    """The values, and what the bias adds to each pair's value, times the attention."""
+    """Return the values times the attention, with the vectors that the bias adds to the values.
+
+    attention: the weights of all pairs.
+    request: the read.
+    """
     v = request.keys.v
-    attention = attention.to(v.dtype)  # a bias in float32 beside queries in bfloat16 made wider ones
+    attention = attention.to(v.dtype)  # a bias in float32 makes float32 weights from queries in bfloat16
     number_of_groups(attention.shape[1], v.shape[1], "value heads")
     by_group = attention.unflatten(1, (v.shape[1], -1)).flatten(2, 3)  # [B U R*T S]
     y = (by_group @ v).view(*attention.shape[:3], v.shape[3])
@@ -78,25 +93,30 @@ def weigh_values(attention: Float[Tensor, "B H T S"], request: Request) -> Float
 
 
 def softmax(logits: Float[Tensor, "B H T S"]) -> tuple[Float[Tensor, "B H T S"], Float[Tensor, "B H T"]]:
-    """Softmax over keys, and its log-sum-exp in float32 or better.
+    """Return the softmax over keys and its log-sum-exp, which is in float32 or better.
 
     A row of -inf gives zeros and -inf, with zero gradients instead of NaN.
+
+    logits: scores, -inf at excluded pairs.
     """
     has_key, safe = _safe_logits(logits)
-    # softmax apart from lse: fused, and where nobody uses the lse its backward costs nothing
+    # softmax is computed separately from lse: it is fused, and an unused lse adds no backward cost
     lse = safe.logsumexp(-1) if logits.shape[-1] else safe.sum(-1)
     return _attention(has_key, safe).to(logits.dtype), torch.where(has_key, lse, -torch.inf)
 
 
 def attention(logits: Float[Tensor, "B H T S"]) -> Float[Tensor, "B H T S"]:
-    """The same softmax, where nobody wants the lse."""
+    """Return the softmax over keys without its log-sum-exp.
+
+    logits: scores, -inf at excluded pairs.
+    """
     return _attention(*_safe_logits(logits)).to(logits.dtype)
 
 
 def _safe_logits(logits: Float[Tensor, "B H T S"]) -> tuple[Bool[Tensor, "B H T"], Float[Tensor, "B H T S"]]:
-    """Which queries have a key, and logits in float32 or better, 0 for the other queries."""
+    """Mark the queries that have a key; return logits in float32 or better, 0 for the other queries."""
     wide = at_least_float32(logits)
-    has_key = (wide != -torch.inf).any(-1)  # NaN is a score, and stays one
+    has_key = (wide != -torch.inf).any(-1)  # NaN counts as a score and stays NaN
     return has_key, torch.where(has_key[..., None], wide, 0.0)
 
 

@@ -1,4 +1,4 @@
-"""Search: vectors in memory or on a disk, indices that find the vectors nearest to a query, and searches by name."""
+"""Search: vectors in memory or on a disk, indices of nearest vectors, and searches by name."""
 
 import inspect
 from abc import ABC, abstractmethod
@@ -12,16 +12,19 @@ from torch import Tensor
 from kinformer.core.did_you_mean import suggest_names
 from kinformer.core.discover import modules, parse_keywords
 
-BLOCK = 1 << 13  # vectors of a block, unless another size is given
-LONG = 2.0**60  # length from which squared distances may overflow float32, which datastores and FAISS use
+BLOCK = 1 << 13  # default number of vectors in a block
+LONG = 2.0**60  # from this length on squared distances may overflow float32, which datastores and FAISS use
 SCALE = "Multiply vectors and queries by 2^-32, say, which does not change their order"
-VectorBlock = tuple[int, Float[Tensor, "S D"]]  # the number of the block's first vector, and its vectors
+VectorBlock = tuple[int, Float[Tensor, "S D"]]  # the index of the block's first vector, and its vectors
 
 
 class SearchResult(NamedTuple):
-    """For each query the nearest vectors, nearest first; where there are fewer, inf and -1.
+    """The vectors nearest to each query, nearest first.
 
-    distances: squared Euclidean distances. places: the numbers of the vectors.
+    With fewer than k vectors, the remaining places have distance inf and place -1.
+
+    distances: squared Euclidean distances.
+    places: the indices of the vectors.
     """
 
     distances: Float[Tensor, "N k"]
@@ -29,31 +32,43 @@ class SearchResult(NamedTuple):
 
 
 class Vectors(ABC):
-    """`count` vectors of one `width`, in memory or on a disk, numbered from 0."""
+    """A set of vectors of one width, in memory or on a disk, numbered from 0.
+
+    count: the number of vectors.
+    width: the number of coordinates of a vector.
+    """
 
     count: int
     width: int
 
     @abstractmethod
     def blocks(self, size: int = BLOCK) -> Iterator[VectorBlock]:
-        """All vectors in order, at most `size` at a time, each block with the number of its first vector.
+        """Yield all vectors in order, at most `size` at a time, each block with the index of its first vector.
 
-        Only read a block: it may lie in a file that is mapped without write access, where a write ends the process.
+        Never write to a block: it may be part of a file that is mapped without write access, and a write would end the
+        process.
         """
 
     @abstractmethod
     def at(self, places: Int[Tensor, " n"]) -> Float[Tensor, "n D"]:
-        """The vectors with these numbers."""
+        """Return the vectors with these indices."""
 
 
 def evenly_spaced(count: int, size: int) -> Int[Tensor, " size"]:
-    """So many of `count` numbers from 0, evenly apart, the first and the last among them; no more than there are."""
+    """Return `size` of the numbers 0 .. count - 1, evenly spaced, including the first and the last.
+
+    count: the number of numbers.
+    size: the number of results; at most `count` are returned.
+    """
     size = min(size, count)
     return torch.arange(size, device="cpu") * (count - 1) // max(size - 1, 1)
 
 
 class TensorVectors(Vectors):
-    """The rows of one tensor."""
+    """The rows of one tensor as vectors.
+
+    rows: the vectors, [S D].
+    """
 
     def __init__(self, rows: Float[Tensor, "S D"]):
         self.rows = rows
@@ -67,7 +82,10 @@ class TensorVectors(Vectors):
 
 
 class Search(ABC):
-    """A method to find vectors: by distance among fixed vectors, or by inner product among keys that are added."""
+    """A method to find vectors.
+
+    It searches fixed vectors by distance, or keys that are added over time by inner product.
+    """
 
     kind: ClassVar[str] = "search"  # the word for it in error messages
 
@@ -77,7 +95,10 @@ class Search(ABC):
 
     @abstractmethod
     def product_index(self, width: int) -> "ProductIndex | None":
-        """An empty index of keys of this width, searched by inner product; None if every key is to be scored."""
+        """Return an empty index of keys of this width, searched by inner product.
+
+        None if every key must be scored.
+        """
 
 
 class VectorIndex(ABC):
@@ -85,11 +106,20 @@ class VectorIndex(ABC):
 
     @abstractmethod
     def search(self, queries: Float[Tensor, "N D"], k: int) -> SearchResult:
-        """The k nearest of each query, or as many as there are; of equally near ones the first."""
+        """Return the k vectors nearest to each query; among equally near ones the first.
+
+        With fewer than k vectors, all of them are found.
+        """
 
 
 def check_queries(queries: Float[Tensor, "N D"], vectors: Vectors) -> Float[Tensor, "N D"]:
-    """Queries in float64 on the CPU; ValueError if their width, a number or a length does not allow a search."""
+    """Return queries in float64 on the CPU if they can be searched.
+
+    queries: the queries, [N D].
+    vectors: the vectors to search.
+
+    Errors: ValueError if the width differs, if a number is not finite, or if a query has length 2^60 or more.
+    """
     if queries.dim() != 2 or queries.shape[1] != vectors.width:
         raise ValueError(
             f"search failed: got queries of shape {list(queries.shape)}, expected [N, {vectors.width}]. Give each "
@@ -112,14 +142,17 @@ class ProductIndex(ABC):
 
     @abstractmethod
     def find(self, queries: Float[Tensor, "N K"], k: int) -> Int[Tensor, "N R"]:
-        """The numbers of at least k candidates of each query, or of all keys; -1 if fewer are found."""
+        """Return the indices of at least k candidates of each query, or of all keys; -1 if fewer are found."""
 
 
 def search_named(text: str) -> Search:
-    """The search that a text names, such as "exact", "hnsw" or "ivf:lists=64,probes=4".
+    """Return the search of a text such as "exact", "hnsw" or "ivf:lists=64,probes=4".
 
-    The name is that of a file in a folder `search`, its numbers are keywords of the `Search` in that file. Errors:
-    ValueError, in one line, for another name, keyword or number.
+    The name is the name of a file in a folder `search`. The numbers are keywords of the `Search` class in that file.
+
+    text: the name, with keywords after a colon.
+
+    Errors: ValueError, in one line, if the name, a keyword or a number is unknown.
     """
     name, _, numbers = text.partition(":")
     files = modules("search")
@@ -137,7 +170,10 @@ def search_named(text: str) -> Search:
 
 
 def format_search(search: Search) -> str:
-    """The text from which `search_named` makes this search."""
+    """Return the text that `search_named` converts to this search.
+
+    search: the search.
+    """
     name = type(search).__module__.rpartition(".")[2]
     numbers = ",".join(f"{keyword}={value}" for keyword, value in vars(search).items() if value is not None)
     return f"{name}:{numbers}" if numbers else name

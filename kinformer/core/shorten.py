@@ -1,4 +1,4 @@
-"""Shorten: fewer keys made of many, before attention reads them."""
+"""Shorten: a reduction of many keys to fewer before attention reads them."""
 
 from abc import ABC, abstractmethod
 
@@ -10,12 +10,13 @@ from kinformer.core.projection import Projection
 
 
 class Shorten(nn.Module, ABC):
-    """Keys, values and positions in, fewer of them out: pooled, convolved, projected along the row.
+    """A map from keys and values to fewer of them: pooling, convolution or projection along the row.
 
-    Keys come in the order of their positions, padding last, at positions that all heads share. `group` says that each
-    `group` keys that follow one another, counted from the row's first, make one, which stands where the last of them
-    does: with it rows can be read in pieces, key by key. None where a key may be of any. `gapless` promises that a row
-    without padding gives keys without padding.
+    Keys are in the order of their positions, padding last, at positions that all heads share.
+
+    group: the number of consecutive keys that make one key, counted from the first key of a row. The new key has the
+        position of the last of them, and rows can be read in pieces. None if a new key may depend on any key.
+    gapless: a promise that a row without padding gives keys without padding.
     """
 
     group: int | None = None
@@ -27,8 +28,8 @@ class Shorten(nn.Module, ABC):
     def mix_before_projection(
         self, projection: Projection, x: Float[Tensor, "B S D"], pos: Int[Tensor, "B 1 S"], full: bool
     ) -> Keys | None:
-        """What it makes of the keys of x, where x can be mixed before it is projected, and that costs less; else None.
+        """Return the shortened keys of x if x can be mixed before the projection at less cost; else None.
 
-        Asked where there is no `group`. `full` promises that x has no padding.
+        Called only if `group` is None. `full` promises that x has no padding.
         """
         return None

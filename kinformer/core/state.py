@@ -9,14 +9,16 @@ from torch import Tensor
 from kinformer.core.layer import State
 from kinformer.core.pattern import Pattern
 
-OfLeaf = Callable[[str, Tensor], Tensor]  # of a leaf's name and the leaf
+OfLeaf = Callable[[str, Tensor], Tensor]  # takes a leaf's name and the leaf
 
 
 class UncastState:
-    """A state whose numbers must keep their precision, in an object that nothing looks into.
+    """An opaque object around a state that must keep its precision.
 
     Wrappers that cast a layer's inputs to bfloat16 (FSDP2's mixed precision) walk through tuples, dicts and
-    dataclasses; sums in float32 would lose digits there that casting back does not bring back.
+    dataclasses. Sums in float32 would lose digits there, and casting back does not restore them.
+
+    inside: the state.
     """
 
     __slots__ = ("inside",)
@@ -26,10 +28,17 @@ class UncastState:
 
 
 def map_state(f: OfLeaf, state: State, name: str = "", *, at: Callable[[State], State | None] | None = None) -> State:
-    """Apply f(leaf name, leaf) to every tensor.
+    """Apply f(leaf name, leaf) to every tensor of a state.
 
-    A leaf is named by its field or key, inside a plain sequence by its parent. A part of which `at` makes something
-    is that, and is not looked into. A `Pattern` stays as it is.
+    A leaf is named by its field or key; a leaf in a plain sequence is named by its parent. A `Pattern` stays as it is.
+
+    f: the function of a name and a tensor.
+    state: the state.
+    name: the name of the root.
+    at: a function of each part. If it returns a value other than None, that value replaces the part, and the part's
+        leaves are not visited.
+
+    Errors: TypeError if the state contains anything else.
     """
     if at is not None and (replaced := at(state)) is not None:
         return replaced
@@ -51,7 +60,7 @@ def map_state(f: OfLeaf, state: State, name: str = "", *, at: Callable[[State], 
 
 
 def leaves(state: State) -> list[tuple[str, Tensor]]:
-    """Every (name, tensor) of a state, in order."""
+    """Return every (name, tensor) of a state, in order."""
     pairs: list[tuple[str, Tensor]] = []
 
     def collect(name: str, leaf: Tensor) -> Tensor:
@@ -63,7 +72,11 @@ def leaves(state: State) -> list[tuple[str, Tensor]]:
 
 
 def select(state: State, rows: Int[Tensor, " R"]) -> State:
-    """The state of the given batch rows, which may repeat (beam search)."""
+    """Return the state of the given batch rows, which may repeat (beam search).
+
+    state: the state.
+    rows: the row indices.
+    """
     return map_state(_once_per_tensor(lambda _, leaf: leaf.index_select(0, rows.to(leaf.device))), state)
 
 
@@ -74,19 +87,22 @@ def concatenate(states: Sequence[State]) -> State:
 
 
 def fork(state: State) -> State:
-    """A copy that can be continued apart from its origin (a state that was handed to a layer is spent)."""
+    """Return a copy that can be continued independently of the original.
+
+    A state that has been passed to a layer must not be used again.
+    """
     return map_state(_once_per_tensor(lambda _, leaf: leaf.clone()), state)
 
 
 def detach(state: State) -> State:
-    """The same state, cut from the graph that made it."""
+    """Return the same state, detached from the graph."""
     return map_state(_once_per_tensor(lambda _, leaf: leaf.detach()), state)
 
 
 def share_positions(state: State) -> State:
-    """A fresh state whose layers hold one tensor of positions where they hold equal ones.
+    """Return a fresh state with one tensor for equal positions in all layers.
 
-    Positions are never written in place; layers that share them share the plan of where the next keys go.
+    Positions are never written in place. Layers that share them also share the plan of the slots of the next keys.
     """
     known_positions: dict[tuple, Tensor] = {}
 
@@ -97,9 +113,12 @@ def share_positions(state: State) -> State:
 
 
 def reset(state: State, rows: Bool[Tensor, " B"]) -> State:
-    """The state with the marked rows as fresh as `start` made them: -1 in leaves named pos, 0 in others.
+    """Reset the marked rows to the values that `start` gives: -1 in leaves named pos, 0 in others.
 
-    A part of a state whose fresh value is another one defines its own `reset(rows)`.
+    A part of a state with another fresh value defines its own `reset(rows)`.
+
+    state: the state.
+    rows: True at the rows to reset.
     """
 
     def reset_leaf(name: str, leaf: Tensor) -> Tensor:
@@ -113,11 +132,11 @@ def reset(state: State, rows: Bool[Tensor, " B"]) -> State:
 
 
 def _once_per_tensor(f: OfLeaf) -> OfLeaf:
-    """f for the leaves of a state: a tensor that several layers share is one afterwards too."""
+    """Return f with a memory of its results, so that a tensor that layers share stays shared."""
     done: dict[tuple[int, bool], tuple[Tensor, Tensor]] = {}
 
     def apply_once(name: str, leaf: Tensor) -> Tensor:
-        key = id(leaf), name == "pos"  # whose fresh value is another one
+        key = id(leaf), name == "pos"  # leaves named pos have another fresh value
         if key not in done:
             done[key] = (leaf, f(name, leaf))
         return done[key][1]

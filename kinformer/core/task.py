@@ -1,4 +1,4 @@
-"""Task: a made-up problem whose answers are known, of rows of readable symbols."""
+"""Task: a synthetic problem with known answers, as rows of readable symbols."""
 
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -10,40 +10,43 @@ from numpy.random import Generator
 
 LETTERS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 DIGITS = b"0123456789"
-TRIED = 2_000  # rows that tell what guessing scores, where a task does not say it itself
+TRIED = 2_000  # rows from which the accuracy of guessing is estimated
 
 
 class TaskRow(NamedTuple):
-    """A row in pieces: each question, and the answer that follows it. A symbol is a byte."""
+    """A row of a task, in which a symbol is a byte.
+
+    pieces: pairs of a question and the answer that follows it.
+    """
 
     pieces: Sequence[tuple[bytes, bytes]]
 
     @property
     def question(self) -> bytes:
-        """All that is given."""
+        """All questions of the row."""
         return b"".join(question for question, _ in self.pieces)
 
     @property
     def answer(self) -> bytes:
-        """All that is asked for."""
+        """All answers of the row."""
         return b"".join(answer for _, answer in self.pieces)
 
     @property
     def text(self) -> bytes:
-        """The row as it is read."""
+        """The whole row: each question followed by its answer."""
         return b"".join(question + answer for question, answer in self.pieces)
 
     @property
     def answer_mask(self) -> list[bool]:
-        """Which of its symbols are answers."""
+        """True at the symbols of answers."""
         return [mark for question, answer in self.pieces for mark in (*[False] * len(question), *[True] * len(answer))]
 
 
 class Task(ABC):
-    """A problem as a frozen dataclass: its fields, all with defaults, are its sizes.
+    """A problem as a frozen dataclass with its sizes as fields, all with defaults.
 
-    A file of `lab/tasks/` with one is a task, and `kinformer train gpt --data task=NAME,size=8` trains on it. All
-    rows have answers of the same number of symbols, which the question alone decides.
+    A task is a file of `lab/tasks/` with one such class, and `kinformer train gpt --data task=NAME,size=8` trains on
+    it. All rows have the same number of answer symbols, and only the question determines the answer.
     """
 
     kind: ClassVar[str] = "task"
@@ -51,17 +54,17 @@ class Task(ABC):
     @property
     @abstractmethod
     def width(self) -> int:
-        """The most symbols that a row has."""
+        """The largest number of symbols in a row."""
 
     @abstractmethod
     def row(self, rng: Generator) -> TaskRow:
-        """A row, drawn."""
+        """Return a randomly drawn row."""
 
     @property
     def chance_accuracy(self) -> float:
-        """The share of answers that are right by guessing without a look at the row: the likeliest at each place.
+        """The accuracy of a guess that ignores the row and gives the likeliest symbol at each place.
 
-        Estimated from rows where a task does not say it itself.
+        It is estimated from random rows unless a task overrides it.
         """
         rng = numpy.random.default_rng(0)
         places = zip(*(self.row(rng).answer for _ in range(TRIED)), strict=True)
@@ -70,5 +73,11 @@ class Task(ABC):
 
 
 def draw_symbols(symbols: bytes, count: int, rng: Generator, *, replace: bool = True) -> bytes:
-    """Draw `count` of these symbols uniformly; a symbol can repeat only if `replace` is true."""
+    """Draw `count` of these symbols uniformly; a symbol can repeat only if `replace` is true.
+
+    symbols: the symbols.
+    count: the number of draws.
+    rng: the random generator.
+    replace: True to draw with replacement.
+    """
     return bytes(symbols[n] for n in rng.choice(len(symbols), count, replace=replace))

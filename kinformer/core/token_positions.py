@@ -1,4 +1,4 @@
-"""Numbering: the positions of a batch's tokens, and the state of a model that goes on numbering them."""
+"""Numbering: the positions of a batch's tokens, and the state of a model that continues them."""
 
 from typing import NamedTuple
 
@@ -14,20 +14,27 @@ GAP = "a row has padding (-1) between its tokens; padding may stand before or af
 
 
 class NumberedState(NamedTuple):
-    """A model's state: the next position of each row, and the body's state."""
+    """The state of a model that numbers its tokens.
+
+    now: the next position of each row.
+    body: the state of the body.
+    """
 
     now: Int[Tensor, " B"]
     body: State
 
 
 def context_of_tokens(tokens: Int[Tensor, "B T"], state: NumberedState | None = None) -> Context:
-    """The context of tokens, -1 at padding, that are numbered from 0 or on from a state.
+    """Return the context of tokens, numbered from 0 or from the positions in a state.
 
     Embeddings of tokens are finite, so the context is marked as clean. A model of numbers writes zeros at padding
     itself.
 
-    Errors: TypeError for other than whole numbers, ValueError for other than rows; and for padding between tokens, at
-    once without a state, at the forward's one look with one.
+    tokens: the rows, -1 at padding.
+    state: the state to continue from, or None.
+
+    Errors: TypeError if tokens are not integers; ValueError if they are not rows, or if padding stands between tokens.
+    With a state the padding is checked at the forward's look, without a state at once.
     """
     memo = Memo()
     tokens = check_token_rows(tokens)
@@ -38,10 +45,15 @@ def context_of_tokens(tokens: Int[Tensor, "B T"], state: NumberedState | None = 
 
 
 def start_positions(memo: Memo, *batches: Int[Tensor, "B _"]) -> list[tuple[Int[Tensor, "B _"], bool]]:
-    """For each batch of rows that begin at 0 their positions, and whether it is known that none is padding.
+    """Return the positions of each batch of rows that start at 0, and whether no token is padding.
 
-    One look at all of them; none under compile, and none where no row has two tokens. Rows without padding share one
-    row of positions, and so one mask.
+    Values are inspected once for all batches. They are not inspected under compile, or if no row has two tokens. Rows
+    without padding share one row of positions, and therefore one mask.
+
+    memo: the memo of the forward.
+    batches: rows of tokens, -1 at padding.
+
+    Errors: ValueError if padding stands between tokens.
     """
     if torch.compiler.is_compiling() or all(tokens.shape[1] < 2 for tokens in batches):
         return [(count_positions(tokens >= 0), False) for tokens in batches]
@@ -57,12 +69,21 @@ def start_positions(memo: Memo, *batches: Int[Tensor, "B _"]) -> list[tuple[Int[
 
 
 def continue_positions(tokens: Int[Tensor, "B T"], now: Int[Tensor, " B"], memo: Memo) -> Int[Tensor, "B T"]:
-    """Positions of a chunk: consecutive from `now` over real tokens, -1 at padding."""
+    """Return the positions of a chunk: consecutive from `now` over real tokens, -1 at padding.
+
+    tokens: the chunk, -1 at padding.
+    now: the next position of each row.
+    memo: the memo of the forward; it checks later that no padding stands between tokens.
+    """
     if tokens.shape[1] > 1 and not torch.compiler.is_compiling():
         memo.expect(~gaps(tokens >= 0), GAP)
     return count_positions(tokens >= 0, now[:, None])
 
 
 def next_positions(now: Int[Tensor, " B"], pos: Int[Tensor, "B T"]) -> Int[Tensor, " B"]:
-    """The next position of each row once positions `pos`, which may be none, have been read."""
+    """Return the next position of each row after the positions `pos`, which may be empty.
+
+    now: the next position of each row before them.
+    pos: positions, -1 at padding.
+    """
     return torch.maximum(now, pos.amax(1) + 1) if pos.shape[1] else now

@@ -1,4 +1,7 @@
-"""alone: layers that read each token by itself, for parts that hand them tokens in another way than a row."""
+"""tokenwise: a check for layers that read each token separately.
+
+Parts need it if they pass tokens to a layer in another form than a row.
+"""
 
 from kinformer.core.checks import check_part
 from kinformer.core.layer import Layer
@@ -7,7 +10,14 @@ from kinformer.core.state import leaves
 
 
 def check_tokenwise(name: str, layer: Layer, use: str) -> Layer:
-    """A layer that reads each token alone and sends nothing up; ValueError for another, which cannot be of this use."""
+    """Return a layer that reads each token separately and sends nothing up.
+
+    name: the parameter's name in the message.
+    layer: the layer to check.
+    use: the verb for the message: a purpose that the layer cannot serve.
+
+    Errors: ValueError for any other layer.
+    """
     check_part(name, layer, Layer, "one, such as MLP(d)")
     kind = type(layer).__name__
     try:

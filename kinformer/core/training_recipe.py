@@ -1,4 +1,4 @@
-"""Recipe: how a member wants to be trained. It imports no torch, so that declaring a member costs nothing."""
+"""Recipe: the training settings of a member. It imports no torch, so that declaring a member is fast."""
 
 import math
 from dataclasses import dataclass
@@ -6,37 +6,41 @@ from numbers import Real
 from typing import Literal, get_args
 
 ScheduleName = Literal["cosine", "linear", "constant", "inverse_sqrt", "noam"]
-LR = 2e-3  # the highest learning rate of a recipe that names none
-FLOOR = 0.1  # where "cosine" ends, over the highest rate
-FIRST = 0.01  # the least rate of a warm-up, over the highest: a first step at 0 would learn nothing
-NOAM_STEPS = 100_000  # of the 2017 Transformer's base model, whose warm-up is 4,000 of them
+LR = 2e-3  # the default of the highest learning rate
+FLOOR = 0.1  # the last rate of "cosine", divided by the highest
+FIRST = 0.01  # the smallest rate of a warm-up, divided by the highest: a first step at 0 would learn nothing
+NOAM_STEPS = 100_000  # steps of the 2017 Transformer's base model, including 4,000 of warm-up
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Learning-rate schedule and Adam settings of a training: `@member(recipe=Recipe(lr=5e-4, warmup=0.2))`.
+    """The learning-rate schedule and Adam settings of a training.
 
-    The rate rises linearly from 0 to `lr` during the warm-up and then follows the schedule. Its first steps take at
-    least `lr` / 100, because a step at 0 would learn nothing; "noam" counts steps from 1 instead. `s` is the spent
-    fraction of the budget in steps or minutes, from 0 to 1; `w` is the value of `s` at the end of the warm-up. So every
-    schedule but "noam" ends together with the budget, on a slow machine too.
+    For example `@member(recipe=Recipe(lr=5e-4, warmup=0.2))`. The rate rises linearly from 0 to `lr` during the warm-up
+    and then follows the schedule. The first steps use at least `lr` / 100, because a step at 0 would learn nothing;
+    "noam" counts steps from 1 instead.
 
-    lr: the highest learning rate. Unless given it is 2e-3, and (d warmup)^-1/2 under "noam", d the width of the model.
+    In the schedules, `s` is the spent fraction of the budget in steps or minutes, from 0 to 1, and `w` is the value of
+    `s` at the end of the warm-up. Every schedule except "noam" therefore ends together with the budget, on a slow
+    machine too.
+
+    lr: the highest learning rate. The default is 2e-3, and (d warmup)^-1/2 under "noam", where d is the width of the
+        model.
     warmup: a float is a fraction of the training, from 0 to 1; an int is a number of steps. Post-norm blocks need a
         longer warm-up. Under a budget of minutes, the `w` of a warm-up in steps follows from the mean time of a step so
         far.
-    schedule: the rate after the warm-up, over `lr`.
+    schedule: the rate after the warm-up, divided by `lr`.
         "cosine": 0.1 + 0.9 (1 + cos(pi (s - w) / (1 - w))) / 2.
         "linear": 1 - (s - w) / (1 - w).
         "constant": 1.
         "inverse_sqrt": sqrt(w / s), which is sqrt(warmup / step) for a warm-up in steps.
         "noam": the 2017 Transformer's, d^-1/2 min(t^-1/2, t warmup^-3/2) in step t = 1, 2, ... With a warm-up in steps
-            it depends on the step alone, never on the budget. With a fraction as warm-up, the 100,000 steps of the
+            it depends only on the step, never on the budget. With a fraction as warm-up, the 100,000 steps of the
             paper's base model are scaled to the length of the training: t = 100,000 s.
     betas: Adam's decay rates for the running means of the gradient and of its square.
     eps: constant that Adam adds to the root of the mean square.
 
-    Errors: ValueError for numbers out of range, and for "inverse_sqrt" and "noam" without a warm-up. Sources:
+    Errors: ValueError if a number is out of range, or if "inverse_sqrt" or "noam" has no warm-up. Sources:
     cosine: Loshchilov and Hutter, 2017, arXiv:1608.03983; inverse_sqrt and noam: Vaswani et al., 2017,
     arXiv:1706.03762, section 5.3; Adam: Kingma and Ba, 2015, arXiv:1412.6980.
     """
@@ -62,7 +66,7 @@ class Recipe:
 
     @property
     def follows_spent(self) -> bool:
-        """Does the rate depend on the part of the budget that is spent, and not on the step alone?"""
+        """True if the rate depends on the spent fraction of the budget and not only on the step."""
         return self.schedule in ("cosine", "linear") or (isinstance(self.warmup, float) and self.warmup > 0)
 
     @property
@@ -73,7 +77,10 @@ class Recipe:
         return self.lr
 
     def rate(self, step: int, spent: float) -> float:
-        """The rate relative to its peak, for a step counted from 0 that starts at this spent fraction of the budget."""
+        """Return the rate relative to its peak, for a step that starts at a spent fraction of the budget.
+
+        Steps are counted from 0.
+        """
         if self.schedule == "noam":
             step, spent = step + 1, spent + 1 / NOAM_STEPS
         now, end = (step, self.warmup) if isinstance(self.warmup, int) else (spent, self.warmup)
@@ -89,12 +96,21 @@ class Recipe:
 
 
 def noam_peak(d: int, warmup: float | int) -> float:
-    """The peak rate of the 2017 Transformer for width d: (d warmup)^-1/2, with the warm-up in steps."""
+    """Return the peak rate of the 2017 Transformer, (d warmup)^-1/2 with the warm-up in steps.
+
+    d: the width of the model.
+    warmup: the warm-up, a number of steps or a fraction of 100,000 steps.
+    """
     return (d * (warmup if isinstance(warmup, int) else warmup * NOAM_STEPS)) ** -0.5
 
 
 def check_warmup(warmup: float | int) -> float | int:
-    """Check a warm-up: a float from 0 to 1 (fraction of the training) or an int (steps)."""
+    """Return a warm-up after a check.
+
+    warmup: a float from 0 to 1 (fraction of the training) or an int (steps).
+
+    Errors: ValueError for any other value.
+    """
     steps = isinstance(warmup, int) and not isinstance(warmup, bool) and warmup >= 0
     if not steps and not (isinstance(warmup, float) and 0 <= warmup <= 1):
         raise ValueError(
@@ -104,7 +120,12 @@ def check_warmup(warmup: float | int) -> float | int:
 
 
 def check_betas(betas: tuple[float, float]) -> tuple[float, float]:
-    """Check that betas are two numbers from 0 to below 1."""
+    """Return betas after a check.
+
+    betas: two numbers from 0 to below 1.
+
+    Errors: ValueError for any other value.
+    """
     good = isinstance(betas, tuple) and len(betas) == 2
     if not good or not all(isinstance(beta, int | float) and 0 <= beta < 1 for beta in betas):
         raise ValueError(f"betas={betas!r}: give two numbers from 0 that are below 1, such as (0.9, 0.98)")
@@ -112,12 +133,17 @@ def check_betas(betas: tuple[float, float]) -> tuple[float, float]:
 
 
 def check_eps(eps: float) -> float:
-    """Check that eps is a number above 0."""
+    """Return eps after a check.
+
+    eps: a number above 0.
+
+    Errors: ValueError for any other value.
+    """
     if not _is_positive(eps):
         raise ValueError(f"eps={eps!r}: give a number above 0, such as 1e-9")
     return eps
 
 
 def _is_positive(value: object) -> bool:
-    """Is this a finite number above 0?"""
+    """Return True for a finite number above 0."""
     return isinstance(value, Real) and not isinstance(value, bool) and 0 < value < math.inf  # type: ignore[operator]

@@ -1,4 +1,4 @@
-"""Vectors: what several parts do with them."""
+"""Vectors: an operation that several parts share."""
 
 from jaxtyping import Float
 from torch import Tensor
@@ -7,6 +7,10 @@ from kinformer.core.autocast import at_least_float32
 
 
 def unit(x: Float[Tensor, "*n K"], eps: float = 1e-12) -> Float[Tensor, "*n K"]:
-    """x at length 1, computed in float32 at least; `eps` is added to the squared length, so 0 stays 0."""
+    """Return x scaled to length 1, computed in float32 or better.
+
+    x: vectors along the last dimension.
+    eps: a number that is added to the squared length, so that 0 stays 0.
+    """
     wide = at_least_float32(x)
     return (wide * (wide.square().sum(-1, keepdim=True) + eps).rsqrt()).to(x.dtype)

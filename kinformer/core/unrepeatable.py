@@ -1,4 +1,4 @@
-"""Unrepeatable: why a part gives another output when it reads the same tokens again in training."""
+"""Unrepeatable: a part that gives another output when it reads the same tokens again in training."""
 
 from typing import NamedTuple
 
@@ -6,13 +6,13 @@ from torch import nn
 
 
 class Unrepeatable(NamedTuple):
-    """The reason of a part that declares it as its attribute `unrepeatable`.
+    """The reason of a part, which declares it as its attribute `unrepeatable`.
 
-    Such a part draws by what its weights say of the tokens, or says something else of a row in pieces than of the whole
-    row. A part whose draws follow from its seed, its buffers and positions is repeatable.
+    Such a part draws random numbers that depend on its weights, or gives another output for a row in pieces than for
+    the whole row. A part is repeatable if its draws follow from its seed, its buffers and positions.
 
-    reason: what the part does, a clause that begins an error message.
-    remedy: what to do instead, an imperative that ends the message.
+    reason: a clause that begins an error message: the behaviour of the part.
+    remedy: an imperative that ends the message: the way to avoid it.
     """
 
     reason: str
@@ -20,6 +20,9 @@ class Unrepeatable(NamedTuple):
 
 
 def unrepeatable_parts(model: nn.Module) -> list[Unrepeatable]:
-    """List the reasons of the parts of a model that declare one."""
+    """List the reasons of the parts of a model that declare one.
+
+    model: the model.
+    """
     reasons = (getattr(part, "unrepeatable", None) for part in model.modules())
     return list(dict.fromkeys(reason for reason in reasons if reason is not None))

@@ -1,11 +1,16 @@
-"""Vocabulary: tokens are rows of whole numbers, below how many there are."""
+"""Vocabulary: checks that tokens are rows of integers below the size of the vocabulary."""
 
 import torch
 from torch import Tensor
 
 
 def check_token_rows(tokens: Tensor) -> Tensor:
-    """The tokens; TypeError for other than whole numbers, ValueError for other than rows [B T]."""
+    """Return the tokens after a check of dtype and shape.
+
+    tokens: integers, [B T].
+
+    Errors: TypeError if they are not integers; ValueError if they are not rows [B T].
+    """
     if tokens.is_floating_point() or tokens.is_complex() or tokens.dtype == torch.bool:
         raise TypeError(f"tokens are whole numbers, and {tokens.dtype} came; give them .long()")
     if tokens.dim() != 2:
@@ -14,13 +19,28 @@ def check_token_rows(tokens: Tensor) -> Tensor:
 
 
 def check_tokens_below(tokens: Tensor, vocab: int) -> Tensor:
-    """The tokens; IndexError for one that there is not, as `check_below`."""
+    """Return the tokens after `check_below`.
+
+    tokens: token ids.
+    vocab: the number of different tokens.
+
+    Errors: IndexError if an id is not below `vocab`.
+    """
     check_below(tokens, vocab, "token", "make vocab larger")
     return tokens
 
 
 def check_below(numbers: Tensor, end: int, name: str, advice: str) -> None:
-    """IndexError for a number from `end` up, where looking costs no wait; on an accelerator its own assertion."""
+    """Raise IndexError if a number is `end` or more.
+
+    On an accelerator, a device-side assertion fails instead, because reading the numbers would wait for the device.
+    Nothing is checked under compile.
+
+    numbers: integers.
+    end: the limit.
+    name: the word for a number in the message.
+    advice: the end of the message.
+    """
     if torch.compiler.is_compiling() or not numbers.numel():
         return
     problem = f"is none of the {end} that there are, 0 to {end - 1}; {advice}"

@@ -1,1 +1,1 @@
-"""The patterns that the contracts of core and the executors name. All others are in nn/patterns."""
+"""The patterns that the contracts of core and the executors use. All others are in nn/patterns."""

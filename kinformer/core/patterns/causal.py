@@ -1,4 +1,4 @@
-"""Causal: a query reads itself and what was before it."""
+"""Causal: a query reads itself and everything before it."""
 
 from dataclasses import dataclass
 
@@ -10,10 +10,11 @@ from kinformer.core.pattern import Index, Pattern
 
 @dataclass(frozen=True)
 class Causal(Pattern):
-    """j <= i.
+    """The causal pattern j <= i: a query reads itself and all earlier keys.
 
-    And it with any other pattern for a decoder: `Causal() & Band(64)`. Source: Vaswani et al., 2017,
-    arXiv:1706.03762.
+    Combine it with any other pattern for a decoder: `Causal() & Band(64)`.
+
+    Source: Vaswani et al., 2017, arXiv:1706.03762.
     """
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:

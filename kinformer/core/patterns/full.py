@@ -10,7 +10,10 @@ from kinformer.core.pattern import Index, Pattern
 
 @dataclass(frozen=True)
 class Full(Pattern):
-    """Every query reads every key: encoders and cross-attention. Source: Vaswani et al., 2017, arXiv:1706.03762."""
+    """The pattern of encoders and cross-attention: every query reads every key.
+
+    Source: Vaswani et al., 2017, arXiv:1706.03762.
+    """
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         return torch.as_tensor((q >= 0) | (k >= 0))

@@ -1,4 +1,4 @@
-"""OnHeads: every pair, on some heads alone."""
+"""OnHeads: every pair, but only on some heads."""
 
 from dataclasses import dataclass
 
@@ -12,12 +12,12 @@ from kinformer.core.patterns.full import Full
 
 @dataclass(frozen=True)
 class OnHeads(Pattern):
-    """h mod of = turn: what only some heads read, such as `Causal() & (Band(64) | OnHeads(0, 4))`.
+    """The pattern h mod of = turn: every pair, on some heads only.
 
-    turn: which head of each group.
-    of: heads of a group.
+    For example `Causal() & (Band(64) | OnHeads(0, 4))`. `Heads(A, B)` is `OnHeads(0, 2) & A | OnHeads(1, 2) & B`.
 
-    `Heads(A, B)` is `OnHeads(0, 2) & A | OnHeads(1, 2) & B`.
+    turn: the head of each group.
+    of: the number of heads in a group.
     """
 
     turn: int

@@ -1,4 +1,4 @@
-"""Segment: the own segment, and a memory of what was before it."""
+"""Segment: a query reads its own segment and a memory before it."""
 
 from dataclasses import dataclass
 
@@ -12,12 +12,12 @@ from kinformer.core.pattern import Index, Pattern
 
 @dataclass(frozen=True)
 class Segment(Pattern):
-    """j >= (i // length) * length - memory.
+    """The query's own segment and a memory before it: j >= (i // length) * length - memory.
 
-    `Causal() & Segment(length, memory)` is what a Transformer-XL reads in one layer.
+    `Causal() & Segment(length, memory)` is the pattern of one layer of a Transformer-XL.
 
-    length: positions of a segment.
-    memory: positions before it that are read too.
+    length: the number of positions in a segment.
+    memory: the number of positions before the segment that are read too.
 
     Source: Dai et al., 2019, arXiv:1901.02860, section 3.2.
     """
@@ -30,7 +30,7 @@ class Segment(Pattern):
         check_at_least("Segment.memory", self.memory, 0)
 
     def earliest_key(self, q: Index) -> Index:
-        """The earliest position that query q reads."""
+        """Return the earliest position that query q reads."""
         return q // self.length * self.length - self.memory
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
@@ -47,7 +47,7 @@ class Segment(Pattern):
         return k >= self.earliest_key(now)
 
     def capacity(self, length: int) -> int:
-        place = length % self.length  # the fullest are the row's end and the end of the segment before it
+        place = length % self.length  # the cache is fullest at the row's end or at the end of the segment before
         before = min(length - place - 1, self.length - 1 + self.memory)
         return max(min(length, place + self.memory), before)
 

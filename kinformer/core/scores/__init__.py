@@ -1,1 +1,1 @@
-"""The score that core and the executors take as the default. All others are in nn/scores."""
+"""The default score of core and the executors. All others are in nn/scores."""

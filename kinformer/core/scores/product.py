@@ -10,16 +10,19 @@ from kinformer.core.score import Score
 
 
 class Product(Score):
-    """scale q_i.k_j: what attention scores are unless you want something else.
+    """The scaled product scale q_i.k_j, the default score of attention.
 
-    Head h reads key head h // (H / G); keys of a group are not copied. Errors: ValueError for heads that cannot share
-    key heads evenly. Source: Vaswani et al., 2017, arXiv:1706.03762, section 3.2.1.
+    Head h reads key head h // (H / G); keys of a group are not copied.
+
+    Errors: ValueError if the heads cannot share the key heads evenly.
+
+    Source: Vaswani et al., 2017, arXiv:1706.03762, section 3.2.1.
     """
 
     def forward(self, request: Request) -> Float[Tensor, "B H T S"]:
         q, k = request.queries.q, request.keys.k
         groups = k.shape[1]
-        q = q * request.scale  # before the product, which may be beyond float16 without it
+        q = q * request.scale  # before the product, which could overflow float16 without it
         if number_of_groups(q.shape[1], groups) == 1:
             products = q @ k.mT  # [B H T K] [B H K S]
         else:
@@ -29,14 +32,14 @@ class Product(Score):
         return products if change is None else products + change
 
     def checked_change(self, request: Request) -> Float[Tensor, "#B #H T S"] | None:
-        """`change`, for whoever adds it; ValueError where something would learn through it, as no executor lets it."""
+        """Return `change`; raise ValueError if it has a gradient, because executors pass none through it."""
         change = self.change(request)
         if change is not None and change.requires_grad:
             raise ValueError(f"{type(self).__name__}.change has a gradient, which is lost; write forward in its place")
         return change
 
     def change(self, request: Request) -> Float[Tensor, "#B #H T S"] | None:
-        """What a subclass adds to products: numbers through which nothing learns; -inf shuts a pair out."""
+        """Return numbers without a gradient that a subclass adds to the products; -inf excludes a pair."""
         return None
 
 
