@@ -1,4 +1,4 @@
-"""Causal: a query reads itself and what was before it."""
+"""Causal: each query reads itself and all earlier positions."""
 
 from dataclasses import dataclass
 
@@ -10,10 +10,13 @@ from kinformer.core.pattern import Index, Pattern
 
 @dataclass(frozen=True)
 class Causal(Pattern):
-    """j <= i.
+    """Causal attention: each query reads itself and all earlier positions.
 
-    And it with any other pattern for a decoder: `Causal() & Band(64)`. Source: Vaswani et al., 2017,
-    arXiv:1706.03762.
+    j <= i
+
+    Choose it for decoders. Combine it with any other pattern: `Causal() & Band(64)`.
+
+    Source: Vaswani et al., 2017, arXiv:1706.03762.
     """
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:

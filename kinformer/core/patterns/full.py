@@ -10,7 +10,12 @@ from kinformer.core.pattern import Index, Pattern
 
 @dataclass(frozen=True)
 class Full(Pattern):
-    """Every query reads every key: encoders and cross-attention. Source: Vaswani et al., 2017, arXiv:1706.03762."""
+    """Full attention: every query reads every key.
+
+    Choose it for encoders and cross-attention.
+
+    Source: Vaswani et al., 2017, arXiv:1706.03762.
+    """
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         return torch.as_tensor((q >= 0) | (k >= 0))
