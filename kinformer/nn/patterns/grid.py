@@ -59,7 +59,9 @@ class _Around(Pattern):
 
     def reach(self) -> tuple[float, float]:
         (rows, columns), (up, aside), raster = self.block, self.block_reach, self.raster
-        first = (up * rows - self.rows) * columns + max(0, aside * columns - self.columns)  # offset of the first key in that block
+        first = (up * rows - self.rows) * columns + max(
+            0, aside * columns - self.columns
+        )  # offset of the first key in that block
         back = up * raster.band + (aside + 1) * raster.size - 1 - first
         return back, back  # the neighbourhood is the same in both directions
 
