@@ -59,9 +59,8 @@ class _Around(Pattern):
 
     def reach(self) -> tuple[float, float]:
         (rows, columns), (up, aside), raster = self.block, self.block_reach, self.raster
-        first = (up * rows - self.rows) * columns + max(
-            0, aside * columns - self.columns
-        )  # offset of the first key in that block
+        # offset of the first key in the furthest block
+        first = (up * rows - self.rows) * columns + max(0, aside * columns - self.columns)
         back = up * raster.band + (aside + 1) * raster.size - 1 - first
         return back, back  # the neighbourhood is the same in both directions
 
@@ -108,7 +107,9 @@ class Grid(_Around):
 
     |row(i) - row(j)| <= rows and |column(i) - column(j)| <= columns
 
-    Choose it for images instead of `Band`, since a window over the row of pixels misses the pixel above the query.
+    Choose it for images instead of `Band`, since a window over the raster order misses the pixel above the query
+    unless it spans a whole row.
+
     Positions follow the image row by row. With a `block`, positions follow it block by block, and distances are counted
     from the edges of the query's block. All queries of a block then read the same keys, and `Causal() & Grid(...)` is
     `Image2D`.

@@ -11,9 +11,8 @@ from kinformer.nn.patterns.grid import Grid
 class Image2D(Spelled):
     """2D local attention of the Image Transformer: the query's block and the pixels above and beside it.
 
-    The pattern is `Causal() & Grid(width, *memory, block)`. The area around a block has memory[0] rows
-    above it and memory[1] columns on each side. A query reads the positions of its block and of this area that are
-    generated before it, and itself.
+    The pattern is `Causal() & Grid(width, *memory, block)`. The area around a block has memory[0] rows above
+    it and memory[1] columns on each side. A query reads itself and the earlier positions of its block and this area.
 
     Choose it for images, and `Image1D` for other long sequences. Positions follow the order of generation: blocks from
     left to right and from top to bottom, and row by row inside a block. A model reads its image in this order by
@@ -24,7 +23,7 @@ class Image2D(Spelled):
     block: rows and columns of a query block, the paper's h_q and w_q.
     memory: rows above the block and columns on each side of it that are read, the paper's h_m and w_m.
 
-    Errors: ValueError if width is not a multiple of the columns of a block.
+    Errors: ValueError if width is not a multiple of the columns of a block, or if memory is not two numbers.
     Source: Parmar et al., 2018, arXiv:1802.05751, section 3.3.
     """
 

@@ -24,8 +24,8 @@ class PublishedRandom(Pattern):
     keys: number of blocks that a query block draws; it reads all if no more are left.
     block: number of positions in a block.
     seed: seed of the draw; the authors' code uses the number of the layer.
-    among: end of the range of blocks that may be drawn; 16 blocks of 64 positions are the first 1,024 of the authors'
-        code.
+    among: end of the range of blocks that may be drawn; the authors' code draws from its first 1,024 positions, 16
+        blocks of 64.
     first: number of blocks at the front that are global, and so are not drawn.
     window: number of blocks on either side of the query's block that are read anyway, and so are not drawn.
     head: head with the draw that all heads use; None for one draw per head.

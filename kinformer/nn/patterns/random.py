@@ -23,18 +23,18 @@ class Random(Pattern):
     draw). It is therefore the same on every machine, for every length and every chunk. A checkpoint only needs the
     arguments.
 
-    Choose it beside a window and global tokens, to shorten the paths between far tokens. `RandomKeys` suits encoders
-    better: it draws the same number of blocks for all queries, from whole rows.
+    Choose it beside a window and global tokens, to shorten the paths between far tokens. For encoders,
+    `RandomKeys` draws the same number of blocks for all queries, from whole rows.
 
     keys: number of blocks that a query block draws.
     block: number of positions in a block.
     seed: seed of the draw.
     symmetric: True lets a key block also read the query blocks that drew it, for encoders. Earlier queries then read
-        more blocks, because a pattern does not know the end of a row. With n blocks, block i reads about keys * (1 +
-        ln(n / i)) blocks. If keys=3 and n=1,024, these are 19, 10 and 3 for i = 5, 100 and 1,000.
+        more blocks, because a pattern does not know the end of a row. With n blocks, block i reads about
+        keys * (1 + ln(n / i)) blocks. If keys=3 and n=1,024, these are 19, 10 and 3 for i = 5, 100 and 1,000.
     first, back: limits of the draw, to leave out blocks that global tokens or a window already read. A decoder may use
-        `Causal() & (Block(64, 2) | Tokens(64) | Random(3, 64, first=1, back=3))`, and an encoder `Block(64, 1, 1) |
-        Tokens(64) | Rows(64) | Random(3, 64, symmetric=True, first=1, back=2)`.
+        `Causal() & (Block(64, 2) | Tokens(64) | Random(3, 64, first=1, back=3))`, and an encoder
+        `Block(64, 1, 1) | Tokens(64) | Rows(64) | Random(3, 64, symmetric=True, first=1, back=2)`.
     head: head with the draw that all heads use; None for one draw per head.
 
     Source: Zaheer et al., 2020, arXiv:2007.14062, section 2.

@@ -36,9 +36,8 @@ class Star(Spelled):
         row = Band(1) | Tokens(1) | Rows(1)
         if self.n is None:
             return row
-        closing = Rows((1, self.n)) & Tokens(
-            (1, self.n)
-        )  # the two pairs that close the ring, and two that the row already has
+        # the two pairs that close the ring, and two that the row already has
+        closing = Rows((1, self.n)) & Tokens((1, self.n))
         return (row | closing) & Rows(self.n + 1) & Tokens(self.n + 1)
 
 

@@ -15,7 +15,7 @@ class TreeLevel(Pattern):
     """One level of `Tree(k)`: tokens read spans of this level, both numbered from 0.
 
     Choose it to read a tree level by level: neighbouring tokens read runs of neighbouring spans, so the pairs lie in
-    few blocks. `TreeSoftmax` gathers by it the spans that neighbouring tokens read.
+    few blocks. `TreeSoftmax` uses it to gather the spans that neighbouring tokens read.
 
     k: number of spans of the level on either side.
     level: level of the spans; level 0 is the tokens, and each token then reads itself too.
