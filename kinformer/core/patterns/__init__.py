@@ -1,1 +1,1 @@
-"""The patterns that the contracts of core and the executors use. All others are in nn/patterns."""
+"""Patterns that the core contracts and the executors use. All other patterns are in nn/patterns."""

@@ -1,4 +1,4 @@
-"""Blocks: queries of a block read the key blocks in a table."""
+"""Blocks: block-sparse attention with a given table of key blocks."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -13,13 +13,15 @@ from kinformer.core.pattern import Index, Pattern
 
 @dataclass(frozen=True)
 class Blocks(Pattern):
-    """A table of blocks: queries of block n read the key blocks table[n], and nothing beyond the table.
+    """Block-sparse attention: queries of block n read the key blocks table[n].
 
-    Choose it for a given layout, such as the layout of a checkpoint.
+    Choose it for a layout that was drawn elsewhere, such as the random blocks of a checkpoint. `Random` draws blocks
+    itself. Queries and keys in blocks beyond the table form no pairs.
 
-    table: for each query block, the key blocks that it reads.
-    size: the number of positions in a block.
+    table: key blocks that each query block reads; one tuple for each query block.
+    size: number of positions in a block.
 
+    Errors: ValueError if the table is not a tuple of tuples of numbers >= 0.
     Source: block-sparse attention as in Zaheer et al., 2020, arXiv:2007.14062, appendix D.
     """
 
@@ -35,15 +37,15 @@ class Blocks(Pattern):
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         row, column = torch.as_tensor(q) // self.size, torch.as_tensor(k) // self.size
-        if torch.compiler.is_compiling():  # only comparisons: compiled flex cannot make a table here
+        if torch.compiler.is_compiling():  # compiled flex cannot create a table here, so only comparisons
             return self._compare_blocks(row, column)
-        # one look-up for all pairs; indices beyond the table use its last row and column
+        # one look-up for all pairs; the last row and column stand for all blocks beyond the table
         allowed = self._block_mask(row.device)
         height, width = allowed.shape
         return allowed[row.clamp(max=height - 1), column.clamp(max=width - 1)]
 
     def _block_mask(self, device: torch.device) -> Tensor:
-        """Return the table as a mask of blocks, with one row and one column more than it names."""
+        """Return the table as a mask of blocks, with one extra row and column for blocks beyond it."""
         width = max((block + 1 for blocks in self.table for block in blocks), default=0)
         allowed = torch.zeros(len(self.table) + 1, width + 1, dtype=torch.bool)
         for n, blocks in enumerate(self.table):
@@ -53,7 +55,7 @@ class Blocks(Pattern):
     def _compare_blocks(self, row: Tensor, column: Tensor) -> Tensor:
         allowed = (row < 0) & (column < 0)
         for n, blocks in enumerate(self.table):
-            read = column < 0  # depends only on keys, so that pairs are touched once per block of queries
+            read = column < 0  # shaped like the keys, so that pairs are combined once for each query block
             for block in blocks:
                 read = read | (column == block)
             allowed = allowed | ((row == n) & read)
@@ -72,7 +74,7 @@ class Blocks(Pattern):
         max_keys, alive, dying = 0, 0, Counter[int]()
         last = [*self._last_readers(), *[-1] * len(self.table)]
         for n in range(min(length // self.size, len(self.table)) + 1):
-            alive -= dying[n]  # blocks before block n that block n or a later one reads
+            alive -= dying[n]  # alive: earlier blocks that block n or a later one reads
             own_keys = min(self.size - 1, length - n * self.size) if last[n : n + 1] >= [n] else 0
             max_keys = max(max_keys, alive * self.size + own_keys)
             if last[n : n + 1] > [n]:
@@ -81,7 +83,7 @@ class Blocks(Pattern):
         return max_keys
 
     def _last_readers(self) -> list[int]:
-        """Return for each key block the last query block that reads it."""
+        """Return the last query block that reads each key block, -1 if none does."""
         last = {block: n for n, blocks in enumerate(self.table) for block in blocks}
         return [last.get(block, -1) for block in range(max(last, default=-1) + 1)]
 

@@ -1,4 +1,4 @@
-"""Causal: a query reads itself and everything before it."""
+"""Causal: each query reads itself and all earlier positions."""
 
 from dataclasses import dataclass
 
@@ -10,9 +10,11 @@ from kinformer.core.pattern import Index, Pattern
 
 @dataclass(frozen=True)
 class Causal(Pattern):
-    """The causal pattern j <= i: a query reads itself and all earlier keys.
+    """Causal attention: each query reads itself and all earlier positions.
 
-    Combine it with any other pattern for a decoder: `Causal() & Band(64)`.
+    j <= i
+
+    Choose it for decoders. Combine it with any other pattern: `Causal() & Band(64)`.
 
     Source: Vaswani et al., 2017, arXiv:1706.03762.
     """

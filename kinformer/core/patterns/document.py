@@ -1,4 +1,4 @@
-"""Document: documents packed into one row do not read each other."""
+"""Document: attention within each document if several documents are packed into one row."""
 
 from dataclasses import dataclass
 
@@ -13,14 +13,14 @@ from kinformer.core.pattern import Index, Pattern
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Document(Pattern):
-    """Documents packed into one row: a query reads only keys of its own document.
+    """Attention within documents: each query reads only keys of its own document.
 
-        ids[b, i] = ids[b, j]
+    ids[b, i] = ids[b, j]
 
-    Pass it as `Context(only=Document(ids))`.
+    Choose it if several documents are packed into one row. Pass it as `Context(only=Document(ids))`. The result of
+    `cover` is only a bound if the tokens of a document are not contiguous.
 
-    ids: the document of each absolute position; a position beyond them reads nothing. If the tokens of a document are
-        not consecutive, `cover` is only a bound.
+    ids: document of each absolute position [B P]; positions beyond P read nothing and are not read.
     """
 
     ids: Int[Tensor, "B P"]
@@ -35,9 +35,9 @@ class Document(Pattern):
         return (self.ids[b, q] == self.ids[b, k]) & in_table
 
     def positions_in_document(self, pos: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
-        """Return the number of positions of its document before each position; -1 stays -1.
+        """Return the number of earlier tokens of the same document for each position; -1 stays -1.
 
-        The tokens of a document must be consecutive.
+        The tokens of each document must be contiguous.
         """
         return torch.where(pos < 0, -1, pos - _first_positions(self.ids).gather(1, pos.clamp_min(0)))
 
@@ -47,18 +47,19 @@ class Document(Pattern):
 
 
 def same_id(ids: Tensor, ends: list[Tensor], cut: int = 0) -> tuple[Tensor, Tensor]:
-    """Return for blocks of pairs whether any pair has equal ids in any row, and whether every pair has.
+    """Return whether any pair of a query and a key has equal ids, and whether all pairs do.
 
-    If the tokens of an id are not consecutive, the result is only a bound. No block may lie on both sides of `cut`.
+    The first result is true if at least one row has such a pair, the second if all pairs of all rows are such pairs.
+    Both are only bounds if the tokens of an id are not contiguous.
 
-    ids: the id of each position, by row.
-    ends: first and last query, first and last key of each block.
-    cut: the position that separates two independent halves of `ids`.
+    ids: id of each absolute position [B P].
+    ends: first and last position of the query blocks and of the key blocks: q_lo, q_hi, k_lo, k_hi.
+    cut: position that no block may span; 0 for none.
     """
     firsts, last = _first_positions(ids), ids.shape[1] - 1
     halves = firsts[:, :cut], firsts[:, cut:]
     q_lo, q_hi, k_lo, k_hi = ends
-    # an id is represented by its first position: the smallest from a position on, the largest up to it
+    # lower bounds for blocks that begin at a position, upper bounds for blocks that end there
     running_min = torch.cat([half.flip(1).cummin(1).values.flip(1) for half in halves], 1)
     running_max = torch.cat([half.cummax(1).values for half in halves], 1)
     q_least, k_least = (running_min[:, lo.clamp_max(last)] for lo in (q_lo, k_lo))
@@ -70,7 +71,7 @@ def same_id(ids: Tensor, ends: list[Tensor], cut: int = 0) -> tuple[Tensor, Tens
 
 
 def _first_positions(ids: Tensor) -> Tensor:
-    """Return for each position the first position with the same id."""
+    """Return the first position that has the same id, for each position."""
     by_id, order = ids.sort(stable=True)
     new = F.pad(by_id[:, 1:] != by_id[:, :-1], (1, 0), value=True)
     start = torch.where(new, torch.arange(ids.shape[1], device=ids.device), 0).cummax(1).values

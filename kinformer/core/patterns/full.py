@@ -10,7 +10,9 @@ from kinformer.core.pattern import Index, Pattern
 
 @dataclass(frozen=True)
 class Full(Pattern):
-    """The pattern of encoders and cross-attention: every query reads every key.
+    """Full attention: every query reads every key.
+
+    Choose it for encoders and cross-attention.
 
     Source: Vaswani et al., 2017, arXiv:1706.03762.
     """

@@ -1,4 +1,4 @@
-"""OnHeads: every pair, but only on some heads."""
+"""OnHeads: all pairs on some heads, no pairs on the others."""
 
 from dataclasses import dataclass
 
@@ -12,12 +12,18 @@ from kinformer.core.patterns.full import Full
 
 @dataclass(frozen=True)
 class OnHeads(Pattern):
-    """The pattern h mod of = turn: every pair, on some heads only.
+    """All pairs on one head of each group of heads, no pairs on the other heads.
 
-    For example `Causal() & (Band(64) | OnHeads(0, 4))`. `Heads(A, B)` is `OnHeads(0, 2) & A | OnHeads(1, 2) & B`.
+    h mod of = turn
 
-    turn: the head of each group.
-    of: the number of heads in a group.
+    Choose it to give a part of a pattern only to some heads. With `Causal() & (Band(64) | OnHeads(0, 4))`, one head in
+    four reads all earlier keys, and the others read a window. To list a pattern for each head, use `Heads`:
+    `Heads(A, B)` is `OnHeads(0, 2) & A | OnHeads(1, 2) & B`.
+
+    turn: index of the head in each group, from 0.
+    of: number of heads in a group.
+
+    Errors: ValueError if turn is not below of.
     """
 
     turn: int

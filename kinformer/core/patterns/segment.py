@@ -1,4 +1,4 @@
-"""Segment: a query reads its own segment and a memory before it."""
+"""Segment: the query's own segment and a memory of positions before it."""
 
 from dataclasses import dataclass
 
@@ -12,12 +12,15 @@ from kinformer.core.pattern import Index, Pattern
 
 @dataclass(frozen=True)
 class Segment(Pattern):
-    """The query's own segment and a memory before it: j >= (i // length) * length - memory.
+    """Segment with memory: each query reads from `memory` positions before its segment on.
 
-    `Causal() & Segment(length, memory)` is the pattern of one layer of a Transformer-XL.
+    j >= (i // length) * length - memory
 
-    length: the number of positions in a segment.
-    memory: the number of positions before the segment that are read too.
+    The pattern sets no limit after the query. `Causal() & Segment(length, memory)` is the pattern of one
+    Transformer-XL layer.
+
+    length: number of positions in a segment.
+    memory: number of positions before the segment that its queries also read.
 
     Source: Dai et al., 2019, arXiv:1901.02860, section 3.2.
     """
@@ -47,7 +50,7 @@ class Segment(Pattern):
         return k >= self.earliest_key(now)
 
     def capacity(self, length: int) -> int:
-        place = length % self.length  # the cache is fullest at the row's end or at the end of the segment before
+        place = length % self.length  # the cache is fullest at the end of the row or of the segment before
         before = min(length - place - 1, self.length - 1 + self.memory)
         return max(min(length, place + self.memory), before)
 

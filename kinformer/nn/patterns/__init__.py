@@ -1,1 +1,1 @@
-"""Patterns: which positions may read which. One file per pattern; compose them with & | ~ and Heads."""
+"""Patterns: sets of keys that each query reads, one per file. Compose them with & | ~ and Heads."""

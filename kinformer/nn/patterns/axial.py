@@ -1,4 +1,4 @@
-"""Axial: places of a picture that differ along one axis alone."""
+"""Axial: attention along one axis of an image or another array."""
 
 import math
 from dataclasses import dataclass
@@ -11,17 +11,21 @@ from kinformer.nn.patterns.strided import Strided
 
 @dataclass(frozen=True)
 class Axial(Spelled):
-    """i and j, positions of an array of this shape in raster order, are the same along every axis but one.
+    """Axial attention: each query reads the positions of an array that differ from it along one axis only.
 
-    Of a picture (rows, columns) axis 1 reads the own row, `Block(columns)`, and axis 0 the own column. Layers take
-    them in turn: after both, everything was read, at a cost of rows + columns keys a query. Both at once:
-    `Axial(shape, 0) | Axial(shape, 1)`. Under `Causal()` no number of such layers reads what stands above and further
-    right: an `AxialDecoder` hands whole rows down instead, and two of `Causal() & (Axial(shape, 0) | Band(columns))`
-    reach it by way of the row above.
+    Positions number the array in raster order. In an image of shape (rows, columns), axis 1 reads the query's own row,
+    `Block(columns)`, and axis 0 its own column. Choose it for images and other arrays, and alternate the axes from
+    layer to layer. Two layers connect all positions of an image, at a cost of rows + columns keys for each query.
+    `Axial(shape, 0) | Axial(shape, 1)` reads both axes in one layer.
 
-    shape: how many places there are along each axis, the slowest first.
-    axis: along which is read, from 0.
+    Under `Causal()`, no number of such layers reaches the positions that are above the query and further right. Use an
+    `AxialDecoder`, which hands whole rows down. Two layers of `Causal() & (Axial(shape, 0) | Band(columns))` also reach
+    them, through the row above.
 
+    shape: sizes of the axes, the slowest axis first.
+    axis: index of the axis that is read, from 0.
+
+    Errors: ValueError if shape is empty or has no such axis.
     Source: Ho et al., 2019, arXiv:1912.12180, section 3; 'extended patterns' of Lin et al., 2021, arXiv:2106.04554.
     """
 

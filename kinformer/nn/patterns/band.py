@@ -12,15 +12,19 @@ from kinformer.core.pattern import Index, Pattern
 
 @dataclass(frozen=True)
 class Band(Pattern):
-    """i - left <= j <= i + right: a query reads its neighbours.
+    """Sliding window: each query reads its neighbours on both sides.
 
-    A window of w keys on each side is `Band(w)`; a decoder's window of the last w keys, itself included, is
-    `Causal() & Band(w - 1)`; `Band(w, -1)` reads w keys before the query and not itself.
+    i - left <= j <= i + right
 
-    left: how many positions back; negative where the window begins behind the query.
-    right: how many ahead, `left` unless given.
+    Choose it if near tokens matter most, and join `Tokens` and `Rows` to it for global tokens. `Band(w)` reads w keys
+    on each side and the query itself. `Causal() & Band(w - 1)` is a decoder's window of the last w keys, with the query
+    itself. `Band(w, -1)` reads w keys before the query, without the query itself.
 
-    Errors: ValueError for a window without a key. Source: Beltagy et al., 2020, arXiv:2004.05150, section 3.1.
+    left: number of positions before the query; negative if the window begins after the query.
+    right: number of positions after the query; negative if the window ends before the query. None means `left`.
+
+    Errors: ValueError if left + right < 0, since such a window holds no key.
+    Source: Beltagy et al., 2020, arXiv:2004.05150, section 3.1.
     """
 
     left: int

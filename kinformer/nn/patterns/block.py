@@ -1,4 +1,4 @@
-"""Block: the own block, and some blocks before and after it."""
+"""Block: the query's own block and its neighbour blocks."""
 
 from dataclasses import dataclass
 
@@ -12,14 +12,18 @@ from kinformer.core.pattern import Index, Pattern
 
 @dataclass(frozen=True)
 class Block(Pattern):
-    """i // size - back <= j // size <= i // size + ahead: local attention by blocks.
+    """Local attention by blocks: each query reads its own block and some blocks before and after it.
 
-    size: positions of a block.
-    back: blocks before the own one that are read.
-    ahead: blocks behind it that are read.
+    i // size - back <= j // size <= i // size + ahead
 
-    Errors: ValueError for a window without a block. Source: block-local attention in the survey of Lin et al.,
-    2021, arXiv:2106.04554, section 4.1.1.
+    Choose it if all queries of a block should read the same keys. `Band` centres a window on each query instead.
+
+    size: number of positions in a block.
+    back: number of blocks before the query's block that are read; negative if the window begins after that block.
+    ahead: number of blocks after the query's block that are read; negative if the window ends before that block.
+
+    Errors: ValueError if back + ahead < 0, since such a window holds no block.
+    Source: block-local attention in the survey of Lin et al., 2021, arXiv:2106.04554, section 4.1.1.
     """
 
     size: int

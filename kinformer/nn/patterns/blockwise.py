@@ -1,4 +1,4 @@
-"""Blockwise: each block reads one other block."""
+"""Blockwise: each query block reads one key block, given by a permutation."""
 
 from dataclasses import dataclass
 
@@ -9,14 +9,18 @@ from kinformer.core.patterns.blocks import Blocks
 
 @dataclass(frozen=True)
 class Blockwise(Spelled):
-    """j // size = permutation[i // size]; false beyond the permutation.
+    """Blockwise attention: each query block reads one key block, given by a permutation.
 
-    BlockBERT gives each head a permutation: `Heads(Blockwise(..), ..)`.
+    j // size = permutation[i // size]
 
-    permutation: the key block that each query block reads.
-    size: positions of a block.
+    Choose it for BlockBERT, which gives each head a permutation: `Heads(Blockwise(..), ..)`. Queries and keys in blocks
+    beyond the permutation form no pairs.
 
-    Errors: ValueError for what is no permutation. Source: Qiu et al., 2019, arXiv:1911.02972, section 3.
+    permutation: key block that each query block reads.
+    size: number of positions in a block.
+
+    Errors: ValueError if the permutation does not hold each block number once.
+    Source: Qiu et al., 2019, arXiv:1911.02972, section 3.
     """
 
     permutation: tuple[int, ...]

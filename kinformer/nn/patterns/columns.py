@@ -1,4 +1,4 @@
-"""Columns: the last few positions of every block, read by all."""
+"""Columns: summary positions at the end of every block, read by all queries."""
 
 from dataclasses import dataclass
 
@@ -12,13 +12,19 @@ from kinformer.core.pattern import Index, Pattern
 
 @dataclass(frozen=True)
 class Columns(Pattern):
-    """block - offset - summary <= j mod block < block - offset: summary positions that every query reads.
+    """Summary positions: every query reads the same few positions at the end of every block.
 
-    block: the period, in positions.
-    summary: how many positions of each block are read.
-    offset: how many positions before a block's end they lie; a head of its own offset takes another sub-block.
+    block - offset - summary <= j mod block < block - offset
 
-    Errors: ValueError where they do not fit into the block. Source: Child et al., 2019, arXiv:1904.10509, section 4.3.
+    Choose it as a part of other patterns: `Fixed` joins it to the query's own block.
+
+    block: number of positions in a block.
+    summary: number of positions that are read in each block.
+    offset: number of positions between them and the end of the block. Heads with different offsets read different parts
+        of the block.
+
+    Errors: ValueError if summary + offset > block.
+    Source: Child et al., 2019, arXiv:1904.10509, section 4.3.
     """
 
     block: int
@@ -55,7 +61,7 @@ class Columns(Pattern):
 
     def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
         at = torch.as_tensor(q_lo + q_hi + k_lo + k_hi) * 0
-        # shifted so that each summary is the first `summary` places of its block
+        # shifted so that the summary takes the first places of its block
         lo, hi = k_lo - self.first_place + at, k_hi - self.first_place + at
         place, same = (
             lo % self.block,

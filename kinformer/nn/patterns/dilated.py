@@ -10,17 +10,21 @@ from kinformer.nn.patterns.strided import Strided
 
 @dataclass(frozen=True)
 class Dilated(Spelled):
-    """(i - j) mod dilation = 0 and |i - j| <= window * dilation: a window that sees further with as many keys.
+    """Sliding window with gaps: it reaches further than `Band` with the same number of keys.
 
-    `Causal() & Dilated(window, dilation)` in a decoder. The paper gives it to two heads of the upper layers:
-    `Heads(Dilated(32, 2), Dilated(32, 2), Band(32), Band(32))`.
+    (i - j) mod dilation = 0 and |i - j| <= window * dilation
 
-    window: keys on each side.
-    dilation: the distance between two of them, 1 for none left out; the paper's tables and the survey count the gaps,
-        one less.
+    Choose it for some heads, beside heads that read all near tokens. The paper gives it to two heads of the upper
+    layers: `Heads(Dilated(32, 2), Dilated(32, 2), Band(32), Band(32))`. A decoder uses `Causal() & Dilated(window,
+    dilation)`.
+
+    window: number of keys on each side.
+    dilation: distance between neighbouring keys, in positions; 1 leaves no gaps.
 
     Source: Beltagy et al., 2020, arXiv:2004.05150, section 3.1;
     'dilated window' in Lin et al., 2021, arXiv:2106.04554, section 4.1.1.
+
+    Differences: the paper's tables and the survey count the positions in a gap, one less than `dilation`.
     """
 
     window: int

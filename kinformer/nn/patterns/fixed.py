@@ -1,4 +1,4 @@
-"""Fixed: the own block, and the summary columns of all blocks."""
+"""Fixed: the query's own block and the summary positions of all blocks."""
 
 from dataclasses import dataclass
 
@@ -9,16 +9,18 @@ from kinformer.nn.patterns.columns import Columns
 
 @dataclass(frozen=True)
 class Fixed(Spelled):
-    """j // block = i // block, or j is among `summary` positions near the end of its block.
+    """Fixed pattern of the Sparse Transformer: the query's own block and the summaries of all blocks.
 
-    The fixed pattern of the Sparse Transformer is `Causal() & Fixed(block, summary)`; it suits text better than a
-    stride does. The paper found it best where heads read summaries of their own:
-    `Causal() & Heads(Fixed(128, 8), Fixed(128, 8, 8))`.
+    j // block = i // block or block - offset - summary <= j mod block < block - offset
 
-    block: positions of a block.
-    summary: how many of them are read by all; the paper's c, 8 to 32 of 128 or 256.
-    offset: how many positions before the block's end they lie.
+    The Sparse Transformer uses `Causal() & Fixed(block, summary)`. Choose it for text, which `Strided` suits less. The
+    paper found it best if heads read different summaries: `Causal() & Heads(Fixed(128, 8), Fixed(128, 8, 8))`.
 
+    block: number of positions in a block.
+    summary: number of positions in each block that all queries read; the paper's c, 8 to 32 for blocks of 128 or 256.
+    offset: number of positions between the summary and the end of its block.
+
+    Errors: ValueError if summary + offset > block.
     Source: Child et al., 2019, arXiv:1904.10509, section 4.3.
     """
 
@@ -27,7 +29,7 @@ class Fixed(Spelled):
     offset: int = 0
 
     def __post_init__(self) -> None:
-        Columns(self.block, self.summary, self.offset)  # refuses what does not fit
+        Columns(self.block, self.summary, self.offset)  # checks that the summary fits into the block
 
     @property
     def expression(self) -> Pattern:

@@ -1,4 +1,4 @@
-"""Grid: what lies around a place of a picture."""
+"""Grid: a rectangular neighbourhood in an image."""
 
 from dataclasses import dataclass
 from functools import reduce
@@ -15,9 +15,9 @@ from kinformer.nn.patterns.band import Band
 
 @dataclass(frozen=True)
 class _Around(Pattern):
-    """What `patterns.grid.Grid` says; its fields are told there. It is not taken apart.
+    """Neighbourhood of an image as a single part, without a finer `expression`. `Grid` documents its fields.
 
-    Queries of one block read the same: the places around their block.
+    All queries of a block read the same keys: the positions around their block.
     """
 
     width: int
@@ -28,21 +28,21 @@ class _Around(Pattern):
     def __post_init__(self) -> None:
         check_at_least("Grid.rows", self.rows, 0)
         check_at_least("Grid.columns", self.columns, 0)
-        _ = self.raster  # refuses a width that does not split
+        _ = self.raster  # checks that blocks fill the width
 
     @property
     def raster(self) -> Raster:
-        """The order of positions."""
+        """Order of the positions."""
         return Raster(self.width, self.block)
 
     @property
     def queries(self) -> Raster:
-        """The order of blocks: queries of one block read the same."""
+        """Order of the blocks; all queries of a block read the same keys."""
         return Raster(self.width // self.block[1])
 
     @property
     def block_reach(self) -> tuple[int, int]:
-        """How many rows and columns of blocks away the furthest block stands that holds a key."""
+        """Distance to the furthest block that holds a key, in rows and columns of blocks."""
         rows, columns = self.block
         return -(-self.rows // rows), min(self.width // columns - 1, -(-self.columns // columns))
 
@@ -59,12 +59,13 @@ class _Around(Pattern):
 
     def reach(self) -> tuple[float, float]:
         (rows, columns), (up, aside), raster = self.block, self.block_reach, self.raster
-        first = (up * rows - self.rows) * columns + max(0, aside * columns - self.columns)  # of its block
+        # offset of the first key in the furthest block
+        first = (up * rows - self.rows) * columns + max(0, aside * columns - self.columns)
         back = up * raster.band + (aside + 1) * raster.size - 1 - first
-        return back, back  # a picture turned upside down is read alike
+        return back, back  # the neighbourhood is the same in both directions
 
     def last_reader(self, k: Tensor) -> Tensor:
-        """The last position that reads k."""
+        """Return the last position that reads key k."""
         (rows, columns), (row, column) = self.block, self.raster.row_and_column(k)
         across = ((column + self.columns) // columns).clamp_max(self.width // columns - 1)
         return self.raster.size * (self.queries.position((row + self.rows) // rows, across) + 1) - 1
@@ -74,7 +75,7 @@ class _Around(Pattern):
 
     def capacity(self, length: int) -> int:
         at = torch.arange(length)
-        # what is there of a key at each position from the next one on, up to its last query
+        # number of keys that no later query reads, at each position
         dropped = torch.bincount(self.last_reader(at).clamp_max(length), minlength=length + 1)[:length].cumsum(0)
         return int((at + 1 - dropped).max()) if length else 0
 
@@ -102,21 +103,29 @@ class _Around(Pattern):
 
 @dataclass(frozen=True)
 class Grid(_Around):
-    """Row and column of j are near those of i: at most `rows` above or below, at most `columns` to the left or right.
+    """Local attention in an image: each query reads the positions a few rows and columns around it.
 
-    Positions go through a picture row by row. With a `block` they go block by block, and what is near is counted from
-    the edges of the query's block, so that all queries of a block read the same: `Causal() & Grid(...)` is then
-    `Image2D`. A window of a row's text alone would miss what stands right above.
+    |row(i) - row(j)| <= rows and |column(i) - column(j)| <= columns
 
-    width: positions of a row of the picture; a pixel of three channels that are generated one by one has three.
-    rows: rows above and below that are read.
-    columns: positions of a row to the left and right that are read.
+    Choose it for images instead of `Band`, since a window over the raster order misses the pixel above the query
+    unless it spans a whole row.
+
+    Positions follow the image row by row. With a `block`, positions follow it block by block, and distances are counted
+    from the edges of the query's block. All queries of a block then read the same keys, and `Causal() & Grid(...)` is
+    `Image2D`.
+
+    If the rows of the image are wide, the pattern is read sparsely: one window for each row of blocks, up to four
+    windows.
+
+    width: number of positions in a row of the image. A pixel with three channels that are generated one by one has
+        three positions.
+    rows: number of rows above and below that are read.
+    columns: number of positions to the left and to the right that are read.
     block: rows and columns of a block.
 
-    Read sparsely where rows are wide: one window for each row of blocks, up to four of them.
-
-    Errors: ValueError for a width that blocks do not fill. Source: 'block local and 2D' among the extended patterns in
-    the survey of Lin et al., 2021, arXiv:2106.04554, section 4.1.1; blocks: Parmar et al., 2018, arXiv:1802.05751.
+    Errors: ValueError if width is not a multiple of the columns of a block.
+    Source: 'block local and 2D' among the extended patterns in the survey of Lin et al., 2021, arXiv:2106.04554,
+    section 4.1.1; blocks: Parmar et al., 2018, arXiv:1802.05751.
     """
 
     @property

@@ -1,4 +1,4 @@
-"""Image1D: blocks of a picture in raster order, and what was before them."""
+"""Image1D: the 1D local attention of the Image Transformer."""
 
 from dataclasses import dataclass
 
@@ -10,15 +10,19 @@ from kinformer.core.patterns.segment import Segment
 
 @dataclass(frozen=True)
 class Image1D(Spelled):
-    """j <= i, and j is in the query's block or among the `memory` positions before that: `Causal() & Segment(...)`.
+    """1D local attention of the Image Transformer: the query's block and the positions before it.
 
-    The 1D local attention of the Image Transformer. It sees whole rows above where the memory holds them, and suits
-    any long row; `Image2D` sees more rows of the same number of keys.
+    j <= i and j >= (i // block) * block - memory
 
-    block: positions of a query block, the paper's l_q.
-    memory: positions before it that all of its queries read, the paper's l_m; public code often has a block.
+    The pattern is `Causal() & Segment(block, memory)`. Choose it for any long sequence. In an image it sees whole rows
+    above the query if the memory is long enough; `Image2D` sees more rows with the same number of keys.
+
+    block: number of positions in a query block, the paper's l_q.
+    memory: number of positions before the block that all of its queries read, the paper's l_m.
 
     Source: Parmar et al., 2018, arXiv:1802.05751, section 3.3.
+
+    Differences: public code often uses a memory of one block.
     """
 
     block: int

@@ -1,4 +1,4 @@
-"""Image2D: blocks of a picture, and what lies above and beside them."""
+"""Image2D: the 2D local attention of the Image Transformer."""
 
 from dataclasses import dataclass
 
@@ -9,17 +9,22 @@ from kinformer.nn.patterns.grid import Grid
 
 @dataclass(frozen=True)
 class Image2D(Spelled):
-    """j <= i, and j is in the query's block or at most `memory` rows above it and columns to its left or right.
+    """2D local attention of the Image Transformer: the query's block and the pixels above and beside it.
 
-    The 2D local attention of the Image Transformer, `Causal() & Grid(...)`. Positions are the order of generation:
-    blocks from left to right and downwards, in each its rows (`Raster`, which is what a model reads its picture by).
-    What of the memory is generated later than the query is not read.
+    The pattern is `Causal() & Grid(width, *memory, block)`. The area around a block has memory[0] rows above
+    it and memory[1] columns on each side. A query reads itself and the earlier positions of its block and this area.
 
-    width: positions of a row of the picture; a pixel of three channels that are generated one by one has three.
+    Choose it for images, and `Image1D` for other long sequences. Positions follow the order of generation: blocks from
+    left to right and from top to bottom, and row by row inside a block. A model reads its image in this order by
+    `Raster`.
+
+    width: number of positions in a row of the image. A pixel with three channels that are generated one by one has
+        three positions.
     block: rows and columns of a query block, the paper's h_q and w_q.
-    memory: rows above it, and columns to its left and right, that are read: the paper's h_m and w_m.
+    memory: rows above the block and columns on each side of it that are read, the paper's h_m and w_m.
 
-    Errors: ValueError for a width that blocks do not fill. Source: Parmar et al., 2018, arXiv:1802.05751, section 3.3.
+    Errors: ValueError if width is not a multiple of the columns of a block, or if memory is not two numbers.
+    Source: Parmar et al., 2018, arXiv:1802.05751, section 3.3.
     """
 
     width: int

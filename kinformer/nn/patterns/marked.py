@@ -1,4 +1,4 @@
-"""Marked: tokens of this batch that all read, or that read all."""
+"""Marked: global tokens that are chosen for each row of a batch."""
 
 from dataclasses import dataclass
 
@@ -13,9 +13,12 @@ from kinformer.core.pattern import Index, Pattern, Spelled
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MarkedKeys(Pattern):
-    """Key j is marked in its row: global tokens chosen per example.
+    """Global keys of a batch: every query reads the marked keys of its row.
 
-    Pass it as `Context(also=...)`; beyond the mask nothing is marked.
+    Choose it for global tokens that differ from example to example, and `Tokens` if they are at the same positions in
+    all rows. Pass it as `Context(also=MarkedKeys(mask))`.
+
+    mask: True for each marked position [B P]; positions beyond P are not marked.
     """
 
     mask: Bool[Tensor, "B P"]
@@ -33,9 +36,12 @@ class MarkedKeys(Pattern):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MarkedRows(Pattern):
-    """Query i is marked in its row, and so reads every key.
+    """Global queries of a batch: the marked queries of a row read every key.
 
-    Pass it as `Context(also=...)`; beyond the mask nothing is marked.
+    Choose it for global tokens that differ from example to example, and `Rows` if they are at the same positions in all
+    rows. Pass it as `Context(also=MarkedRows(mask))`.
+
+    mask: True for each marked position [B P]; positions beyond P are not marked.
     """
 
     mask: Bool[Tensor, "B P"]
@@ -53,7 +59,12 @@ class MarkedRows(Pattern):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Marked(Spelled):
-    """Query or key is marked: Longformer's global tokens of a batch, `Context(also=Marked(mask))`.
+    """Global tokens of a batch: the marked tokens read all tokens, and all tokens read them.
+
+    Choose it for Longformer's global tokens if they differ from example to example. Pass it as
+    `Context(also=Marked(mask))`.
+
+    mask: True for each marked position [B P]; positions beyond P are not marked.
 
     Source: Beltagy et al., 2020, arXiv:2004.05150, section 3.1.
     """
@@ -69,13 +80,13 @@ class Marked(Spelled):
 
 
 def read_mask(mask: Tensor, b: Index, x: Index) -> Tensor:
-    """mask[b, x], False beyond the mask."""
+    """Return mask[b, x], and False for positions x beyond the mask."""
     last = mask.shape[1] - 1
     return mask[b, torch.as_tensor(x).clamp(max=last)] & torch.as_tensor(x <= last)
 
 
 def some_or_every(mask: Tensor, lo: Tensor, hi: Tensor) -> tuple[Tensor, Tensor]:
-    """Is any position of lo..hi marked in any row, and is every one in each?"""
+    """Return whether any row of `mask` marks any position of lo..hi, and whether all rows mark all."""
     before, end = F.pad(mask.cumsum(1), (1, 0)), mask.shape[1]
     count = before[:, (hi + 1).clamp_max(end)] - before[:, lo.clamp_max(end)]
     return (count > 0).any(0), (count == hi - lo + 1).all(0)

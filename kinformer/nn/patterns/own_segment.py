@@ -1,4 +1,4 @@
-"""OwnSegment: tokens of some of the four pieces read their own segment alone."""
+"""OwnSegment: ETC's hard masks, which keep some directions of reading within a segment."""
 
 from dataclasses import dataclass
 
@@ -14,13 +14,14 @@ from kinformer.nn.patterns.pieces import PIECES, cuts
 
 @dataclass(frozen=True, eq=False, repr=False)
 class OwnSegment(Pattern):
-    """ids[b, i] = ids[b, j] for pairs of the named pieces, every other pair: ETC's hard masks.
+    """ETC's hard masks: pairs in the named directions must share a segment, all other pairs are allowed.
 
-    Pass it as `Context(only=...)`; `GlobalTokens(layer, n, hard=("g2l",))` makes it of the label "segment".
+    Choose it for global tokens that should read only their own sentence. Pass it as `Context(only=OwnSegment(...))`.
+    `GlobalTokens(layer, n, hard=("g2l",))` makes it from the label "segment".
 
-    ids: the segment of each absolute position; a position beyond them is of none.
-    n: how many positions at the front are global.
-    pieces: which directions are limited, reader to read: "g2l" from global to long tokens, "l2g" back, "l2l", "g2g".
+    ids: segment of each absolute position [B P]; positions beyond P belong to no segment.
+    n: number of global tokens, at positions 0 .. n - 1.
+    pieces: directions that are limited, from reader to key: "g2l" from global to long tokens, "l2g" back, "l2l", "g2g".
 
     Source: Ainslie et al., 2020, arXiv:2004.08483, section 3.3 (hard g2l masks); l2g too in the authors' code.
     """
@@ -54,7 +55,7 @@ class OwnSegment(Pattern):
 
 
 def pieces_of(name: str, pieces: tuple[str, ...]) -> tuple[str, ...]:
-    """A tuple of names of pieces."""
+    """Return `pieces`; raise ValueError with `name` if it is not a tuple of names of pieces."""
     if not isinstance(pieces, tuple):
         raise ValueError(f"{name}={pieces!r}: give a tuple of {' or '.join(map(repr, PIECES))}")
     for piece in pieces:

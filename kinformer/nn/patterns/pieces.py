@@ -1,4 +1,4 @@
-"""Pieces: who reads whom where a few global tokens stand before a text, apart for each of the four directions."""
+"""Pieces: ETC's masks, one pattern for each direction between global and long tokens."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,21 +12,26 @@ from kinformer.core.patterns.full import Full
 from kinformer.nn.patterns.band import Band
 from kinformer.nn.patterns.tokens import Tokens
 
-PIECES = ("g2g", "g2l", "l2g", "l2l")  # reader to read: global or long
+PIECES = ("g2g", "g2l", "l2g", "l2l")  # from reader to key: g is global, l is long
 
 
 @dataclass(frozen=True)
 class Pieces(Pattern):
-    """ETC's four masks: global tokens stand at positions 0 .. n - 1, the long ones of a text behind them.
+    """ETC's four masks: one pattern for each direction between global tokens and long tokens.
 
-    As the limit of a batch, `Context(only=Pieces(n, l2l=Document(ids), g2l=...))`, `GlobalTokens` and `GlobalNodes`
-    take it as it is. Each piece counts its global tokens from 0 and its long tokens from 0, the text's own positions.
+    Global tokens stand at positions 0 .. n - 1, and the long tokens of a text follow them. Each piece numbers its
+    global tokens from 0 and its long tokens from 0, so long tokens keep the text's own positions.
 
-    n: how many tokens are global.
-    g2g, g2l, l2g, l2l: which pairs of each piece may be read, all unless given. The paper adds -10000 to the scores of
-        the others; here they are not read, so a token that may read nothing reads zero and not the mean of all.
+    Choose it if the directions need different limits. As the limit of a batch, write
+    `Context(only=Pieces(n, l2l=Document(ids), g2l=...))`; `GlobalTokens` and `GlobalNodes` use it without a shift.
+
+    n: number of global tokens.
+    g2g, g2l, l2g, l2l: pattern of each piece, from reader to key: g is global, l is long; all pairs unless given.
 
     Source: Ainslie et al., 2020, arXiv:2004.08483, section 3.2.
+
+    Differences: the paper adds -10000 to the scores of other pairs. Here those pairs are not read, so a token that may
+    read nothing reads zero, not the mean of all tokens.
     """
 
     n: int
@@ -53,7 +58,7 @@ class Pieces(Pattern):
 
     def reach(self) -> tuple[float, float]:
         sides = [self.l2l.reach()]
-        if self.n:  # global tokens are few, and stand before all others
+        if self.n:  # global tokens stand at positions 0 .. n - 1, before all long tokens
             (back, ahead), (back2, ahead2), (back3, ahead3) = (p.reach() for p in (self.g2g, self.g2l, self.l2g))
             sides += [(min(back, self.n - 1), min(ahead, self.n - 1)), (min(back2 - self.n, -1), ahead2 + self.n)]
             sides += [(back3 + self.n, min(ahead3 - self.n, -1))]
@@ -71,7 +76,11 @@ class Pieces(Pattern):
 
 
 def cuts(n: int, *ends: Index) -> Iterator[tuple[str, Tensor, list[Tensor]]]:
-    """What of blocks lies in each piece: its name, whether anything does, and the ends of that, q and k."""
+    """Yield the name of each piece, whether blocks of pairs have a part in it, and the ends of that part.
+
+    n: number of global tokens.
+    ends: first and last positions of the blocks: q_lo, q_hi, k_lo, k_hi.
+    """
     at = torch.as_tensor(sum(ends)) * 0
     q_lo, q_hi, k_lo, k_hi = (end + at for end in ends)
 

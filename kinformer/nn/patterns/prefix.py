@@ -1,4 +1,4 @@
-"""Prefix: keys of a prefix, read by all."""
+"""Prefix: the first n keys, read by every query."""
 
 from dataclasses import dataclass
 
@@ -9,9 +9,14 @@ from kinformer.nn.patterns.tokens import Tokens
 
 @dataclass(frozen=True)
 class Prefix(Spelled):
-    """j < n.
+    """Prefix keys: every query reads the first n keys.
 
-    With `Causal() | Prefix(n)` a prefix language model, whose first n tokens read each other in both directions.
+    j < n
+
+    Choose it for a prefix language model: with `Causal() | Prefix(n)`, the first n tokens read each other in both
+    directions.
+
+    n: number of tokens in the prefix.
 
     Source: Raffel et al., 2020, arXiv:1910.10683, section 3.2.1.
     """

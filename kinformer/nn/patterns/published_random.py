@@ -1,4 +1,4 @@
-"""PublishedRandom: random blocks from a fixed run of blocks, on both sides of the query."""
+"""PublishedRandom: BigBird's random blocks as its published code draws them."""
 
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,23 +13,27 @@ from kinformer.nn.patterns.random import count_drawn, draws, is_any_of, of_all
 
 @dataclass(frozen=True)
 class PublishedRandom(Pattern):
-    """Block j // block is among `keys` blocks drawn without repetition from first .. among - 1 beside the window.
+    """BigBird's random blocks as its published code draws them, on both sides of the query.
 
-    BigBird's draw as its code makes it: for each query block alone, so that a key block need not read who drew it, and
-    from the first `among` blocks, wherever the query stands; of shorter rows only what is there. Nobody draws a later
-    block, so far paths to it lead through global tokens. Choose it to repeat the published model; `Random` draws from
-    all that was before. Keyed by (seed, head, query block, number of the draw) as `Random` is, so the draws themselves
-    are others than numpy's.
+    Each query block draws `keys` key blocks without repetition from first .. among - 1, outside its window. The range
+    does not depend on the query, and a shorter row reads only the blocks that it has. No query draws a later block, so
+    paths to later blocks lead through global tokens. A key block need not read the query block that drew it.
 
-    keys: how many blocks a query block draws; it reads all where no more are left.
-    block: positions of a block.
-    seed: of the draw, the number of the layer in the authors' code.
-    among: how many blocks may be drawn; 16 of 64 positions are the code's first 1,024.
-    first: blocks at the front that are global, and so are not drawn.
-    window: blocks on either side of the own one that are read anyway, and so are not drawn.
-    head: every head draws as this one does; unless given, each for itself.
+    Choose it to repeat the published model. `Random` draws from all earlier blocks instead.
+
+    keys: number of blocks that a query block draws; it reads all if no more are left.
+    block: number of positions in a block.
+    seed: seed of the draw; the authors' code uses the number of the layer.
+    among: end of the range of blocks that may be drawn; the authors' code draws from its first 1,024 positions, 16
+        blocks of 64.
+    first: number of blocks at the front that are global, and so are not drawn.
+    window: number of blocks on either side of the query's block that are read anyway, and so are not drawn.
+    head: head with the draw that all heads use; None for one draw per head.
 
     Source: Zaheer et al., 2020, arXiv:2007.14062, appendix D, and the authors' code.
+
+    Differences: the draw is integer arithmetic on (seed, head, query block, number of the draw), as in `Random`. The
+    authors' code draws by numpy, and so draws other blocks.
     """
 
     keys: int
@@ -53,7 +57,7 @@ class PublishedRandom(Pattern):
         return is_any_of(column, self.draw_blocks(h if self.head is None else self.head, row))
 
     def draw_blocks(self, h: Index, row: Tensor) -> list[Tensor]:
-        """The blocks that a query block draws, -1 for none: a tensor for each draw."""
+        """Return the blocks that query block `row` draws, one tensor for each draw; -1 for no block."""
         return draw_outside_window(self.keys, self.seed, h, row, self.first, self.among, self.window)
 
     def _window_size(self, row: Tensor) -> Tensor:
@@ -74,7 +78,7 @@ class PublishedRandom(Pattern):
             return of_all(
                 count_drawn(partial(self.draw_blocks, self.head), top, bottom, left, right), top, bottom, left, right
             )
-        # by some head every block is drawn, and by each head where no more are left than it draws
+        # any block is drawn by some head; every head draws all blocks if no more than `keys` are left
         first, last = left.clamp_min(self.first), right.clamp_max(self.among - 1)
         any_pair = (first <= last) & (torch.maximum(bottom - first, last - top) > self.window)
         apart = (torch.maximum(top - right, left - bottom) > self.window) & (first == left) & (last == right)
@@ -85,7 +89,17 @@ class PublishedRandom(Pattern):
 def draw_outside_window(
     keys: int, seed: int, h: Index, row: Tensor, first: int, among: Index, window: int
 ) -> list[Tensor]:
-    """The blocks that query blocks draw from first .. among - 1, except `window` blocks on either side; -1 for none."""
+    """Return the blocks that query blocks draw from first .. among - 1, outside their windows.
+
+    The result has one tensor for each draw; -1 stands for no block.
+
+    keys: number of draws.
+    seed: seed of the draw.
+    h: head.
+    row: query blocks.
+    first, among: begin and end of the range of blocks.
+    window: number of blocks on either side of the query's block that are not drawn; -1 allows the query's block too.
+    """
     lo, gap = window_of(row, first, among, window)
     ranks = draws(keys, seed, h, row, among - first - gap)
     blocks = [torch.where(rank < 0, -1, rank + first) for rank in ranks]
@@ -93,7 +107,12 @@ def draw_outside_window(
 
 
 def window_of(row: Tensor, first: int, among: Index, window: int) -> tuple[Tensor, Tensor]:
-    """The first block of the window, and the number of its blocks."""
+    """Return the first block of the window of each query block, and the number of blocks in the window.
+
+    row: query blocks.
+    first, among: begin and end of the range of blocks; the window is cut to it.
+    window: number of blocks on either side of the query's block.
+    """
     lo, hi = (row - window).clamp_min(first), torch.minimum(row + window, torch.as_tensor(among) - 1)
     return lo, (hi - lo + 1).clamp_min(0)
 

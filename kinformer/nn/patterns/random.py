@@ -1,4 +1,4 @@
-"""Random: a few random blocks of the past for each query block."""
+"""Random: a few random earlier blocks for each query block."""
 
 import operator
 from collections.abc import Callable
@@ -16,26 +16,31 @@ _MASK = 0xFFFFFFFF
 
 @dataclass(frozen=True)
 class Random(Pattern):
-    """Block j // block is among `keys` blocks drawn without repetition from 0 .. i // block: BigBird's random blocks.
+    """BigBird's random blocks: each query block reads `keys` random blocks up to its own.
 
-    The draw is keyed by (seed, head, query block, number of the draw) in integer arithmetic, so it is the same on
-    every machine, for every length and every chunk, and a checkpoint keeps it by its numbers. A query block with no
-    more than `keys` blocks to draw from reads them all. The published code draws from a fixed run of blocks on both
-    sides instead, see PublishedRandom.
+    Blocks are drawn without repetition from first .. i // block - back. A query block with no more than `keys` blocks
+    to draw from reads them all. The draw is integer arithmetic on the key (seed, head, query block, number of the
+    draw). It is therefore the same on every machine, for every length and every chunk. A checkpoint only needs the
+    arguments.
 
-    keys: how many blocks a query block draws.
-    block: positions of a block.
-    seed: of the draw.
-    symmetric: True lets a key block also read the query blocks that drew it, for encoders. A pattern does not know the
-        end of a row, so earlier queries read more: of n blocks, block i reads about keys * (1 + ln(n / i)) blocks. With
-        keys=3 and 1,024 blocks these are 15, 8 and 3 for blocks 5, 100 and 1,000. `RandomKeys` draws the same number
-        for all blocks, from whole rows.
-    first, back: draw from first .. i // block - back alone, and so no block that global tokens or a window hold
-        already: `Causal() & (Block(64, 2) | Tokens(64) | Random(3, 64, first=1, back=3))`; for an encoder
+    Choose it beside a window and global tokens, to shorten the paths between far tokens. For encoders,
+    `RandomKeys` draws the same number of blocks for all queries, from whole rows.
+
+    keys: number of blocks that a query block draws.
+    block: number of positions in a block.
+    seed: seed of the draw.
+    symmetric: True lets a key block also read the query blocks that drew it, for encoders. Earlier queries then read
+        more blocks, because a pattern does not know the end of a row. With n blocks, block i reads about
+        keys * (1 + ln(n / i)) blocks. If keys=3 and n=1,024, these are 19, 10 and 3 for i = 5, 100 and 1,000.
+    first, back: limits of the draw, to leave out blocks that global tokens or a window already read. A decoder may use
+        `Causal() & (Block(64, 2) | Tokens(64) | Random(3, 64, first=1, back=3))`, and an encoder
         `Block(64, 1, 1) | Tokens(64) | Rows(64) | Random(3, 64, symmetric=True, first=1, back=2)`.
-    head: every head draws as this one does; unless given, each for itself.
+    head: head with the draw that all heads use; None for one draw per head.
 
     Source: Zaheer et al., 2020, arXiv:2007.14062, section 2.
+
+    Differences: the published code draws from a fixed range of blocks on both sides of the query; see
+    `PublishedRandom`.
     """
 
     keys: int
@@ -61,7 +66,7 @@ class Random(Pattern):
         return allowed | is_any_of(row, self.draw_blocks(h, column)) if self.symmetric else allowed
 
     def draw_blocks(self, h: Index, row: Tensor) -> list[Tensor]:
-        """The blocks that a query block draws, -1 for none: a tensor for each draw."""
+        """Return the blocks that query block `row` draws, one tensor for each draw; -1 for no block."""
         numbers = draws(self.keys, self.seed, h, row, row - self.back - self.first + 1)
         return [torch.where(number < 0, -1, number + self.first) for number in numbers]
 
@@ -77,7 +82,7 @@ class Random(Pattern):
         if self.head is not None:
             draw = partial(self.draw_blocks, self.head)
             count = count_drawn(draw, top, bottom, left, right)
-            if self.symmetric:  # a block that drew itself is counted once
+            if self.symmetric:  # count a block that drew itself only once
                 count = count + count_drawn(draw, left, right, top, bottom, itself=False)
             return of_all(count, top, bottom, left, right)
         any_pair, every_pair = self._by_any(top, bottom, left, right)
@@ -89,16 +94,24 @@ class Random(Pattern):
         return any_pair, every_pair
 
     def _by_any(self, top: Tensor, bottom: Tensor, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
-        """By some head every block is drawn, and by each head where there are no more than it draws."""
+        """Return whether a head may read any pair, and whether every head surely reads all, as `cover` does.
+
+        A head may draw any block; it surely draws all blocks if there are no more than `keys`.
+        """
         any_pair = left.clamp_min(self.first) <= torch.minimum(right, bottom - self.back)
         few = bottom < self.first + self.back + self.keys
         return any_pair, (left >= self.first) & (right <= top - self.back) & few
 
 
 def draws(keys: int, seed: int, h: Index, row: Index, count: Index) -> list[Tensor]:
-    """The `keys` numbers that a query block draws from 0 .. count - 1; all of them, and -1, where no more are.
+    """Return `keys` different random numbers from 0 .. count - 1, one tensor for each draw.
 
-    Floyd's draw without repetition: number n is uniform in 0..top; one that is taken already is replaced by top itself.
+    If count is at most `keys`, the draws are all of these numbers, and then -1. Floyd's method draws without
+    repetition: draw n is uniform in 0..top, and a number that is taken already is replaced by top itself.
+
+    keys: number of draws.
+    seed, h, row: seed, head and query blocks, which are the key of the draw.
+    count: number of numbers to draw from.
     """
     chosen: list[Tensor] = []
     last = torch.as_tensor(count) - 1
@@ -112,15 +125,22 @@ def draws(keys: int, seed: int, h: Index, row: Index, count: Index) -> list[Tens
 
 
 def is_any_of(x: Tensor, numbers: list[Tensor]) -> Tensor:
-    """Is x one of the numbers?"""
+    """Return whether x equals any of the numbers."""
     return reduce(operator.or_, (x == number for number in numbers))
 
 
-Draw = Callable[[Tensor], list[Tensor]]  # the blocks that query blocks draw
+Draw = Callable[[Tensor], list[Tensor]]  # from query blocks to the blocks that they draw
 
 
 def count_drawn(draw: Draw, top: Tensor, bottom: Tensor, left: Tensor, right: Tensor, itself: bool = True) -> Tensor:
-    """How many blocks of left..right the query blocks top..bottom draw, `itself` or only others; one look at most."""
+    """Count the blocks of left..right that the query blocks top..bottom draw.
+
+    The function waits for the device once, to learn the largest number of query blocks.
+
+    draw: function that returns the drawn blocks of query blocks.
+    top, bottom, left, right: first and last query blocks, first and last key blocks.
+    itself: False leaves out blocks that drew themselves.
+    """
     count = torch.zeros((), dtype=torch.long, device=top.device)
     for step in range(int((bottom - top).max()) + 1):
         row = top + step
@@ -131,12 +151,18 @@ def count_drawn(draw: Draw, top: Tensor, bottom: Tensor, left: Tensor, right: Te
 
 
 def of_all(count: Tensor, top: Tensor, bottom: Tensor, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
-    """Is any pair of top..bottom and left..right counted, and is every one?"""
+    """Return whether any pair of top..bottom and left..right is counted, and whether all pairs are.
+
+    count: number of pairs that are read.
+    """
     return count > 0, count == (bottom - top + 1) * (right - left + 1)
 
 
 def _mix(seed: int, head: Index, row: Index, draw: int) -> Index:
-    """A 32-bit number from four, by a multiply and xor-shift chain whose every product fits 64 bits."""
+    """Return a 32-bit hash of four numbers.
+
+    It is a chain of multiplications and xor-shifts, and every product fits into 64 bits.
+    """
     x: Index = (seed * 0x9E3779B1 + draw * 0x85EBCA6B + 0x165667B1) & _MASK
     for value in (head, row):
         x = ((x ^ (value + 0x27D4EB2F)) * 0x45D9F3B) & _MASK

@@ -15,21 +15,23 @@ from kinformer.nn.patterns.tail import check_one_each
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RowRandom(Pattern):
-    """Each query block reads `keys` random key blocks of its row, drawn without repetition.
+    """Random blocks of a row: each query block reads `keys` random key blocks of its whole row.
 
-    Block j is drawn from first .. blocks[b] - 1, except the blocks of the window. If fewer than `keys` blocks are left,
-    the query reads all of them. Random numbers come from integer arithmetic on seed, head, query block, number of the
-    draw and number of blocks, so the draw is the same on every machine and needs no storage. Pass it as
-    `Context(also=...)`; `RandomKeys` makes it for whole rows.
+    Blocks are drawn without repetition from first .. blocks[b] - 1, outside the window. If no more than `keys` blocks
+    are left, the query reads all of them. The draw is integer arithmetic on seed, head, query block, number of the draw
+    and number of blocks. It is therefore the same on every machine and needs no storage.
+
+    Choose it for encoders; `Random` reads only earlier blocks and needs no length of a row. Pass it as
+    `Context(also=...)`. `RandomKeys` makes it for whole rows.
 
     blocks: number of blocks of each row that may be drawn [B 1].
     keys: number of key blocks that a query block draws.
-    block: positions in a block.
+    block: number of positions in a block.
     seed: seed of the draw.
     first: number of blocks at the front that are not drawn, because every query reads them anyway.
     window: number of blocks on either side of the query's block that are not drawn, because the query reads them
         anyway; -1 allows the query's own block too.
-    head: the head whose draw all heads use; None for one draw per head.
+    head: head with the draw that all heads use; None for one draw per head.
 
     Source: the atomic random pattern of Lin et al., 2021, arXiv:2106.04554, section 4.1.1.
     """

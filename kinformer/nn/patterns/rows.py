@@ -12,11 +12,13 @@ from kinformer.nn.patterns.tokens import check_token_positions, is_any_of, marke
 
 @dataclass(frozen=True)
 class Rows(Pattern):
-    """i < n, or i among given positions: the reading half of global tokens.
+    """Global queries: the first n queries, or queries at given positions, read every key.
 
-    `Band(w) | Tokens(g) | Rows(g)` is Longformer's.
+    i < n, or i is in n
 
-    n: how many at the front, or a tuple of positions.
+    Choose it with `Tokens` for global tokens: `Band(w) | Tokens(g) | Rows(g)` is Longformer's pattern.
+
+    n: number of queries at the front, or a tuple of their positions.
 
     Source: Beltagy et al., 2020, arXiv:2004.05150, section 3.1.
     """
@@ -44,7 +46,7 @@ class Rows(Pattern):
         return (now <= max(self.marked_positions, default=-1)).expand_as(k)
 
     def capacity(self, length: int) -> int:
-        # once the last of these queries has read, no key is needed any more
+        # no key is needed after the last of these queries
         return min(length, max(self.marked_positions, default=0))
 
     def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""Shifted: a pattern of a sequence that other tokens stand before."""
+"""Shifted: a pattern moved behind n new positions."""
 
 from dataclasses import dataclass
 
@@ -15,13 +15,15 @@ from kinformer.nn.patterns.band import Band
 
 @dataclass(frozen=True)
 class Shifted(Pattern):
-    """i >= n and j >= n, and j - n is read by i - n under `pattern`: a set of pairs, moved behind n new positions.
+    """Pattern moved by n positions, for a sequence with n new tokens in front.
 
-    Choose it where a layer puts tokens of its own before the row, so that what a batch says of its positions still
-    holds. Pairs with a new position are not in it; add them by `| Tokens(n) | Rows(n)`.
+    Query i reads key j if i >= n, j >= n, and query i - n reads key j - n under `pattern`.
 
-    pattern: the set that is moved.
-    n: by how many positions.
+    Choose it if a layer puts tokens of its own before the row. Limits that a batch gives by position then still hold.
+    Pairs with a new position are not in the set; add them by `| Tokens(n) | Rows(n)`.
+
+    pattern: pattern that is moved.
+    n: number of new positions.
     """
 
     pattern: Pattern
@@ -70,7 +72,12 @@ class Shifted(Pattern):
 
 
 def shift_context(ctx: Context, n: int) -> Context:
-    """The context of the same tokens behind n others: positions and the limits of the batch move by n."""
+    """Return the context of the same tokens behind n new tokens.
+
+    Positions and the limits of the batch move by n; padding stays -1.
+
+    ctx: context of the tokens without the new ones.
+    """
     only, also = (None if limit is None else Shifted(limit, n) for limit in (ctx.only, ctx.also))
     pos = ctx.pos + n * (ctx.pos >= 0)
     return ctx.replace(pos=pos, full=ctx.full, only=only, also=also, decoding=ctx.decoding)

@@ -1,4 +1,4 @@
-"""Since: nothing before a given position."""
+"""Since: no key before a given position."""
 
 from dataclasses import dataclass
 
@@ -12,12 +12,14 @@ from kinformer.core.pattern import Index, Pattern
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Since(Pattern):
-    """j >= first[b, i]: episodes or documents that start in the middle of a row.
+    """Lower limit of keys: each query reads no key before a position of its own.
 
-    Pass it as `Context(only=Since(first))`.
+    j >= first[b, i]
 
-    first: for each absolute position the earliest one that it reads; a query beyond them reads nothing. Where they do
-        not grow along a row, `cover` is a bound.
+    Choose it for episodes or documents that start in the middle of a row. Pass it as `Context(only=Since(first))`. The
+    result of `cover` is only a bound if `first` decreases along a row.
+
+    first: earliest position that each absolute position reads [B P]; queries beyond P read nothing.
     """
 
     first: Int[Tensor, "B P"]
@@ -30,7 +32,7 @@ class Since(Pattern):
         return torch.as_tensor(k >= self.first[b, torch.as_tensor(q).clamp(max=last)]) & torch.as_tensor(q <= last)
 
     def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
-        # no query behind q reads further back than `earliest`, none up to q less far than `latest`
+        # earliest[q] is the least limit of queries from q on, latest[q] the greatest of queries up to q
         last = self.first.shape[1] - 1
         earliest, latest = self.first.flip(1).cummin(1).values.flip(1), self.first.cummax(1).values
         at = torch.as_tensor(q_lo + q_hi + k_lo + k_hi) * 0

@@ -11,13 +11,17 @@ from kinformer.nn.patterns.tokens import Tokens
 
 @dataclass(frozen=True)
 class Star(Spelled):
-    """Position 0 is the relay: i = 0, or j = 0, or |i - j| <= 1. With n satellites also between the 1st and the n-th.
+    """Star-Transformer's pattern: satellites read their neighbours and a relay, and the relay reads all.
 
-    A row of any length, its ends open, or a closed ring of n satellites; beyond position n nothing is read then. Two
-    layers of it join any two tokens, with about four keys a query. `star_transformer` reads it with a relay outside the
-    text, whose ring closes where each row ends.
+    i = 0 or j = 0 or |i - j| <= 1
 
-    n: how many satellites make a closed ring; an open row of any length unless given.
+    Position 0 is the relay. If n is given, satellites 1 and n also read each other, which closes the ring. Positions
+    beyond n then read nothing and are not read. Without n, the satellites are an open row of any length.
+
+    Choose it to connect any two tokens in two layers, with about four keys for each query. `star_transformer` uses a
+    relay outside the text, and closes the ring at the end of each row.
+
+    n: number of satellites in a closed ring; None for an open row of any length.
 
     Source: Guo et al., 2019, arXiv:1902.09113, section 3.1; figure 5 of Lin et al., 2021, arXiv:2106.04554.
     """
@@ -32,7 +36,8 @@ class Star(Spelled):
         row = Band(1) | Tokens(1) | Rows(1)
         if self.n is None:
             return row
-        closing = Rows((1, self.n)) & Tokens((1, self.n))  # the two pairs, and two that the row has
+        # the two pairs that close the ring, and two that the row already has
+        closing = Rows((1, self.n)) & Tokens((1, self.n))
         return (row | closing) & Rows(self.n + 1) & Tokens(self.n + 1)
 
 

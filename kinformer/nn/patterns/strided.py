@@ -12,15 +12,20 @@ from kinformer.core.pattern import Index, Pattern
 
 @dataclass(frozen=True)
 class Strided(Pattern):
-    """(i - j) mod stride = 0: suits data whose period is the stride, such as image rows.
+    """Strided attention: each query reads the keys at multiples of `stride` from it.
 
-    With a window it is the strided Sparse Transformer: `Causal() & (Band(stride) | Strided(stride))` in one head, or
-    `Causal() & Heads(Band(stride), Strided(stride))`. The paper's window of l = stride holds l + 1 keys, as here; the
-    authors' code has l, `Band(stride - 1)`.
+    (i - j) mod stride = 0
 
-    stride: the distance of two keys, in positions.
+    Choose it for data with a period of `stride`, such as the rows of an image, and `Fixed` for text. With a window it
+    is the strided Sparse Transformer. One head uses `Causal() & (Band(stride) | Strided(stride))`, several heads
+    `Causal() & Heads(Band(stride), Strided(stride))`.
+
+    stride: distance between neighbouring keys, in positions.
 
     Source: Child et al., 2019, arXiv:1904.10509, section 4.3.
+
+    Differences: the paper's window of l = stride holds l + 1 keys, as here. The window of the authors' code holds l
+    keys, `Band(stride - 1)`.
     """
 
     stride: int
@@ -39,7 +44,7 @@ class Strided(Pattern):
         return 1
 
     def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
-        # differences of the block fill an interval: is a multiple of the stride in it
+        # the differences i - j of a block fill an interval; look for a multiple of the stride in it
         at = torch.as_tensor(q_lo + q_hi + k_lo + k_hi) * 0
         min_distance, max_distance = q_lo - k_hi + at, q_hi - k_lo + at
         any_pair = torch.div(max_distance, self.stride, rounding_mode="floor") * self.stride >= min_distance

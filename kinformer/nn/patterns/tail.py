@@ -1,4 +1,4 @@
-"""Tail: the last tokens of every row, wherever it ends."""
+"""Tail: global tokens at the end of every row."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,14 @@ from kinformer.core.pattern import Index, Pattern, Spelled
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TailKeys(Pattern):
-    """j >= first[b]: all read what stands at the end of a row. first: the position from which on, by row."""
+    """Global keys at the end of each row: every query reads them.
+
+    j >= first[b]
+
+    Pass it as `Context(also=TailKeys(first))`. Choose `Tail` if the tokens should also read all.
+
+    first: first position of the global keys in each row [B 1].
+    """
 
     first: Int[Tensor, "B 1"]
 
@@ -29,7 +36,14 @@ class TailKeys(Pattern):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TailRows(Pattern):
-    """i >= first[b]: what stands at the end of a row reads all. first: the position from which on, by row."""
+    """Global queries at the end of each row: they read every key.
+
+    i >= first[b]
+
+    Pass it as `Context(also=TailRows(first))`. Choose `Tail` if all queries should also read these tokens.
+
+    first: first position of the global queries in each row [B 1].
+    """
 
     first: Int[Tensor, "B 1"]
 
@@ -46,11 +60,14 @@ class TailRows(Pattern):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Tail(Spelled):
-    """i >= first[b] or j >= first[b]: what stands at the end of a row reads all and is read by all.
+    """Global tokens at the end of each row: they read all tokens, and all tokens read them.
 
-    Pass it as `Context(also=...)`; `GlobalEnds` makes it of the last block of each row.
+    i >= first[b] or j >= first[b]
 
-    first: the position in each row from which on tokens are global.
+    Choose it if rows have different lengths, and `Tokens` and `Rows` for global tokens at the front. Pass it as
+    `Context(also=Tail(first))`. `GlobalEnds` makes it from the last block of each row.
+
+    first: first position of the global tokens in each row [B 1].
 
     Source: Zaheer et al., 2020, arXiv:2007.14062, section 2: the first and the last block are global.
     """
@@ -66,7 +83,7 @@ class Tail(Spelled):
 
 
 def check_one_each(name: str, first: Tensor) -> None:
-    """ValueError for what is not one position for each row."""
+    """Raise ValueError with `name` if `first` does not hold one position for each row."""
     if check_position_table(name, first).shape[1] != 1:
         raise ValueError(f"{name} is of shape {list(first.shape)}; give one position for each row, [B 1]")
 

@@ -12,9 +12,13 @@ from kinformer.core.pattern import Index, Pattern
 
 @dataclass(frozen=True)
 class Tokens(Pattern):
-    """j < n, or j among given positions: global tokens that all may read. With `Rows(n)` they also read all.
+    """Global keys: every query reads the first n keys, or the keys at given positions.
 
-    n: how many at the front, or a tuple of positions.
+    j < n, or j is in n
+
+    Choose it for global tokens that all queries may read. With `Rows(n)`, these tokens also read every key.
+
+    n: number of keys at the front, or a tuple of their positions.
 
     Source: Beltagy et al., 2020, arXiv:2004.05150; 'global attention' in Lin et al., 2021, arXiv:2106.04554.
     """
@@ -50,7 +54,7 @@ class Tokens(Pattern):
 
 
 def check_token_positions(name: str, n: int | tuple[int, ...]) -> None:
-    """ValueError for what is no number of positions and no tuple of them."""
+    """Raise ValueError with `name` if n is neither a number of positions nor a tuple of positions."""
     if isinstance(n, tuple):
         check_whole_numbers(name, n, 0)
     else:
@@ -58,12 +62,12 @@ def check_token_positions(name: str, n: int | tuple[int, ...]) -> None:
 
 
 def marked_positions(n: int | tuple[int, ...]) -> tuple[int, ...]:
-    """The first n positions, or the given ones, each once and in order."""
+    """Return the first n positions, or the given ones in order and without repetition."""
     return tuple(range(n)) if isinstance(n, int) else tuple(sorted(set(n)))
 
 
 def is_any_of(x: Index, n: int | tuple[int, ...]) -> Tensor:
-    """Is x below n, or one of the positions n?"""
+    """Return whether x is below the number n, or is one of the positions n."""
     if isinstance(n, int):
         return torch.as_tensor(x < n)
     is_among = torch.as_tensor(x < 0)
@@ -73,7 +77,7 @@ def is_any_of(x: Index, n: int | tuple[int, ...]) -> Tensor:
 
 
 def some_or_every(lo: Tensor, hi: Tensor, marked: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """Is any position of lo..hi marked, and is every one?"""
+    """Return whether any position of lo..hi is marked, and whether all of them are."""
     at = torch.tensor(marked, dtype=lo.dtype, device=lo.device)
     count = torch.searchsorted(at, hi.contiguous(), right=True) - torch.searchsorted(at, lo.contiguous())
     return count > 0, count == hi - lo + 1

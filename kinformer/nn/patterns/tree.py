@@ -1,4 +1,4 @@
-"""Tree: tokens read spans, fine ones near and coarse ones far; spans read their tokens."""
+"""Tree: tokens read short spans nearby and long spans far away; spans read their tokens."""
 
 from dataclasses import dataclass
 
@@ -13,18 +13,22 @@ from kinformer.core.span_tree import HIGHEST, Node, end_of_spans_before, first_s
 
 @dataclass(frozen=True)
 class Tree(Pattern):
-    """The graph of BP-Transformer over the nodes of a binary tree, whose positions are in post-order.
+    """BP-Transformer's graph over a binary tree: tokens read spans, and spans read their tokens.
 
-    `core/span_tree.py` numbers the nodes. A token reads itself and, on either side and level by level from tokens up,
-    the k nearest spans behind those that it read on the level below: all of a row, about 2 k log2(length / k) spans.
-    Where the level below ended in the middle
-    of a span, the first of the k is the other half of it. A span reads all of its tokens. `Causal() & Tree(k)` is the
-    causal form: spans that end before the token, and themselves hold nothing later. `SpanNodes` puts spans into a row.
+    Positions are the nodes of the tree in post-order, as `core/span_tree.py` numbers them. A token reads itself and, on
+    either side, k spans of each level from the tokens up. Going outwards, each level begins where the level below
+    ends. If the level below ends in the middle of a span, the first of the k is the other half of that span. A token
+    thus reads the whole row by about 2 k log2(length / k) spans. A span reads all of its tokens.
 
-    k: spans of a level on either side.
+    Choose it for long rows if near tokens need fine detail. `Causal() & Tree(k)` is the causal form: a token reads only
+    spans that end before it, and a span holds no later token. `SpanNodes` puts spans into a row.
 
-    As the authors' code builds it for lengths that are powers of two; a row of any other length is one of those of
-    which the rest is missing. Source: Ye et al., 2019, arXiv:1911.04070, section 3.1.
+    k: number of spans of each level on either side.
+
+    Source: Ye et al., 2019, arXiv:1911.04070, section 3.1.
+
+    Differences: the graph is the one that the authors' code builds for lengths that are powers of two. A row of any
+    other length has the graph of a longer row without the missing nodes.
     """
 
     k: int
@@ -48,32 +52,32 @@ class Tree(Pattern):
     def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
         ends = [torch.as_tensor(end) for end in (q_lo - 1, q_hi, k_lo - 1, k_hi)]
         q_from, q_to, k_from, k_to = (_node_at(end) for end in ends)
-        first, last = q_from.end, q_to.end - 1  # tokens that ask
+        first, last = q_from.end, q_to.end - 1  # query tokens
         any_pair = torch.zeros_like(first + last + k_to.end + k_from.end, dtype=torch.bool)
         for m in range(1 + int(max(first.max(), k_to.end.max(), q_to.end.max())).bit_length()):
-            lo, hi = _count_spans(k_from, m), _count_spans(k_to, m)  # spans of this level that are told
+            lo, hi = _count_spans(k_from, m), _count_spans(k_to, m)  # key spans of this level
             later = _overlaps(first_span_after(first, self.k, m), 2 * first_span_after(last, self.k, m + 1), lo, hi)
             earlier = _overlaps(
                 2 * end_of_spans_before(first, self.k, m + 1), end_of_spans_before(last, self.k, m), lo, hi
             )
             read = (later | earlier) if m else (later | earlier | _overlaps(first, last + 1, lo, hi))
             any_pair = any_pair | (read & (first <= last))
-            if m:  # spans that ask read tokens
+            if m:  # query spans read their tokens
                 any_pair = any_pair | _overlaps(
                     _count_spans(q_from, m) << m, _count_spans(q_to, m) << m, k_from.end, k_to.end
                 )
-        # of more than a pair it is never sure: three nodes in a row hold a span, which no span reads
+        # only a single pair is certain: three nodes in a row hold a span, and no span reads a span
         return any_pair, any_pair & (ends[1] - ends[0] == 1) & (ends[3] - ends[2] == 1)
 
 
 def _node_at(position: Tensor) -> Node:
-    """The node at a position; before the first one a span that ends at 0."""
+    """Return the node at a position; before the first position, a span that ends at token 0."""
     nodes, is_before = node(position.clamp_min(0)), position < 0
     return Node(torch.where(is_before, HIGHEST, nodes.level), torch.where(is_before, -1, nodes.number))
 
 
 def _count_spans(last: Node, level: int) -> Tensor:
-    """How many spans of a level there are up to a node: those that end before its end, and with it if they stand."""
+    """Return the number of spans of a level among the nodes up to and including `last`."""
     return (last.end >> level) - ((last.end % (1 << level) == 0) & (level > last.level)).long()
 
 

@@ -12,14 +12,14 @@ from kinformer.core.span_tree import end_of_spans_before, first_span_after
 
 @dataclass(frozen=True)
 class TreeLevel(Pattern):
-    """Token i reads span j of a level as `Tree(k)` says; tokens and spans are each numbered from 0.
+    """One level of `Tree(k)`: tokens read spans of this level, both numbered from 0.
 
-    The levels of a tree apart, each a run of neighbours, so that its pairs lie in few blocks. `TreeSoftmax` gathers by
-    it what tokens beside each other read.
+    Choose it to read a tree level by level: neighbouring tokens read runs of neighbouring spans, so the pairs lie in
+    few blocks. `TreeSoftmax` uses it to gather the spans that neighbouring tokens read.
 
-    k: spans of a level on either side.
-    level: of the spans; 0 are tokens, of which a token reads itself too.
-    causal: only spans that end before the token.
+    k: number of spans of the level on either side.
+    level: level of the spans; level 0 is the tokens, and each token then reads itself too.
+    causal: True reads only spans that end before the token.
 
     Source: Ye et al., 2019, arXiv:1911.04070, section 3.1.
     """
@@ -39,25 +39,25 @@ class TreeLevel(Pattern):
         return ((lo <= x) & (x < hi)) | ((lo2 <= x) & (x < hi2))
 
     def _spans_before(self, token: Tensor) -> tuple[Tensor, Tensor]:
-        """The spans before a token that it reads, from and to; among tokens also itself."""
+        """Return begin and end of the spans before a token that it reads; on level 0 also itself."""
         return 2 * end_of_spans_before(token, self.k, self.level + 1), end_of_spans_before(
             token, self.k, self.level
         ) + (self.level == 0)
 
     def _spans_after(self, token: Tensor) -> tuple[Tensor, Tensor]:
-        """The spans behind it that it reads, from and to."""
+        """Return begin and end of the spans behind a token that it reads."""
         start = first_span_after(token, self.k, self.level)
         return start, start if self.causal else 2 * first_span_after(token, self.k, self.level + 1)
 
     def hull(self, first: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
-        """The least run of spans, from and to, that holds all that the tokens from `first` to `last` read."""
+        """Return begin and end of the shortest run that holds all spans read by the tokens first..last."""
         begin, end = self._ends(first), self._ends(last)
         return begin[0][0], end[-1][1]
 
     def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
         first, last, lo, hi = (torch.as_tensor(end) for end in (q_lo, q_hi, k_lo, k_hi))
         any_pair = every_pair = torch.zeros_like(first + last + lo + hi, dtype=torch.bool)
-        # what tokens beside each other read on a side is a run, which moves on with them
+        # on each side a token reads a run of spans, and the run moves on with the token
         for begins, ends in zip(self._ends(first), self._ends(last), strict=True):
             any_pair = any_pair | (torch.maximum(begins[0], lo) < torch.minimum(ends[1], hi + 1))
             every_pair = every_pair | ((ends[0] <= lo) & (hi < begins[1]))
