@@ -1,1 +1,1 @@
-"""The score that core and the executors take as the default. All others are in nn/scores."""
+"""Product, the default score of the core and its executors; all other scores are in nn/scores."""

@@ -1,4 +1,4 @@
-"""Localness: a window around a predicted centre, with a width for each query, for each layer, or fixed."""
+"""Localness: a window around a predicted centre, with a predicted or a fixed width."""
 
 import math
 from abc import abstractmethod
@@ -22,7 +22,7 @@ NARROWEST = 0.01  # smallest deviation, in positions: below it only the nearest 
 
 
 class _Range(NamedTuple):
-    """First position that each query may read, and the number of positions from it to the last; whole numbers."""
+    """First position that each query may read, and the number of positions up to the last."""
 
     first: Float[Tensor, "B #H T"]
     size: Float[Tensor, "B #H T"]
@@ -172,7 +172,7 @@ def _vector(heads: int, width: int) -> nn.Parameter:
 
 
 def _hidden(x: Float[Tensor, "B H T K"], w: Float[Tensor, "H K L"]) -> Float[Tensor, "B H T L"]:
-    """Return tanh(W x) in float32 or wider: in bfloat16 a centre in a long row would be wrong by several positions."""
+    """Return tanh(W x) in float32 or wider: bfloat16 would misplace centres in long rows."""
     with disable_autocast(x):
         return torch.tanh(torch.einsum("bhtk,hkl->bhtl", at_least_float32(x), at_least_float32(w)))
 
