@@ -16,13 +16,13 @@ from kinformer.nn.biases.bias_by_distance import of_distances
 class T5(Bias):
     """Learned number for each head and bucket of distances, added to the score.
 
-    Choose it as an inexpensive learned bias that works at any length. Half of the buckets stand for one distance each.
-    The other buckets divide the distances up to `furthest` by their logarithm. The last bucket holds all larger
-    distances.
+    Choose it as an inexpensive learned bias that works at any length. Half of the buckets of a side stand for one
+    distance each. The other half divides the distances up to `furthest` by their logarithm. The last bucket of a side
+    holds all larger distances.
 
     heads: number of heads of the layer.
-    buckets: number of buckets; 32 in the paper.
-    furthest: distance, in positions, from which all distances share one bucket; 128 in the paper.
+    buckets: number of buckets, of both sides together; 32 in the paper.
+    furthest: smallest distance, in positions, that always falls in the last bucket; 128 in the paper.
     ahead: if True, half of the buckets are for keys after their query, which suits encoders. Otherwise these keys count
         as distance 0.
 

@@ -112,9 +112,10 @@ class TransformerXL(Bias):
     def _of_positions(
         self, asks: Float[Tensor, "B H T K"], q_pos: Int[Tensor, "B #H T"], k_pos: Int[Tensor, "B #H S"]
     ) -> Float[Tensor, "B H T S"]:
-        """Return asks_i.(W R_{i-j}) without a table, as a product of a function of i and R_j: D more numbers per pair.
+        """Return asks_i.(W R_{i-j}) without a table, as a product of a function of i and R_j.
 
-        sin(i - j) = sin i cos j - cos i sin j and cos(i - j) = cos i cos j + sin i sin j, at each wavelength.
+        It costs D more numbers per pair. At each wavelength sin(i - j) = sin i cos j - cos i sin j and cos(i - j) = cos
+        i cos j + sin i sin j.
         """
         # angles count from the last query, so that angles of near positions are small and precise
         last = F.pad(q_pos.flatten(1), (0, 1)).amax(1)[:, None, None]
