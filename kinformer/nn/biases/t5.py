@@ -22,7 +22,7 @@ class T5(Bias):
 
     heads: number of heads of the layer.
     buckets: number of buckets, of both sides together; 32 in the paper.
-    furthest: smallest distance, in positions, that always falls in the last bucket; 128 in the paper.
+    furthest: distance in positions; this distance and all larger ones share the last bucket. It is 128 in the paper.
     ahead: if True, half of the buckets are for keys after their query, which suits encoders. Otherwise these keys count
         as distance 0.
 

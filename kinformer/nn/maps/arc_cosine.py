@@ -19,8 +19,8 @@ class ArcCosine(HeadDirections):
 
     The expected product of phi(x) and phi(y) is (sin a + (pi - a) cos a) / (2 pi), with a the angle between x and y. It
     is 1/2 for equal directions and 0 for opposite ones, and flatter than softmax. A common factor of the directions
-    cancels, so there is no temperature to learn. q.k is not divided by sqrt(K). Reads can only be merged with reads of
-    the same map.
+    cancels, so there is no temperature to learn. The product q.k is not divided by sqrt(K). Reads can only be merged
+    with reads of the same map.
 
     heads, k_dim, directions: as in `HeadDirections`; the paper uses twice as many directions as for sines and cosines.
     eps: added to each feature, so that no divisor is 0; 0 in the paper's equation.

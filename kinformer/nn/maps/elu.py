@@ -14,8 +14,9 @@ class ELU(FeatureMap):
 
     phi(x) = elu(x) + 1, which is x + 1 for x > 0 and exp(x) otherwise
 
-    Choose it as the simplest map, if the kernel need not estimate exp(q.k). q.k is not divided by sqrt(K). Reads can
-    only be merged with reads of the same map. Source: Katharopoulos et al., 2020, arXiv:2006.16236, equation 7.
+    Choose it as the simplest map, if the kernel need not estimate exp(q.k). The product q.k is not divided by sqrt(K).
+    Reads can only be merged with reads of the same map. Source: Katharopoulos et al., 2020, arXiv:2006.16236, equation
+    7.
     """
 
     by_vector = True
@@ -46,7 +47,7 @@ class ELUFeatures(torch.autograd.Function):
     @staticmethod
     def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor, None]:
         (phi,) = ctx.saved_tensors  # type: ignore[attr-defined]
-        return phi.clamp_max(1) * gradient, None  # the derivative is 1 for x > 0, else phi
+        return phi.clamp_max(1) * gradient, None  # the derivative is 1 if x > 0, else phi
 
 
 EXAMPLES = (lambda: ELU(),)

@@ -35,8 +35,8 @@ class FAVOR(Directions):
         unbiased. A query then reads nothing if its large features are tiny in every key.
     hyperbolic: if True, use each direction with both signs. Half as many directions give the same number of features,
         with a lower error.
-    stabiliser: "token" scales each vector by its own largest feature. "sequence" is the form of published code (with
-        `eps=1e-4`): it scales keys by the largest feature of the whole call, and |x|^2 / 2 stays in the feature.
+    stabiliser: "token" scales each vector by its own largest feature. The form of published code is "sequence" (with
+        `eps=1e-4`). It scales keys by the largest feature of the whole call and leaves |x|^2 / 2 in the feature.
         Through eps, later keys and padding then affect a query. Float32 sums lose keys with |k|^2 / sqrt(K) above about
         250.
     k_dim, directions, orthogonal, lengths, redraw, seed: as in `Directions`; the paper redraws, and its code has 256
@@ -77,7 +77,7 @@ class FAVOR(Directions):
         x, u = self.project(x)
         u = torch.cat([u, -u], -1) if self.hyperbolic else u
         half = x.square().sum(-1) / 2
-        largest = u.max(-1).values  # max has a gradient of one number, amax one number for each feature
+        largest = u.max(-1).values  # its gradient is one number; amax has one for each feature
         size = u.shape[-1] ** -0.5
         if self.stabiliser == "token":
             # the constant has no gradient; the features carry its gradient instead

@@ -71,9 +71,8 @@ class GeneralisedKernel(Directions):
         u = self.project(x)[1]
         if self.f != "exp":
             return FUNCTIONS[self.f](u) + self.eps, u.new_zeros(u.shape[:-1])
-        left = u.amax(-1, keepdim=True).clamp_min(
-            math.log(self.eps)
-        )  # divided by exp(left), neither exp(u) nor eps overflows
+        # exp(u) and eps are divided by exp(left), so that neither overflows
+        left = u.amax(-1, keepdim=True).clamp_min(math.log(self.eps))
         # float32 cannot add eps to features beyond exp(50); without eps a query might match no key
         eps = (math.log(self.eps) - left).exp().clamp_min(LEAST * torch.finfo(u.dtype).tiny)
         return (u - left).exp() + eps, left[..., 0]

@@ -1,4 +1,4 @@
-"""Trigonometric: sines and cosines that estimate the softmax kernel, to compare with positive features."""
+"""Trigonometric: sines and cosines that estimate the softmax kernel, as a baseline for FAVOR+."""
 
 import math
 
@@ -16,10 +16,10 @@ class Trigonometric(Directions):
 
     phi(x) = exp(|x|^2 / 2) [sin(w.x), cos(w.x)] / sqrt(m) for m directions w, with x = q / K^(1/4) or x = k / K^(1/4)
 
-    Choose `FAVOR` for attention. The estimate of this map is right on average, but its products may be negative. For
-    most pairs the kernel is small. Their error is then of the size of exp((|q|^2 + |k|^2) / (2 sqrt(K))), not of the
-    kernel. This map is the better estimate for angles of query and key up to about a right angle. `RandomFourier`
-    normalises queries and keys, and so has no prefactors.
+    Choose `FAVOR` for attention. The estimate of this map is right on average, but its products may be negative. If the
+    kernel is small, as in most of attention, the error is not in proportion to the kernel. The error is then of the
+    size of exp((|q|^2 + |k|^2) / (2 sqrt(K))). Up to about a right angle between query and key, this map is the better
+    of the two. `RandomFourier` normalises queries and keys, and so has no prefactors.
 
     floor: smallest divisor of a read, above 0, for sums divided by the query's prefactor and the largest prefactor of
         its keys. A smaller or negative sum is raised to the floor. The result then depends on that largest prefactor.

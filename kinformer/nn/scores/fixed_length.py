@@ -67,7 +67,7 @@ def take_rows(table: Float[Tensor, "H L n"], at: Int[Tensor, "b #H N"]) -> Float
     """Return the given rows of each head's table.
 
     table: table of each head.
-    at: row indices, with batch size 1 or B and one entry for all heads or for each head.
+    at: row indices, one list for all heads or one for each head.
     """
     if at.shape[:2] == (1, 1):
         return table[:, at[0, 0]][None]

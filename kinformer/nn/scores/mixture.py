@@ -61,9 +61,8 @@ class Mixture(Score):
     def forward(self, request: Request) -> Float[Tensor, "B H T S"]:
         logits = [score(request) for score in self._scores()]
         shut = torch.stack([of_score == -torch.inf for of_score in logits]).any(0)
-        logits = [
-            of_score.masked_fill(shut, 0.0) for of_score in logits
-        ]  # otherwise a weight's gradient would be 0 times infinity
+        # without the fill a weight's gradient would be 0 times infinity
+        logits = [of_score.masked_fill(shut, 0.0) for of_score in logits]
         alpha = [1.0] * len(logits) if self.weights is None else self.weights.softmax(0).to(logits[0].dtype)
         mixed = torch.stack([weight * of_score for weight, of_score in zip(alpha, logits, strict=True)]).sum(0)
         return mixed.masked_fill(shut, -torch.inf)
