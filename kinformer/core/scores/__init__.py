@@ -1,1 +1,1 @@
-"""The default score of core and the executors. All others are in nn/scores."""
+"""Product, the default score of the core and its executors; all other scores are in nn/scores."""

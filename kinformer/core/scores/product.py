@@ -10,19 +10,19 @@ from kinformer.core.score import Score
 
 
 class Product(Score):
-    """The scaled product scale q_i.k_j, the default score of attention.
+    """Scaled product of query and key, the default score.
 
-    Head h reads key head h // (H / G); keys of a group are not copied.
+    score_ij = scale q_i.k_j
 
-    Errors: ValueError if the heads cannot share the key heads evenly.
-
-    Source: Vaswani et al., 2017, arXiv:1706.03762, section 3.2.1.
+    With H query heads and G key heads, query head h reads key head h // (H / G). The keys of a group are not copied.
+    Errors: ValueError if the query heads cannot share the key heads evenly. Source: Vaswani et al., 2017,
+    arXiv:1706.03762, section 3.2.1.
     """
 
     def forward(self, request: Request) -> Float[Tensor, "B H T S"]:
         q, k = request.queries.q, request.keys.k
         groups = k.shape[1]
-        q = q * request.scale  # before the product, which could overflow float16 without it
+        q = q * request.scale  # scaled before the product, which may otherwise overflow float16
         if number_of_groups(q.shape[1], groups) == 1:
             products = q @ k.mT  # [B H T K] [B H K S]
         else:
@@ -32,14 +32,20 @@ class Product(Score):
         return products if change is None else products + change
 
     def checked_change(self, request: Request) -> Float[Tensor, "#B #H T S"] | None:
-        """Return `change`; raise ValueError if it has a gradient, because executors pass none through it."""
+        """Return `change` after a check that it has no gradient.
+
+        Errors: ValueError if the change requires a gradient, because no executor propagates it.
+        """
         change = self.change(request)
         if change is not None and change.requires_grad:
             raise ValueError(f"{type(self).__name__}.change has a gradient, which is lost; write forward in its place")
         return change
 
     def change(self, request: Request) -> Float[Tensor, "#B #H T S"] | None:
-        """Return numbers without a gradient that a subclass adds to the products; -inf excludes a pair."""
+        """Return numbers that a subclass adds to the products, or None.
+
+        No gradient flows through the numbers. A number of -inf excludes a pair.
+        """
         return None
 
 

@@ -1,1 +1,1 @@
-"""Biases: what is added to a score, or multiplied into it, because of where query and key stand."""
+"""Biases: changes of attention scores by the position, label or task of query and key."""

@@ -1,4 +1,4 @@
-"""AdaptiveSpan: each head learns how far it looks; DynamicSpan: each head decides it for each token."""
+"""AdaptiveSpan and DynamicSpan: learned attention spans, for each head or for each head and token."""
 
 import math
 from abc import abstractmethod
@@ -20,12 +20,16 @@ from kinformer.nn.biases.masking import Masking, Nearest
 
 
 class Ramp(Masking):
-    """A soft window: m(x) = clamp((ramp + z - x) / ramp, 0, 1), and 0 beyond `longest`; subclasses give the span z.
+    """Soft window over distances with a span z in positions; base class of the span biases.
 
-    longest: the largest span, in positions; no key further away is read, also where the ramp would end beyond it, as in
-        the published code. `Restricted` keeps no further ones; other mechanisms that want to keep fewer take
-        `Band(longest)` into their pattern.
-    ramp: the width of the soft edge, in positions; 32 in the paper.
+    m(x) = clamp((ramp + z - x) / ramp, 0, 1)
+
+    Subclasses implement `spans`, which returns z for each query. m is 0 for keys more than `longest` positions away.
+
+    longest: largest distance, in positions, at which a key can be read. The soft edge is cut off there, as in the
+        published code. `Restricted` keeps no keys beyond it. Other mechanisms need `Band(longest)` in their pattern to
+        keep fewer keys.
+    ramp: width of the soft edge, in positions; 32 in the paper.
     nearest, itself: see `Masking`.
     """
 
@@ -39,7 +43,10 @@ class Ramp(Masking):
 
     @abstractmethod
     def spans(self, extras: Mapping[str, Tensor]) -> Float[Tensor, "#B H #T"]:
-        """z, in positions, for each query; in float32 or better, as bfloat16 cannot tell span 256 from 257."""
+        """Return the span z of each query, in positions, in float32 or a wider dtype.
+
+        bfloat16 cannot tell span 256 from 257.
+        """
 
     def head_values(self, request: Request) -> Mapping[str, HeadValues]:
         return {"span": HeadValues(self.spans(request.queries.extras), "positions")}
@@ -48,26 +55,33 @@ class Ramp(Masking):
         z = self.spans(piece.queries.extras)
         check_bias_heads(f"spans of {z.shape[1]} heads", z.shape[1], piece)
         m = ((self.ramp + z.expand(piece.queries.q.shape[:3])[b, h, i] - x) / self.ramp).clamp(0, 1)
-        return torch.where(x <= self.longest - self.nearest, m, 0.0)  # else the ramp of a long span went beyond `reach`
+        return torch.where(x <= self.longest - self.nearest, m, 0.0)  # cuts off the ramp at `reach`
 
 
 class AdaptiveSpan(Ramp):
-    """A learned span z_h = longest * span_h for each head: few heads look far, and the furthest decides what is kept.
+    """Soft window with one learned span for each head.
 
-    `span` is learned in [0, 1], as in the published code: a step of the optimiser moves z by its rate times `longest`,
-    where a span in positions would hardly move. It is clamped after each step. Give it to `Restricted`, which reads and
-    keeps no key beyond what the longest span of the layer still needs, with `penalties={"span": 2e-6}` in the model
-    (the authors' scripts have 5e-7 to 2e-6): aux "span" is the mean of z over heads, in positions. The paper and its
-    code read positions before the query only: `itself=False`. The paper's x is i - j; the code's is i - j - 1,
-    `nearest=1`, and it adds 1e-8 to the normaliser, which is left out here.
+    z_h = longest * span_h
 
-    heads: those of the layer.
+    Choose it for long sequences if only a few heads need far keys. Use it with `Restricted`, which neither reads nor
+    keeps keys beyond the longest span of the layer. Pass `penalties={"span": 2e-6}` to the model; the authors' scripts
+    use 5e-7 to 2e-6. The auxiliary value "span" is the mean of z over heads, in positions.
+
+    The parameter `span` stays in [0, 1], as in the published code: it is clamped after each optimiser step. A step then
+    moves z by the learning rate times `longest`. A parameter in positions would hardly move.
+
+    heads: number of heads of the layer.
     longest, ramp, nearest, itself: see `Ramp`.
-    start: where every z begins, in positions.
-    step: `reach` is rounded up to a multiple of it, so that what is compiled for one serves longer; 64 in the code.
+    start: initial span z of every head, in positions.
+    step: `reach` is rounded up to a multiple of `step`, so that compiled code is valid for longer; 64 in the authors'
+        code.
 
-    Errors: ValueError where the layer has another number of heads. Source: Sukhbaatar et al., 2019, arXiv:1905.07799,
+    Errors: ValueError if the layer has a different number of heads. Source: Sukhbaatar et al., 2019, arXiv:1905.07799,
     section 2.2.
+
+    Differences: the paper and its code read only positions before the query; pass `itself=False` to do the same. The
+    paper uses x = i - j. The code uses x = i - j - 1 (`nearest=1`) and adds 1e-8 to the normaliser; this class does
+    not.
     """
 
     def __init__(
@@ -114,22 +128,30 @@ class AdaptiveSpan(Ramp):
         self.look()
 
     def look(self) -> None:
-        """Find `reach` anew: after a step and after loading it is done; do it where `span` was written otherwise."""
+        """Recompute `reach` from `span`.
+
+        This happens after each optimiser step and after loading a checkpoint. Call it if other code writes to `span`.
+        """
         if not self.span.is_meta:
             self._reach = self._reached_distance(float(self.spans({}).detach().max()))
 
     def _last_distance(self, z: float) -> int:
-        return math.ceil(self.ramp + z) - 1 + self.nearest  # m is above 0 where x < ramp + z
+        return math.ceil(self.ramp + z) - 1 + self.nearest  # m > 0 if x < ramp + z
 
     def _reached_distance(self, z: float) -> int:
         return min(self.longest, -(-self._last_distance(z) // self.step) * self.step)
 
 
 class DynamicSpan(Ramp):
-    """A span for each head and token, z_t = longest * sigmoid(v_h.x_t + b_h): the same window, decided as it reads.
+    """Soft window with one span for each head and token, predicted from the layer's input.
 
-    Attention projects v_h.x_t + b_h from its input: the penalty "span", the mean of z over heads for each token, trains
-    that matrix and what lies beneath it. No key can be forgotten before `longest`, since the next token may ask for it.
+    z_t = longest * sigmoid(v_h.x_t + b_h)
+
+    Choose it over `AdaptiveSpan` if each token should choose its own span. A cache keeps all keys up to `longest`,
+    because a later token may need them.
+
+    The layer projects v_h.x_t + b_h from its input. The penalty "span" is the mean of z over heads for each token. It
+    trains the projection and the layers below.
 
     longest, ramp, nearest, itself: see `Ramp`.
 

@@ -1,4 +1,4 @@
-"""ALiBi: a fixed penalty per position of distance, steeper in some heads than in others."""
+"""ALiBi: a fixed linear penalty on the distance, with a different slope in each head."""
 
 import torch
 from jaxtyping import Int
@@ -11,16 +11,23 @@ from kinformer.nn.biases.bias_by_distance import of_distances
 
 
 class ALiBi(Bias):
-    """score - slope_h |i - j|, unscaled: for decoders that read further than they were trained, without positions.
+    """Fixed linear penalty on the distance between query and key, with one slope for each head.
 
-    The slopes are fixed, a geometric sequence from 2^(-8/heads) to 2^-8 where heads is a power of two; see `slopes`.
-    Under `Causal()` the distance is the paper's i - j; without it the form is symmetric, which suits encoders.
-    Published code adds slope * j instead, the same after softmax.
+    bias_ij = -slope_h |i - j|
 
-    heads: those of the layer; slopes go from steep to flat.
+    Choose it for decoders without position embeddings that read longer sequences than in training. Without `Causal()`
+    the penalty is symmetric, which suits encoders. The attention scale does not multiply the penalty.
 
-    Errors: ValueError where the layer has another number of heads. Source: Press et al., 2021, arXiv:2108.12409,
+    The slopes are fixed. If `heads` is a power of two, they are a geometric sequence from 2^(-8/heads) to 2^-8. See
+    `slopes` for other numbers of heads.
+
+    heads: number of heads of the layer. If it is a power of two, the slopes decrease from the first head to the last.
+
+    Errors: ValueError if the layer has a different number of heads. Source: Press et al., 2021, arXiv:2108.12409,
     section 3.
+
+    Differences: under `Causal()` the distance is i - j, as in the paper. Published code adds slope * j instead, which
+    gives the same weights after softmax.
     """
 
     endless = True
@@ -46,7 +53,13 @@ class ALiBi(Bias):
 
 
 def slopes(heads: int) -> tuple[float, ...]:
-    """2^(-8n/heads), n = 1..heads, for a power of two; else those of the power m below, then every other one of 2m."""
+    """Return the slope of each head.
+
+    A power of two gives 2^(-8n/heads) for n = 1..heads. For other numbers, let m be the largest power of two below
+    `heads`. The first m heads take the slopes for m heads. The other heads take every other slope for 2m heads.
+
+    heads: number of heads.
+    """
     m = 2 ** (heads.bit_length() - 1)
     return tuple(2.0 ** (-8 * (n + 1) / m) if n < m else 2.0 ** (-4 * (2 * (n - m) + 1) / m) for n in range(heads))
 

@@ -1,4 +1,4 @@
-"""of_distances: what a bias adds at each distance, by asking its `bind` about one key."""
+"""of_distances: an implementation of `by_distance` for biases that depend only on head and distance."""
 
 import torch
 from jaxtyping import Int
@@ -10,7 +10,14 @@ from kinformer.core.score_matrix import scores
 
 
 def of_distances(bias: Bias, request: Request, far: Int[Tensor, " N"]) -> Distances:
-    """`by_distance` of a bias that adds a function of head and distance, and of nothing else."""
+    """Return `by_distance` of a bias that adds a function of the head and the distance, and nothing more.
+
+    The function calls `bind` with zero queries at the given distances from one key at position 0.
+
+    bias: bias to evaluate.
+    request: whole read that the bias belongs to.
+    far: distances i - j, in positions.
+    """
     q, k = request.queries.q, request.keys.k[:1, :, :1]
     wide = torch.promote_types(q.dtype, torch.float32)  # bfloat16 cannot tell distance 256 from 257
     nothing = q.new_zeros(1, q.shape[1], len(far), q.shape[3], dtype=wide)

@@ -1,4 +1,4 @@
-"""CAMTL: blocks along the diagonal of the scores, learned, and modulated by what task a row is of."""
+"""CAMTL: learned blocks on the diagonal of the scores, modulated by the task of each token."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -13,24 +13,28 @@ from kinformer.core.checks import check_at_least, check_part, check_whole_betwee
 from kinformer.core.request import Request
 from kinformer.core.vocabulary import check_below
 
-START = 0.02  # the standard deviation of task embeddings at the start, BERT's
+START = 0.02  # initial standard deviation of task embeddings, as in BERT
 
 
 class ConditionalBlocks(Bias):
-    """Adds M(z) to the scores of all heads: blocks A_n on the diagonal, changed by FiLM of the task embedding z.
+    """Learned block-diagonal matrix M(z), modulated by a task embedding z; base class of `CAMTL`.
 
-    M is 0 between blocks. The task of a query is its label, `Context(labels={"task": ..})`, so rows of many tasks stand
-    in one batch. A row of M is made for each query, L / blocks numbers, before a read is cut: never L x L.
+    M(z) is added to the scores of all heads. FiLM, a scale and a shift computed from z, modulates the blocks A_n on the
+    diagonal. M is 0 between blocks. Subclasses implement `rows`.
 
-    tasks: how many there are.
-    d: the width of a task embedding.
-    length: L, the most positions; shorter rows read the upper left corner of M.
-    blocks: blocks on the diagonal, each of ceil(L / blocks) positions, the last one of what is left.
-    label: what names the task of a token.
-    embedding: the task embeddings of another layer, to share them as the paper's model does.
+    The label of a query is its task: `Context(labels={"task": ...})`. One batch can therefore hold rows of many tasks.
+    The bias computes one row of M for each query, L / blocks numbers, before a read is cut into pieces. It never builds
+    the L x L matrix.
 
-    Errors: ValueError where queries have no such label; IndexError for a position beyond L, and for a task that there
-    is not. Source: Pilault et al., 2020, arXiv:2009.09139, section 2.2.
+    tasks: number of tasks.
+    d: width of a task embedding.
+    length: largest number of positions, L; shorter sequences use the upper left corner of M.
+    blocks: number of blocks on the diagonal. Each has ceil(L / blocks) positions; the last one has the rest.
+    label: name of the label that holds the task of each token.
+    embedding: task embedding of another layer, to share it as the paper's model does. Its weight has shape [tasks, d].
+
+    Errors: ValueError if queries have no such label, or if `embedding` has another shape; IndexError for a position
+    beyond L or an unknown task. Source: Pilault et al., 2020, arXiv:2009.09139, section 2.2.
     """
 
     joins: ClassVar[bool] = True
@@ -56,11 +60,11 @@ class ConditionalBlocks(Bias):
         )
         if embedding.weight.shape != (tasks, d):
             raise ValueError(f"embedding has shape {list(embedding.weight.shape)}; give one of [{tasks}, {d}]")
-        self.blocks = nn.Parameter(torch.zeros(length, self.size))  # as in the code: M begins as beta alone
+        self.blocks = nn.Parameter(torch.zeros(length, self.size))  # as in the authors' code: M starts as beta
 
     @abstractmethod
     def rows(self, task: Int[Tensor, "B 1 T"], pos: Int[Tensor, "B #H T"]) -> Float[Tensor, "B #H T n"]:
-        """Of each query its row of its block, for its task."""
+        """Return for each query its row of its block, modulated by its task."""
 
     def prepare(self, request: Request) -> Mapping[str, Float[Tensor, "B H T n"]]:
         name, queries = type(self).__name__, request.queries
@@ -87,10 +91,13 @@ class ConditionalBlocks(Bias):
 
 
 class CAMTL(ConditionalBlocks):
-    """M(z) = (+)_n (A_n * gamma_n(z) + beta_n(z)), gamma_n and beta_n maps of z to a number for each pair of block n.
+    """Block-diagonal task bias with one scale and one shift for each entry of a block.
 
-    Choose it over a model for each task where tasks share an encoder: each shifts attention among near tokens in its
-    own way. It has 2 d L^2 / blocks numbers. gamma begins near 1 and A at 0.
+    M(z) = (+)_n (A_n * gamma_n(z) + beta_n(z))
+
+    Choose it over one model for each task if tasks share an encoder: each task shifts attention between near tokens in
+    its own way. The maps gamma_n and beta_n take z to one number for each pair of positions in block n. They have 2 d
+    L^2 / blocks parameters. Initially gamma is near 1 and A is 0.
 
     tasks, d, length, blocks, label, embedding: see `ConditionalBlocks`.
 
@@ -109,14 +116,16 @@ class CAMTL(ConditionalBlocks):
 
 
 class CAMTLByColumn(ConditionalBlocks):
-    """M(z) = (+)_n (A_n * (1 + gamma(z)) + beta(z)), gamma and beta maps of z to a number for each column of a block.
+    """Block-diagonal task bias with one scale and one shift for each column of a block.
 
-    Choose it over `CAMTL` to use the authors' weights, and where L is long: all rows of all blocks share the two maps,
-    which have 2 d L / blocks numbers. It is the form of the authors' code.
+    M(z) = (+)_n (A_n * (1 + gamma(z)) + beta(z))
+
+    Choose it over `CAMTL` to load the authors' weights, or if L is large. The maps gamma and beta take z to one number
+    for each column. All rows of all blocks share the two maps, which have 2 d L / blocks parameters.
 
     tasks, d, length, blocks, label, embedding: see `ConditionalBlocks`.
 
-    Source: Pilault et al., 2020, arXiv:2009.09139, as its code has it.
+    Source: Pilault et al., 2020, arXiv:2009.09139, authors' code.
     """
 
     def __init__(self, tasks: int, d: int, length: int, blocks: int, **settings: Any):

@@ -14,17 +14,22 @@ from kinformer.core.request import Request
 
 
 class DistanceAware(Bias):
-    """ReLU(score) f(alpha_h |i - j|), the multiplicative bias of the DA-Transformer: each head learns near or far.
+    """Scores multiplied by a learned function of the distance, as in the DA-Transformer.
 
-    f(R) = (1 + e^beta_h) / (1 + e^(beta_h - R)) is 1 at distance 0; with distance it falls to 0 where alpha < 0 and
-    rises to 1 + e^beta where alpha > 0. The ReLU comes first, so that f can only weaken or strengthen. Alpha and beta
-    start at 0, where distance counts for nothing (this library's choice). A score of -inf stays: what a bias, or the
-    block beneath, shut out is not opened by the ReLU.
+    out_ij = ReLU(s_ij) f(alpha_h |i - j|), f(R) = (1 + e^beta_h) / (1 + e^(beta_h - R))
 
-    heads: those of the layer; two numbers of each are learned.
+    Choose it if each head should learn whether near or far keys count more. f is 1 at distance 0. With growing distance
+    it falls to 0 if alpha < 0, and rises to 1 + e^beta if alpha > 0.
 
-    Errors: ValueError where the layer has another number of heads. Source: Wu et al., 2020, arXiv:2010.06925,
-    section 3.
+    ReLU is applied first, so that f can only weaken or strengthen a score. A score of -inf stays -inf, so ReLU does not
+    readmit a pair that another bias or the block below excluded.
+
+    heads: number of heads of the layer; each head learns two numbers, alpha and beta.
+
+    Errors: ValueError if the layer has a different number of heads. Source: Wu et al., 2020, arXiv:2010.06925, section
+    3.
+
+    Differences: alpha and beta start at 0 in this library, so that the distance has no effect at first.
     """
 
     magnifies = True
@@ -42,13 +47,13 @@ class DistanceAware(Bias):
 
         def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
             r = alpha[h] * (at(q_pos, b, h, i) - at(k_pos, b, h, j)).abs()
-            f = torch.exp(F.softplus(beta[h]) - F.softplus(beta[h] - r))  # the quotient, without its overflow
+            f = torch.exp(F.softplus(beta[h]) - F.softplus(beta[h] - r))  # f(r) without overflow
             return torch.where(s == -torch.inf, s, F.relu(s) * f)
 
         return score
 
     def head_values(self, request: Request) -> Mapping[str, HeadValues]:
-        """Below 0 a head weakens far keys, above 0 it strengthens them."""
+        """Return alpha of each head; a head weakens far keys if alpha < 0 and strengthens them if alpha > 0."""
         return {"alpha": HeadValues(at_least_float32(self.alpha)[None, :, None], "per position")}
 
 

@@ -11,20 +11,25 @@ from kinformer.nn.biases.token_labels import labels_of
 
 
 class ETCLabels(Bias):
-    """Makes the score scale * q_i.(k_j + a_n), n being the label of how j stands to i.
+    """Learned key vectors for the relation of two tokens, by clipped distance or by segment.
 
-    Between two tokens of a text, and between two global ones, the label is j - i clipped to [-clip, clip], 2 clip + 1
-    labels for each. Between a global token and a text's it says whether both are of one segment, each direction with
-    labels of its own; `Context(labels={"segment": ..})` names the segments, and a cache keeps them. Each head has its
-    own vectors. Without segments all tokens are of one.
+    score_ij = scale * q_i.(k_j + a_n), with n the label of the pair (i, j)
 
-    heads, head_dim: those of the layer.
-    n: how many tokens are global: the first ones.
-    clip: the furthest distance with a label of its own, in positions.
-    order: True tells other segments before from those after.
+    Choose it for attention between global and local tokens, as in ETC. Each head has its own vectors.
 
-    Errors: ValueError for a negative clip, and where only queries or only keys have segments. Source: Ainslie et al.,
-    2020, arXiv:2004.08483, section 3.1.
+    Two local tokens have the label j - i, clipped to [-clip, clip]; two global tokens have the same, with vectors of
+    their own. These are 2 clip + 1 labels for each of the two groups. The label of a global and a local token tells
+    whether both are in the same segment. Each direction has its own labels. `Context(labels={"segment": ...})` gives
+    the segments, and a cache keeps them. Without segments all tokens are in one segment.
+
+    heads: number of heads of the layer.
+    head_dim: width of a query.
+    n: number of global tokens, which are the first tokens.
+    clip: largest distance with its own label, in positions.
+    order: if True, segments before and segments after the query's segment have different labels.
+
+    Errors: ValueError if `clip` is negative, if the layer has a different number of heads, or if only queries or only
+    keys have segments. Source: Ainslie et al., 2020, arXiv:2004.08483, section 3.1.
     """
 
     def __init__(self, heads: int, head_dim: int, n: int, clip: int, *, order: bool = False):
@@ -46,9 +51,13 @@ class ETCLabels(Bias):
         return score
 
     def label(self, q: Int[Tensor, "..."], k: Int[Tensor, "..."], ahead: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
-        """The label of positions q and k, whose segment is so many ahead of that of q.
+        """Return the label of each pair of a query position and a key position.
 
-        Long to long, global to global, long to global, global to long.
+        The groups of labels are, in this order: local to local, global to global, local to global, global to local.
+
+        q: query positions.
+        k: key positions.
+        ahead: segment of the key minus segment of the query.
         """
         distances = 2 * self.clip + 1
         near = (k - q).clamp(-self.clip, self.clip) + self.clip

@@ -1,4 +1,4 @@
-"""GaussianPrior: attention falls off with the square of the distance, as fast as is learned."""
+"""GaussianPrior: a learned penalty that grows with the square of the distance."""
 
 import math
 from collections.abc import Mapping
@@ -17,19 +17,23 @@ from kinformer.nn.biases.bias_by_distance import of_distances
 
 
 class GaussianPrior(Bias):
-    """score - |w (i - j)^2 + b|, w > 0, b < 0, both learned: a Gaussian around the query, less of the query itself.
+    """Learned Gaussian window around the query, which also lowers the query's own score.
 
-    w = 1 / (2 sigma^2) for a deviation of sigma positions; |b| is what a token loses of its own score, so that
-    its neighbours may count more. Choose it for short texts, where what matters stands near, over `ALiBi`, whose slopes
-    are given and straight; and `Localness` where what matters may stand elsewhere. Both numbers are softplus of what is
-    learned, so they keep their signs and come as near to 0 as they like.
+    bias_ij = -|w (i - j)^2 + b|, with w > 0 and b < 0
 
-    heads: 1 for the paper's w and b, which all heads share; those of the layer for a pair for each.
-    sigma: the deviation at the start, in positions.
-    own: |b| at the start.
+    Choose it for short texts if the important tokens are near. The slopes of `ALiBi` are fixed and linear instead.
+    Choose `Localness` if the important tokens may be elsewhere.
 
-    Errors: ValueError where it is made for other heads than the layer has, unless for 1. Source: Guo et al., 2019,
-    Gaussian Transformer: a lightweight approach for natural language inference, AAAI.
+    A Gaussian with a deviation of sigma positions has w = 1 / (2 sigma^2). Each token loses |b| of its own score, so
+    that its neighbours can count more. Softplus of a learned number gives w, and softplus of another gives |b|. Both
+    numbers therefore keep their signs and can approach 0.
+
+    heads: 1 if all heads share w and b, as in the paper; the number of heads of the layer for one pair in each head.
+    sigma: initial deviation, in positions.
+    own: initial |b|.
+
+    Errors: ValueError if `heads` is neither 1 nor the number of heads of the layer. Source: Guo et al., 2019, Gaussian
+    Transformer: a lightweight approach for natural language inference, AAAI.
     """
 
     def __init__(self, heads: int = 1, *, sigma: float = 5.0, own: float = 0.02):
@@ -41,12 +45,12 @@ class GaussianPrior(Bias):
 
     @property
     def w(self) -> Float[Tensor, " heads"]:
-        """In float32 or better."""
+        """Weight of the squared distance in each head, above 0, in float32 or a wider dtype."""
         return F.softplus(at_least_float32(self.raw_w))
 
     @property
     def b(self) -> Float[Tensor, " heads"]:
-        """Likewise."""
+        """Offset in each head, below 0, in float32 or a wider dtype."""
         return -F.softplus(at_least_float32(self.raw_b))
 
     def bind(self, piece: Request) -> ScoreFn:
@@ -62,7 +66,7 @@ class GaussianPrior(Bias):
         return score
 
     def head_values(self, request: Request) -> Mapping[str, HeadValues]:
-        """The deviation of each head's prior, from w = 1 / (2 sigma^2)."""
+        """Return the deviation sigma of each head, from w = 1 / (2 sigma^2)."""
         return {"sigma": HeadValues((2 * self.w).rsqrt()[None, :, None], "positions")}
 
     def by_distance(self, request: Request, far: Int[Tensor, " N"]) -> Distances:
@@ -70,7 +74,7 @@ class GaussianPrior(Bias):
 
 
 def _inverse(x: float) -> float:
-    """What softplus makes x of."""
+    """Return the inverse of softplus at x."""
     return x + math.log(-math.expm1(-x))
 
 

@@ -1,4 +1,4 @@
-"""HardCodedGaussian: the log density of a normal distribution around a fixed place beside the query."""
+"""HardCodedGaussian: a fixed Gaussian window at a fixed offset from the query."""
 
 import math
 
@@ -15,19 +15,24 @@ FAR = 1e6
 
 
 class HardCodedGaussian(Bias):
-    """score + log N(j; ratio i + o_h, sigma_h): each head reads around one place, and nothing of it is learned.
+    """Fixed Gaussian window at a fixed offset from the query in each head, without learned parameters.
 
-    With `ValueProjection`, which give no scores, it is hard-coded attention: `Attention(ValueProjection(d, heads),
-    Unnormalised(Full(), HardCodedGaussian(offsets)))` weighs values by the densities themselves, as the authors' code
-    does, and `Softmax` in its place by densities over their sum. Choose it to see how little self-attention needs to
-    know of content. Under a window such as `Band(8)` cost is linear; beyond 8 deviations a density is below 1e-14.
+    bias_ij = log N(j; ratio i + o_h, sigma_h)
 
-    offsets: o, in positions, of each head; the paper's are -1, 0 and 1.
-    sigma: the deviation, in positions, of all heads, or one for each; 1 in the paper.
-    ratio: how many keys there are for a query, the paper's gamma: 1 where a sequence reads itself, in cross-attention
-        the usual length of a source over that of its target.
+    Choose it to see how little self-attention needs to know about content. With `ValueProjection`, which gives no
+    queries and keys, it is hard-coded attention. `Attention(ValueProjection(d, heads), Unnormalised(Full(),
+    HardCodedGaussian(offsets)))` weighs values by the densities, as the authors' code does. `Softmax` instead of
+    `Unnormalised` divides the densities by their sum.
 
-    Errors: ValueError for a layer of other heads. Source: You et al., 2020, arXiv:2005.00742, sections 3 and 4.
+    Under a window such as `Band(8)` the cost is linear. A density more than 8 deviations away is below 1e-14.
+
+    offsets: offset o of each head, in positions; -1, 0 and 1 in the paper.
+    sigma: deviation in positions, one number for all heads or one for each head; 1 in the paper.
+    ratio: number of keys per query, gamma in the paper. Use 1 for self-attention. For cross-attention use the usual
+        length of a source divided by the usual length of its target.
+
+    Errors: ValueError if the layer has a different number of heads, or if `sigma` has another length than `offsets`.
+    Source: You et al., 2020, arXiv:2005.00742, sections 3 and 4.
     """
 
     def __init__(self, offsets: tuple[float, ...], sigma: float | tuple[float, ...] = 1.0, *, ratio: float = 1.0):
@@ -52,7 +57,7 @@ class HardCodedGaussian(Bias):
         def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
             centre = self.ratio * at(q_pos, b, h, i).to(dtype) + offset[h]
             away = (at(k_pos, b, h, j).to(dtype) - centre) / sigma[h]
-            return s + (highest[h] - away * away / 2)  # not rounded to bfloat16: far from the place densities are alike
+            return s + (highest[h] - away * away / 2)  # in bfloat16 far densities would be equal
 
         return score
 

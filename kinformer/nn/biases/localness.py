@@ -1,4 +1,4 @@
-"""Localness: each query predicts where it looks and how far around; the window by query, by layer, or fixed."""
+"""Localness: a window around a predicted centre, with a predicted or a fixed width."""
 
 import math
 from abc import abstractmethod
@@ -18,30 +18,36 @@ from kinformer.core.heads import HeadSizes, HeadValues
 from kinformer.core.patterns.full import Full
 from kinformer.core.request import Request
 
-NARROWEST = 0.01  # deviations below it, in positions, read the nearest key alone, and their squares would end at 0
+NARROWEST = 0.01  # smallest deviation, in positions: below it only the nearest key counts, and squares may underflow
 
 
 class _Range(NamedTuple):
-    """The first position that a query may read, and how many there are from it to the last, whole numbers."""
+    """First position that each query may read, and the number of positions up to the last."""
 
     first: Float[Tensor, "B #H T"]
     size: Float[Tensor, "B #H T"]
 
 
 class Localness(Bias):
-    """score - (j - P_i)^2 / (2 sigma_i^2), P_i = I sigmoid(U_p tanh(W_p q_i)), sigma_i = D_i / 2: a learned window.
+    """Gaussian window around a centre that each query predicts; base class of the localness biases.
 
-    Subclasses say how wide it is, D_i. I is how many positions there are to read: the tokens of the row under `Full()`,
-    as in the paper, those of the source in cross-attention. Under a pattern that reads no further than the query, or
-    than a window, P_i and D_i are of that range: of positions 0 .. i under `Causal()`, so that nothing tells how long
-    the row will be, and it decodes with a cache. Choose it over `GaussianPrior` where what matters need not stand at
-    the query itself, and over an adaptive span where a window shall be soft. The paper adds it in the lower layers
-    alone. Each head has a W and U of its own.
+    bias_ij = -(j - P_i)^2 / (2 sigma_i^2), P_i = I sigmoid(U_p tanh(W_p q_i)), sigma_i = D_i / 2
 
-    heads: those of the layer.
-    head_dim: the width of a query.
+    Choose it over `GaussianPrior` if the important keys need not be near the query, and over an adaptive span if the
+    window should be soft. Subclasses implement `widths`, which returns the width D_i. Each head has its own W and U.
 
-    Errors: ValueError for a layer of other heads or width. Source: Yang et al., 2018, arXiv:1810.10182, section 3.
+    I is the number of positions to read. Under `Full()` it is the length of the row, as in the paper, or the length of
+    the source in cross-attention. If the pattern ends at the query or at a window, P_i and D_i refer to its range.
+    Under `Causal()` this is the range 0 .. i. The length of the whole row then has no effect, and decoding with a cache
+    works.
+
+    heads: number of heads of the layer.
+    head_dim: width of a query.
+
+    Errors: ValueError if the layer has a different number of heads or another width. Source: Yang et al., 2018,
+    arXiv:1810.10182, section 3.
+
+    Differences: the paper adds this bias only in the lower layers.
     """
 
     def __init__(self, heads: int, head_dim: int):
@@ -53,7 +59,12 @@ class Localness(Bias):
     def widths(
         self, request: Request, hidden: Float[Tensor, "B H T K"], size: Float[Tensor, "B #H T"]
     ) -> Float[Tensor, "#B #H #T"]:
-        """D, in positions, for each query; `hidden` is tanh(W_p q_i), `size` is I."""
+        """Return the window width D of each query, in positions.
+
+        request: whole read.
+        hidden: tanh(W_p q_i) of each query.
+        size: number I of positions that each query can read.
+        """
 
     def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
         self._check(sizes.k_dim)
@@ -70,7 +81,7 @@ class Localness(Bias):
         return {"local": torch.stack([centre, deviation.expand_as(centre)], -1)}
 
     def head_values(self, request: Request) -> Mapping[str, HeadValues]:
-        """Where a query looks, counted from its own position, and how far around."""
+        """Return the centre, counted from the query's own position, and the deviation of each window."""
         centre, deviation = request.queries.extras["local"].unbind(-1)
         away = centre - request.queries.pos
         return {"centre": HeadValues(away, "positions from the query"), "sigma": HeadValues(deviation, "positions")}
@@ -91,7 +102,9 @@ class Localness(Bias):
 
 
 class QueryLocalness(Localness):
-    """D_i = I sigmoid(U_d tanh(W_p q_i)): each query decides how wide its window is. The paper's best form.
+    """Localness window with a width that each query predicts; the best form in the paper.
+
+    D_i = I sigmoid(U_d tanh(W_p q_i))
 
     heads, head_dim: see `Localness`.
 
@@ -107,10 +120,12 @@ class QueryLocalness(Localness):
 
 
 class LayerLocalness(Localness):
-    """D = I sigmoid(U_d tanh(W_d mean_j k_j)): one window for a layer's row and head, by the mean of its keys.
+    """Localness window with one width for each row and head, predicted from the mean key.
 
-    The mean is of the keys that the query may read: of the row under `Full()`; otherwise a read of its own, in which
-    all of them count alike.
+    D = I sigmoid(U_d tanh(W_d mean_j k_j))
+
+    The mean is over the keys that a query can read. Under `Full()` these are all keys of the row. Under other patterns
+    the layer computes the mean by an additional read with equal weights, so that each query has its own width.
 
     heads, head_dim: see `Localness`.
 
@@ -127,11 +142,11 @@ class LayerLocalness(Localness):
 
 
 class FixedLocalness(Localness):
-    """D is a number: only where a query looks is predicted.
+    """Localness window with a fixed width; each query predicts only its centre.
 
     heads, head_dim: see `Localness`.
-    width: D, in positions; 10 in the paper. bfloat16 predicts a place to about 1/500 of the row, so do not choose a
-        much narrower window.
+    width: window width D, in positions; 10 in the paper. bfloat16 resolves the centre to about 1/500 of the row, so do
+        not choose a much narrower window.
 
     Source: Yang et al., 2018, arXiv:1810.10182, section 3.2 (fixed window).
     """
@@ -145,35 +160,35 @@ class FixedLocalness(Localness):
 
 
 def _matrix(heads: int, width: int) -> nn.Parameter:
-    """W of each head, as linear maps start."""
+    """Return one matrix W for each head, initialised as in nn.Linear."""
     bound = width**-0.5
     return nn.Parameter(torch.empty(heads, width, width).uniform_(-bound, bound))
 
 
 def _vector(heads: int, width: int) -> nn.Parameter:
-    """U of each head, likewise."""
+    """Return one vector U for each head, initialised as in nn.Linear."""
     bound = width**-0.5
     return nn.Parameter(torch.empty(heads, width).uniform_(-bound, bound))
 
 
 def _hidden(x: Float[Tensor, "B H T K"], w: Float[Tensor, "H K L"]) -> Float[Tensor, "B H T L"]:
-    """tanh(W x), in float32 or better: bfloat16 would miss the place in a long row by several positions."""
+    """Return tanh(W x) in float32 or wider: bfloat16 would misplace centres in long rows."""
     with disable_autocast(x):
         return torch.tanh(torch.einsum("bhtk,hkl->bhtl", at_least_float32(x), at_least_float32(w)))
 
 
 def _share(hidden: Float[Tensor, "B H T K"], u: Float[Tensor, "H K"]) -> Float[Tensor, "B H T"]:
-    """sigmoid(U hidden), in float32 or better."""
+    """Return sigmoid(U hidden) in float32 or a wider dtype."""
     with disable_autocast(hidden):
         return torch.sigmoid(torch.einsum("bhtk,hk->bht", hidden, at_least_float32(u)))
 
 
 def _range(request: Request) -> _Range:
-    """What the pattern's reach and the keys' last position leave of a row, which begins at 0."""
+    """Return the range that each query can read, from the pattern's reach and the last key position."""
     pos, k_pos = request.queries.pos, request.keys.pos
     back, ahead = request.pattern.reach()
     first = torch.zeros_like(pos) if back == math.inf else (pos - int(back)).clamp_min(0)
-    if ahead > 0:  # else later keys, which a cache does not have, would count
+    if ahead > 0:  # otherwise later keys, which a cache does not have, would count
         last = k_pos.amax(-1, keepdim=True) if k_pos.shape[-1] else torch.full_like(k_pos[..., :0].sum(-1, True), -1)
         last = last.expand_as(pos) if ahead == math.inf else torch.minimum(last, pos + int(ahead))
     else:
@@ -183,7 +198,7 @@ def _range(request: Request) -> _Range:
 
 
 def _mean_key(request: Request, heads: int) -> Float[Tensor, "B H #T K"]:
-    """The mean of the keys that each query may read, 0 where there is none."""
+    """Return the mean of the keys that each query may read, or 0 if there are none."""
     keys = request.keys
     if type(request.pattern) is Full and keys.pos.shape[1] == 1:
         real = (keys.pos >= 0)[..., None]  # [B 1 S 1]

@@ -1,4 +1,4 @@
-"""Masking: attention weights times a function of the distance, renormalised, such as windows of each head."""
+"""Masking: attention weights multiplied by a function of the distance and renormalised."""
 
 import ast
 import math
@@ -41,9 +41,10 @@ SIGNS: dict[type, Callable[..., Any]] = {
 
 
 class Formula:
-    """A function of x, parsed from text and evaluated safely.
+    """Function of x, parsed from text and evaluated safely.
 
-    The text may hold x, numbers, + - * / **, comparisons < <= > >= (1 if true, else 0) and exp, log, sqrt, min, max.
+    text: expression of x, numbers, + - * / **, comparisons < <= > >= (1 if true, else 0) and the functions exp, log,
+        sqrt, min and max.
 
     Errors: ValueError, in one line, for any other text.
     """
@@ -57,7 +58,7 @@ class Formula:
         _value(self._tree, torch.ones(1), text)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """The value of the function at each x."""
+        """Return the value of the function at each x."""
         return _value(self._tree, x, self.text).expand_as(x)
 
     def __repr__(self) -> str:
@@ -87,13 +88,16 @@ def _value(node: ast.expr, x: Tensor, text: str) -> Tensor:
 
 
 class Masking(Bias):
-    """a_ij = m(x) exp(s_ij) / sum_r m(x_ir) exp(s_ir): attention that a masking function restricts, renormalised.
+    """Attention weights multiplied by a masking function m of the distance x and renormalised; base class.
 
-    Subclasses give m. It is 1 everywhere in plain attention, a ramp in an adaptive span, a step in a window. Keys with
-    m(x) = 0 are not read at all; what lies beyond `reach` the mechanism `Restricted` does not even keep.
+    a_ij = m(x_ij) exp(s_ij) / sum_r m(x_ir) exp(s_ir)
 
-    nearest: x of the nearest key: 0 makes x = |i - j|, 1 makes it |i - j| - 1, as published code of spans counts.
-    itself: False keeps a query from reading its own position.
+    Subclasses implement `factor`, which returns m. In plain attention m is 1 everywhere, in an adaptive span it is a
+    ramp, and in a window it is a step. Keys with m(x) = 0 are not read. The mechanism `Restricted` does not even keep
+    keys beyond `reach`.
+
+    nearest: distance x of the nearest key. 0 makes x = |i - j|; 1 makes x = |i - j| - 1, as in published code of spans.
+    itself: if False, a query does not read its own position.
 
     Source: Sukhbaatar et al., 2019, arXiv:1905.07799, section 2.2; as one form of many: Lin et al., 2021,
     arXiv:2106.04554, section 4.6.2.
@@ -105,17 +109,25 @@ class Masking(Bias):
 
     @property
     def reach(self) -> float:
-        """The furthest distance at which any m is above 0, or a bound of it that asks no tensor; inf for any."""
+        """Largest distance at which any m is above 0, or an upper bound; inf if there is no limit.
+
+        The value is known without reading a tensor.
+        """
         return math.inf
 
     @property
     def max_distance(self) -> float:
-        """The furthest distance at which any m is above 0; `reach` where no part of it is rounded up."""
+        """Largest distance at which any m is above 0; equal to `reach` unless `reach` is rounded up."""
         return self.reach
 
     @abstractmethod
     def factor(self, piece: Request, x: Tensor, b: Tensor, h: Tensor, i: Tensor) -> Tensor:
-        """m(x), from 0 up, of query i of head h in row b of a piece; x comes in float32 or better."""
+        """Return m(x), at least 0, for query i of head h in row b of a piece.
+
+        piece: queries and keys that are read together.
+        x: distances, in float32 or a wider dtype.
+        b, h, i: indices of row, head and query, local to the piece.
+        """
 
     def bind(self, piece: Request) -> ScoreFn:
         q_pos, k_pos = piece.queries.pos, piece.keys.pos
@@ -125,20 +137,22 @@ class Masking(Bias):
             distance = (at(q_pos, b, h, i) - at(k_pos, b, h, j)).abs()
             m = self.factor(piece, (distance - self.nearest).to(exact), b, h, i)
             inside = m > 0 if self.itself else (m > 0) & (distance > 0)
-            # a plain log would have a NaN gradient where m is 0
+            # a plain log would have a NaN gradient if m is 0
             return s + torch.where(inside, torch.log(torch.where(inside, m, 1.0)), -torch.inf).to(s.dtype)
 
         return score
 
 
 class FunctionMasking(Masking):
-    """Attention restricted by a function of the distance, `FunctionMasking(lambda x: 1 / (1 + x))`, or by a module.
+    """Attention weights multiplied by any function of the distance, or by a module.
 
-    m: from distances x, in positions, a float tensor of any shape, to numbers from 0 up that broadcast to it.
-    reach: the furthest distance at which m is above 0, where there is one.
+    Choose it for a masking function of your own, such as `FunctionMasking(lambda x: 1 / (1 + x))`.
+
+    m: function from distances x in positions, a float tensor of any shape, to numbers from 0 up that broadcast to x.
+    reach: largest distance at which m is above 0; inf if there is no limit.
     nearest, itself: see `Masking`.
 
-    Source: Lin et al., 2021, arXiv:2106.04554, section 4.6.2.
+    Errors: ValueError if `m` is not callable. Source: Lin et al., 2021, arXiv:2106.04554, section 4.6.2.
     """
 
     def __init__(
@@ -161,12 +175,14 @@ class FunctionMasking(Masking):
 
 
 class StepMasking(Masking):
-    """m(x) = 1 where x is at most the head's window, else 0: hard windows of several sizes, multi-scale attention.
+    """Hard windows with one size for each head, as in multi-scale attention.
 
-    windows: of each head, in positions.
+    m(x) = 1 if x is at most the window of the head, else 0
+
+    windows: window of each head, in positions.
     nearest, itself: see `Masking`.
 
-    Errors: ValueError where the layer has another number of heads. Source: Guo et al., 2020, arXiv:1912.00544.
+    Errors: ValueError if the layer has a different number of heads. Source: Guo et al., 2020, arXiv:1912.00544.
     """
 
     def __init__(self, windows: tuple[int, ...], *, nearest: Nearest = 0, itself: bool = True):
@@ -180,7 +196,7 @@ class StepMasking(Masking):
 
     def factor(self, piece: Request, x: Tensor, b: Tensor, h: Tensor, i: Tensor) -> Tensor:
         check_bias_heads(f"StepMasking of {len(self.windows)} windows", len(self.windows), piece)
-        # no table, which compiled flex cannot make in a score function
+        # a sum and no table: compiled FlexAttention cannot create a table in a score function
         return (x <= sum((h == n) * window for n, window in enumerate(self.windows))).to(x.dtype)
 
     def by_distance(self, request: Request, far: Int[Tensor, " N"]) -> Distances:
@@ -188,9 +204,14 @@ class StepMasking(Masking):
 
 
 def parse_masking(text: str, heads: int, longest: int, *, nearest: Nearest = 0, itself: bool = True) -> Masking:
-    """Parse a masking function: "Step(4, 16)" with one window per head, or a formula such as "1 / (1 + x)".
+    """Parse a masking function from a text.
 
-    heads: number of heads of the layer. longest: keys further away are not read. Errors: ValueError for other texts.
+    text: "Step(4, 16)" with one window for each head, or a formula such as "1 / (1 + x)".
+    heads: number of heads of the layer.
+    longest: largest distance, in positions; keys further away are not read.
+    nearest, itself: see `Masking`.
+
+    Errors: ValueError for any other text, and if the number of windows is not `heads`.
     """
     if match := re.fullmatch(r"Step\((\d+(?:, ?\d+)*)\)", text.strip()):
         windows = tuple(int(window) for window in match[1].split(","))
@@ -201,7 +222,7 @@ def parse_masking(text: str, heads: int, longest: int, *, nearest: Nearest = 0, 
 
 
 class _Decay(torch.nn.Module):
-    """exp(-rate x): for the example."""
+    """exp(-rate x), for the example."""
 
     def __init__(self) -> None:
         super().__init__()

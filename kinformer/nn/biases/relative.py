@@ -14,22 +14,24 @@ from kinformer.core.request import Request
 
 
 class Relative(Bias):
-    """Makes the score scale * q_i.(k_j + a_n) and the value v_j + b_n, n being j - i clipped to [-clip, clip].
+    """Learned vectors for each clipped distance, added to keys and to values.
+
+    score_ij = scale * q_i.(k_j + a_n), value_ij = v_j + b_n, with n = j - i clipped to [-clip, clip]
 
     Choose it if near distances matter and all far distances are alike. The tables a and b have one row for each
-    distance that a query can read, at most 2 clip + 1. All heads share the tables, as in the paper's section 3.3. With
-    `heads` each head has tables of its own, as in the paper's base model.
+    distance that a query can read, at most 2 clip + 1. All heads share the tables, as in the paper's section 3.3. If
+    `heads` is given, each head has its own tables, as in the paper's base model.
 
-    head_dim: the width of a query, and of a.
-    clip: the furthest distance with a vector of its own, in positions.
-    value_dim: the width of a value, and of b; head_dim unless given.
-    values: False leaves b out, as most later models do.
-    heads: how many heads the layer has, where each is to have tables of its own.
-    reach: the largest distances of keys before and after a query, as returned by the layer's `pattern.reach()`. The
-        tables have no rows for distances beyond it. A causal layer has clip + 1 rows.
+    head_dim: width of a query, and of a row of a.
+    clip: largest distance with its own vector, in positions.
+    value_dim: width of a value, and of a row of b; `head_dim` by default.
+    values: if False, leave out b, as most later models do.
+    heads: number of heads of the layer, to give each head its own tables; None for tables that all heads share.
+    reach: largest distances of keys before and after a query, as returned by the layer's `pattern.reach()`. The tables
+        have no rows for distances beyond it. A causal layer has clip + 1 rows.
 
-    Errors: ValueError for a negative clip, and for tables of another number of heads than the layer has.
-    Source: Shaw et al., 2018, arXiv:1803.02155, section 3.2.
+    Errors: ValueError if `clip` is negative, or if the layer has a different number of heads than the tables. Source:
+    Shaw et al., 2018, arXiv:1803.02155, section 3.2.
     """
 
     def __init__(
@@ -69,7 +71,7 @@ class Relative(Bias):
         row = self._row(k_pos[..., None, :] - q_pos[..., :, None])
         if self.heads is None:
             return self.added, row
-        # the tables of all heads are one: head h begins at row h N
+        # the tables of all heads are joined: head h begins at row h N
         begins = torch.arange(self.heads, device=row.device)[:, None, None] * self.added.shape[1]
         return self.added.flatten(0, 1), row + begins
 
@@ -91,20 +93,20 @@ class Relative(Bias):
         return whole[..., self.clip - self.back : self.clip + self.ahead + 1, :]
 
     def _make_table(self, width: int) -> nn.Parameter:
-        # drawn whole, so that the bound of the uniform numbers depends on clip alone
+        # the whole table is drawn, so that the bound of the uniform numbers depends only on clip
         tables = [nn.init.xavier_uniform_(torch.empty(2 * self.clip + 1, width)) for _ in range(self.heads or 1)]
         return nn.Parameter(self._rows(tables[0] if self.heads is None else torch.stack(tables)).clone())
 
     def upgrade(self, tensors: dict[str, Tensor], prefix: str) -> None:
-        """Drop rows that no query can read: earlier versions saved all 2 clip + 1 of them."""
+        """Drop rows that no query can read: earlier versions saved all 2 clip + 1 rows."""
         for name in (f"{prefix}keys", f"{prefix}added"):
             if name in tensors and tensors[name].dim() > 1 and tensors[name].shape[-2] == 2 * self.clip + 1:
                 tensors[name] = self._rows(tensors[name]).clone()
 
 
 def _table_rows(table: Float[Tensor, "*H M D"], row: Int[Tensor, " N"]) -> Float[Tensor, "#H N D"]:
-    """These rows of the table that all heads share, or of each head's."""
-    # the gradients of all distances that share a row are added up in float32: in bfloat16 sums of thousands stand still
+    """Return the given rows of the shared table, or of each head's table."""
+    # the gradients of distances that share a row are summed in float32: a bfloat16 sum of thousands stops growing
     return at_least_float32(table if table.dim() == 3 else table[None])[:, row].to(table.dtype)
 
 

@@ -1,4 +1,4 @@
-"""RelativeSegment: whether query and key are of one segment, and nothing else about segments."""
+"""RelativeSegment: a learned bias that tells whether query and key are in the same segment."""
 
 import torch
 from torch import Tensor, nn
@@ -10,16 +10,19 @@ from kinformer.nn.biases.token_labels import labels_of
 
 
 class RelativeSegment(Bias):
-    """Adds scale * (q_i + u).a_n, n being 0 where the label "segment" is the same for i and j, else 1.
+    """Learned bias that tells whether query and key are in the same segment.
 
-    Choose it over vectors for each segment where a text may have more segments than training saw; XLNet's attention is
-    `Plus(TransformerXL(heads, head_dim), RelativeSegment(heads, head_dim))`. `Context(labels={"segment": ..})` names
-    the segments; a cache keeps them. Without them it adds nothing.
+    bias_ij = scale * (q_i + u).a_n, with n = 0 if the label "segment" of i and j is the same, else n = 1
 
-    heads, head_dim: those of the layer; u and a are learned, each head's own.
+    Choose it over one vector for each segment if a text may have more segments than in training. The attention of XLNet
+    is `Plus(TransformerXL(heads, head_dim), RelativeSegment(heads, head_dim))`. `Context(labels={"segment": ...})`
+    gives the segments, and a cache keeps them. Without segments the bias adds nothing.
 
-    Errors: ValueError where only queries or only keys have segments. Source: Yang et al., 2019, arXiv:1906.08237,
-    section 2.5.
+    heads: number of heads of the layer; each head learns its own u and a.
+    head_dim: width of a query.
+
+    Errors: ValueError if the layer has a different number of heads, or if only queries or only keys have segments.
+    Source: Yang et al., 2019, arXiv:1906.08237, section 2.5.
     """
 
     def __init__(self, heads: int, head_dim: int):

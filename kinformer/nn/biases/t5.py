@@ -14,20 +14,21 @@ from kinformer.nn.biases.bias_by_distance import of_distances
 
 
 class T5(Bias):
-    """Adds a learned number per head and bucket; the bucket is that of the distance i - j.
+    """Learned number for each head and bucket of distances, added to the score.
 
-    Choose it as a cheap learned sense of distance that works at any length. Distances below half of the buckets have
-    one each; the others share the distances up to `furthest` by their logarithm, and the last takes all that is
-    further.
+    Choose it as an inexpensive learned bias that works at any length. Half of the buckets of a side stand for one
+    distance each. The other half divides the distances up to `furthest` by their logarithm. The last bucket of a side
+    holds all larger distances.
 
-    heads: those of the layer.
-    buckets: how many numbers a head has; 32 in the paper.
-    furthest: the distance from which all share a bucket, in positions; 128 in the paper.
-    ahead: True, for encoders, gives half of the buckets to keys ahead of their query; otherwise those count as
-        distance 0.
+    heads: number of heads of the layer.
+    buckets: number of buckets, of both sides together; 32 in the paper.
+    furthest: distance in positions; this distance and all larger ones share the last bucket. It is 128 in the paper.
+    ahead: if True, half of the buckets are for keys after their query, which suits encoders. Otherwise these keys count
+        as distance 0.
 
-    Errors: ValueError for fewer than 2 buckets a side, a `furthest` that they reach one by one, and a layer of another
-    number of heads. Source: Raffel et al., 2020, arXiv:1910.10683, section 2.1.
+    Errors: ValueError if there are fewer than 2 buckets for a side, or if `furthest` is not above the distances that
+    have a bucket each. ValueError also if the layer has a different number of heads. Source: Raffel et al., 2020,
+    arXiv:1910.10683, section 2.1.
     """
 
     def __init__(self, heads: int, buckets: int = 32, furthest: int = 128, *, ahead: bool = False):
@@ -42,9 +43,9 @@ class T5(Bias):
         self.table = nn.Parameter(torch.randn(buckets, check_at_least("heads", heads, 1)) * 0.02)
 
     def bucket(self, distance: Int[Tensor, "*n"]) -> Int[Tensor, "*n"]:
-        """The bucket of i - j."""
+        """Return the bucket of each distance i - j."""
         exact, far = self.side // 2, distance.abs() if self.ahead else distance.clamp_min(0)
-        # in float32, as those who trained with these buckets had it: borders fall on powers, where rounding decides
+        # in float32, as in the authors' code: borders fall on powers, where rounding decides
         ratio = torch.log(far.clamp_min(exact).float() / exact) / math.log(self.furthest / exact)
         coarse = (exact + (ratio * (self.side - exact)).long()).clamp_max(self.side - 1)
         bucket = torch.where(far < exact, far, coarse)
@@ -53,7 +54,7 @@ class T5(Bias):
     def bind(self, piece: Request) -> ScoreFn:
         check_bias_heads(f"a T5 of {self.table.shape[1]} heads", self.table.shape[1], piece)
         q_pos, k_pos = piece.queries.pos, piece.keys.pos
-        # gradients of a bucket are added up in float32: in bfloat16 sums of thousands stand still
+        # gradients of a bucket are summed in float32: a bfloat16 sum of thousands stops growing
         table, dtype = at_least_float32(self.table), torch.promote_types(self.table.dtype, piece.queries.q.dtype)
 
         def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Labels of queries and keys, such as segments, which a bias compares."""
+"""Labels of queries and keys, such as segments, for biases that compare them."""
 
 from jaxtyping import Int
 from torch import Tensor
@@ -7,7 +7,14 @@ from kinformer.core.request import Request
 
 
 def labels_of(piece: Request, name: str, part: str) -> tuple[Int[Tensor, "B T"], Int[Tensor, "B S"]] | None:
-    """A label of the queries and of the keys; None where neither has it, ValueError where only one of them does."""
+    """Return one label of the queries and of the keys, or None if neither has it.
+
+    piece: queries and keys that are read together.
+    name: name of the label.
+    part: name of the bias, for error messages.
+
+    Errors: ValueError if only the queries or only the keys have the label, or if a token has no number.
+    """
     of_queries, of_keys = piece.queries.labels.get(name), piece.keys.labels.get(name)
     if of_queries is None and of_keys is None:
         return None

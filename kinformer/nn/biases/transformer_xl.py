@@ -1,4 +1,4 @@
-"""TransformerXL: sinusoids of the distance, and two learned vectors that stand in for the query."""
+"""TransformerXL: scores by sinusoids of the distance, with two learned vectors added to the query."""
 
 import math
 
@@ -15,20 +15,26 @@ from kinformer.nn.positions.sinusoidal import angular
 
 
 class TransformerXL(Bias):
-    """Makes the score scale * [(q_i + u).k_j + (q_i + v).(W R_{i-j})], of distances alone and of any length.
+    """Relative positions by sinusoids of the distance, for sequences of any length.
 
-    Choose it where a layer reads a memory, whose absolute positions would say nothing. R_n is the sinusoid of n: all
-    sines, then all cosines. W, u and v are learned, u and v in each head's own space. Distances have a sign, so it
-    serves encoders too. Where Python knows how far apart a query and a key can be (by the pattern's reach, or in a row
-    without gaps), W R is a table of distances; elsewhere the sinusoid of i - j is taken apart into those of i and of j.
-    The two are equal, and neither waits for positions.
+    score_ij = scale * [(q_i + u).k_j + (q_i + v).(W R_{i-j})]
 
-    heads, head_dim: those of the layer.
-    d: the width of R, even; heads * head_dim unless given.
-    u, v: those of another layer, to share them as the paper's model does.
-    clamp: distances beyond it count as it, an option of the authors' code for memories longer than in training.
+    Choose it if a layer reads a memory, because absolute positions have no meaning there. It also suits encoders,
+    because distances have a sign. R_n is the sinusoid of n: all sines, then all cosines. W, u and v are learned; each
+    head has its own u and v.
 
-    Errors: ValueError for an odd d, for a u or v of another shape, and for a layer of another number of heads.
+    If the range of distances is known in Python, W R is a table of distances. The pattern's reach gives this range, or
+    a row without gaps. Otherwise the sinusoid of i - j is computed from the sinusoids of i and j. Both forms give equal
+    results, and neither waits for positions from the device.
+
+    heads: number of heads of the layer.
+    head_dim: width of a query.
+    d: width of R, an even number; heads * head_dim by default.
+    u, v: parameters of another layer, of shape [heads, head_dim], to share them as the paper's model does.
+    clamp: largest distance, in positions; larger distances count as this one. The authors' code has the option for
+        memories longer than in training.
+
+    Errors: ValueError if d is odd, if u or v has another shape, or if the layer has a different number of heads.
     Source: Dai et al., 2019, arXiv:1901.02860, section 3.3.
     """
 
@@ -59,7 +65,11 @@ class TransformerXL(Bias):
     def make_sharing(
         cls, layers: int, heads: int, head_dim: int, d: int, clamp: int | None = None
     ) -> list["TransformerXL"]:
-        """One for each of `layers` layers, which share u and v as the paper's model does."""
+        """Return one bias for each of several layers, which share u and v as in the paper's model.
+
+        layers: number of layers.
+        heads, head_dim, d, clamp: see the class.
+        """
         first = cls(heads, head_dim, d, clamp=clamp)
         rest = (cls(heads, head_dim, d, u=first.u, v=first.v, clamp=clamp) for _ in range(layers - 1))
         return [first, *rest][:layers]
@@ -77,7 +87,7 @@ class TransformerXL(Bias):
             position = self._of_positions(asks, q_pos, k_pos)
             return lambda s, b, h, i, j: s + content[b, h, j] + position[b, h, i, j]
         nearest, furthest = bounds
-        # the same waves in every layer of a call; what each layer learns to make of them is its own
+        # all layers of a call share the sinusoids; each layer has its own projection of them
         dtype = self.position.weight.dtype
         key = ("sinusoids", nearest, furthest, self.d, dtype, q.device)
         far = torch.arange(nearest, furthest + 1, device=q.device)
@@ -102,11 +112,12 @@ class TransformerXL(Bias):
     def _of_positions(
         self, asks: Float[Tensor, "B H T K"], q_pos: Int[Tensor, "B #H T"], k_pos: Int[Tensor, "B #H S"]
     ) -> Float[Tensor, "B H T S"]:
-        """asks_i.(W R_{i-j}) as a product of something of i and R_j: D more numbers a pair, no table.
+        """Return asks_i.(W R_{i-j}) without a table, as a product of a function of i and R_j.
 
-        sin(i - j) = sin i cos j - cos i sin j and cos(i - j) = cos i cos j + sin i sin j, at each wavelength.
+        It costs D more numbers per pair. At each wavelength sin(i - j) = sin i cos j - cos i sin j and cos(i - j) = cos
+        i cos j + sin i sin j.
         """
-        # angles count from the last query: those of near positions are small and keep their digits
+        # angles count from the last query, so that angles of near positions are small and precise
         last = F.pad(q_pos.flatten(1), (0, 1)).amax(1)[:, None, None]
         weight = self.position.weight.to(asks.dtype).unflatten(0, (self.heads, -1))
         sines, cosines = torch.einsum("bhtk,hkd->bhtd", asks, weight).chunk(2, -1)
@@ -116,9 +127,12 @@ class TransformerXL(Bias):
 
 
 def distances(piece: Request, clamp: int | None = None) -> tuple[int, int] | None:
-    """The least and the most that a query can be after its key, where that is known without looking at positions.
+    """Return the smallest and the largest distance i - j in a piece, or None if they are unknown.
 
-    No further apart than `clamp`, where further distances are alike.
+    The function does not read positions from the device.
+
+    piece: queries and keys that are read together.
+    clamp: largest distance, in positions; larger distances count as this one.
     """
     back, ahead = piece.pattern.reach()
     if piece.run and piece.queries.pos is piece.keys.pos:
@@ -132,7 +146,14 @@ def distances(piece: Request, clamp: int | None = None) -> tuple[int, int] | Non
 
 
 def sinusoids(n: Int[Tensor, "*N"], d: int, dtype: torch.dtype) -> Float[Tensor, "*N D"]:
-    """[sin(n w_0), .., cos(n w_0), ..] with w_m = 10000^(-2m/d)."""
+    """Return the sinusoid of each number: all sines, then all cosines.
+
+    [sin(n w_0), .., cos(n w_0), ..] with w_m = 10000^(-2m/d)
+
+    n: positions or distances.
+    d: width of a sinusoid, an even number.
+    dtype: dtype of the result; angles are computed in float32 or a wider dtype.
+    """
     exact = torch.promote_types(dtype, torch.float32)  # the angles of far distances need more digits than bfloat16 has
     angle = n[..., None].to(exact) * angular(d, exact, n.device)
     return torch.cat([angle.sin(), angle.cos()], -1).to(dtype)

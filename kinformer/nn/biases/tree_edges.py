@@ -13,15 +13,17 @@ from kinformer.core.span_tree import Node, edge, node
 
 
 class TreeEdges(Bias):
-    """Makes the score scale * q_i.(k_j + a_n), n being the type of the edge from node j to node i of a tree.
+    """Learned key vectors for each type of edge in a tree of spans.
 
-    Choose it under `Tree(k)`: the type says on which level, on which side and as the how-manyth a span is read, and so
-    how far away it is. The vectors are shared by all heads.
+    score_ij = scale * q_i.(k_j + a_n), with n the type of the edge from node j to node i
 
-    head_dim: the width of a query, and of a.
-    k: that of the `Tree`.
-    clip: levels above it have the types of this one.
-    causal: leave out the rows for spans after a token, which keeps k + 1 of 2 k + 1 rows for each level.
+    Choose it with the pattern `Tree(k)`. The type of an edge gives the level of a span, its side, and its rank among
+    the spans of that level. The type therefore also tells how far away the span is. All heads share the vectors.
+
+    head_dim: width of a query, and of a row of a.
+    k: same number as in the pattern `Tree(k)`.
+    clip: largest level with its own types; higher levels have the types of this level.
+    causal: if True, leave out the rows for spans after a token. This keeps k + 1 of 2 k + 1 rows for each level.
 
     Source: Ye et al., 2019, arXiv:1911.04070, section 3.2 (relative positions on trees), types as the authors' code
     numbers them.
@@ -35,16 +37,16 @@ class TreeEdges(Bias):
             check_flag("causal", causal),
         )
         self.types = (2 * k + 1) * (clip + 1)
-        # drawn whole, so that the bound of the uniform numbers does not depend on causal
+        # the whole table is drawn, so that the bound of the uniform numbers does not depend on causal
         every = nn.init.xavier_uniform_(torch.empty(self.types, check_at_least("head_dim", head_dim, 1)))
         self.keys = nn.Parameter(self._rows(every))
         self.register_load_state_dict_pre_hook(_upgrade)
 
     def row(self, kind: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
-        """The table row of each type of edge."""
+        """Return the table row of each type of edge."""
         if not self.causal:
             return kind
-        # of each level's types 0, 1, 2, ... the type 0 and the odd ones are of spans that lie before a token
+        # in each level, type 0 and the odd types stand for spans before a token
         step = 2 * self.k + 1
         return kind // step * (self.k + 1) + (kind % step + 1) // 2
 
@@ -54,7 +56,7 @@ class TreeEdges(Bias):
         return torch.cat([by_level[:, :1], by_level[:, 1::2]], 1).flatten(0, 1) if self.causal else whole
 
     def upgrade(self, tensors: dict[str, Tensor], prefix: str) -> None:
-        """Drop rows that no query can read: earlier versions saved one for each type."""
+        """Drop rows that no query can read: earlier versions saved one row for each type."""
         name = f"{prefix}keys"
         if name in tensors and tensors[name].dim() == 2 and len(tensors[name]) == self.types:
             tensors[name] = self._rows(tensors[name])
@@ -75,7 +77,7 @@ class TreeEdges(Bias):
         return score
 
     def _nodes(self, piece: Request, pos: Int[Tensor, "B #H N"]) -> Node:
-        """The nodes at these positions, found once a forward; of rows that are alike one row."""
+        """Return the nodes at these positions, computed once per forward; rows that are alike give one row."""
         distinct = pos[:1] if pos.stride(0) == 0 else pos
         return piece.memo.get(lambda: node(distinct.clamp_min(0)), "nodes", pos)
 

@@ -1,4 +1,4 @@
-"""ArcCosine: rectified random directions, random feature attention's other kernel."""
+"""ArcCosine: rectified products with random directions, the second map of random feature attention."""
 
 from jaxtyping import Float
 from torch import Tensor
@@ -9,24 +9,27 @@ from kinformer.nn.maps.random_features import HeadDirections
 
 
 class ArcCosine(HeadDirections):
-    """Random feature attention's second map: features max(w.x, 0), which estimate an arc-cosine kernel of unit vectors.
+    """Rectified random features that estimate an arc-cosine kernel of unit vectors.
 
-    phi(x) = sqrt(1 / D) [max(w_1.x^, 0) .. max(w_D.x^, 0)] + eps, x^ = x / |x|, w drawn, normal
+    phi(x) = sqrt(1 / D) [max(w_1.x^, 0) .. max(w_D.x^, 0)] + eps, with x^ = x / |x| and w drawn from a normal
+    distribution
 
-    Choose it over `RandomFourier` where a model is trained from the start and need not be near softmax: no feature is
-    negative, so early sums are no noise, reads have an lse, and D directions make D features in place of 2 D. On
-    average phi(x).phi(y) = (sin a + (pi - a) cos a) / (2 pi), a being the angle of x and y: from 1/2 where they are
-    alike to 0 where they are opposed, flatter than softmax. A factor of the directions cancels, so there is no
-    temperature to learn. q.k is not divided by sqrt(K); reads merge with each other alone.
+    Choose it over `RandomFourier` if a model is trained from scratch and need not be near softmax. No feature is
+    negative, so sums over few keys are not noisy, and reads have an lse. D directions give D features instead of 2 D.
 
-    heads, k_dim, directions: as in `HeadDirections`; the paper takes twice as many as sines and cosines.
-    eps: keeps every vector some feature, and so every read a divisor; 0 is the paper's equation.
-    unit: divide x by its length, as the paper does.
-    redraw: draw anew every so many steps of training, None for never; the paper's takes others at every step (1).
-    seed: the first draw comes from it; draws are saved.
+    The expected product of phi(x) and phi(y) is (sin a + (pi - a) cos a) / (2 pi), with a the angle between x and y. It
+    is 1/2 for equal directions and 0 for opposite ones, and flatter than softmax. A common factor of the directions
+    cancels, so there is no temperature to learn. The product q.k is not divided by sqrt(K). Reads can only be merged
+    with reads of the same map.
 
-    Errors: ValueError for other heads than it was made for. Source: Peng et al., 2021, arXiv:2103.02143, section 3.1
-    and appendix A; the kernel: Cho and Saul, 2009, of degree 1.
+    heads, k_dim, directions: as in `HeadDirections`; the paper uses twice as many directions as for sines and cosines.
+    eps: added to each feature, so that no divisor is 0; 0 in the paper's equation.
+    unit: if True, divide x by its norm, as the paper does.
+    redraw: number of training steps between draws of directions, None for no new draw; 1 in the paper's training.
+    seed: seed of the first draw; checkpoints contain the directions.
+
+    Errors: ValueError if the number or the width of the heads differs. Source: Peng et al., 2021, arXiv:2103.02143,
+    section 3.1 and appendix A; the kernel: Cho and Saul, 2009, of degree 1.
     """
 
     by_vector = True

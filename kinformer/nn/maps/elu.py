@@ -10,10 +10,13 @@ from kinformer.core.function_transforms import is_transformed
 
 
 class ELU(FeatureMap):
-    """phi(x) = elu(x) + 1: x + 1 above 0, exp(x) below. The plain linear Transformer: no parameters, no randomness.
+    """Positive features of the plain linear Transformer, without parameters and without randomness.
 
-    Its kernel is its own, not an estimate of exp(q.k), and q.k is not divided by sqrt(K): reads of it merge with each
-    other alone. Source: Katharopoulos et al., 2020, arXiv:2006.16236, equation 7.
+    phi(x) = elu(x) + 1, which is x + 1 for x > 0 and exp(x) otherwise
+
+    Choose it as the simplest map, if the kernel need not estimate exp(q.k). The product q.k is not divided by sqrt(K).
+    Reads can only be merged with reads of the same map. Source: Katharopoulos et al., 2020, arXiv:2006.16236, equation
+    7.
     """
 
     by_vector = True
@@ -24,16 +27,16 @@ class ELU(FeatureMap):
     def forward(
         self, x: Float[Tensor, "B H T K"], is_query: bool
     ) -> tuple[Float[Tensor, "B H T F"], Float[Tensor, "B H T"]]:
-        # exp and not elu + 1, which rounds to 0 from -17 on in float32; nor would the product of two at -37 be above 0
+        # exp instead of elu + 1, which rounds to 0 below -17 in float32 and below -37 in float64
         maximum = x.detach().amax(-1).clamp_max(0)
         if torch.compiler.is_compiling() or is_transformed():
             above = x.relu()
-            return (x - above - maximum[..., None]).exp() + above, maximum  # where some x is above 0, maximum is 0
+            return (x - above - maximum[..., None]).exp() + above, maximum  # maximum is 0 if any x is above 0
         return ELUFeatures.apply(x, maximum), maximum
 
 
 class ELUFeatures(torch.autograd.Function):
-    """The same, keeping for its backward the features alone, which are kept anyway."""
+    """ELU features with a backward pass that keeps only the features, which are kept anyway."""
 
     @staticmethod
     def forward(ctx: FunctionCtx, x: Float[Tensor, "*n K"], maximum: Float[Tensor, "*n"]) -> Float[Tensor, "*n K"]:
@@ -44,7 +47,7 @@ class ELUFeatures(torch.autograd.Function):
     @staticmethod
     def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor, None]:
         (phi,) = ctx.saved_tensors  # type: ignore[attr-defined]
-        return phi.clamp_max(1) * gradient, None  # x + 1 above 0 learns as x does, what exp gives is below 1
+        return phi.clamp_max(1) * gradient, None  # the derivative is 1 if x > 0, else phi
 
 
 EXAMPLES = (lambda: ELU(),)

@@ -1,4 +1,4 @@
-"""FAVOR: positive random features of softmax's kernel."""
+"""FAVOR: positive random features of the softmax kernel."""
 
 import math
 from typing import Literal
@@ -21,25 +21,29 @@ SCALED_BY_CALL = Unrepeatable(
 
 
 class FAVOR(Directions):
-    """FAVOR+: positive random features of softmax's kernel, right on average for exp(q.k / sqrt(K)).
+    """Positive random features of the softmax kernel exp(q.k / sqrt(K)), known as FAVOR+.
 
-    phi(x) = exp(w.x - |x|^2 / 2) / sqrt(m) over m directions w, x being q or k over K^(1/4)
+    phi(x) = exp(w.x - |x|^2 / 2) / sqrt(m) for m directions w, with x = q / K^(1/4) or x = k / K^(1/4)
 
-    Choose it for softmax attention at a linear price. Each vector is scaled by its own largest feature, and the scale
-    is handed on beside it, so no key knows of a later one, none overflows, and the lse is that of softmax's estimate:
-    reads merge with those of `Softmax`.
+    Choose it for softmax attention at linear cost. The estimate of the kernel is right on average, up to `eps`. Each
+    vector is scaled by its own largest feature, and the scale is returned beside the features. No key therefore depends
+    on a later one, and no feature overflows. The lse estimates the lse of softmax, so reads can be merged with reads of
+    `Softmax`.
 
-    eps: added to scaled features, which keeps sums off 0 and is worth nothing beside a feature near the largest. 1e-6
-        is that of the authors' TensorFlow code, 1e-4 that of their JAX code; 0, the paper's equation, makes the
-        estimate unbiased, but a query whose large features are all tiny in every key then reads nothing.
-    hyperbolic: read each direction both ways, which halves m for as many features and lowers the error.
-    stabiliser: "token" as above; "sequence" is that of published code (with `eps=1e-4`): keys are scaled by the largest
-        of the whole call and |x|^2 / 2 stays in the feature, so through eps a query feels later keys, and padding.
-        Float32 sums then lose keys with |k|^2 / sqrt(K) beyond about 250.
-    k_dim, directions, orthogonal, lengths, redraw, seed: as in `Directions`; the paper redraws, and its code makes 256.
+    eps: added to scaled features, so that sums are above 0; it is negligible beside a feature near the largest. The
+        authors' TensorFlow code has 1e-6, their JAX code 1e-4. The paper's equation has 0, which makes the estimate
+        unbiased. A query then reads nothing if its large features are tiny in every key.
+    hyperbolic: if True, use each direction with both signs. Half as many directions give the same number of features,
+        with a lower error.
+    stabiliser: "token" scales each vector by its own largest feature. The form of published code is "sequence" (with
+        `eps=1e-4`). It scales keys by the largest feature of the whole call and leaves |x|^2 / 2 in the feature.
+        Through eps, later keys and padding then affect a query. Float32 sums lose keys with |k|^2 / sqrt(K) above about
+        250.
+    k_dim, directions, orthogonal, lengths, redraw, seed: as in `Directions`; the paper redraws, and its code has 256
+        directions.
 
-    Errors: ValueError for heads of another width. Source: Choromanski et al., 2020, arXiv:2009.14794, sections 2.2 to
-    2.4.
+    Errors: ValueError if the heads have another width than `k_dim`. Source: Choromanski et al., 2020, arXiv:2009.14794,
+    sections 2.2 to 2.4.
     """
 
     def __init__(
@@ -73,13 +77,13 @@ class FAVOR(Directions):
         x, u = self.project(x)
         u = torch.cat([u, -u], -1) if self.hyperbolic else u
         half = x.square().sum(-1) / 2
-        largest = u.max(-1).values  # its gradient is one number, that of amax as many as there are features
+        largest = u.max(-1).values  # its gradient is one number; amax has one for each feature
         size = u.shape[-1] ** -0.5
         if self.stabiliser == "token":
-            # a number through which nothing learns; what would be learned through it is learned through the features
+            # the constant has no gradient; the features carry its gradient instead
             constant = (largest - half).detach()
             floor = self.eps * size * (largest - half - constant).exp()
-            # -half - constant is -largest: terms of |x|^2, whose rounding exp would raise, stay out of the value
+            # -half - constant is -largest: exp would magnify rounding errors of |x|^2, so the value leaves them out
             return shifted_exp(u, math.log(size) - largest.detach() - (half - half.detach()), floor), constant
         constant = largest if is_query or not u.shape[2] else largest.amax(-1, keepdim=True).expand_as(largest)
         return shifted_exp(u, math.log(size) - half - constant, constant.new_full((), self.eps * size)), constant
@@ -88,14 +92,14 @@ class FAVOR(Directions):
 def shifted_exp(
     u: Float[Tensor, "*n F"], shift: Float[Tensor, "*n"], floor: Float[Tensor, "*n"] | Float[Tensor, ""]
 ) -> Float[Tensor, "*n F"]:
-    """exp(u + shift) + floor."""
+    """Return exp(u + shift) + floor."""
     if torch.compiler.is_compiling() or is_transformed():
         return (u + shift[..., None]).exp() + floor[..., None]
     return ShiftedExp.apply(u, shift, floor)
 
 
 class ShiftedExp(torch.autograd.Function):
-    """The same in one array, keeping for its backward the features alone, which are kept anyway."""
+    """exp(u + shift) + floor in one array, with a backward pass that keeps only its result and the floor."""
 
     @staticmethod
     def forward(ctx: FunctionCtx, u: Tensor, shift: Tensor, floor: Tensor) -> Tensor:

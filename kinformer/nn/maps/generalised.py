@@ -1,4 +1,4 @@
-"""GeneralisedKernel: random features of a kernel of their own, which estimates no softmax."""
+"""GeneralisedKernel: random features of other kernels than softmax."""
 
 import math
 from collections.abc import Callable
@@ -21,24 +21,29 @@ FUNCTIONS: dict[Function, Callable[[Tensor], Tensor]] = {
     "softplus": F.softplus,
     "exp": torch.exp,
 }
-LEAST = 2.0**40  # times the smallest normal number: sums of this size still differ from 0
+LEAST = 2.0**40  # times the smallest normal number: sums of this size are still above 0
 
 
 class GeneralisedKernel(Directions):
-    """phi(x) = f(w.x) + eps over m directions w, x being q or k over K^(1/4): the Performer's generalised attention.
+    """Random features of another kernel than softmax, the generalised attention of the Performer.
 
-    Choose it where a model is trained from the start: the paper's best is `relu`, ahead of softmax's estimate on
-    proteins. The kernel is its own, so reads merge with each other alone.
+    phi(x) = f(w.x) + eps for m directions w, with x = q / K^(1/4) or x = k / K^(1/4)
 
-    f: a function without negative values, which a divisor needs; of the paper's the signed ones (cos, gelu, tanh, the
-        identity) are left out. "exp" stores the scale of each vector's largest feature separately, so that all features
-        stay finite.
-    eps: keeps every vector some feature; above 0. 1e-3 is the number of the authors' code,
-        for features that are scaled otherwise there: w.x / sqrt(m) for m directions, and here w.x / K^(1/4), as in
-        performer-pytorch. Beside the features it is K^(1/4) / sqrt(m) times as large here, .18 at m=256, K=64.
+    Choose it if a model is trained from scratch: the paper's best function is `relu`, which beats the estimate of
+    softmax on proteins. Reads can only be merged with reads of the same map.
+
+    f: function without negative values, because sums are divisors. The signed functions of the paper (cos, gelu, tanh,
+        the identity) are left out. "exp" stores the scale of each vector's largest feature separately, so that all
+        features stay finite.
+    eps: added to each feature, above 0, so that no vector is without features; 1e-3 in the authors' code.
     k_dim, directions, orthogonal, lengths, redraw, seed: as in `Directions`.
 
-    Source: Choromanski et al., 2020, arXiv:2009.14794, section 4 and appendix D ("Performer-ReLU").
+    Errors: ValueError if `eps` is not positive and finite, or if the heads have another width than `k_dim`. Source:
+    Choromanski et al., 2020, arXiv:2009.14794, section 4 and appendix D ("Performer-ReLU").
+
+    Differences: the authors' code uses w.x / sqrt(m) for m directions. This class uses w.x / K^(1/4), as
+    performer-pytorch does. Relative to the features, eps is therefore K^(1/4) / sqrt(m) times as large here: 0.18 for
+    m=256 and K=64.
     """
 
     by_vector = True
@@ -66,7 +71,8 @@ class GeneralisedKernel(Directions):
         u = self.project(x)[1]
         if self.f != "exp":
             return FUNCTIONS[self.f](u) + self.eps, u.new_zeros(u.shape[:-1])
-        left = u.amax(-1, keepdim=True).clamp_min(math.log(self.eps))  # neither exp(u) nor eps overflows over exp(left)
+        # exp(u) and eps are divided by exp(left), so that neither overflows
+        left = u.amax(-1, keepdim=True).clamp_min(math.log(self.eps))
         # float32 cannot add eps to features beyond exp(50); without eps a query might match no key
         eps = (math.log(self.eps) - left).exp().clamp_min(LEAST * torch.finfo(u.dtype).tiny)
         return (u - left).exp() + eps, left[..., 0]

@@ -1,4 +1,4 @@
-"""RandomFeatures: features of random directions, and how directions are drawn and drawn anew."""
+"""RandomFeatures: features of random directions, and functions that draw the directions."""
 
 import random
 from abc import abstractmethod
@@ -16,11 +16,15 @@ Lengths = Literal["normal", "equal"]
 
 
 class RandomFeatures(FeatureMap):
-    """Features of random directions, which are drawn from a seed and saved. A subclass writes `draw`.
+    """Feature map with random directions, drawn from a seed and saved; base class.
 
-    redraw: `after_step` draws anew every so many steps of training, by seed and step, so that a training that goes on
-        draws what it would have drawn; None for never.
-    seed: the first draw comes from it.
+    Subclasses implement `draw`, and call `begin` once their sizes are known.
+
+    redraw: number of training steps between draws, None for no new draw. `after_step` draws by seed and step, so that a
+        resumed training draws the same directions.
+    seed: seed of the first draw.
+
+    Errors: ValueError if `redraw` is below 1.
     """
 
     directions: Float[Tensor, "*heads m K"]
@@ -35,29 +39,31 @@ class RandomFeatures(FeatureMap):
 
     @abstractmethod
     def draw(self, seed: int) -> Float[Tensor, "*heads m K"]:
-        """Directions from a seed."""
+        """Return directions drawn from a seed."""
 
     def begin(self) -> None:
-        """The first draw, once a subclass knows its sizes."""
+        """Make the first draw; a subclass calls this once its sizes are known."""
         self.register_buffer("directions", self.draw(self.seed))
 
     def after_step(self, progress: float, stats: Mapping[str, Tensor]) -> None:
-        """Count a step of training, and draw new directions where it is time."""
+        """Count a training step, and draw new directions if they are due."""
         if (seed := next_draw_seed(self.steps, self.redraw, self.seed)) is not None:
             self.directions.copy_(self.draw(seed))
 
 
 class Directions(RandomFeatures):
-    """Features of random directions w_1 .. w_m, the same for all heads.
+    """Feature map with random directions w_1 .. w_m that all heads share; base class.
 
-    k_dim: the width of a head.
-    directions: how many, m; more of them, a better estimate.
-    orthogonal: each K of them at right angles, which lowers the error; False draws every direction by itself.
-    lengths: of orthogonal directions: "normal", as long as normal vectors are, keeps the estimate right on average;
-        "equal" makes every one sqrt(K) long, the paper's regularised kernel. The authors' code offers both.
+    k_dim: width of a head, K.
+    directions: number of directions, m; more directions give a better estimate.
+    orthogonal: if True, each group of K directions is orthogonal, which lowers the error. If False, each direction is
+        drawn independently.
+    lengths: lengths of orthogonal directions. "normal" takes the lengths of normal vectors, which keeps the estimate
+        right on average. "equal" makes every length sqrt(K), the paper's regularised kernel. The authors' code offers
+        both.
     redraw, seed: as in `RandomFeatures`.
 
-    Errors: ValueError for heads of another width, and for lengths of directions that are not orthogonal.
+    Errors: ValueError if the heads have another width, or if `lengths` is given for directions that are not orthogonal.
     """
 
     directions: Float[Tensor, "m K"]
@@ -78,7 +84,12 @@ class Directions(RandomFeatures):
         return self.directions.shape[0]
 
     def project(self, x: Float[Tensor, "B H T K"]) -> tuple[Float[Tensor, "B H T K"], Float[Tensor, "B H T m"]]:
-        """x / K^(1/4), so that products of two are q.k / sqrt(K), and its products with the directions."""
+        """Return x / K^(1/4), and its products with the directions.
+
+        The product of two scaled vectors is then q.k / sqrt(K).
+
+        Errors: ValueError if x has another width than `k_dim`.
+        """
         k_dim = self.directions.shape[1]
         if x.shape[-1] != k_dim:
             raise ValueError(
@@ -90,13 +101,14 @@ class Directions(RandomFeatures):
 
 
 class HeadDirections(RandomFeatures):
-    """Features of random directions of which each key head has its own, drawn normal.
+    """Feature map with random normal directions for each key head; base class.
 
-    heads, k_dim: those of the keys.
-    directions: how many a head, D.
+    heads: number of key heads.
+    k_dim: width of a key.
+    directions: number of directions for each head, D.
     redraw, seed: as in `RandomFeatures`.
 
-    Errors: ValueError for other heads than it was made for.
+    Errors: ValueError if the number or the width of the heads differs.
     """
 
     directions: Float[Tensor, "H D K"]
@@ -118,7 +130,7 @@ class HeadDirections(RandomFeatures):
         return self.shape[1]
 
     def check(self, x: Float[Tensor, "B H T K"]) -> None:
-        """ValueError for other heads than it was made for."""
+        """Raise a ValueError if x has another number or another width of heads."""
         heads, _, k_dim = self.shape
         if (x.shape[1], x.shape[3]) != (heads, k_dim):
             raise ValueError(
@@ -128,22 +140,34 @@ class HeadDirections(RandomFeatures):
 
 
 def next_draw_seed(steps: Int[Tensor, ""], every: int | None, seed: int) -> int | None:
-    """Count a step of training in `steps`; the seed of another draw, where one is made every so many, else None."""
+    """Count a training step, and return the seed of a new draw, or None if no draw is due.
+
+    steps: number of training steps so far, which is increased in place.
+    every: number of steps between draws, None for no new draw.
+    seed: seed of the first draw.
+    """
     steps += 1
     if not every or (step := int(steps)) % every:
         return None
-    # torch's generator looks at 32 bits of a seed, so seed and step are mixed into as many
+    # torch's generator uses 32 bits of a seed, so seed and step are mixed into 32 bits
     return random.Random(f"{seed} {step}").getrandbits(32)
 
 
 def draw_directions(directions: int, k_dim: int, orthogonal: bool, seed: int, lengths: Lengths) -> Float[Tensor, "m K"]:
-    """Normal vectors; with `orthogonal` each K of them at right angles, as long as normal vectors or sqrt(K)."""
+    """Return random directions, one in each row: normal vectors or orthogonal groups.
+
+    directions: number of directions, m.
+    k_dim: width of a direction, K.
+    orthogonal: if True, each group of K directions is orthogonal.
+    seed: seed of the draw.
+    lengths: lengths of orthogonal directions: "normal" as long as normal vectors, "equal" for sqrt(K).
+    """
     draw = torch.Generator().manual_seed(seed)
     normal = torch.randn(directions, k_dim, generator=draw)
     if not orthogonal:
         return normal
     blocks = -(-directions // k_dim)
     q, r = torch.linalg.qr(torch.randn(blocks, k_dim, k_dim, generator=draw))
-    # a QR alone prefers a sign; with that of R's diagonal, every rotation is equally likely
+    # QR prefers one sign; with the signs of R's diagonal, every rotation is equally likely
     rows = (q * r.diagonal(dim1=-2, dim2=-1).sign()[:, None]).mT.flatten(0, 1)[:directions]
     return rows * (normal.norm(dim=1, keepdim=True) if lengths == "normal" else k_dim**0.5)

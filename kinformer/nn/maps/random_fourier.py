@@ -1,4 +1,4 @@
-"""RandomFourier: sines and cosines of random directions, random feature attention."""
+"""RandomFourier: sines and cosines of random directions, the map of random feature attention."""
 
 import math
 from typing import Literal
@@ -12,32 +12,36 @@ from kinformer.nn.maps.random_features import HeadDirections
 
 
 class RandomFourier(HeadDirections):
-    """Random feature attention's map: sines and cosines that estimate a Gaussian kernel of unit vectors.
+    """Sines and cosines of random directions that estimate a Gaussian kernel of unit vectors.
 
-    phi(x) = [sin(W x^), cos(W x^)] / sqrt(D), x^ = x / |x|, W = sigma W~ with W~ drawn, normal
+    phi(x) = [sin(W x^), cos(W x^)] / sqrt(D), with x^ = x / |x|, W = sigma W~ and W~ drawn from a normal distribution
 
-    Choose it for attention near softmax's at a linear price: E[phi(x).phi(y)] = exp(-|sigma (x^ - y^)|^2 / 2), which
-    on unit vectors is softmax's exp(sigma^2 x^.y^) up to a constant that cancels. q.k is not divided by sqrt(K):
-    `sigma`, learned per head and dimension, is the temperature. Products may be negative, so a read divides by its sum
-    raised to at least `floor`, and has no lse. With few directions an early sum may come near 0, where rounding shows:
-    16 to 32 of them are off by up to a fifth in bfloat16, 64 by a hundredth.
+    Choose it for attention near softmax at linear cost. The expected product of phi(x) and phi(y) is exp(-|sigma (x^ -
+    y^)|^2 / 2). On unit vectors this equals exp(sigma^2 x^.y^) of softmax, up to a constant that cancels. The product
+    q.k is not divided by sqrt(K): `sigma`, learned per head and dimension, is the temperature.
 
-    heads, k_dim: those of the keys.
-    directions: how many, D.
-    scale: in place of 1 / sqrt(D).
+    Products may be negative. A read therefore divides by its sum, raised to at least `floor`, and has no lse. With few
+    directions a sum over few keys may be near 0, and rounding errors become visible. In bfloat16 the error is up to a
+    fifth for 16 to 32 directions, and a hundredth for 64.
+
+    heads, k_dim: number and width of the key heads.
+    directions: number of directions for each head, D.
+    scale: factor of the features; 1 / sqrt(D) by default.
     eps: added to |x|.
-    tau: divides W.
-    unit: divide x by its length, as the paper does; False leaves x alone, and products estimate the Gaussian kernel of
-        x itself, as the random Fourier features of other libraries do (with sigma = K^(-1/4)).
-    floor: the least that a read divides by, above 0.
-    clamp: raise the sum ("value") or its absolute value ("magnitude") to the floor.
-    redraw: draw anew every so many steps of training, None for never. The paper's training takes other directions at
-        every step (1; from a pool of 200 that are drawn before), so that heads rely on none; the last ones stay.
-    seed: the first draw comes from it; draws are saved.
+    tau: divisor of W.
+    unit: if True, divide x by its norm, as the paper does. If False, products estimate the Gaussian kernel of x itself,
+        as the random Fourier features of other libraries do (with sigma = K^(-1/4)).
+    floor: smallest divisor of a read, above 0.
+    clamp: "value" raises the sum to the floor; "magnitude" raises its absolute value.
+    redraw: number of training steps between draws, None for no new draw. The paper's training takes other directions at
+        every step (1), from a pool of 200 drawn before, so that heads do not rely on any. The last directions stay.
+    seed: seed of the first draw; checkpoints contain the directions.
 
-    The authors' code has scale 0.1, eps 1e-3 and a floor of 1, with which short sequences are shrunk, because 0.01
-    times few products stays below 1. Errors: ValueError for other heads than it was made for. Source: Peng et al.,
-    2021, arXiv:2103.02143, section 3.1.
+    Errors: ValueError if the number or the width of the heads differs, or if `floor`, `tau` or `scale` is not positive
+    and finite. Source: Peng et al., 2021, arXiv:2103.02143, section 3.1.
+
+    Differences: the authors' code has scale 0.1, eps 1e-3 and a floor of 1. These values shrink the outputs of short
+    sequences, because 0.01 times few products stays below 1.
     """
 
     signed, levels, by_vector = True, False, True

@@ -1,4 +1,4 @@
-"""ReLU: max(x, 0), features that leave most numbers out."""
+"""ReLU: max(x, 0), sparse features."""
 
 from jaxtyping import Float
 from torch import Tensor
@@ -8,12 +8,15 @@ from kinformer.core.feature_map import FeatureMap
 
 
 class ReLU(FeatureMap):
-    """phi(x) = max(x, 0) + eps: no parameters, no randomness. Choose it over `ELU` where keys should be told apart.
+    """Rectified features, without parameters and without randomness.
 
-    Its kernel is its own, not an estimate of exp(q.k), and q.k is not divided by sqrt(K): reads of it merge with each
-    other alone.
+    phi(x) = max(x, 0) + eps
 
-    eps: keeps every vector some feature; above 0. 1e-3 is that of the Performer's code for relu without directions.
+    Choose it over `ELU` to tell keys apart. The kernel is not an estimate of exp(q.k), and q.k is not divided by
+    sqrt(K). Reads can only be merged with reads of the same map.
+
+    eps: added to each feature, above 0, so that no vector is without features. 1e-3 is the value of the Performer's
+        code for relu without directions.
 
     Source: one of the maps of kernelised attention in Lin et al., 2021, arXiv:2106.04554, section 4.2.
     """

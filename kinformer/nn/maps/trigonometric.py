@@ -1,4 +1,4 @@
-"""Trigonometric: sines and cosines that estimate softmax's kernel itself, which positive features are compared with."""
+"""Trigonometric: sines and cosines that estimate the softmax kernel, as a baseline for FAVOR+."""
 
 import math
 
@@ -12,23 +12,24 @@ from kinformer.nn.maps.random_features import Directions, Lengths
 
 
 class Trigonometric(Directions):
-    """Sines and cosines with both prefactors, right on average for exp(q.k / sqrt(K)): what FAVOR+ is compared with.
+    """Sine and cosine features of exp(q.k / sqrt(K)), to compare with the positive features of FAVOR+.
 
-    phi(x) = exp(|x|^2 / 2) [sin(w.x), cos(w.x)] / sqrt(m) over m directions w, x being q or k over K^(1/4)
+    phi(x) = exp(|x|^2 / 2) [sin(w.x), cos(w.x)] / sqrt(m) for m directions w, with x = q / K^(1/4) or x = k / K^(1/4)
 
-    Choose `FAVOR` for attention: products here may be negative, and where the kernel is small, as most of attention is,
-    their error is of the size of exp((|q|^2 + |k|^2) / 2 sqrt(K)) and not of the kernel. Up to about a right angle of
-    query and key it is the better of the two. `RandomFourier` normalises queries and keys, and so has no prefactors.
+    Choose `FAVOR` for attention. The estimate of this map is right on average, but its products may be negative. If the
+    kernel is small, as in most of attention, the error is not in proportion to the kernel. The error is then of the
+    size of exp((|q|^2 + |k|^2) / (2 sqrt(K))). Up to about a right angle between query and key, this map is the better
+    of the two. `RandomFourier` normalises queries and keys, and so has no prefactors.
 
-    floor: the least that a read divides by, above 0, where sums are taken over the query's prefactor and the largest of
-        its keys; a sum below it, negative ones too, is raised to it. What is read then depends on that largest
-        prefactor, and gradients hold it fast, as code that subtracts a detached maximum does: its key learns as if
-        the floor grew with it. All else learns what was read. A query's prefactor cancels in every read and learns
-        nothing: of phi(q) and its constant by themselves, the kernel has no gradient by |q|.
+    floor: smallest divisor of a read, above 0, for sums divided by the query's prefactor and the largest prefactor of
+        its keys. A smaller or negative sum is raised to the floor. The result then depends on that largest prefactor.
+        Its gradient treats the prefactor as a constant, as code that subtracts a detached maximum does. The key learns
+        as if the floor grew with the prefactor, and all other gradients are exact. The prefactor of a query cancels in
+        every read and has no gradient. The kernel from phi(q) and its constant therefore has no gradient by |q|.
     k_dim, directions, orthogonal, lengths, redraw, seed: as in `Directions`.
 
-    Errors: ValueError for heads of another width. Source: Choromanski et al., 2020, arXiv:2009.14794, section 2.3, its
-    trigonometric estimate; Rahimi and Recht, 2007.
+    Errors: ValueError if the heads have another width than `k_dim`. Source: Choromanski et al., 2020, arXiv:2009.14794,
+    section 2.3, its trigonometric estimate; Rahimi and Recht, 2007.
     """
 
     signed, by_vector = True, True
@@ -55,9 +56,9 @@ class Trigonometric(Directions):
     ) -> tuple[Float[Tensor, "B H T F"], Float[Tensor, "B H T"]]:
         x, angle = self.project(x)
         half = x.square().sum(-1) / 2
-        constant = half.detach()  # nothing learns through a constant: what would is learned through a factor of 1
+        constant = half.detach()  # the constant has no gradient: a factor of 1 carries its gradient instead
         phi = torch.cat([angle.sin(), angle.cos()], -1) * angle.shape[-1] ** -0.5
-        # a query's prefactor cancels, and where a sum is raised it has no part in what is read
+        # a query's prefactor cancels, and it does not affect a read if a sum is raised to the floor
         return (phi if is_query else (half - constant).exp()[..., None] * phi), constant
 
     def denominator(self, total: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:

@@ -1,1 +1,1 @@
-"""Scores: how a query and a key are multiplied."""
+"""Scores: methods to score a pair of query and key."""

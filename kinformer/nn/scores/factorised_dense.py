@@ -1,4 +1,4 @@
-"""FactorisedDense: a dense synthesizer that predicts two short vectors instead of one as long as the row."""
+"""FactorisedDense: a dense synthesizer that predicts two short vectors for each token."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -16,20 +16,24 @@ Second = Literal["tiled", "repeated"]
 
 
 class FactorisedDense(Synthesizer):
-    """B_ij = A_i[j mod a] C_i[j mod c], with A_i and C_i linear in x_i, of widths a and c, a c = L.
+    """Dense synthesizer with factorised scores: each token predicts two short vectors.
 
-    Choose it over `DenseSynthesizer` for long rows: d (a + c) parameters in place of d L. With the second factor tiled
-    as the first one positions repeat after the least common multiple of a and c: all L are told apart only where these
-    have no common divisor. "repeated" tells them apart always.
+    B_ij = A_i[j mod a] C_i[j mod c]
 
-    heads: of the layer.
-    length: L, the most positions; rows may be shorter.
-    first: a, which divides the length.
-    second: how the second factor is laid out over positions: "tiled" is C[j mod c], the paper's text, "repeated" is
-        C[j div a], each number a times in turn.
+    Choose it over `DenseSynthesizer` for long sequences: it has d (a + c) parameters instead of d L. The vectors A_i
+    and C_i are linear in x_i, with widths a and c such that a c = L.
 
-    Errors: ValueError for a length that a does not divide and for a layer of other heads, IndexError for a position
-    beyond L. Source: Tay et al., 2020, arXiv:2005.00743, section 3.2.3 (factorised dense).
+    With `second="tiled"` the scores repeat after the least common multiple of a and c. All L positions are then
+    distinct only if a and c have no common divisor. With `second="repeated"` all L positions are always distinct.
+
+    heads: number of heads of the layer.
+    length: largest number of positions, L; sequences may be shorter.
+    first: width a of the first vector, a divisor of `length`.
+    second: layout of the second vector over positions. "tiled" is C[j mod c], as in the paper's text. "repeated" is C[j
+        div a], which repeats each number a times.
+
+    Errors: ValueError if `first` does not divide `length`, or if the layer has a different number of heads; IndexError
+    for a position beyond L. Source: Tay et al., 2020, arXiv:2005.00743, section 3.2.3 (factorised dense).
     """
 
     def __init__(self, heads: int, length: int, first: int, *, second: Second = "tiled"):

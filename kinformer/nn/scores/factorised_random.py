@@ -1,4 +1,4 @@
-"""FactorisedRandom: a random synthesizer's table as a product of two narrow ones."""
+"""FactorisedRandom: a random synthesizer with a table of low rank."""
 
 import torch
 from jaxtyping import Float
@@ -10,17 +10,19 @@ from kinformer.nn.scores.fixed_length import Synthesizer, expand_to_batch, take_
 
 
 class FactorisedRandom(Synthesizer):
-    """Position i scores position j by R1_i . R2_j: a trained table of low rank for each head.
+    """Random synthesizer with a trained table of low rank for each head.
 
-    Choose it over `RandomSynthesizer` for long rows: 2 L k parameters a head in place of L^2, which are also easier to
-    learn than a number for each pair.
+    score_ij = R1_i.R2_j
 
-    heads: of the layer.
-    length: L, the most positions; rows may be shorter.
-    rank: k, 8 in the paper; its scores start with a variance of 1, as those of `RandomSynthesizer`.
+    Choose it over `RandomSynthesizer` for long sequences: each head has 2 L k parameters instead of L^2. They are also
+    easier to learn than one number for each pair.
 
-    Errors: ValueError for a layer of other heads, IndexError for a position beyond L. Source: Tay et al., 2020,
-    arXiv:2005.00743, section 3.3 (factorised random).
+    heads: number of heads of the layer.
+    length: largest number of positions, L; sequences may be shorter.
+    rank: rank k of the table; 8 in the paper. Initial scores have a variance of 1, as in `RandomSynthesizer`.
+
+    Errors: ValueError if the layer has a different number of heads; IndexError for a position beyond L. Source: Tay et
+    al., 2020, arXiv:2005.00743, section 3.3 (factorised random).
     """
 
     def __init__(self, heads: int, length: int, rank: int = 8):

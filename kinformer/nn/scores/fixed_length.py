@@ -1,4 +1,4 @@
-"""Synthesizer: scores without a product of queries and keys, from tables of so many positions."""
+"""Synthesizer: scores without a product of query and key, from tables of a fixed number of positions."""
 
 from collections.abc import Mapping
 
@@ -14,13 +14,16 @@ from kinformer.core.score import Score
 
 
 class Synthesizer(Score):
-    """What makes a score of a pair without comparing the two: by the query alone, by its position, or by nothing.
+    """Scores that do not compare query and key; base class of the synthesizers.
 
-    heads: of the layer.
-    length: positions that its tables have; shorter rows read the first of them. A model slides beyond its table of
-        learned positions, so give that the same length.
+    A score depends on the query and the key's position, or only on the two positions.
 
-    Errors: ValueError for a layer of other heads, when it is built; IndexError for a position beyond the length.
+    heads: number of heads of the layer.
+    length: number of positions in the tables; shorter sequences use the first of them. Use the same length for a table
+        of learned positions, because a model slides its window beyond that table.
+
+    Errors: ValueError if the layer has a different number of heads, raised when the layer is built; IndexError for a
+    position beyond `length`.
     """
 
     def __init__(self, heads: int, length: int):
@@ -32,9 +35,12 @@ class Synthesizer(Score):
         return {}
 
     def table_indices(self, pos: Int[Tensor, "B #H N"], request: Request) -> tuple[Int[Tensor, "b #H N"], int]:
-        """Positions as places in a table, 0 where there is padding, and how many places hold them all.
+        """Return positions as table indices, and the number of indices that covers all of them.
 
-        Rows that are one row, expanded, are one row.
+        Padding has index 0. If all rows are one expanded row, the result has one row.
+
+        pos: positions of queries or keys.
+        request: read that the positions belong to.
         """
         self._check(request.queries.q.shape[1])
         rows = pos[:1] if len(pos) and pos.stride(0) == 0 else pos
@@ -50,7 +56,7 @@ class Synthesizer(Score):
             return self.length
         advice = f"is beyond the {self.length} positions of this {type(self).__name__}; make length larger"
         if pos.device.type != "cpu":
-            torch._assert_async((pos < self.length).all(), f"a position {advice}")  # waits for nothing
+            torch._assert_async((pos < self.length).all(), f"a position {advice}")  # does not wait for the device
             return self.length
         if (max_pos := int(pos.max())) >= self.length:
             raise IndexError(f"position {max_pos} {advice}, or use Product()")
@@ -58,19 +64,31 @@ class Synthesizer(Score):
 
 
 def take_rows(table: Float[Tensor, "H L n"], at: Int[Tensor, "b #H N"]) -> Float[Tensor, "b H N n"]:
-    """Lines of each head's table."""
+    """Return the given rows of each head's table.
+
+    table: table of each head.
+    at: row indices, one list for all heads or one for each head.
+    """
     if at.shape[:2] == (1, 1):
         return table[:, at[0, 0]][None]
     return table[torch.arange(len(table), device=at.device)[:, None], at]
 
 
 def take_columns(numbers: Float[Tensor, "#B H T n"], at: Int[Tensor, "b #H S"]) -> Float[Tensor, "_ H T S"]:
-    """Columns of what each query has."""
+    """Return the given columns of each query's numbers.
+
+    numbers: n numbers of each query.
+    at: column indices, one for each key.
+    """
     if at.shape[:2] == (1, 1):
         return numbers[..., at[0, 0]]
     return numbers.take_along_dim(at[:, :, None], -1)
 
 
 def expand_to_batch(scores: Float[Tensor, "_ H T S"], request: Request) -> Float[Tensor, "B H T S"]:
-    """The same scores in every row of a batch, where they are alike."""
+    """Expand scores that are alike in all rows to the batch size of the request.
+
+    scores: scores with batch size 1 or B.
+    request: read that the scores are for.
+    """
     return scores.expand(len(request.queries.pos), -1, -1, -1)

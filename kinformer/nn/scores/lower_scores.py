@@ -1,4 +1,4 @@
-"""What the block beneath sent up of each pair, if it is of the pairs of a request."""
+"""Scores from the block below, if they are for the pairs of a request."""
 
 import torch
 from jaxtyping import Float
@@ -9,9 +9,14 @@ from kinformer.core.request import Request
 
 
 def of_pairs(name: str, request: Request) -> Float[Tensor, "B H T S"] | None:
-    """What came up as `name` for the pairs of a request; None if nothing did. ValueError for that of other pairs.
+    """Return the scores that the block below sent as `name`, or None if it sent none.
 
-    Positions that are one object are not looked at; others once for each forward.
+    The positions of both are compared once per forward, and not at all if they are the same objects.
+
+    name: name in `request.below`.
+    request: read that needs the scores.
+
+    Errors: ValueError if the block below sent scores of other pairs, or another type than `PerPair`.
     """
     sent = request.below.get(name)
     if sent is None:
@@ -25,11 +30,19 @@ def of_pairs(name: str, request: Request) -> Float[Tensor, "B H T S"] | None:
 
 
 def check_pairs(name: str, sent: PerPair | PairFactors, shape: tuple[int, ...], request: Request) -> None:
-    """Check that values from a lower layer, for a matrix of this shape, belong to the pairs of a request."""
+    """Check that values from the block below are for the pairs of a request.
+
+    name: name of the values, for the error message.
+    sent: values with their positions.
+    shape: shape [B, H, T, S] of the matrix of values.
+    request: read that needs the values.
+
+    Errors: ValueError if the shape or the positions differ.
+    """
     own_pos = request.queries.pos, request.keys.pos
     expected = (*request.queries.q.shape[:3], request.keys.v.shape[2])
     same = shape == expected
-    if same and not torch.compiler.is_compiling():  # a compiled graph cannot look, and knows no object again
+    if same and not torch.compiler.is_compiling():  # a compiled graph cannot compare values or recognise objects
         pairs = list(zip((sent.q_pos, sent.k_pos), own_pos, strict=True))
         same = all(
             a is b or request.memo.get(lambda a=a, b=b: torch.equal(a, b), "equal", a, b)  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""Mixture: several ways to score pairs, added up with learned weights."""
+"""Mixture: a weighted sum of several scores."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -18,17 +18,20 @@ Weights = Literal["learned", "sum"]
 
 
 class Mixture(Score):
-    """sum_n alpha_n S_n, with learned weights that are above 0 and sum to 1, alike at the start.
+    """Weighted sum of several scores, with learned or equal weights.
 
-    Choose it to give attention by content what positions say beside it, which did best in the paper:
-    `Mixture(RandomSynthesizer(heads, length), Product())`. Softmax comes after the sum.
+    score_ij = sum_n alpha_n S_n, with alpha_n > 0 and sum_n alpha_n = 1 if learned
 
-    scores: S_1, S_2, ...: synthesizers, products, or others.
-    weights: "learned" is the paper's, alpha = softmax of a number for each (of two a sigmoid of their difference, as in
-        the authors' code); "sum" adds them up as they are, the code's other form.
+    Choose it to combine attention by content with scores by position. `Mixture(RandomSynthesizer(heads, length),
+    Product())` did best in the paper. Learned weights are equal at the start. Softmax is applied after the sum.
 
-    Errors: ValueError for no score, and for two that want the same side of the layer. Source: Tay et al., 2020,
-    arXiv:2005.00743, section 3.4 (mixture of synthesizers).
+    scores: scores S_1, S_2, ..., such as synthesizers and products.
+    weights: "learned" is the paper's form: alpha is the softmax of one number for each score. For two scores this is a
+        sigmoid of their difference, as in the authors' code. "sum" adds the scores without weights, the code's other
+        form.
+
+    Errors: ValueError if no score is given, or if two scores need the same extra projection of the layer. Source: Tay
+    et al., 2020, arXiv:2005.00743, section 3.4 (mixture of synthesizers).
     """
 
     def __init__(self, *scores: Score, weights: Weights = "learned"):
@@ -58,9 +61,8 @@ class Mixture(Score):
     def forward(self, request: Request) -> Float[Tensor, "B H T S"]:
         logits = [score(request) for score in self._scores()]
         shut = torch.stack([of_score == -torch.inf for of_score in logits]).any(0)
-        logits = [
-            of_score.masked_fill(shut, 0.0) for of_score in logits
-        ]  # a weight's gradient would be 0 times infinity
+        # without the fill a weight's gradient would be 0 times infinity
+        logits = [of_score.masked_fill(shut, 0.0) for of_score in logits]
         alpha = [1.0] * len(logits) if self.weights is None else self.weights.softmax(0).to(logits[0].dtype)
         mixed = torch.stack([weight * of_score for weight, of_score in zip(alpha, logits, strict=True)]).sum(0)
         return mixed.masked_fill(shut, -torch.inf)

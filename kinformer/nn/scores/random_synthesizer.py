@@ -1,4 +1,4 @@
-"""RandomSynthesizer: a table says who reads whom, the same for all texts."""
+"""RandomSynthesizer: a table of scores by position, the same for all texts."""
 
 import math
 
@@ -12,18 +12,21 @@ from kinformer.nn.scores.fixed_length import Synthesizer, expand_to_batch, take_
 
 
 class RandomSynthesizer(Synthesizer):
-    """Position i scores position j by R_ij: a matrix for each head, drawn once and trained, or left as it was drawn.
+    """Table of scores for pairs of positions in each head, drawn at random and then trained or fixed.
 
-    Choose it where positions alone say what belongs together, and to see how little attention a task needs. It looks
-    nothing up by content. A score costs one look into a table, and no queries or keys are needed (`ValueProjection`).
+    score_ij = R_ij
 
-    heads: of the layer; each has an R of its own.
-    length: L, the most positions; rows may be shorter, and read its upper left corner.
-    trained: False keeps R as it was drawn, the paper's fixed form: a buffer, saved with the weights.
-    std: of the numbers as they are drawn, which neither paper nor code tell.
+    Choose it if positions decide which tokens belong together, or to see how little attention a task needs. It cannot
+    find tokens by their content. A score costs one table lookup. No queries or keys are needed, so use
+    `ValueProjection`.
 
-    Errors: ValueError for a layer of other heads, IndexError for a position beyond L. Source: Tay et al., 2020,
-    arXiv:2005.00743, section 3.3 (random synthesizer).
+    heads: number of heads of the layer; each head has its own R.
+    length: largest number of positions, L; shorter sequences use the upper left corner of R.
+    trained: if False, keep R as it was drawn, the paper's fixed form. R is then a buffer, which checkpoints contain.
+    std: standard deviation of the initial numbers; neither the paper nor its code gives it.
+
+    Errors: ValueError if the layer has a different number of heads; IndexError for a position beyond L. Source: Tay et
+    al., 2020, arXiv:2005.00743, section 3.3 (random synthesizer).
     """
 
     table: Tensor

@@ -1,4 +1,4 @@
-"""ResidualScores: the product of query and key, and the scores of the block beneath."""
+"""ResidualScores: the product of query and key plus the scores of the block below."""
 
 import math
 
@@ -18,18 +18,22 @@ from kinformer.nn.scores.lower_scores import of_pairs
 
 
 class ResidualScores(Score):
-    """own * scale q_i.k_j + below * g(score of i and j in the block beneath): each block refines what that attended to.
+    """Product of query and key plus the scores of the block below.
 
-    With both weights 1 it is RealFormer's, for no parameters and hardly any time: `Explicit(pattern,
-    score=ResidualScores(), up=True)` in every block. The lowest block, which has none beneath, takes the product as it
-    is. Scores grow with depth. A pair that a bias beneath shut out (-inf) stays out, unless `below` is 0.
+    score_ij = own * scale q_i.k_j + below * g(score_ij of the block below)
 
-    own, below: the weights of the two; 1 and 1 in RealFormer, 1 / n and 1 - 1 / n in block n of its running mean.
-    change: g, what becomes of all scores from beneath at once, such as `MixHeads(heads)`; they stay as they are unless
-        given.
+    Choose it if each block should refine the attention of the block below. With both weights 1 it is RealFormer: it
+    adds no parameters and hardly any time. Use `Explicit(pattern, score=ResidualScores(), up=True)` in every block.
 
-    Errors: ValueError for scores from below of other pairs or of another number of heads. Source: He et al., 2020,
-    arXiv:2012.11747; weights: prior from lower modules in Lin et al., 2021, arXiv:2106.04554.
+    The lowest block has no block below and uses the product without weights. Scores grow with depth. A pair that a bias
+    excluded below with -inf stays excluded, unless `below` is 0.
+
+    own, below: weights of the product and of the scores from below. RealFormer has 1 and 1. Its running mean has 1 / n
+        and 1 - 1 / n in block n.
+    change: map g of all scores from below, such as `MixHeads(heads)`; the scores are unchanged by default.
+
+    Errors: ValueError if the scores from below are for other pairs or for another number of heads. Source: He et al.,
+    2020, arXiv:2012.11747; weights: prior from lower modules in Lin et al., 2021, arXiv:2106.04554.
     """
 
     wants = (Want("scores", optional=True),)
@@ -48,7 +52,7 @@ class ResidualScores(Score):
             return self.own * own_scores
         if self.change is not None:
             previous = self.change(previous, mask(request))
-        # a negative weight would make of -inf the largest score of all
+        # a negative weight would turn -inf into the largest score
         return torch.where(previous == -torch.inf, -torch.inf, self.own * own_scores + self.below * previous)
 
 

@@ -1,4 +1,4 @@
-"""DenseSynthesizer: each token says by itself which positions it reads."""
+"""DenseSynthesizer: scores of all positions that each token predicts from its own content."""
 
 from collections.abc import Mapping
 
@@ -14,18 +14,20 @@ from kinformer.nn.scores.fixed_length import Synthesizer, take_columns
 
 
 class DenseSynthesizer(Synthesizer):
-    """B_i = W2 ReLU(W1 x_i + b1) + b2 in R^L; token i scores position j by B_ij, whatever stands there.
+    """Scores of all positions that each token predicts from its own content, whatever the keys are.
 
-    Choose it where what a token is says where to look, and no token has to be looked up by what it is: it needs neither
-    queries nor keys, so `ValueProjection` may project for it. A score costs no less than a product.
+    B_i = W2 ReLU(W1 x_i + b1) + b2, with B_i in R^L and score_ij = B_ij
 
-    heads: of the layer; each has a W1 of its own, which the layer owns as a side.
-    length: L, the most positions; rows may be shorter.
-    hidden: units between the two matrices, of each head; a head's width in the authors' code.
-    shared: one W2 and b2 for all heads, as in the authors' code.
+    Choose it if the content of a token decides which positions to read, and no token must be found by its content. It
+    needs no queries or keys, so `ValueProjection` is enough. A score costs no less than a product.
 
-    Errors: ValueError for a layer of other heads, IndexError for a position beyond L. Source: Tay et al., 2020,
-    arXiv:2005.00743, section 3.2.
+    heads: number of heads of the layer; each head has its own W1, an extra projection that the layer owns.
+    length: largest number of positions, L; sequences may be shorter.
+    hidden: number of hidden units in each head; the width of a head in the authors' code.
+    shared: if True, all heads share W2 and b2, as in the authors' code.
+
+    Errors: ValueError if the layer has a different number of heads; IndexError for a position beyond L. Source: Tay et
+    al., 2020, arXiv:2005.00743, section 3.2.
     """
 
     def __init__(self, heads: int, length: int, hidden: int, *, shared: bool = False):
