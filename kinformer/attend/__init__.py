@@ -113,8 +113,8 @@ def attend(
     extras: tensors of the queries by name, for the bias.
 
     Returns y [B, H, T, V] and the log-sum-exp [B, H, T].
-    Errors: ValueError if shapes do not fit, if positions have shape [B, T], if there are more queries than keys
-    without positions under a pattern other than `Full`, if `impl` is unknown, or if this executor refuses the call.
+    Errors: ValueError if shapes do not fit, if positions have shape [B, T], if `impl` is unknown, or if the named
+    executor refuses the call. Queries may outnumber keys only under `Full` or with given positions.
     Source: Vaswani et al., 2017, arXiv:1706.03762.
     """
     check_pattern("pattern", pattern)

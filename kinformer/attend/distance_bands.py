@@ -93,12 +93,17 @@ def band_of(request: Request, plan: TilePlan) -> tuple[Tensor, DistanceBand] | N
 
 
 def by_head(x: Float[Tensor, "n H q D"]) -> Float[Tensor, "H N D"]:
-    """Join the queries of all tiles in `x` to one matrix per head, so that one product with a table serves all."""
+    """Join the tiles of `x` to one matrix per head, which needs only one product with a table."""
     return x.transpose(0, 1).flatten(1, 2)
 
 
 def skew(x: Float[Tensor, "H N W"], queries: int, keys: int) -> Float[Tensor, "n H q k"]:
-    """Return a view with the terms of keys from the terms `x` of distances, for `queries` and `keys` per tile."""
+    """Return terms of keys from the terms of distances, as a view.
+
+    x: terms of the distances of all tiles.
+    queries: number of queries in a tile.
+    keys: number of keys in a tile.
+    """
     heads, rows, width = x.shape
     strides = queries * width, rows * width, width - 1, 1
     return x.as_strided((rows // queries, heads, queries, keys), strides, x.storage_offset() + queries - 1)

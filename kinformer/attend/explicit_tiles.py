@@ -42,7 +42,7 @@ class CutTiles(torch.autograd.Function):
 
 
 class AddTiles(torch.autograd.Function):
-    """Autograd function that adds tiles at their places of a row, zeros elsewhere: the transpose of `CutTiles`."""
+    """Autograd function that adds tiles to their places in rows of zeros: the transpose of `CutTiles`."""
 
     @staticmethod
     def forward(ctx: FunctionCtx, shape: torch.Size, tiles: Cuts, *pieces: Tensor) -> Tensor:

@@ -81,7 +81,7 @@ def fold_tiles(where: Pattern, tiles: list[Tile], max_places: int, batch: int) -
 
 
 def unfold_tiles(call: TileCall) -> Iterator[Tile]:
-    """Yield the tiles of `call`, whose tiles are all strided."""
+    """Yield the tiles of `call`, which must have strided tiles."""
     q, k = call.q, call.k
     assert isinstance(q, StridedTiles) and isinstance(k, StridedTiles)
     for n in range(q.many):

@@ -1,4 +1,4 @@
-"""PyTorch's fused attention kernel for the CPU, with its log-sum-exp and the gradient of the log-sum-exp.
+"""PyTorch's fused attention kernel for the CPU, with gradients through its log-sum-exp.
 
 The module tests which requests the kernel supports. It also has the autograd function for all reads by the kernel.
 """
@@ -89,7 +89,7 @@ class ReadWithGradients(ABC):
 
         gy: gradient of y.
         saved: inputs and outputs of the forward pass.
-        needs: True for each input whose gradient is needed, in the same order.
+        needs: True for each input that needs a gradient, in the same order.
         """
 
 
@@ -158,7 +158,7 @@ def compute_gradients(
     method: the way to compute attention.
     gy, gl: gradients of y and of lse, or None for zero.
     saved: inputs and outputs of the forward pass.
-    needs: True for each input whose gradient is needed: q, k, v and the extra inputs.
+    needs: True for each input that needs a gradient: q, k, v and the extra inputs.
     """
     gy, y = _with_lse(torch.zeros_like(saved.y) if gy is None else gy, gl, saved.y)
     return method.gradients(gy, saved._replace(y=y), needs)
@@ -187,7 +187,10 @@ def _with_lse(gy: Tensor, gl: Tensor | None, y: Tensor) -> tuple[Tensor, Tensor]
 
 
 def finite_lse(lse: Float[Tensor, "B H T"]) -> Float[Tensor, "B H T"]:
-    """Return `lse` with 0 instead of -inf; all keys of such a query are masked, so the value has no effect."""
+    """Return `lse` with 0 instead of -inf.
+
+    The value has no effect, because all keys of such a query are masked.
+    """
     return lse.masked_fill(lse == -torch.inf, 0.0)
 
 
@@ -240,9 +243,11 @@ class MaskedRead(ReadWithGradients):
 
 
 def additive_mask(request: Request) -> Float[Tensor, "#B #H T S"] | None:
-    """Return the additive mask of a request, -inf at pairs that are not allowed, or None if all are allowed.
+    """Return the additive mask of a request: -inf at pairs that are not allowed.
 
-    request: the attention, whose score is a product. A change of its scores is part of the mask.
+    request: the attention; its score must be a `Product`. A change of its scores is part of the mask.
+
+    Returns None if all pairs are allowed and the scores are not changed.
 
     All layers of a forward pass share this mask. From a boolean mask, a kernel would make an additive mask per layer.
     """

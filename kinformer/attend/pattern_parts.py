@@ -16,7 +16,7 @@ Term = tuple[Pattern, ...]  # a conjunction of patterns and negated patterns tha
 
 
 class PatternPart(NamedTuple):
-    """Part of a pattern whose pairs are read together.
+    """Part of a pattern with pairs that are read together.
 
     layout: layout that contains all pairs of the part.
     where: pattern of the part.
@@ -27,7 +27,7 @@ class PatternPart(NamedTuple):
 
 
 def parts(pattern: Pattern, length: int) -> tuple[PatternPart, ...]:
-    """Return disjoint parts whose union is the pattern.
+    """Split a pattern into disjoint parts.
 
     The pattern is rewritten as a union of conjunctions, its terms. The layout of a term is the intersection of the
     layouts of its factors. Part n is term n without the earlier terms, so the parts are disjoint by construction.

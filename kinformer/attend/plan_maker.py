@@ -222,7 +222,7 @@ class PlanMaker(NamedTuple):
     def cover(
         self, where: Pattern, q: Line, k: Line, q_ends: tuple[Tensor, Tensor], k_ends: tuple[Tensor, Tensor]
     ) -> tuple[Tensor, Tensor]:
-        """Return for each block, given by its ends, if any pair of any row and if every pair of all rows is allowed."""
+        """Return for each block if any pair of any row, and if every pair of all rows, is allowed."""
         rows = distinct_rows(q, k)
         at = [q.at[rows][:, place] for place in q_ends] + [
             k.at[rows][:, place.clamp_max(k.size - 1)] for place in k_ends
@@ -279,7 +279,7 @@ class PlanMaker(NamedTuple):
         return [self.fold_calls(where, layer) for layer in layers]
 
     def residues(self, q: Line, k: Line, n: int, back: float, ahead: float, block: int) -> list[Tile] | None:
-        """Return tiles of queries and keys at distances divisible by n, or None if the remainders of rows differ."""
+        """Return tiles of distances divisible by n, or None if rows have different remainders."""
         apart = (q.at[:, 0] - k.at[:, 0]).tolist()
         if len({offset % n for offset in apart}) > 1:
             return None
@@ -301,7 +301,7 @@ class PlanMaker(NamedTuple):
         return fold_tiles(where, tiles, times * FOLDED // self.width, self.sizes.batch)
 
     def split_queries(self, stage: Stage) -> Stage:
-        """Split a window into tiles of fewer queries, which read fewer keys. This is cheap in the forward pass."""
+        """Split a window into smaller tiles for the forward pass, so that each tile reads fewer keys."""
         where = self.window(stage)
         if where is None or FINE % (where.period() or 0):
             return stage
@@ -320,7 +320,7 @@ class PlanMaker(NamedTuple):
         return None if any(isinstance(tile, BlockTable) or tile.inner > 1 for tile in tiles) else where
 
     def tile_by_keys(self, stage: Stage) -> Stage:
-        """Replace tiles of queries by tiles of keys, each with all of its queries, if the tiles of a window share keys.
+        """Replace tiles of queries by tiles of keys, if the tiles of a window share keys.
 
         Each call writes gradients of keys and values but only one gradient of queries. With tiles of keys, fewer
         gradients are added to the same place.

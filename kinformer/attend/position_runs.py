@@ -19,7 +19,7 @@ class Line(NamedTuple):
 
     at: positions [#B, N] on the CPU, where plans are made. Padding has the position that continues the run.
     pos: positions [#B, N] on the device of the request, with -1 at padding.
-    source: places of the row from which the tokens were gathered [#B, N], or None for all tokens in order.
+    source: places of the gathered tokens in the row [#B, N], or None for all tokens in order.
     """
 
     at: Int[Tensor, "#B N"]
@@ -82,7 +82,7 @@ class RunPair(NamedTuple):
 def find_runs(request: Request) -> RunPair | LinePair | Refusal:
     """Return the runs of queries and keys, the lines of each row, or a Refusal.
 
-    request: the attention, whose positions are inspected once per forward pass.
+    request: the attention. Its positions are inspected once per forward pass.
 
     Returns a RunPair if all rows are alike and have no padding, and a LinePair if rows differ or have padding. Returns
     a Refusal if the positions of a row are no run, if they differ by head, or if they are on the meta device.
@@ -115,7 +115,7 @@ def _looked_at(q: Int[Tensor, "B T"], k: Int[Tensor, "B S"]) -> RunPair | LinePa
 
 
 def _find_run_starts(pos: Int[Tensor, "B N"]) -> tuple[list[int], bool | None]:
-    """Return the first position of each row, and True if no token is padding; None for True if a row is no run.
+    """Return the first position of each row, and whether all tokens are real; None if a row is no run.
 
     The first position of a row counts leading padding as part of the run.
     """

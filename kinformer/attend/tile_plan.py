@@ -114,7 +114,7 @@ class Stage(NamedTuple):
     calls: tuple[TileCall, ...]
 
     def tile_distances(self, call: TileCall) -> range | None:
-        """Return the distances of a tile, the furthest first, or None if tiles are not alike or not consecutive."""
+        """Return the distances of each tile, the furthest first, or None if tiles have no common distances."""
         q, k = call.q, call.k
         if (
             self.q.source is not None
@@ -148,7 +148,7 @@ Other = Callable[[Stage], Stage]  # returns a stage with the same pairs in other
 
 
 class TilePlan:
-    """Plan of an attention: stages whose outputs merge into the result, and lazily made masks of their calls.
+    """Plan of an attention: stages with outputs to merge, and lazily made masks.
 
     stages: the stages.
     pairs: cost of the plan, in pairs of one head.
