@@ -1,6 +1,8 @@
 """Planned attention by PyTorch's fused kernel for the CPU, forward and backward.
 
-Strided tiles of keys are views, so they are not copied, except large tiles with gaps. A bias by distance becomes a part of the kernel's mask. The kernel computes no gradient of its mask. Therefore plain
+Strided tiles of keys are views, so they are not copied, except large tiles with gaps.
+
+A bias by distance becomes a part of the kernel's mask. The kernel computes no gradient of its mask. Therefore plain
 operations compute the backward of a trainable bias, and the forward too if the bias adds to the values.
 """
 

@@ -1,6 +1,6 @@
-"""Executor masked: one call of PyTorch's fused kernel for the CPU with a mask, which returns the lse too.
+"""Executor masked: one call of PyTorch's fused kernel for the CPU with a mask.
 
-Keys may lie in any order.
+It returns the log-sum-exp too. Keys may lie in any order.
 """
 
 import torch
