@@ -30,10 +30,8 @@ LENGTH = 16
 FURTHEST = 6
 RATE = 6e-3
 ROWS = 32
-STEPS = 800  # 600 steps are too few: a recurrent cell reached only 0.94 on a machine with other rounding
-PATIENCE = (
-    2 if EFFORT > 1 else 1
-)  # a model that must not learn gets this many times the steps of the model that learned
+STEPS = 800  # 600 are too few: with other rounding, a recurrent cell reached only 0.94
+PATIENCE = 2 if EFFORT > 1 else 1  # a model that must not learn gets this many times the steps of the other
 EVERY = 20  # steps between two measurements
 LEARNT, CUT, CHANCE = 0.95, 0.6, 1 / SYMBOLS + 0.05
 

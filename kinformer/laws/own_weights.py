@@ -25,8 +25,9 @@ def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
 
     subject: the part or model to judge.
 
-    A call is one call of the enclosing layer. Two parameters over the same memory count as one weight. A part outside of all layers, such as an embedding, belongs
-    to the model, so a tied head shares nothing between layers. Each name of `shares` must match something shared.
+    A call is one call of the enclosing layer. Two parameters over the same memory count as one weight. A part outside
+    of all layers, such as an embedding, belongs to the model, so a tied head shares nothing between layers. Each name
+    of `shares` must match something shared.
     """
     groups = [*_of_several_layers(subject), *_applied_again(subject)]
     for names in groups:
