@@ -60,8 +60,8 @@ def fold_tiles(where: Pattern, tiles: list[Tile], max_places: int, batch: int) -
     where: the pattern of the calls.
     tiles: the tiles, in ascending order.
     max_places: most places of queries and keys in one call.
-    batch: number of rows in the batch. Remaining tiles are grouped only if a group has more tiles than this number,
-        because a grouped call runs once for each row.
+    batch: number of rows in the batch. Remaining tiles are grouped only if a group has more tiles than this number
+        and more than two. A grouped call runs once for each row.
     """
     alike: dict[tuple[_Kind, int], Starts] = {}
     for q, size, k, keys, inner, every in _join_neighbours(tiles):

@@ -200,7 +200,7 @@ def _add_band_gradients(
 
 
 def _calls_by_rows(stage: Stage, q: Float[Tensor, "B H L D"], holds_scores: bool) -> Iterator[tuple[slice, TileCall]]:
-    """Yield each call with its rows: all rows at once, or one row if the call has several tiles.
+    """Yield each call with its rows: all rows at once, or row by row for several tiles or block tables.
 
     Several rows with several tiles have no common stride. If `holds_scores`, the number of rows at once is limited.
     """

@@ -107,7 +107,7 @@ def _find_class(name: str) -> type[Pattern]:
 
 
 def name_of(kind: type[Pattern]) -> str:
-    """Return a unique name for the class `kind` of a pattern.
+    """Return a name that identifies the class `kind` of a pattern.
 
     The name is module and class name if the class can be imported by it. Otherwise it is a unique name, so that a
     compiled graph of an earlier process does not match. "?" stands for a class that is not built only from its fields.

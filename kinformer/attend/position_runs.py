@@ -91,9 +91,8 @@ def find_runs(request: Request) -> RunPair | LinePair | Refusal:
     if q.shape[1] > 1 or k.shape[1] > 1:
         return Refusal("positions that differ by head are no runs")
     if request.is_causal and request.pattern.period() == 1:
-        return RunPair(
-            PositionRun(0, q.shape[2]), PositionRun(0, k.shape[2])
-        )  # the pattern is the same wherever the run begins
+        # the pattern is the same at any start
+        return RunPair(PositionRun(0, q.shape[2]), PositionRun(0, k.shape[2]))
     if q.is_meta or k.is_meta:
         return Refusal("positions on the meta device are no numbers")
     return request.memo.get(lambda: _looked_at(q[:, 0], k[:, 0]), "runs", q, k)

@@ -62,7 +62,7 @@ class BlockTable(NamedTuple):
         return int(self.blocks.max() + 1) * self.block <= self.length
 
     def indices(self, device: torch.device) -> Int[Tensor, "n size"]:
-        """Return the number of each place; a place after the end of the row gets the last number."""
+        """Return the number of each place; places after the end of the row get the last one."""
         return self._numbers().clamp_max(self.length - 1).to(device)
 
     def is_real(self, device: torch.device) -> Bool[Tensor, "n size"]:
@@ -201,7 +201,7 @@ class TilePlan:
 
     @cached_property
     def span(self) -> tuple[int, int, bool]:
-        """Smallest and largest distance in a call, both with 0 included, and True if every call has a band."""
+        """Smallest and largest distance of a query from its keys, or 0, and True if every call has a band."""
         nearest, furthest, bands = 0, 0, True
         for stage in self.stages:
             for distances in map(stage.tile_distances, stage.calls):

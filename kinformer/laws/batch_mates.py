@@ -17,7 +17,7 @@ LENGTH = 13
 
 
 def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
-    """Compare each row in a batch with the row by itself and with two copies of the row.
+    """Compare each row in a batch of three with the row by itself, and a row with a batch that repeats it.
 
     subject: the part or model to judge.
 

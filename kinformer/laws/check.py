@@ -45,9 +45,8 @@ def _make_judged(part: Any) -> JudgedPart:
     if isinstance(part, ModuleType):
         return JudgedPart(part.__name__, lambda: part)
     if not isinstance(part, Example) and not inspect.isroutine(part) and not inspect.isclass(part):
-        return JudgedPart(
-            type(part).__name__, lambda: copy.deepcopy(part)
-        )  # a law may change the part, so it gets a copy
+        # a law may change its part, so it gets a copy
+        return JudgedPart(type(part).__name__, lambda: copy.deepcopy(part))
     example = Example.from_entry(part)
     return JudgedPart.from_example(getattr(part, "__name__", "it"), example)
 

@@ -28,7 +28,7 @@ DRAWS, FEW = 40 * EFFORT, 6 * EFFORT  # requests for an executor; for each execu
 def judge(subject: ModuleType | Pattern | Bias) -> Iterator[str]:
     """Compare executors with the reference on random requests.
 
-    subject: an executor, which is compared under all patterns, or a pattern or bias, for which all executors are.
+    subject: an executor module, or a pattern or bias. A pattern or bias is checked with all executors.
 
     Requests have grouped heads, other numbers of value heads, padding, keys in any order, and several lengths. An
     executor is also compared with and without each feature of a request, under patterns of each kind. The law skips

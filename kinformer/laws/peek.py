@@ -36,7 +36,9 @@ def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
     subject: the part or model to judge.
 
     A part must not read ahead if it has a state, if it learns to predict the next token, or if all its patterns read
-    only backwards. For every position, the law redraws everything after it, in eval and train mode. It does not rely on gradients,
+    only backwards.
+
+    For every position, the law redraws everything after it, in eval and train mode. It does not rely on gradients,
     because a hard choice has a gradient of zero and may still peek, and train mode may read differently.
     A forecast must not depend on the values that it is to forecast. A query must depend only on the tokens in the
     `receptive_field` of a memory.

@@ -20,7 +20,7 @@ LATER = (1, 5, 900)
 
 
 def judge(rotation: Rotation) -> Iterator[str]:
-    """Compare products of queries and keys at all pairs of positions and at the same pairs later in the row.
+    """Compare products of queries and keys at all pairs of positions with the same pairs further on.
 
     rotation: the rotation to judge.
     """

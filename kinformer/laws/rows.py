@@ -1,6 +1,7 @@
 """Law rows: rows of a state can be reset and selected, and a state can be forked and widened.
 
-A reset row equals a fresh row, and a selected row equals its origin. Forked and widened states are independent.
+A reset row equals a fresh row, and a selected row equals its origin. A fork is independent of its original, and a
+widened state continues like the original state.
 """
 
 from collections.abc import Iterator

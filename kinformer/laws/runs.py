@@ -27,7 +27,7 @@ LENGTH = 5
 
 
 def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
-    """Call a part in eval mode without a state, and check every layer, mechanism and position encoding in it.
+    """Call a part in eval mode without a state, and check the output of every part inside.
 
     subject: the part or model to judge.
 

@@ -42,7 +42,7 @@ class FlexCall(NamedTuple):
     """Call of FlexAttention with its blocks and the order of its tokens.
 
     mask: blocks of pairs that are read together.
-    many: number of blocks.
+    many: number of blocks over all rows and heads, as a tensor.
     q: order of the queries [#B, T], or None if it is unchanged.
     k: order of the keys [#B, S], or None if it is unchanged.
     """

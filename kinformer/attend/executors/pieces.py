@@ -30,7 +30,8 @@ FLASH, BAND, EXPLICIT = 1e-11, 3e-11, 6e-11  # seconds per pair and number of a 
 def estimation_time(request: Request) -> float:
     """Return the seconds that `cost` takes to make a plan.
 
-    request: the attention to compute. The plan of whole rows without padding that read themselves is cached.
+    request: the attention to compute. The plan of whole rows without padding that read themselves is cached, so the
+        result is 0.
     """
     return 0.0 if request.run and request.full and request.queries.pos is request.keys.pos else PLAN
 
