@@ -1,8 +1,10 @@
-"""attend: one function, several executors of one meaning. `reference` defines it; the others are only faster.
+"""The function `attend` and the choice of the executor that computes it.
 
-An executor is a file with `cost(request)`, estimated seconds or a Refusal, and `read(request)`. The folder is the list.
-An executor whose `cost` itself takes long has `estimation_time(request)`, the seconds of that call. It is skipped if
-another executor reads in less time.
+All executors compute the same result. The executor `reference` defines this result; the others are only faster.
+
+Each file in the folder `executors` is an executor. It has the functions `cost(request)`, which returns estimated
+seconds or a Refusal, and `read(request)`. If `cost` itself is slow, the file also has `estimation_time(request)`, the
+seconds of a call of `cost`. Such an executor is skipped if another executor reads in less time.
 """
 
 from collections.abc import Mapping
@@ -30,7 +32,14 @@ __all__ = ["EXECUTORS", "attend", "explain", "impl_of", "read"]
 
 
 def read(request: Request, impl: str = "auto") -> AttentionOutput:
-    """What a request reads: by the cheapest executor, or by the named one. ValueError where that one refuses."""
+    """Compute attention for a request with the cheapest executor or with a named one.
+
+    request: queries, keys, pattern, score and bias of one attention.
+    impl: "auto" for the cheapest executor, or the name of an executor.
+
+    Returns y and, if the executor computes it, the log-sum-exp.
+    Errors: ValueError if `impl` names no executor, or if the named executor refuses the request.
+    """
     if impl != "auto":
         named_cost = EXECUTORS[impl_of(impl)].cost(request)
         if isinstance(named_cost, Refusal):
@@ -53,13 +62,13 @@ def _estimation_time(name: str, request: Request) -> float:
 
 
 def explain(request: Request) -> dict[str, float | Refusal]:
-    """Every executor's estimate in seconds for a request, or why it refuses; the cheapest first."""
+    """Return the estimated seconds of every executor for a request, or its Refusal, the cheapest first."""
     costs = {name: executor.cost(request) for name, executor in EXECUTORS.items()}
     return dict(sorted(costs.items(), key=lambda item: torch.inf if isinstance(item[1], Refusal) else item[1]))
 
 
 def impl_of(name: str) -> str:
-    """The name of an executor, or "auto"; ValueError for another."""
+    """Return `name` if it is "auto" or an executor; raise ValueError otherwise."""
     return check_option("impl", name, ("auto", *EXECUTORS))
 
 
@@ -80,23 +89,33 @@ def attend(
     ctx: Context | None = None,
     extras: Mapping[str, Tensor] | None = None,
 ) -> AttentionOutput:
-    """Read the keys that the pattern allows.
+    """Compute attention of queries over the keys that a pattern allows.
 
-    y = softmax(scale q.k + bias) v over them, and the log-sum-exp of their scores.
+        y = softmax(scale q.k + bias) v
 
-    pattern: which keys each query may read.
-    q_pos, k_pos: absolute positions [B 1 T] or [B H T], -1 is padding; keys may lie in any order. Without k_pos keys
-        stand at 0 .. S - 1, and without q_pos queries where the last T keys do.
-    bias: a change of the scores; its `extras` are given by name.
-    scale: the factor of the product, 1/sqrt(K) unless given.
-    lse: whether the log-sum-exp is wanted, which `merge` needs; without it faster executors may serve.
-    dropout: the share of weights that are dropped, never of the lse.
-    rows: the batch row of each row, where queries or buckets are folded into the batch.
-    impl: an executor by name; "auto" takes the cheapest that can.
-    ctx: narrows and widens the pattern by its `only` and `also`, and brings labels, `below` and the memo.
+    The softmax runs over the allowed keys of each query. The function also returns the log-sum-exp of their scores.
+    Use this function if you have q, k and v already. A layer with projections is in `kinformer.nn`.
 
-    Errors: ValueError for shapes that do not fit, for positions [B T], for an unknown impl or one that cannot do what
-    was asked. Source: Vaswani et al., 2017, arXiv:1706.03762.
+    q: queries [B, H, T, K].
+    k: keys [B, G, S, K]; H is a multiple of G.
+    v: values [B, U, S, V]; H is a multiple of U.
+    pattern: the keys that each query may read.
+    q_pos, k_pos: absolute positions of queries [B, 1, T] or [B, H, T] and of keys [B, 1, S] or [B, H, S]. -1 marks
+        padding. Keys may lie in any order. Defaults: 0 .. S - 1 for keys, the positions of the last T keys for queries.
+    bias: a change of the scores. It reads its tensors from `extras` by name.
+    scale: factor of the product, by default 1/sqrt(K).
+    lse: whether to return the log-sum-exp, which `merge` needs. Without it, faster executors may apply.
+    dropout: probability with which a weight is dropped. Dropout does not change the log-sum-exp.
+    rows: batch row of each row [B], if queries or buckets are folded into the batch.
+    impl: name of an executor; "auto" selects the cheapest one that supports the call.
+    ctx: context of the layer. Its `only` narrows the pattern and its `also` widens it. It also provides labels,
+        `below` and the memo.
+    extras: tensors of the queries by name, for the bias.
+
+    Returns y [B, H, T, V] and the log-sum-exp [B, H, T]. The latter may be None if `lse` is False.
+    Errors: ValueError if shapes do not fit, if positions have shape [B, T], if `impl` is unknown, or if the named
+    executor refuses the call. Queries may outnumber keys only under `Full` or with given positions.
+    Source: Vaswani et al., 2017, arXiv:1706.03762.
     """
     check_pattern("pattern", pattern)
     if bias is not None:
@@ -105,16 +124,16 @@ def attend(
     if q_pos is None and q.shape[2] > k.shape[2] and type(pattern) is not Full:
         raise ValueError(f"{q.shape[2]} queries are no last ones of {k.shape[2]} keys; give q_pos= and k_pos=")
     plain = q_pos is None and k_pos is None
-    # what a context promises of its positions says nothing of others
+    # the promises of a context hold only for its own positions
     same = ctx is not None and q_pos is ctx.by_head and (k_pos is q_pos or _of_source(k_pos, ctx))
     is_own = ctx is None or k_pos is None or k_pos is ctx.by_head
     if k_pos is None:
         k_pos = torch.arange(k.shape[2], device=q.device).expand(k.shape[0], 1, -1)
     if q_pos is None:
-        # one object where queries stand where keys do: by that executors know it
+        # executors recognise equal positions by object identity
         few = q.shape[2] < k.shape[2]
         q_pos = k_pos[..., k.shape[2] - q.shape[2] :] if few else k_pos
-        if q.shape[2] > k.shape[2]:  # of `Full`, which asks for no position
+        if q.shape[2] > k.shape[2]:  # only under `Full`, which ignores positions
             q_pos = torch.arange(q.shape[2], device=q.device).expand(q.shape[0], 1, -1)
     labels = {} if ctx is None else ctx.labels
     queries, keys = (
@@ -143,7 +162,7 @@ def attend(
 
 
 def _may_be_padded(*positions: Tensor) -> bool:
-    """True if there is padding, or on a device other than a CPU, where a check would wait for the device."""
+    """True if there is padding, or if a check would have to wait for a device other than the CPU."""
     if torch.compiler.is_compiling() or any(pos.device.type != "cpu" for pos in positions):
         return True
     return any(bool((pos < 0).any()) for pos in positions)

@@ -1,7 +1,8 @@
-"""operator: reads of a plan as an operator of compiled graphs, forward and backward. The plan is made when it runs.
+"""Custom operator for planned attention in compiled graphs, with its backward.
 
-A graph cannot hold a pattern, so it is handed its spelling; nor what a plan is made of, which are the numbers of
-positions. So one graph serves all lengths. Biases stay outside: what they are made of has gradients of its own.
+The operator makes its plan when it runs, because a plan depends on the values of the positions. Therefore one graph
+serves all lengths. A graph cannot hold a pattern, so the operator takes the serialized pattern. The operator takes no
+bias, because the tensors of a bias need gradients of their own.
 """
 
 from typing import Any
@@ -21,9 +22,9 @@ from kinformer.core.patterns.full import Full
 from kinformer.core.request import Refusal, Request
 from kinformer.core.scores.product import Product
 
-CALL = 2e-4  # seconds: positions are looked at in every call
+CALL = 2e-4  # seconds: every call inspects the positions
 SECONDS = 1e-11  # per pair and number of a head's width
-# what both operators are told: what is read, where, the spelling of the pattern, and the rest of a request
+# inputs of both operators: tensors, positions, the serialized pattern, and the other fields of a request
 INPUTS = (
     "Tensor q, Tensor k, Tensor v, Tensor q_pos, Tensor? k_pos, Tensor? rows, "
     "str text, int[] numbers, Tensor[] tensors, bool[] flags, int head, float scale"
@@ -31,7 +32,10 @@ INPUTS = (
 
 
 def cost(request: Request) -> float | Refusal:
-    """A bound by the reach of the pattern: what is sharper is known when it runs."""
+    """Return an upper bound of the seconds from the reach of the pattern, or a Refusal.
+
+    request: the attention to compute. Its plan, and so its exact cost, is known only when the operator runs.
+    """
     q, k, v = request.queries.q, request.keys.k, request.keys.v
     if is_transformed():
         return Refusal("it has no rules for vmap and forward derivatives")
@@ -51,7 +55,7 @@ def cost(request: Request) -> float | Refusal:
 
 
 def read(request: Request) -> AttentionOutput:
-    """What the operator reads, in the precision of products."""
+    """Compute `request` with the operator, in the dtype of autocast if it is enabled."""
     queries, keys = request.queries, request.keys
     spelling = spell_pattern(request.pattern)
     assert spelling is not None
@@ -77,7 +81,7 @@ def _make_read(
     head: int,
     scale: float,
 ) -> tuple[kernel.ReadWithGradients, tuple[Tensor | None, ...]]:
-    """A plan, or one call under a mask where positions are no runs."""
+    """Return a planned read and its inputs, or one masked call if the positions are not consecutive."""
     pattern = pattern_of(Spelling(text, numbers, tensors))
     queries, keys = Queries(q, q_pos, head=head), Keys(k, v, q_pos if k_pos is None else k_pos)
     run, full = flags
@@ -133,7 +137,7 @@ def _backward(ctx: Any, gy: Tensor, gl: Tensor | None) -> tuple[Any, ...]:
     text, numbers, rest = ctx.rest
     y, lse, q, k, v, q_pos, k_pos, rows, *tensors = ctx.saved_tensors
     grads = gradients(gy, gl, y, lse, q, k, v, q_pos, k_pos, rows, text, numbers, tensors, *rest)
-    # PyTorch takes an empty list for one of tensors
+    # PyTorch takes an empty list of numbers for a list of tensors
     return *grads, *[None] * 4, None if numbers else [], [None] * len(tensors), *[None] * 3
 
 

@@ -1,7 +1,8 @@
-"""banded: what a bias adds to the calls of a plan, by distances. Along a run they make a band, which is no look-up.
+"""Biases by distance for the calls of a plan.
 
-A query's terms for the W = queries + keys - 1 distances of a tile, the furthest first, are those of its keys, moved by
-a place for each query: rows of W numbers seen as rows of W - 1.
+A tile of consecutive queries and keys has W = queries + keys - 1 distances, the furthest first. The terms of its keys
+are a window of the terms of its distances, and the window moves by one place per query. Such a band is a view with a
+row stride of W - 1 numbers, so it needs no look-up.
 """
 
 from typing import NamedTuple
@@ -16,7 +17,13 @@ from kinformer.core.request import Request
 
 
 class DistanceBand(NamedTuple):
-    """`Distances` of a read, the furthest of them first: it stands `furthest` positions back."""
+    """Bias of one attention by the distance between query and key, the furthest distance first.
+
+    table: terms of each distance [#H, N], or vectors [#H, N, R] that are multiplied with `asks`.
+    asks: vectors of the queries [B, H, T, R], or None if the table holds the terms themselves.
+    values: vectors [#H, N, V] that are added to the values at each distance, or None.
+    furthest: the distance of the first row of the table, in positions.
+    """
 
     table: Float[Tensor, "#H N *R"]
     asks: Float[Tensor, "B H T R"] | None
@@ -26,7 +33,7 @@ class DistanceBand(NamedTuple):
     def make_bias(
         self, stage: Stage, call: TileCall, rows: slice, asks: Float[Tensor, "n H q R"] | None
     ) -> Float[Tensor, "#n #H q k"]:
-        """What is added to the scores of a call."""
+        """Return the numbers to add to the scores of a call."""
         at = self.table_rows(stage, call)
         if at is None:
             return self.table[:, self._looked_up(stage, call, rows)].movedim(0, 1)
@@ -37,7 +44,7 @@ class DistanceBand(NamedTuple):
     def learn(
         self, into: Tensor, stage: Stage, call: TileCall, rows: slice, gradient: Float[Tensor, "n H q k"]
     ) -> None:
-        """Adds the gradient of the scores of a call to that of a table without `asks`."""
+        """Add the gradient of the scores of a call to the gradient `into` of a table without `asks`."""
         gradient = gradient.sum(1, keepdim=True) if len(into) == 1 else gradient
         if (at := self.table_rows(stage, call)) is not None:
             into[:, at] += spread(gradient.sum(0, keepdim=True)).sum(1)
@@ -46,7 +53,7 @@ class DistanceBand(NamedTuple):
             into.index_add_(1, index.flatten(), gradient.transpose(0, 1).flatten(1))
 
     def table_rows(self, stage: Stage, call: TileCall) -> slice | None:
-        """The rows of the table for the distances of each tile of a run."""
+        """Return the table rows for the distances of each tile, or None if the tiles are not consecutive."""
         distances = stage.tile_distances(call)
         return (
             None
@@ -55,15 +62,22 @@ class DistanceBand(NamedTuple):
         )
 
     def _looked_up(self, stage: Stage, call: TileCall, rows: slice) -> Int[Tensor, "#n q k"]:
-        """The rows of the table for the pairs of a call that is no run."""
+        """Return the table row of each pair, for a call whose tiles are not consecutive."""
         q, k = (line.pos[rows if len(line.pos) > 1 else slice(None)] for line in (stage.q, stage.k))
         q, k = q[:, call.q.indices(q.device)].flatten(0, 1), k[:, call.k.indices(k.device)].flatten(0, 1)
-        # padding is masked, wherever it seems to stand
+        # padding is masked, so its clamped distance has no effect
         return (self.furthest - (q[:, :, None] - k[:, None])).clamp(0, self.table.shape[1] - 1)
 
 
 def band_of(request: Request, plan: TilePlan) -> tuple[Tensor, DistanceBand] | None:
-    """The queries to read, and the bias by all distances of a plan; None where there is no such form or no band."""
+    """Return the queries and the bias by all distances of a plan, or None.
+
+    request: the attention with its bias.
+    plan: the plan of the request.
+
+    Returns None if the request has no bias or its bias has no form by distance. It also returns None if the bias has
+    `asks` or `values` and some tiles of the plan are not consecutive.
+    """
     if request.bias is None:
         return None
     nearest, furthest, bands = plan.span
@@ -79,19 +93,24 @@ def band_of(request: Request, plan: TilePlan) -> tuple[Tensor, DistanceBand] | N
 
 
 def by_head(x: Float[Tensor, "n H q D"]) -> Float[Tensor, "H N D"]:
-    """The queries of all tiles as those of one, so that a table is multiplied once."""
+    """Join the tiles of `x` to one matrix per head, which needs only one product with a table."""
     return x.transpose(0, 1).flatten(1, 2)
 
 
 def skew(x: Float[Tensor, "H N W"], queries: int, keys: int) -> Float[Tensor, "n H q k"]:
-    """Terms of distances as terms of keys: a view."""
+    """Return terms of keys from the terms of distances, as a view.
+
+    x: terms of the distances of all tiles.
+    queries: number of queries in a tile.
+    keys: number of keys in a tile.
+    """
     heads, rows, width = x.shape
     strides = queries * width, rows * width, width - 1, 1
     return x.as_strided((rows // queries, heads, queries, keys), strides, x.storage_offset() + queries - 1)
 
 
 def spread(x: Float[Tensor, "n H q k"]) -> Float[Tensor, "H N W"]:
-    """Terms of keys as terms of distances, zeros elsewhere: the transpose of `skew`."""
+    """Return terms of distances from the terms `x` of keys, with zeros elsewhere: the transpose of `skew`."""
     n, heads, queries, keys = x.shape
     terms = x.new_zeros(heads, n * queries, queries + keys - 1)
     skew(terms, queries, keys).copy_(x)

@@ -1,4 +1,7 @@
-"""explicit: the calls of a plan in plain operations, the reference's on each tile: for biases, dropout, any device."""
+"""Planned attention in plain PyTorch operations.
+
+Each tile uses the operations of the reference executor. This way supports biases, dropout and every device.
+"""
 
 from typing import Any
 
@@ -22,7 +25,10 @@ Cuts = tuple[StridedTiles | BlockTable, ...]
 
 
 class CutTiles(torch.autograd.Function):
-    """x by the tiles of every call, folded into the batch. One function for all, or its backward would be quadratic."""
+    """Autograd function that cuts x into the tiles of every call and folds the tiles into the batch.
+
+    One function makes the tiles of all calls. With a function for each call, the backward would take quadratic time.
+    """
 
     @staticmethod
     def forward(ctx: FunctionCtx, x: Float[Tensor, "B H L D"], *tiles: StridedTiles | BlockTable) -> tuple[Tensor, ...]:
@@ -36,7 +42,7 @@ class CutTiles(torch.autograd.Function):
 
 
 class AddTiles(torch.autograd.Function):
-    """Tiles of every call added at their places of a row, zeros elsewhere: the transpose of `CutTiles`."""
+    """Autograd function that adds tiles to their places in rows of zeros: the transpose of `CutTiles`."""
 
     @staticmethod
     def forward(ctx: FunctionCtx, shape: torch.Size, tiles: Cuts, *pieces: Tensor) -> Tensor:
@@ -54,7 +60,11 @@ class AddTiles(torch.autograd.Function):
 
 
 def read(request: Request, plan: TilePlan) -> AttentionOutput:
-    """Execute a plan with at least one stage; return y and lse."""
+    """Compute y and the log-sum-exp of a request by its plan.
+
+    request: the attention to compute.
+    plan: the plan of the request, with at least one stage.
+    """
     rows = torch.arange(len(request.queries.q), device=request.queries.q.device)
     rows = rows if request.rows is None else request.rows
     turns = plan.stages[0].turns
@@ -72,7 +82,7 @@ def _read_stages(request: Request, stages: list[Stage], rows: Int[Tensor, " B"])
 def _read_heads(
     request: Request, first: int, turns: int, stages: list[Stage], rows: Int[Tensor, " B"]
 ) -> AttentionOutput:
-    """Read the heads first, first + turns, ...; y is 0 and lse is -inf without a stage."""
+    """Compute the heads first, first + turns, ...; without a stage, y is 0 and lse is -inf."""
     of_q, of_k = shares(first, turns, request.queries.q.shape[1], request.keys.k.shape[1])
     queries = request.queries._replace(q=request.queries.q[:, of_q], extras={})
     keys = request.keys._replace(k=request.keys.k[:, of_k], v=request.keys.v[:, of_k], extras={})
@@ -83,7 +93,7 @@ def _read_heads(
 
 
 def _interleave_heads(reads: list[AttentionOutput]) -> AttentionOutput:
-    """Merge N reads into one of all heads; read n holds the heads n, n + N, ..."""
+    """Merge N outputs into one output of all heads; output n holds the heads n, n + N, ..."""
     heads = sum(read.y.shape[1] for read in reads)
     order = [head for first in range(len(reads)) for head in range(first, heads, len(reads))]
     at = torch.tensor(order, device=reads[0].y.device).argsort()
@@ -118,7 +128,7 @@ def _read_stage(request: Request, stage: Stage, rows: Int[Tensor, " B"]) -> Atte
     batch, heads, length = queries.q.shape[:3]
     shape = torch.Size((batch, heads, stage.q.size, reads[0].y.shape[3]))
     y = AddTiles.apply(shape, of_q, *(output.y for output in reads))
-    # 0 where no call reads, which is not the log of nothing: put there apart
+    # the sum is 0 for queries that no call reads, but their lse is -inf
     lse = AddTiles.apply(
         shape[:3] + (1,), of_q, *(output.lse[..., None] for output in reads if output.lse is not None)
     )[..., 0]
@@ -127,7 +137,7 @@ def _read_stage(request: Request, stage: Stage, rows: Int[Tensor, " B"]) -> Atte
     lse = lse.masked_fill(unread, -torch.inf)
     if stage.q.source is None:
         return AttentionOutput(y, lse)
-    # what a row does not have goes to a place behind its end
+    # tokens that a row lacks are written to an extra place after its end
     at = torch.where(stage.q.pos >= 0, stage.q.source, length)[:, None].expand(batch, heads, -1)
     whole = y.new_zeros(batch, heads, length + 1, y.shape[3]).scatter(2, at[..., None].expand_as(y), y)
     level = lse.new_full((batch, heads, length + 1), -torch.inf).scatter(2, at, lse)
@@ -135,7 +145,7 @@ def _read_stage(request: Request, stage: Stage, rows: Int[Tensor, " B"]) -> Atte
 
 
 def _tokens_of_calls(of: Queries | Keys, x: Tensor, line: Line, tiles: Cuts) -> tuple[Any, ...]:
-    """For each call: vectors, positions, sides by name and labels by name."""
+    """Return the vectors, positions, extras by name and labels by name of each call."""
     pos = tuple(_cut(line.pos[:, None, :, None].expand(len(x), -1, -1, -1), tile)[..., 0] for tile in tiles)
     extras = {name: _pieces(side, line, tiles) for name, side in of.extras.items()}
     labels = {name: _pieces(label[:, None, :, None], line, tiles) for name, label in of.labels.items()}

@@ -1,4 +1,4 @@
-"""folding: tiles of a row as few calls."""
+"""Grouping of many tiles into few calls."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -9,7 +9,15 @@ from kinformer.core.pattern import Pattern
 
 
 class Tile(NamedTuple):
-    """`size` queries from place q, `keys` keys from place k on, `inner` places apart; is every pair allowed?"""
+    """Rectangle of queries and keys that are read together.
+
+    q: place of the first query.
+    size: number of queries.
+    k: place of the first key.
+    keys: number of keys.
+    inner: step between neighbouring queries and between neighbouring keys, in places.
+    every: True if every pair is allowed.
+    """
 
     q: int
     size: int
@@ -19,7 +27,10 @@ class Tile(NamedTuple):
     every: bool
 
     def parts(self, size: int, margin: int) -> "Iterator[Tile]":
-        """By so many queries, where its keys are all that stand up to so many places `beside` one of its queries."""
+        """Split a window tile into tiles of `size` queries; yield other tiles unchanged.
+
+        A tile is a window if it has `margin` more keys than queries.
+        """
         whole = self.keys == self.size + margin and self.size % size == 0
         for at in range(0, self.size, size) if whole else ():
             yield Tile(self.q + at, size, self.k + at, size + margin, 1, self.every)
@@ -28,7 +39,7 @@ class Tile(NamedTuple):
 
 
 class _Kind(NamedTuple):
-    """What tiles of one call have in common."""
+    """Properties that all tiles of one call share."""
 
     size: int
     keys: int
@@ -36,15 +47,21 @@ class _Kind(NamedTuple):
     every: bool
 
 
-ENDS = 2  # tiles that both ends of a window are: as a run they have no band, by which biases are read
+ENDS = 2  # the tiles at the two ends of a window; one call for both would have no band for biases
 Starts = list[tuple[int, int]]  # the first query and the first key of each tile
 
 
 def fold_tiles(where: Pattern, tiles: list[Tile], max_places: int, batch: int) -> list[TileCall]:
-    """Tiles alike at even distances as one call of at most so many places each, and neighbours that read the same keys.
+    """Group equal tiles at even distances into calls, and join neighbours that read the same keys.
 
-    First those as far from their keys, then what is left; such a call is made for each row of the batch. What is left
-    and stands at unlike steps has no band, so biases of distances that learn are looked up where it was folded.
+    Tiles with the same distance to their keys are grouped first, then the remaining tiles. The remaining tiles may have
+    different steps for queries and keys. Such a call has no band, so a bias by distance needs a look-up there.
+
+    where: the pattern of the calls.
+    tiles: the tiles, in ascending order.
+    max_places: most places of queries and keys in one call.
+    batch: number of rows in the batch. Remaining tiles are grouped only if a group has more tiles than this number
+        and more than two. A grouped call runs once for each row.
     """
     alike: dict[tuple[_Kind, int], Starts] = {}
     for q, size, k, keys, inner, every in _join_neighbours(tiles):
@@ -64,7 +81,7 @@ def fold_tiles(where: Pattern, tiles: list[Tile], max_places: int, batch: int) -
 
 
 def unfold_tiles(call: TileCall) -> Iterator[Tile]:
-    """The tiles of a call of which none is looked up."""
+    """Yield the tiles of `call`, which must have strided tiles."""
     q, k = call.q, call.k
     assert isinstance(q, StridedTiles) and isinstance(k, StridedTiles)
     for n in range(q.many):
@@ -80,7 +97,7 @@ def _call(where: Pattern, kind: _Kind, starts: Starts) -> TileCall:
 
 
 def _join_neighbours(tiles: list[Tile]) -> list[Tile]:
-    """With neighbours that read all of the same keys as one."""
+    """Join neighbouring tiles if every pair in them is allowed and they read the same keys."""
     joined: list[Tile] = []
     for tile in tiles:
         last = joined[-1] if joined and tile.every else None
@@ -92,7 +109,7 @@ def _join_neighbours(tiles: list[Tile]) -> list[Tile]:
 
 
 def _even_runs(starts: Starts, max_places: int) -> Iterator[Starts]:
-    """Ascending places as runs of at most so many, at even distances."""
+    """Split ascending places into runs at even distances, with at most `max_places` tiles per run."""
     run: Starts = []
     for at in starts:
         apart = [(b[0] - a[0], b[1] - a[1]) for a, b in pairwise([*run[-2:], at])]

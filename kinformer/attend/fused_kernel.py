@@ -1,4 +1,7 @@
-"""kernel: PyTorch's fused kernel for the CPU, with its lse: what it serves, and the one Function of its gradients."""
+"""PyTorch's fused attention kernel for the CPU, with gradients through its log-sum-exp.
+
+The module tests which requests the kernel supports. It also has the autograd function for all reads by the kernel.
+"""
 
 import functools
 from abc import ABC, abstractmethod
@@ -21,12 +24,15 @@ forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
 P = ParamSpec("P")
 R = TypeVar("R")
-TINY = 1e-20  # of the lse's gradient: a gradient of y below it is none
+TINY = 1e-20  # share of the lse's gradient below which a gradient of y counts as zero
 DTYPES = (torch.float32, torch.float64, torch.bfloat16)
 
 
 def serves(request: Request) -> bool:
-    """Can the kernel read a request, but for its bias? No dropout, and widths alike."""
+    """Return True if the kernel supports `request`, apart from its bias.
+
+    The kernel has no dropout, and needs keys and values of the same width and the same number of heads.
+    """
     q, k, v = request.queries.q, request.keys.k, request.keys.v
     if request.dropout or q.device.type != "cpu" or autocast_dtype(q) not in DTYPES:
         return False
@@ -36,12 +42,17 @@ def serves(request: Request) -> bool:
 
 
 def to_contiguous(x: Tensor) -> Tensor:
-    """x as the kernel takes it: the numbers of a vector side by side."""
+    """Return `x` with adjacent numbers in its last dimension, as the kernel requires."""
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
 class SavedTensors(NamedTuple):
-    """Inputs and outputs of a forward. `extra_inputs` are further inputs that have a gradient."""
+    """Inputs and outputs of a forward pass.
+
+    q, k, v: queries [B, H, T, D], keys and values [B, G, S, D].
+    y, lse: output [B, H, T, D] and log-sum-exp [B, H, T].
+    extra_inputs: further inputs of the method that may have a gradient.
+    """
 
     q: Float[Tensor, "B H T D"]
     k: Float[Tensor, "B G S D"]
@@ -52,7 +63,7 @@ class SavedTensors(NamedTuple):
 
 
 class ReadWithGradients(ABC):
-    """The forward and backward of attention as y and lse. `extra_inputs` are further tensors that have a gradient."""
+    """Contract for a way to compute attention: its y and lse, and the gradients of its inputs."""
 
     @abstractmethod
     def read(
@@ -62,21 +73,32 @@ class ReadWithGradients(ABC):
         v: Float[Tensor, "B G S D"],
         *extra_inputs: Tensor | None,
     ) -> tuple[Float[Tensor, "B H T D"], Float[Tensor, "B H T"]]:
-        """y, and lse in float32 or better; a query without a key reads 0 and -inf."""
+        """Return y, and the lse in float32 or better.
+
+        q, k, v: queries, keys and values.
+        extra_inputs: further tensors that may have a gradient.
+
+        A query without a key gets y = 0 and lse = -inf.
+        """
 
     @abstractmethod
     def gradients(
         self, gy: Float[Tensor, "B H T D"], saved: SavedTensors, needs: tuple[bool, ...]
     ) -> tuple[Tensor | None, ...]:
-        """Of q, k, v and `extra_inputs`, from that of y. Not all are `wanted`."""
+        """Return the gradients of q, k, v and the extra inputs.
+
+        gy: gradient of y.
+        saved: inputs and outputs of the forward pass.
+        needs: True for each input that needs a gradient, in the same order.
+        """
 
 
 def _without_autocast(of: Callable[P, R]) -> Callable[P, R]:
-    """Without autocast: what is handed in has its precision, and a mask of another one is refused."""
+    """Disable autocast in a function: its inputs have the final dtype, and the kernel rejects a mask of another."""
 
     @functools.wraps(of)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        if not torch.is_autocast_enabled("cpu"):  # entering and leaving takes as long as some short rows
+        if not torch.is_autocast_enabled("cpu"):  # the context manager costs as much as attention over a short row
             return of(*args, **kwargs)
         with torch.autocast("cpu", enabled=False):
             return of(*args, **kwargs)
@@ -85,7 +107,12 @@ def _without_autocast(of: Callable[P, R]) -> Callable[P, R]:
 
 
 def read(method: ReadWithGradients, q: Tensor, k: Tensor, v: Tensor, *extra_inputs: Tensor | None) -> AttentionOutput:
-    """What a way reads, in the precision of products."""
+    """Compute y and lse by a method, in the dtype of autocast if it is enabled.
+
+    method: the way to compute attention.
+    q, k, v: queries, keys and values.
+    extra_inputs: further tensors of the method that may have a gradient.
+    """
     q, k, v = map(to_autocast, (q, k, v))
     if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (q, k, v, *extra_inputs)):
         return AttentionOutput(*FusedFunction.apply(method, q, k, v, *extra_inputs))
@@ -100,7 +127,7 @@ def _read_without_gradients(
 
 
 class FusedFunction(torch.autograd.Function):
-    """A way to read, with its gradients, through the lse too."""
+    """Autograd function of a method, with gradients through y and the log-sum-exp."""
 
     @staticmethod
     @_without_autocast
@@ -126,41 +153,58 @@ class FusedFunction(torch.autograd.Function):
 def compute_gradients(
     method: ReadWithGradients, gy: Tensor | None, gl: Tensor | None, saved: SavedTensors, needs: tuple[bool, ...]
 ) -> tuple[Tensor | None, ...]:
-    """The gradients of a way from those of its y and its lse."""
+    """Return the gradients of the inputs of a method from the gradients of its y and lse.
+
+    method: the way to compute attention.
+    gy, gl: gradients of y and of lse, or None for zero.
+    saved: inputs and outputs of the forward pass.
+    needs: True for each input that needs a gradient: q, k, v and the extra inputs.
+    """
     gy, y = _with_lse(torch.zeros_like(saved.y) if gy is None else gy, gl, saved.y)
     return method.gradients(gy, saved._replace(y=y), needs)
 
 
 def _with_lse(gy: Tensor, gl: Tensor | None, y: Tensor) -> tuple[Tensor, Tensor]:
-    """What the kernel is handed for y, so that the gradient of the lse is in what it makes of y and its gradient.
+    """Return gy and a changed y, with which the kernel's backward includes the gradient of the lse.
 
-    It takes <gy, y> off each score's gradient; that of the lse belongs beside it.
+    The kernel subtracts <gy, y> in the gradient of each score. The gradient gl of the lse must be added there, so the
+    changed y satisfies <gy, changed y> = <gy, y> - gl. If gy vanishes, a tiny gradient takes its place.
     """
     if gl is None:
         return gy, y
     wide = gy.to(gl.dtype)
     least = (gl.abs() * TINY).clamp_min(torch.finfo(gl.dtype).tiny)
     max_abs = torch.linalg.vector_norm(wide, torch.inf, -1)
-    has_gradient = gl != 0  # where neither has a gradient none is made up: it would say that somebody asks
+    has_gradient = gl != 0  # a query without any gradient must keep a gradient of zero
     if bool((vanishes := has_gradient & (max_abs < least)).any()):
         gy = torch.cat((torch.where(vanishes[..., None], least[..., None].to(gy.dtype), gy[..., :1]), gy[..., 1:]), -1)
         wide = gy.to(gl.dtype)
         max_abs = torch.linalg.vector_norm(wide, torch.inf, -1)
-    # of a size of 1: squares of what is large or small would be none
+    # scaled to a maximum of 1, because squares of large or small numbers overflow or underflow
     direction = wide / max_abs.where(max_abs > 0, 1.0)[..., None]
     share = torch.where(has_gradient, gl / max_abs / direction.square().sum(-1), 0.0)
     return gy, y - (share[..., None] * direction).to(y.dtype)
 
 
 def finite_lse(lse: Float[Tensor, "B H T"]) -> Float[Tensor, "B H T"]:
-    """What the kernel is handed for lse: a query without a key has a mask of -inf alone, whatever its level."""
+    """Return `lse` with 0 instead of -inf.
+
+    The value has no effect, because all keys of such a query are masked.
+    """
     return lse.masked_fill(lse == -torch.inf, 0.0)
 
 
 def call_forward(
     q: Tensor, k: Tensor, v: Tensor, added: Tensor | None, empty: Tensor | None, causal: bool, scale: float
 ) -> tuple[Tensor, Tensor]:
-    """y and lse of one call; `empty` queries have no key."""
+    """Return y and lse of one call of the kernel.
+
+    q, k, v: queries, keys and values.
+    added: additive mask, or None.
+    empty: True for each query without a key, or None; the lse of these queries becomes -inf.
+    causal: True for the kernel's causal mask.
+    scale: factor of the product.
+    """
     y, lse = forward(q, k, v, 0.0, causal, attn_mask=added, scale=scale)
     return y, lse if empty is None else lse.masked_fill(empty, -torch.inf)
 
@@ -168,14 +212,24 @@ def call_forward(
 def call_backward(
     gy: Tensor, saved: SavedTensors, added: Tensor | None, causal: bool, scale: float
 ) -> tuple[Tensor, ...]:
-    """The gradients of q, k and v of one call."""
+    """Return the gradients of q, k and v of one call of the kernel.
+
+    gy: gradient of y.
+    saved: inputs and outputs of the forward pass.
+    added: additive mask, or None.
+    causal: True for the kernel's causal mask.
+    scale: factor of the product.
+    """
     q, k, v, y, lse, _ = saved
     lse = lse if added is None else finite_lse(lse)
     return tuple(backward(gy, q, k, v, y, lse, 0.0, causal, attn_mask=added, scale=scale))
 
 
 class MaskedRead(ReadWithGradients):
-    """One call of the kernel under a mask."""
+    """Method that calls the kernel once with an additive mask, its only extra input.
+
+    scale: factor of the product.
+    """
 
     def __init__(self, scale: float):
         self.scale = scale
@@ -189,16 +243,20 @@ class MaskedRead(ReadWithGradients):
 
 
 def additive_mask(request: Request) -> Float[Tensor, "#B #H T S"] | None:
-    """The additive mask and bias of a kernel: -inf where a pair is not read.
+    """Return the additive mask of a request: -inf at pairs that are not allowed.
 
-    All layers of a forward share this mask. From a boolean mask a kernel would make an additive one for each layer.
+    request: the attention; its score must be a `Product`. A change of its scores is part of the mask.
+
+    Returns None if all pairs are allowed and the scores are not changed.
+
+    All layers of a forward pass share this mask. From a boolean mask, a kernel would make an additive mask per layer.
     """
     where, score, q = mask(request), request.score, request.queries.q
     assert isinstance(score, Product)
     change = score.checked_change(request)
     if change is not None:
         change = change.to(autocast_dtype(q))
-        return change if where is None else change.masked_fill(~where, -torch.inf)  # a subclass may keep its own
+        return change if where is None else change.masked_fill(~where, -torch.inf)  # a subclass may keep the tensor
     if where is None:
         return None
 

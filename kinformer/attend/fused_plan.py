@@ -1,7 +1,9 @@
-"""flash: the calls of a plan by PyTorch's fused kernel for the CPU, forward and backward, without copies of keys.
+"""Planned attention by PyTorch's fused kernel for the CPU, forward and backward.
 
-A bias by distances goes into the kernel's mask. The kernel gives a mask no gradient: for one that learns, the backward
-is the same in plain operations, and for one that adds to values the forward too.
+Strided tiles of keys are views, so they are not copied, except large tiles with gaps.
+
+A bias by distance becomes a part of the kernel's mask. The kernel computes no gradient of its mask. Therefore plain
+operations compute the backward of a trainable bias, and the forward too if the bias adds to the values.
 """
 
 from collections.abc import Iterator
@@ -18,14 +20,21 @@ from kinformer.attend.position_runs import Line
 from kinformer.attend.tile_access import TileSum, add, cut, cut_contiguous, write
 from kinformer.attend.tile_plan import Stage, TileCall, TilePlan, shares
 
-SCORES = 1 << 21  # scores that are held at once: more fall out of the cache, and their memory is the system's each time
+SCORES = 1 << 21  # most scores in memory at once: more do not fit into the cache and cost a new system allocation
 
 
 class PlannedRead(ReadWithGradients):
-    """y and lse of a plan. Later stages are merged in place; the backward needs no merge.
+    """Method that computes y and lse by a plan, with one kernel call per tile call.
 
-    Each call of the backward gets the y and the lse of the whole, and so gives its share of the gradients.
-    `extra_inputs` are the table, the asks and the values of a bias by distances, or three times None.
+    The forward merges later stages in place. The backward needs no merge: each call gets the final y and lse, and
+    returns its share of the gradients. The extra inputs are the table, the asks and the values of a bias by distance,
+    or None three times.
+
+    plan: the plan of the request.
+    rows: batch row of each row, or None.
+    scale: factor of the product.
+    head: number of the first head.
+    furthest: the largest distance in the table of the bias, in positions.
     """
 
     def __init__(self, plan: TilePlan, rows: Int[Tensor, " B"] | None, scale: float, head: int, furthest: int = 0):
@@ -38,7 +47,7 @@ class PlannedRead(ReadWithGradients):
             return kernel.call_forward(q, k, v, mask, empty, call.causal, scale)
         wide = torch.promote_types(q.dtype, torch.float32)
         q, k, v = map(self._make_contiguous, (q, k, v))
-        # one stage writes each query once; more are merged, in float32 or better
+        # one stage writes each query once; several stages are merged in float32 or better
         y = (torch.empty_like if plan.covers else torch.zeros_like)(
             q, dtype=q.dtype if len({s.first for s in plan.stages}) == len(plan.stages) else wide
         )
@@ -81,10 +90,10 @@ class PlannedRead(ReadWithGradients):
             mask, _ = self._make_mask(plan.stages[0], call, slice(0, len(q)), q, None)
             return *kernel.call_backward(gy, saved, mask, call.causal, scale), None, None, None
         q, k, v, y, gy, lse = (*map(self._make_contiguous, (q, k, v, y, gy)), kernel.finite_lse(lse))
-        # without a gradient it is a mask as any other, unless it adds to the values too
+        # a bias without a gradient is an ordinary mask, unless it also adds to the values
         learns = band is not None and (band.values is not None or any(needs[3:5]))
         wide = torch.promote_types(q.dtype, torch.float32)
-        # what the first stage adds to holds nothing yet
+        # the first stage may write instead of add
         of_q, of_k = plan.begins_with("q"), plan.begins_with("k")
         fresh = of_q, of_k, of_k
         grads = [
@@ -130,7 +139,7 @@ class PlannedRead(ReadWithGradients):
         return tuple(None if grad is None else grad.to(x.dtype) for grad, x in pairs)  # type: ignore[union-attr]
 
     def _make_contiguous(self, x: Tensor) -> Tensor:
-        """Each head's vectors side by side where blocks of them are looked up: a block is then one run of memory."""
+        """Copy `x` to contiguous memory if the plan looks up blocks, so that each block is one piece of memory."""
         return x.contiguous() if self.plan.looks_up else x
 
     def _band(self, table: Tensor | None, asks: Tensor | None, values: Tensor | None) -> DistanceBand | None:
@@ -139,7 +148,7 @@ class PlannedRead(ReadWithGradients):
     def _make_mask(
         self, stage: Stage, tiles: TileCall, batch: slice, q: Tensor, band: DistanceBand | None
     ) -> tuple[Tensor | None, Tensor | None]:
-        """What is added to the scores of a call, and which queries have no key in it."""
+        """Return the additive mask of a call, with the bias, and the queries without a key."""
         shut, empty = self.plan.make_mask(stage, tiles, self.rows, batch, range(self.head, self.head + q.shape[1]), q)
         if band is None:
             return shut, empty
@@ -154,13 +163,13 @@ class PlannedRead(ReadWithGradients):
 
 
 def _zero_band(band: DistanceBand, dtype: torch.dtype) -> DistanceBand:
-    """Zeros to which the gradients of a band are added."""
+    """Return zeros for the gradients of a band."""
     asks, values = (None if x is None else torch.zeros_like(x, dtype=dtype) for x in (band.asks, band.values))
     return DistanceBand(torch.zeros_like(band.table, dtype=dtype), asks, values, band.furthest)
 
 
 def _merge_in_place(y: Tensor, lse: Tensor, new: Tensor, level: Tensor) -> tuple[Tensor, Tensor]:
-    """y and lse with a read of other keys, whose y is spent."""
+    """Merge y and lse with the output `new` and `level` of other keys; `new` is overwritten."""
     total = torch.logaddexp(lse, level)
     safe = total.masked_fill(total == -torch.inf, 0.0)
     old_share, new_share = (lse - safe).exp_()[..., None], (level - safe).exp_()[..., None]
@@ -177,7 +186,7 @@ def _add_band_gradients(
     p: Tensor,
     gy: Tensor,
 ) -> None:
-    """Adds the gradients of a call to those of the table, of what asks it, and of the values."""
+    """Add the gradients of a call to the gradients of the table, the asks and the values."""
     at = band.table_rows(stage, call)
     if band.asks is None or into.asks is None:
         band.learn(into.table, stage, call, batch, ds)
@@ -191,9 +200,9 @@ def _add_band_gradients(
 
 
 def _calls_by_rows(stage: Stage, q: Float[Tensor, "B H L D"], holds_scores: bool) -> Iterator[tuple[slice, TileCall]]:
-    """Each call, once for all rows where it is one tile, else once for each row: two numbers of tiles are no stride.
+    """Yield each call with its rows: all rows at once, or row by row for several tiles or block tables.
 
-    Where scores are `held` it is made for some rows at a time.
+    Several rows with several tiles have no common stride. If `holds_scores`, the number of rows at once is limited.
     """
     batch, heads, _, _ = q.shape
     for call in stage.calls:
@@ -211,7 +220,7 @@ def _gather_line(x: Float[Tensor, "B H L D"], line: Line) -> Float[Tensor, "B H 
 
 
 def _scatter_line(to: Tensor, gathered: Tensor, line: Line) -> None:
-    """Rows that were taken, put back; not those that a row does not have."""
+    """Write gathered tokens back to their places, without the padding of each row."""
     for b in range(len(to)):
         row = min(b, len(line.pos) - 1)
         real = line.pos[row] >= 0
@@ -219,7 +228,7 @@ def _scatter_line(to: Tensor, gathered: Tensor, line: Line) -> None:
 
 
 class _Ends:
-    """The heads that a stage reads on, and their keys'."""
+    """Selection of the query heads and key heads of a stage."""
 
     def __init__(self, stage: Stage, q: Tensor, k: Tensor):
         self.stage = stage

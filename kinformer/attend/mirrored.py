@@ -1,4 +1,4 @@
-"""Mirrored: a pattern with queries and keys in each other's place, for what is planned by keys."""
+"""Pattern with exchanged queries and keys, for plans in tiles of keys."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,10 @@ from kinformer.core.pattern import Index, Pattern
 
 @dataclass(frozen=True, repr=False)
 class Mirrored(Pattern):
-    """Which positions read one."""
+    """Pattern that allows a pair if another pattern allows the exchanged pair.
+
+    of: the other pattern.
+    """
 
     of: Pattern
 

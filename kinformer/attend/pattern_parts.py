@@ -1,6 +1,6 @@
-"""parts: a pattern as disjoint pieces, each with a layout in which it is cheap to read.
+"""Decomposition of a pattern into disjoint parts, each with a layout that makes it cheap to compute.
 
-Reads of the pieces merge into the read of the whole.
+The outputs of the parts merge into the output of the whole pattern.
 """
 
 from functools import reduce
@@ -16,20 +16,27 @@ Term = tuple[Pattern, ...]  # a conjunction of patterns and negated patterns tha
 
 
 class PatternPart(NamedTuple):
-    """Pairs to read together: those of `where`, all of which lie in `layout`."""
+    """Part of a pattern with pairs that are read together.
+
+    layout: layout that contains all pairs of the part.
+    where: pattern of the part.
+    """
 
     layout: Layout
     where: Pattern
 
 
 def parts(pattern: Pattern, length: int) -> tuple[PatternPart, ...]:
-    """Disjoint parts whose union is the pattern, for rows of `length` tokens.
+    """Split a pattern into disjoint parts.
 
-    The pattern is written as a union of conjunctions. A conjunction is read in the layout where its factors meet.
-    Part n is term n without the terms before it, evaluated pointwise, so the parts are disjoint by construction.
-    Where no sparse layout exists, or there would be more than 16 terms or 4 parts, there is one Dense part, which is
-    exact for every pattern. What differs by head is a part for each turn of the heads. Random and Blocks have no layout
-    of their own: they are read in a Dense part.
+    The pattern is rewritten as a union of conjunctions, its terms. The layout of a term is the intersection of the
+    layouts of its factors. Part n is term n without the earlier terms, so the parts are disjoint by construction.
+    The result is one Dense part if a term has no sparse layout, or if there are more than 16 terms or 4 parts. A Dense
+    part is exact for every pattern. A pattern that differs by head has a part for each of its patterns. Random and
+    Blocks have no sparse layout, so they are read in a Dense part.
+
+    pattern: the pattern to decompose.
+    length: number of tokens of a row.
     """
     terms = _drop_empty_terms(_union(pattern))
     layouts = [_intersect_factors(term, length) for term in terms or ()]
@@ -45,19 +52,19 @@ def parts(pattern: Pattern, length: int) -> tuple[PatternPart, ...]:
 
 
 def _drop_empty_terms(terms: list[Term] | None) -> list[Term] | None:
-    """Without conjunctions whose window holds nothing, such as what `Causal` leaves of a window ahead."""
+    """Drop terms with an empty window, such as `Causal` and a window ahead; keep all if all are empty."""
     inhabited = [term for term in terms or () if sum(reduce(And, term).reach()) >= 0]
     return inhabited or terms
 
 
 def _intersect_factors(term: Term, length: int) -> Layout:
-    """The layout where the factors of a conjunction meet, cut to the reach that all of them share."""
+    """Return the intersection of the layouts of a term's factors, narrowed to the reach of the term."""
     layout = reduce(lambda a, b: intersect_layouts(a, b, length), (factor.layout for factor in term))
     return layout.narrow(*reduce(And, term).reach())
 
 
 def _union(pattern: Pattern, negated: bool = False) -> list[Term] | None:
-    """The pattern as a union of conjunctions (De Morgan for ~); None where that takes more than 16."""
+    """Return the pattern as a union of conjunctions (De Morgan for ~), or None if there are more than 16."""
     pattern = _spelled_out(pattern)
     if isinstance(pattern, Not):
         return _union(pattern.pattern, not negated)
@@ -74,7 +81,7 @@ def _union(pattern: Pattern, negated: bool = False) -> list[Term] | None:
 
 
 def _spelled_out(pattern: Pattern) -> Pattern:
-    """A name for an expression, which may be a name in turn, as that; patterns by head as a union over turns."""
+    """Replace a named pattern by its expression, and patterns by head by a union over the heads."""
     while (inner := pattern.expression) is not pattern:
         pattern = inner
     if not isinstance(pattern, Heads):

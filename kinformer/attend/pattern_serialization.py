@@ -1,6 +1,6 @@
-"""spelling: a pattern as text, whole numbers and tensors, which an operator of a compiled graph can take; and back.
+"""Conversion of a pattern to text, integers and tensors for an operator of a compiled graph, and back.
 
-Numbers and tensors stand apart from the text, so that a graph serves patterns that differ in them alone.
+Integers and tensors are separate from the text, so that one graph serves all patterns that differ only in them.
 """
 
 import dataclasses
@@ -15,11 +15,16 @@ from torch import Tensor
 
 from kinformer.core.pattern import Pattern
 
-NAMES: dict[str, type[Pattern]] = {}  # classes that no module's name leads to
+NAMES: dict[str, type[Pattern]] = {}  # classes that cannot be imported by name
 
 
 class Spelling(NamedTuple):
-    """Words in prefix order; whole numbers of patterns, and tensors, in order of appearance."""
+    """Serialized pattern.
+
+    text: words in prefix order.
+    numbers: integer fields of patterns, in order of appearance.
+    tensors: tensors, in order of appearance.
+    """
 
     text: str
     numbers: list[int]
@@ -27,9 +32,10 @@ class Spelling(NamedTuple):
 
 
 def spell_pattern(pattern: Pattern) -> Spelling | None:
-    """None where a field is no pattern, whole number, flag, word, tensor, tuple of these, nor None.
+    """Serialize a pattern, or return None if this is not possible.
 
-    None too for a class that is not made of its fields alone.
+    pattern: the pattern. Each field must be a pattern, an integer, a bool, a word, a tensor, None, or a tuple of these.
+        Its class must be built only from its fields.
     """
     numbers: list[int] = []
     tensors: list[Tensor] = []
@@ -38,7 +44,7 @@ def spell_pattern(pattern: Pattern) -> Spelling | None:
 
 
 def _spell(x: Any, numbers: list[int], tensors: list[Tensor]) -> str:
-    # joined by +, as a formatted string is no constant of a graph
+    # joined by +, because torch.compile does not treat a formatted string as a constant
     if isinstance(x, Pattern):
         fields = dataclasses.fields(x)
         words = " pattern " + name_of(type(x)) + " " + str(len(fields))
@@ -48,7 +54,7 @@ def _spell(x: Any, numbers: list[int], tensors: list[Tensor]) -> str:
     if isinstance(x, tuple):
         words = " tuple " + str(len(x))
         for item in x:
-            # tables are long, and the same at every length
+            # integers of tuples stay in the text: tables are long and do not change with the length
             words = words + (" " + str(item) if type(item) is int else _spell(item, numbers, tensors))
         return words
     if x is None or x is True or x is False:
@@ -65,7 +71,7 @@ def _spell(x: Any, numbers: list[int], tensors: list[Tensor]) -> str:
 
 
 def pattern_of(spelling: Spelling) -> Pattern:
-    """The pattern that was spelled."""
+    """Return the pattern of a `spelling`."""
     text, numbers, tensors = spelling
     if not tensors:
         return _cached_pattern(text, tuple(numbers))
@@ -101,9 +107,10 @@ def _find_class(name: str) -> type[Pattern]:
 
 
 def name_of(kind: type[Pattern]) -> str:
-    """Its module and name where these lead to it, else a name of this process alone: compiled graphs outlive it.
+    """Return a name that identifies the class `kind` of a pattern.
 
-    "?" for a class that is not made of its fields alone.
+    The name is module and class name if the class can be imported by it. Otherwise it is a unique name, so that a
+    compiled graph of an earlier process does not match. "?" stands for a class that is not built only from its fields.
     """
     if not _is_made_of_fields(kind):
         return "?"
@@ -116,12 +123,12 @@ def name_of(kind: type[Pattern]) -> str:
     return name
 
 
-# torch.compiler.assume_constant_result does this and no more, but loads the compiler: a second of every command's start
+# torch.compiler.assume_constant_result sets only this flag, but importing it delays every command by a second
 name_of._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def _is_made_of_fields(kind: type[Pattern]) -> bool:
-    # a class with an __init__ of its own that is no dataclass keeps what no field tells
+    # a class with its own __init__ that is not a dataclass may hold state outside its fields
     maker = next(base for base in kind.__mro__ if "__init__" in vars(base))
     return "__dataclass_fields__" in vars(maker) and all(field.init for field in dataclasses.fields(kind))
 

@@ -1,4 +1,7 @@
-"""plain: one call in plain operations where the fused kernel has no gradient of its mask, or no place for values."""
+"""One tile call in plain operations, for biases by distance that the fused kernel does not support.
+
+The kernel computes no gradient of its mask and cannot add a term to the values.
+"""
 
 import torch
 from jaxtyping import Float
@@ -15,7 +18,13 @@ def forward(
     scale: float,
     values: Float[Tensor, "#H W D"],
 ) -> tuple[Float[Tensor, "n H q D"], Float[Tensor, "n H q"]]:
-    """y and lse; `values` are added at each distance of the tile, the furthest first."""
+    """Return y and lse of one call with a term added to the values.
+
+    q, k, v: queries, keys and values of n tiles.
+    mask: additive mask of the scores.
+    scale: factor of the product.
+    values: vectors added to the values at each of the W distances of a tile, the furthest first.
+    """
     groups, wide = k.shape[1], torch.promote_types(q.dtype, torch.float32)
     q, k, v, values = (x.to(wide) for x in (q, k, v, values))
     scores = _of_heads(_by_group(q * scale, groups) @ k.mT, q.shape[1]).add_(mask)
@@ -35,7 +44,15 @@ def backward(
     scale: float,
     values: Float[Tensor, "#H W D"] | None,
 ) -> tuple[Tensor, Tensor, Tensor, Float[Tensor, "n H q k"], Float[Tensor, "n H q k"]]:
-    """The gradients of q, k, v and of the scores, and the weights, from the y and the lse of the whole."""
+    """Return the gradients of q, k, v and the scores, and the weights.
+
+    gy: gradient of y.
+    q, k, v: queries, keys and values of n tiles.
+    y, lse: output and log-sum-exp of the whole attention, not of this call.
+    mask: additive mask of the scores.
+    scale: factor of the product.
+    values: vectors added to the values at each distance of a tile, or None.
+    """
     (heads, groups), wide = (q.shape[1], k.shape[1]), lse.dtype
     gy, q, k, v, y = (x.to(wide) for x in (gy, q, k, v, y))
     q = q * scale

@@ -1,4 +1,7 @@
-"""plan: a pattern over runs of positions as calls of dense attention, each over tiles of queries and of keys."""
+"""Search for the cheapest plan of a pattern.
+
+A plan computes a pattern over consecutive positions by calls of dense attention over tiles of queries and keys.
+"""
 
 import functools
 import math
@@ -23,31 +26,44 @@ from kinformer.core.patterns.blocks import Blocks
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
 
-BLOCKS = (64, 128, 256, 512, 1024)  # queries of a tile that are tried
-AHEAD = 8  # times as many numbers of a call that makes no gradients
-FINE = 32  # queries of a window's tile going forward: of fewer the kernel makes no products
-SHARED = 1.5  # keys of the tiles of a window over its keys, from which on to write those once is worth other calls
-FOLDED = 3 << 20  # numbers of the queries and the keys of a call: the more, the fewer calls, but gradients take memory
-GATHERED = 1 << 20  # numbers of the keys that a call copies: more of them fall out of the cache in the backward pass
-GRID = 1 << 22  # blocks of pairs that a pattern is asked about at most
-MASK = 1 << 23  # pairs of a mask, but of few queries and many keys: what makes it takes 16 bytes for each
-STEP = 16  # queries
-RUNS = 3  # runs of key blocks of one query block that are read by a call each; more are gathered
-SMALL = 1 << 22  # pairs that are read in less time than a plan takes to make, where it will not be found again
+BLOCKS = (64, 128, 256, 512, 1024)  # candidate numbers of queries in a tile
+AHEAD = 8  # a call without gradients may hold this many times FOLDED numbers
+FINE = 32  # queries in a window's tile in the forward pass: the kernel uses no matrix products for fewer
+SHARED = 1.5  # tiles of keys pay off in the backward if tiles of queries read each key at least this often
+FOLDED = 3 << 20  # numbers of the queries and keys of a call: more means fewer calls but more memory for gradients
+GATHERED = 1 << 20  # numbers of the keys that a call copies: more do not fit into the cache in the backward pass
+GRID = 1 << 22  # most blocks of pairs for which a pattern is evaluated
+MASK = 1 << 23  # most pairs of a mask with more than 64 queries: making a mask takes 16 bytes per pair
+STEP = 16  # most queries of a decoding step
+RUNS = 3  # most runs of key blocks of one query block that get a call each; more runs are gathered
+SMALL = 1 << 22  # pairs below which dense attention is faster than making a plan that is used only once
 
 
 @functools.lru_cache(maxsize=32)
 @torch.inference_mode(False)
 def plan_of_runs(pattern: Pattern, runs: RunPair, sizes: PlanSizes, device: torch.device) -> TilePlan:
-    """The plan of a pattern that holds no tensors, where all rows are alike: the same for every step of training."""
-    # one query, or a few behind many keys, is mostly a step of decoding, and the next one is another
+    """Return the cached plan of a pattern for rows that are all alike.
+
+    pattern: a pattern without tensors.
+    runs: positions of queries and keys.
+    sizes: sizes of the attention.
+    device: device of the queries.
+    """
+    # one query, or a few queries after many keys, is usually a decoding step, and the next step has another plan
     step = runs.q.size == 1 or (runs.q.size <= STEP and runs.q.size < runs.k.size)
     return make_plan(pattern, runs.lines(device), True, sizes, step)
 
 
 def make_plan(pattern: Pattern, lines: LinePair, plain: bool, sizes: PlanSizes, once: bool) -> TilePlan:
-    """The cheapest plan; `plain` as in `TilePlan`. `once`: it is not used again, so a small read is planned at once."""
-    # what is kept serves training too, on the CPU
+    """Return the cheapest plan.
+
+    pattern: the pattern to compute.
+    lines: positions of queries and keys.
+    plain: True if all rows are alike and have no padding, as in `TilePlan`.
+    sizes: sizes of the attention.
+    once: True if the plan is used only once. A small attention then gets a dense plan without a search.
+    """
+    # a cached plan must be usable in training too, and its tensors are on the CPU
     with torch.inference_mode(False), _on_device(torch.device("cpu")):
         return _make_plan(pattern, lines, plain, sizes, once)
 
@@ -78,7 +94,7 @@ def _by_other_calls(
 
 
 def _on_device(device: torch.device) -> AbstractContextManager[object]:
-    """New tensors lie there. Where they do anyway nothing is asked for: every call within would pass through Python."""
+    """Return a context for new tensors on a device; it does nothing for the default device, which is faster."""
     return nullcontext() if torch.get_default_device() == device else device
 
 
@@ -86,7 +102,14 @@ Sketch = tuple[Line, Line, list[TileCall]]
 
 
 class PlanMaker(NamedTuple):
-    """Makes the stages of the heads first, first + turns, ..."""
+    """Maker of the stages for the heads first, first + turns, ...
+
+    lines: positions of queries and keys.
+    plain: True if all rows are alike and have no padding.
+    sizes: sizes of the attention.
+    first: number of the first head, counted from the first head of the request.
+    turns: step between heads.
+    """
 
     lines: LinePair
     plain: bool
@@ -95,7 +118,7 @@ class PlanMaker(NamedTuple):
     turns: int
 
     def cheapest_stages(self, pattern: Pattern) -> list[Stage]:
-        """Part by part, all parts as one, or the whole rows in one call."""
+        """Return the cheapest of three ways: each part apart, all parts together, or dense attention."""
         q, k = self.lines
         pieces = parts(pattern, max(q.size, k.size))
         options = [
@@ -107,7 +130,7 @@ class PlanMaker(NamedTuple):
         return min(options, key=self.cost)
 
     def best(self, where: Pattern, layout: Layout) -> list[Stage]:
-        """The stages of a part, in tiles of the best size."""
+        """Return the stages of a part, in tiles of the best size."""
         q, k = self.gather_lines(layout)
         if not q.size or not k.size:
             return []
@@ -116,7 +139,7 @@ class PlanMaker(NamedTuple):
             sketches = self.stages(where, layout, blocks, block)
             options.append([Stage(self.first, self.turns, q, k, tuple(calls)) for q, k, calls in sketches if calls])
             if block >= q.size:
-                break  # larger ones make the same tiles, or trim them less
+                break  # larger tiles give the same result or include more unneeded keys
         return min(options, key=self.cost)
 
     def cost(self, stages: list[Stage]) -> float:
@@ -124,11 +147,11 @@ class PlanMaker(NamedTuple):
 
     @property
     def width(self) -> int:
-        """Numbers of one key, over the heads that are read."""
+        """Numbers of one key, over the heads of this maker."""
         return self.sizes.width * len(range(self.first, self.sizes.heads, self.turns))
 
     def dense_calls(self, pattern: Pattern) -> tuple[TileCall, ...]:
-        """All queries and all keys at once; some queries at a time where their scores, or a mask of them, are held."""
+        """Return calls of all queries with all keys, split by queries if scores or a mask need memory."""
         q, k = self.lines
         alone = self.sizes.fused
         where = None if self.plain and type(pattern) is Full else pattern
@@ -140,7 +163,7 @@ class PlanMaker(NamedTuple):
         return tuple(TileCall(tile, StridedTiles(0, k.size), where) for tile in tiles)
 
     def gather_lines(self, layout: Layout) -> LinePair:
-        """The queries and the keys of a layout."""
+        """Return the lines of the queries and keys of a layout."""
         q, k = self.lines
         if isinstance(layout, GatheredRows):
             q = q.gather(sort_present(torch.tensor(layout.p, dtype=torch.long), q))
@@ -149,7 +172,7 @@ class PlanMaker(NamedTuple):
         return LinePair(q, k)
 
     def stages(self, where: Pattern, layout: Layout, blocks: "_BlockCover", block: int) -> Iterator[Sketch]:
-        """The calls of one part."""
+        """Yield the lines and calls of each stage of one part."""
         q, k = blocks.q, blocks.k
         back, ahead = where.reach()
         back, ahead = min(back, layout.back), min(ahead, layout.ahead)
@@ -185,7 +208,7 @@ class PlanMaker(NamedTuple):
     def trim_windows(
         self, where: Pattern, q: Line, k: Line, starts: Tensor, ends: Tensor, first: Tensor, last: Tensor, block: int
     ) -> tuple[Tensor, Tensor]:
-        """Windows without the blocks of keys at their ends of which the pattern says that none is read."""
+        """Remove the blocks of keys at both ends of each window in which the pattern allows no pair."""
         begin = torch.div(first, block, rounding_mode="floor")
         max_blocks = int((torch.div(last - 1, block, rounding_mode="floor") - begin).max()) + 1
         if len(starts) * max_blocks * len(distinct_rows(q, k)) > GRID:
@@ -199,12 +222,12 @@ class PlanMaker(NamedTuple):
     def cover(
         self, where: Pattern, q: Line, k: Line, q_ends: tuple[Tensor, Tensor], k_ends: tuple[Tensor, Tensor]
     ) -> tuple[Tensor, Tensor]:
-        """Of blocks by their first and last places: is any pair of any row allowed, and every pair of all of them?"""
+        """Return for each block if any pair of any row, and if every pair of all rows, is allowed."""
         rows = distinct_rows(q, k)
         at = [q.at[rows][:, place] for place in q_ends] + [
             k.at[rows][:, place.clamp_max(k.size - 1)] for place in k_ends
         ]
-        # patterns of the batch look into their tensors where these lie
+        # a pattern with tensors needs its positions on the device of the tensors
         with _on_device(device := next((x.device for x in where.tensors().values()), q.at.device)):
             cover = where.cover(*(x.clamp_min(0).to(device) for x in at))
         any_pair, every = (x.to(q.at.device) for x in cover)
@@ -212,7 +235,7 @@ class PlanMaker(NamedTuple):
         return any_pair.any(0), every.all(0) & self.plain
 
     def grid(self, blocks: "_BlockCover", ends: Tensor, block: int) -> Iterator[list[TileCall]]:
-        """By blocks of keys: runs of those that are read, and where there are many, the blocks looked up."""
+        """Yield calls over runs of allowed key blocks; a query block with many runs looks its key blocks up."""
         where, q, k = blocks.where, blocks.q, blocks.k
         any_pair, every = blocks.coarsen(block)
         kind = any_pair.long() + (every & any_pair)  # 0 none, 1 some, 2 every
@@ -243,7 +266,7 @@ class PlanMaker(NamedTuple):
         yield from (self.fold_calls(where, layer) for layer in layers[1:])
 
     def columns(self, where: Pattern, q: Line, k: Line, starts: Tensor, ends: Tensor) -> list[list[TileCall]] | None:
-        """Runs of keys that were gathered, each of which is asked about; None where there are many runs."""
+        """Return calls over runs of single gathered keys, or None if a tile has many runs."""
         keys = torch.arange(k.size)[None]
         any_pair, every = self.cover(where, q, k, (starts[:, None], ends[:, None] - 1), (keys, keys))
         runs = _runs_of_kind(any_pair.long() + (every & any_pair))
@@ -256,7 +279,7 @@ class PlanMaker(NamedTuple):
         return [self.fold_calls(where, layer) for layer in layers]
 
     def residues(self, q: Line, k: Line, n: int, back: float, ahead: float, block: int) -> list[Tile] | None:
-        """Queries and keys at multiples of n of each other; None where that is another n-th place in every row."""
+        """Return tiles of distances divisible by n, or None if rows have different remainders."""
         apart = (q.at[:, 0] - k.at[:, 0]).tolist()
         if len({offset % n for offset in apart}) > 1:
             return None
@@ -274,11 +297,11 @@ class PlanMaker(NamedTuple):
         return tiles
 
     def fold_calls(self, where: Pattern, tiles: list[Tile], times: int = 1) -> list[TileCall]:
-        """Tiles as calls of so many numbers, or so many times as many."""
+        """Group tiles into calls of at most `times` FOLDED numbers."""
         return fold_tiles(where, tiles, times * FOLDED // self.width, self.sizes.batch)
 
     def split_queries(self, stage: Stage) -> Stage:
-        """A window by fewer queries at a time, which read fewer keys: forward nothing is written for each key."""
+        """Split a window into smaller tiles for the forward pass, so that each tile reads fewer keys."""
         where = self.window(stage)
         if where is None or FINE % (where.period() or 0):
             return stage
@@ -287,7 +310,7 @@ class PlanMaker(NamedTuple):
         return stage._replace(calls=tuple(self.fold_calls(where, tiles, AHEAD)))
 
     def window(self, stage: Stage) -> Pattern | None:
-        """The pattern of a stage that is a window over queries and keys where they are, the same wherever it stands."""
+        """Return the pattern of a stage if it is a periodic window over queries and keys in place, else None."""
         where = next((call.where for call in stage.calls if call.where is not None), None)
         tiles = [tile for call in stage.calls for tile in call[:2]]
         if where is None or not self.plain or where.period() is None or math.inf in where.reach():
@@ -297,9 +320,10 @@ class PlanMaker(NamedTuple):
         return None if any(isinstance(tile, BlockTable) or tile.inner > 1 for tile in tiles) else where
 
     def tile_by_keys(self, stage: Stage) -> Stage:
-        """A window by tiles of keys, each read by all of its queries, where tiles share keys.
+        """Replace tiles of queries by tiles of keys, if the tiles of a window share keys.
 
-        A call makes gradients of keys and of values, but only one of queries: fewer are written and added twice.
+        Each call writes gradients of keys and values but only one gradient of queries. With tiles of keys, fewer
+        gradients are added to the same place.
         """
         where = self.window(stage)
         if where is None or sum(call.k.many * call.k.size for call in stage.calls) < SHARED * stage.k.size:
@@ -312,14 +336,17 @@ class PlanMaker(NamedTuple):
 
 
 def _tile_sizes(where: Pattern) -> list[int]:
-    """The possible numbers of queries in a tile. Tiles of the size of a pattern's blocks need no mask."""
+    """Return candidate numbers of queries in a tile. Tiles of the size of a pattern's blocks need no mask."""
     expression = where.expression
     sizes = {expression.size} if isinstance(expression, Blocks) and expression.size >= min(BLOCKS) else set()
     return sorted({*BLOCKS, *sizes})
 
 
 class _BlockCover:
-    """What a pattern says of all blocks of pairs. It is asked once: of the `least`, of which larger ones are made."""
+    """Cover of a pattern for all blocks of pairs.
+
+    The pattern is evaluated once, for blocks of the smallest size `least`. Larger blocks are derived from them.
+    """
 
     def __init__(self, maker: PlanMaker, where: Pattern, q: Line, k: Line):
         self.maker, self.where, self.q, self.k = maker, where, q, k
@@ -333,7 +360,7 @@ class _BlockCover:
         return self.maker.cover(self.where, self.q, self.k, (q[:, None], q_last[:, None]), (k[None], k_last[None]))
 
     def coarsen(self, block: int) -> tuple[Tensor, Tensor]:
-        """Is any pair of a block allowed, and every one?"""
+        """Return for each block of this size if any pair is allowed, and if every pair is allowed."""
         any_pair, every = self.cover
         times = block // int(self.least)
         over = 0, -any_pair.shape[1] % times, 0, -any_pair.shape[0] % times
@@ -343,16 +370,16 @@ class _BlockCover:
 
 
 def _ends(length: int, block: int) -> tuple[Tensor, Tensor]:
-    """The first and the last place of each block."""
+    """Return the first and the last place of each block."""
     starts = torch.arange(0, length, block)
     return starts, (starts + block).clamp_max(length) - 1
 
 
 def _runs_of_kind(kind: Int[Tensor, "N M"]) -> list[list[tuple[int, int, int]]]:
-    """In each row the runs of one kind that is not 0: from, to, the kind."""
+    """Return the runs of one nonzero kind in each row, as (start, end, kind)."""
     row, lo = F.pad(kind[:, 1:] != kind[:, :-1], (1, 0), value=True).nonzero().T
     hi = F.pad(lo[1:], (0, 1))
-    hi = torch.where(hi == 0, kind.shape[1], hi)  # the next run begins a row
+    hi = torch.where(hi == 0, kind.shape[1], hi)  # the next run begins in another row
     runs: list[list[tuple[int, int, int]]] = [[] for _ in kind]
     for n, *run in torch.stack((row, lo, hi, kind[row, lo]))[:, kind[row, lo] > 0].T.tolist():
         runs[n].append(tuple(run))
@@ -360,10 +387,10 @@ def _runs_of_kind(kind: Int[Tensor, "N M"]) -> list[list[tuple[int, int, int]]]:
 
 
 def _repeated_positions(layout: GatheredKeys, k: Line) -> Tensor:
-    """The positions that a layout gathers, up to the last key."""
+    """Return the positions that a layout gathers, up to the last key or beyond it."""
     p = torch.tensor(layout.p, dtype=torch.long)
     if layout.period is None:
         return p
-    # of each row its own turns: rows may stand far from each other
+    # each row has its own periods, because rows may be far from each other
     turns = k.at[:, :1].clamp_min(0) // layout.period + torch.arange((k.size - 1) // layout.period + 2)
     return (turns.unique()[:, None] * layout.period + p).flatten()

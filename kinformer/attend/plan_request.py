@@ -1,4 +1,7 @@
-"""planning: the plan of a request, found once for all layers of a forward, and for all steps where rows are alike."""
+"""Plans of requests, with their caches.
+
+All layers of a forward pass share one plan. All training steps share it if all rows are alike.
+"""
 
 from kinformer.attend import fused_kernel as kernel
 from kinformer.attend.plan_maker import make_plan, plan_of_runs
@@ -9,7 +12,7 @@ from kinformer.core.request import Refusal, Request
 
 
 def plan_request(request: Request) -> TilePlan | Refusal:
-    """How a request is read; a Refusal where its positions are no runs."""
+    """Return the plan of a `request`, or a Refusal if its positions are not consecutive."""
     batch, heads, _, width = request.queries.q.shape
     fused = request.bias is None and kernel.serves(request)
     sizes = PlanSizes(batch, heads, _groups(request), request.queries.head, max(width, 1), fused)

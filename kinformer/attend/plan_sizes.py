@@ -1,19 +1,23 @@
-"""plan_sizes: the numbers of a read that its plan depends on, and what calls cost by them."""
+"""Sizes that a plan depends on, and the cost of calls that follows from them."""
 
 from typing import NamedTuple
 
 from kinformer.attend.tile_plan import Stage
 from kinformer.core.pattern import Pattern
 
-EDGE = 64  # queries more that a tile takes the time of: products of few queries are slow
+EDGE = 64  # a tile takes the time of this many more queries, because products of few queries are slow
 CALL = 60_000  # pairs of one head that cost as much as the overhead of a call
 
 
 class PlanSizes(NamedTuple):
-    """What a plan depends on beside pattern and positions.
+    """Sizes of an attention that its plan depends on, besides pattern and positions.
 
-    `head` is the number of the first head, `width` the numbers of a key. `groups` are the heads of the keys, None where
-    all heads must be read together. `fused`: True for a fused kernel, which stores no scores.
+    batch: number of rows.
+    heads: number of query heads.
+    groups: number of key heads, or None if all heads must be read together.
+    head: number of the first head.
+    width: numbers in a key.
+    fused: True for a fused kernel, which stores no scores.
     """
 
     batch: int
@@ -24,7 +28,7 @@ class PlanSizes(NamedTuple):
     fused: bool = True
 
     def pairs(self, stage: Stage) -> float:
-        """What the calls of a stage cost, in pairs of one head."""
+        """Return the cost of the calls of a stage, in pairs of one head."""
         mine = self.batch * len(range(stage.first, self.heads, stage.turns))
         return sum(
             (self.batch if call.by_row else 1) * CALL + mine * call.pairs * (1 + EDGE / call.q.size)
@@ -32,7 +36,10 @@ class PlanSizes(NamedTuple):
         )
 
     def head_turns(self, pattern: Pattern) -> int:
-        """After how many heads a pattern repeats; 1 where heads so far apart do not share their keys' heads evenly."""
+        """Return the number of heads after which a pattern repeats.
+
+        The result is 1 if a split by this number would not divide the query heads evenly over the key heads.
+        """
         if self.groups is None:
             return 1
         by_head = [pattern.of_head(self.head + h) for h in range(self.heads)]

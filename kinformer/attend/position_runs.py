@@ -1,4 +1,7 @@
-"""Lines: where the queries and the keys of a read stand, once it is known that every row is a run of positions."""
+"""Positions of queries and keys, for requests in which every row is a run.
+
+A run is a sequence of consecutive positions, in which any token may be padding.
+"""
 
 from typing import NamedTuple
 
@@ -12,10 +15,11 @@ FAR = 2**62
 
 
 class Line(NamedTuple):
-    """Positions in ascending order, of all rows at once or of each row.
+    """Ascending positions, for all rows together or for each row.
 
-    `at` numbers padding too, as if the run went on, and lies where plans are made, on the CPU; `pos` has -1 there.
-    `source` says from which places of the row they were gathered, None for all of them in order.
+    at: positions [#B, N] on the CPU, where plans are made. Padding has the position that continues the run.
+    pos: positions [#B, N] on the device of the request, with -1 at padding.
+    source: places of the gathered tokens in the row [#B, N], or None for all tokens in order.
     """
 
     at: Int[Tensor, "#B N"]
@@ -27,7 +31,7 @@ class Line(NamedTuple):
         return self.at.shape[1]
 
     def gather(self, positions: Int[Tensor, " N"]) -> "Line":
-        """The tokens at some ascending positions; padding where a row has none."""
+        """Return the line of the tokens at ascending `positions`, with padding if a row has no such token."""
         index = positions - self.at[:, :1]  # [#B N]
         inside = (index >= 0) & (index < self.size)
         index, inside = (x.to(self.pos.device) for x in (index.clamp(0, self.size - 1), inside))
@@ -36,14 +40,22 @@ class Line(NamedTuple):
 
 
 class LinePair(NamedTuple):
-    """The line of the queries and that of the keys."""
+    """Lines of the queries and the keys.
+
+    q: line of the queries.
+    k: line of the keys.
+    """
 
     q: Line
     k: Line
 
 
 class PositionRun(NamedTuple):
-    """`size` consecutive positions from `first` on."""
+    """Run of consecutive positions.
+
+    first: first position.
+    size: number of positions.
+    """
 
     first: int
     size: int
@@ -54,7 +66,11 @@ class PositionRun(NamedTuple):
 
 
 class RunPair(NamedTuple):
-    """The run of the queries of every row, and that of its keys."""
+    """Runs of the queries and the keys, the same in every row.
+
+    q: run of the queries.
+    k: run of the keys.
+    """
 
     q: PositionRun
     k: PositionRun
@@ -64,15 +80,19 @@ class RunPair(NamedTuple):
 
 
 def find_runs(request: Request) -> RunPair | LinePair | Refusal:
-    """The runs of queries and keys where all rows are alike, else the lines of each row; a Refusal for what is no run.
+    """Return the runs of queries and keys, the lines of each row, or a Refusal.
 
-    Positions are looked at once per forward.
+    request: the attention. Its positions are inspected once per forward pass.
+
+    Returns a RunPair if all rows are alike and have no padding, and a LinePair if rows differ or have padding. Returns
+    a Refusal if the positions of a row are no run, if they differ by head, or if they are on the meta device.
     """
     q, k = request.queries.pos, request.keys.pos
     if q.shape[1] > 1 or k.shape[1] > 1:
         return Refusal("positions that differ by head are no runs")
     if request.is_causal and request.pattern.period() == 1:
-        return RunPair(PositionRun(0, q.shape[2]), PositionRun(0, k.shape[2]))  # where the run begins does not matter
+        # the pattern is the same at any start
+        return RunPair(PositionRun(0, q.shape[2]), PositionRun(0, k.shape[2]))
     if q.is_meta or k.is_meta:
         return Refusal("positions on the meta device are no numbers")
     return request.memo.get(lambda: _looked_at(q[:, 0], k[:, 0]), "runs", q, k)
@@ -94,7 +114,10 @@ def _looked_at(q: Int[Tensor, "B T"], k: Int[Tensor, "B S"]) -> RunPair | LinePa
 
 
 def _find_run_starts(pos: Int[Tensor, "B N"]) -> tuple[list[int], bool | None]:
-    """At which position the run of each row begins, were its padding numbered; and is none padding? None: no runs."""
+    """Return the first position of each row, and whether all tokens are real; None if a row is no run.
+
+    The first position of a row counts leading padding as part of the run.
+    """
     real = pos >= 0
     begin = pos - torch.arange(pos.shape[1], device=pos.device)
     low, high = torch.where(real, begin, FAR).amin(1), torch.where(real, begin, -FAR).amax(1)
@@ -104,13 +127,13 @@ def _find_run_starts(pos: Int[Tensor, "B N"]) -> tuple[list[int], bool | None]:
 
 
 def distinct_rows(q: Line, k: Line) -> list[int]:
-    """One row of each kind; rows with the same first positions are of one kind."""
+    """Return the index of one row for each combination of the first positions of the lines `q` and `k`."""
     return list(
         {begin: row for row, begin in enumerate(zip(q.at[:, 0].tolist(), k.at[:, 0].tolist(), strict=True))}.values()
     )
 
 
 def sort_present(positions: Tensor, line: Line) -> Tensor:
-    """The given positions, sorted, within the range of positions of the rows."""
+    """Return the sorted `positions` that lie within the range of positions of `line`."""
     positions = positions.sort().values
     return positions[(positions >= line.at.min()) & (positions <= line.at.max())]

@@ -1,15 +1,25 @@
-"""tiled: tiles of rows, cut out of them, written to them and added to them, without copies where strides can tell."""
+"""Functions that cut tiles out of rows, write tiles to rows and add tiles to rows.
+
+Strided tiles are views, so they need no copy.
+"""
 
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from kinformer.attend.tile_plan import BlockTable, StridedTiles
 
-FAR = 512  # places of a tile that lie apart from which on a copy is faster than to read them where they are
+FAR = 512  # size of a tile with gaps from which a copy is faster than strided access
 
 
 def cut(x: Float[Tensor, "B H L D"], tiles: StridedTiles | BlockTable, batch: slice) -> Float[Tensor, "n H size D"]:
-    """The tiles of one row, or one tile of some rows; a view unless they are looked up."""
+    """Return the tiles of one row, or one tile of several rows.
+
+    x: rows of the batch.
+    tiles: the tiles to cut.
+    batch: the rows to read.
+
+    Returns a view for strided tiles and a copy for a block table.
+    """
     x = x[batch]
     if isinstance(tiles, BlockTable):
         rows, at, size = _rows(x, tiles)
@@ -24,13 +34,20 @@ def cut(x: Float[Tensor, "B H L D"], tiles: StridedTiles | BlockTable, batch: sl
 def cut_contiguous(
     x: Float[Tensor, "B H L D"], tiles: StridedTiles | BlockTable, batch: slice
 ) -> Float[Tensor, "n H size D"]:
-    """The same, copied where many rows lie far apart: they fall on the same places of a cache, and are read often."""
+    """Return the tiles like `cut`, as a copy if they are large and have gaps.
+
+    x: rows of the batch.
+    tiles: the tiles to cut.
+    batch: the rows to read.
+
+    Tokens at a large step share the same cache lines, and a kernel reads them several times.
+    """
     piece = cut(x, tiles, batch)
     return piece.contiguous() if isinstance(tiles, StridedTiles) and tiles.inner > 1 and tiles.size >= FAR else piece
 
 
 def _rows(x: Float[Tensor, "1 H L D"], table: BlockTable) -> tuple[Float[Tensor, "H N W"], Int[Tensor, " M"], int]:
-    """A row as blocks that are looked up whole, or as single places where a block ends early; and the numbers."""
+    """Return a row in blocks, their numbers and the tile size; single places if a block is not full."""
     if not table.has_full_blocks or x.stride(2) != x.shape[3]:
         return x[0], table.indices(x.device).flatten(), table.size
     count = x.shape[2] // table.block
@@ -48,7 +65,13 @@ def _view(x: Float[Tensor, "1 H L D"], tiles: StridedTiles) -> Float[Tensor, "n 
 def write(
     to: Float[Tensor, "B H L D"], tiles: StridedTiles | BlockTable, batch: slice, tensors: Float[Tensor, "n H size D"]
 ) -> None:
-    """Puts tiles at their places, each of which is in one tile."""
+    """Write tiles to their places. No place may be in two tiles.
+
+    to: rows of the batch, changed in place.
+    tiles: places of the tiles.
+    batch: the rows to write.
+    tensors: numbers of the tiles.
+    """
     if isinstance(tiles, BlockTable):
         rows, at, _ = _rows(to[batch], tiles)
         rows.index_copy_(1, at, _flat(tensors, rows, at).to(to.dtype))
@@ -59,14 +82,20 @@ def write(
 def add(
     to: Float[Tensor, "B H L D"], tiles: StridedTiles | BlockTable, batch: slice, tensors: Float[Tensor, "n H size D"]
 ) -> None:
-    """Adds what tiles give to their places, which may be the same for several."""
+    """Add tiles to their places. Several tiles may share a place.
+
+    to: rows of the batch, changed in place.
+    tiles: places of the tiles.
+    batch: the rows to change.
+    tensors: numbers of the tiles.
+    """
     if isinstance(tiles, BlockTable):
         rows, at, _ = _rows(to[batch], tiles)
         rows.index_add_(1, at, _flat(tensors, rows, at).to(to.dtype))
     elif tiles.many == 1 or tiles.inner > 1:
         cut(to, tiles, batch).add_(tensors)
     else:
-        # so many places at a time that no two tiles meet
+        # at most `step` places at a time, so that no two tiles overlap
         for lo in range(0, tiles.size, tiles.step):
             size = min(tiles.step, tiles.size - lo)
             _view(to[batch], tiles._replace(start=tiles.start + lo, size=size)).add_(tensors[:, :, lo : lo + size])
@@ -77,22 +106,26 @@ def _flat(tensors: Float[Tensor, "n H size D"], rows: Float[Tensor, "H N W"], at
 
 
 class TileSum:
-    """What tiles add up to. Where it is `fresh` it holds nothing: each place is written first and added to later."""
+    """Sum of tiles in a tensor.
+
+    to: tensor of the sum, changed in place.
+    fresh: True if `to` is uninitialised. Each place is then written first and added to later.
+    """
 
     def __init__(self, to: Float[Tensor, "B H L D"], fresh: bool):
         self.to = to
-        self.begun = [0 if fresh else to.shape[2]] * len(to)  # of each row, what has been written: all places before
+        self.begun = [0 if fresh else to.shape[2]] * len(to)  # number of places written so far in each row
 
     def add(self, tiles: StridedTiles | BlockTable, batch: slice, tensors: Float[Tensor, "n H size D"]) -> None:
         begun = self.begun[batch.start]
         if begun == self.to.shape[2]:
             return add(self.to, tiles, batch, tensors)
-        new = 0 if isinstance(tiles, BlockTable) else tiles.start + tiles.size - begun  # of the first tile
-        # where nothing was written yet the first tile goes further than a step: by itself
+        new = 0 if isinstance(tiles, BlockTable) else tiles.start + tiles.size - begun  # new places of the first tile
+        # the first tile has more new places than a step, so it is added separately
         if not isinstance(tiles, BlockTable) and tiles.many > 1 and tiles.step < new <= tiles.size:
             self.add(tiles._replace(many=1), batch, tensors[:1])
             return self.add(tiles._replace(many=tiles.many - 1, start=tiles.start + tiles.step), batch, tensors[1:])
-        # each tile goes as far beyond the one before it
+        # otherwise each tile must add the same number of new places
         if (
             isinstance(tiles, BlockTable)
             or tiles.inner > 1
@@ -108,7 +141,7 @@ class TileSum:
         self.begun[batch] = [begun + new * tiles.many] * len(self.begun[batch])
 
     def end(self) -> None:
-        """Zeros where nothing was added."""
+        """Write zeros to all places that have no tile."""
         for row, begun in zip(self.to, self.begun, strict=True):
             row[:, begun:] = 0
         self.begun = [self.to.shape[2]] * len(self.to)

@@ -1,4 +1,4 @@
-"""calls: what a plan is made of: tiles of queries and of keys, and which pairs of them are allowed."""
+"""Plans and their elements: tiles of queries and keys, calls, stages, and the masks of the calls."""
 
 from collections.abc import Callable
 from functools import cached_property
@@ -12,11 +12,18 @@ from kinformer.attend.position_runs import Line
 from kinformer.core.heads import number_of_groups
 from kinformer.core.pattern import Pattern
 
-MASK_BYTES = 1 << 25  # bytes of masks that a plan keeps for the next layer and the backward pass
+MASK_BYTES = 1 << 25  # most bytes of masks that a plan keeps for the next layer and the backward pass
 
 
 class StridedTiles(NamedTuple):
-    """Equal pieces of a row: place i of tile t is start + t * step + i * inner."""
+    """Tiles of equal size at equal steps: place i of tile t is start + t * step + i * inner.
+
+    start: first place of the first tile.
+    size: number of places in a tile.
+    many: number of tiles.
+    step: step between tiles.
+    inner: step between places of a tile.
+    """
 
     start: int
     size: int
@@ -30,7 +37,12 @@ class StridedTiles(NamedTuple):
 
 
 class BlockTable(NamedTuple):
-    """Pieces of a row of `length` places that are made of its blocks, by number."""
+    """Tiles that consist of numbered blocks of a row.
+
+    blocks: numbers of the blocks of each tile [n, m].
+    block: number of places in a block.
+    length: number of places in the row.
+    """
 
     blocks: Int[Tensor, "n m"]
     block: int
@@ -46,15 +58,15 @@ class BlockTable(NamedTuple):
 
     @property
     def has_full_blocks(self) -> bool:
-        """Does no block end early?"""
+        """True if no block extends beyond the end of the row."""
         return int(self.blocks.max() + 1) * self.block <= self.length
 
     def indices(self, device: torch.device) -> Int[Tensor, "n size"]:
-        """The number of each place; behind the end of the row that of the last one."""
+        """Return the number of each place; places after the end of the row get the last one."""
         return self._numbers().clamp_max(self.length - 1).to(device)
 
     def is_real(self, device: torch.device) -> Bool[Tensor, "n size"]:
-        """Is a place not behind the end of the row?"""
+        """Return True for each place that is not after the end of the row."""
         return (self._numbers() < self.length).to(device)
 
     def _numbers(self) -> Int[Tensor, "n size"]:
@@ -63,9 +75,12 @@ class BlockTable(NamedTuple):
 
 
 class TileCall(NamedTuple):
-    """Queries of tile t read the keys of tile t: all of them (`where` None), or those that the pattern allows.
+    """Call of dense attention in which the queries of tile t read the keys of tile t.
 
-    `causal`: the pattern allows what stands at the same place of the tile or before it, so a kernel needs no mask.
+    q, k: tiles of the queries and of the keys.
+    where: pattern of the allowed pairs, or None if all pairs are allowed.
+    causal: True if the pattern allows the keys at the same or an earlier place of the tile. The kernel then needs no
+        mask.
     """
 
     q: StridedTiles | BlockTable
@@ -79,12 +94,18 @@ class TileCall(NamedTuple):
 
     @property
     def by_row(self) -> bool:
-        """Is it made for each row of the batch? One tile that is a stride is one for all of them."""
+        """True if the call runs once for each row of the batch. One strided tile serves all rows together."""
         return self.q.many > 1 or isinstance(self.k, BlockTable)
 
 
 class Stage(NamedTuple):
-    """Calls that read some of the pairs, each query at most once, on the heads first, first + turns, ..."""
+    """Calls for the heads first, first + turns, ..., in which each query occurs at most once.
+
+    first: number of the first head.
+    turns: step between heads.
+    q, k: lines of the queries and of the keys.
+    calls: the calls.
+    """
 
     first: int
     turns: int
@@ -93,7 +114,7 @@ class Stage(NamedTuple):
     calls: tuple[TileCall, ...]
 
     def tile_distances(self, call: TileCall) -> range | None:
-        """How far queries of each tile stand after its keys, the furthest first; None where tiles are no runs alike."""
+        """Return the distances of each tile, the furthest first, or None if tiles have no common distances."""
         q, k = call.q, call.k
         if (
             self.q.source is not None
@@ -110,22 +131,32 @@ class Stage(NamedTuple):
 
 
 def shares(first: int, turns: int, heads: int, groups: int) -> tuple[slice, slice]:
-    """Slices of the query heads first, first + turns, ... and of the key heads that they read."""
+    """Return slices of the query heads first, first + turns, ... and of their key heads.
+
+    first: number of the first query head.
+    turns: step between query heads.
+    heads: number of query heads.
+    groups: number of key heads.
+    """
     shared = number_of_groups(heads, groups)
     every = groups == 1 or shared % turns == 0
     of_k = slice(None) if every else slice(first // shared, None, turns // shared)
     return slice(first, None, turns), of_k
 
 
-Other = Callable[[Stage], Stage]  # the same pairs by other calls
+Other = Callable[[Stage], Stage]  # returns a stage with the same pairs in other calls
 
 
 class TilePlan:
-    """Stages whose reads merge into the read of the pattern, and the masks of their calls, made when they are read.
+    """Plan of an attention: stages with outputs to merge, and lazily made masks.
 
-    `finer` and `turned` say in which calls a stage is gone through: forward, and for its gradients.
-    `plain`: no row has padding and all are alike. Where the pattern holds tensors of the batch, every read has the same
-    numbers of rows.
+    stages: the stages.
+    pairs: cost of the plan, in pairs of one head.
+    plain: True if no row has padding and all rows are alike.
+    finer: function that returns a stage with the calls of the forward pass.
+    turned: function that returns a stage with the calls of the backward pass.
+
+    If the pattern holds tensors of the batch, every use of the plan must have the same `rows`.
     """
 
     def __init__(self, stages: list[Stage], pairs: float, plain: bool, finer: Other, turned: Other):
@@ -136,17 +167,17 @@ class TilePlan:
 
     @cached_property
     def forward_stages(self) -> list[Stage]:
-        """The stages in the calls of what they read."""
+        """Stages with the calls of the forward pass."""
         return [self._finer(stage) for stage in self.stages]
 
     @cached_property
     def backward_stages(self) -> list[Stage]:
-        """The stages in the calls of their gradients."""
+        """Stages with the calls of the backward pass."""
         return [self._turned(stage) for stage in self.stages]
 
     @cached_property
     def single_call(self) -> TileCall | None:
-        """The one call of all queries and all keys, where there is no other."""
+        """The call of all queries and all keys if it is the only call of the plan, else None."""
         if len(self.stages) != 1 or len(self.stages[0].calls) != 1 or self.stages[0].turns > 1:
             return None
         (call,), (q, k) = self.stages[0].calls, self.stages[0][2:4]
@@ -155,22 +186,22 @@ class TilePlan:
         return call if whole and (call.q.size, call.k.size) == (q.size, k.size) else None
 
     def begins_with(self, of: Literal["q", "k"]) -> bool:
-        """Does the first stage read the queries, or the keys, where they are, on all heads?"""
+        """Return True if the first stage reads the queries or the keys in place, on all heads."""
         return bool(self.stages) and self.stages[0].turns == 1 and getattr(self.stages[0], of).source is None
 
     @cached_property
     def covers(self) -> bool:
-        """Does the first stage read every query?"""
+        """True if the first stage reads every query."""
         return self.begins_with("q") and sum(q.many * q.size for q, *_ in self.stages[0].calls) == self.stages[0].q.size
 
     @cached_property
     def looks_up(self) -> bool:
-        """Are blocks of a row looked up by number?"""
+        """True if a call looks up blocks of a row by number."""
         return any(isinstance(tiles, BlockTable) for stage in self.stages for call in stage.calls for tiles in call[:2])
 
     @cached_property
     def span(self) -> tuple[int, int, bool]:
-        """The least and the most that a query stands after a key of its call, or 0; and are all tiles runs alike?"""
+        """Smallest and largest distance of a query from its keys, or 0, and True if every call has a band."""
         nearest, furthest, bands = 0, 0, True
         for stage in self.stages:
             for distances in map(stage.tile_distances, stage.calls):
@@ -190,9 +221,14 @@ class TilePlan:
     def make_mask(
         self, stage: Stage, call: TileCall, rows: Int[Tensor, " B"] | None, batch: slice, heads: range, q: Tensor
     ) -> tuple[Float[Tensor, "#n #H q k"] | None, Bool[Tensor, "#n #H q"] | None]:
-        """-inf at the pairs of a call that are not allowed in batch rows `some`, else 0; and queries without a key.
+        """Return the additive mask of a call and its queries without a key, each None if not needed.
 
-        `rows` are the numbers of all rows, their own unless given. None for none.
+        stage: the stage of the call.
+        call: the call.
+        rows: batch rows of all rows, or None if they are in order.
+        batch: the rows for which the mask is made.
+        heads: numbers of the heads of the request.
+        q: queries; they give the dtype and device of the mask.
         """
         if call.where is None or call.causal:
             return None, None
@@ -227,7 +263,7 @@ def _additive_mask(allowed: Bool[Tensor, "#n #H q k"], q: Tensor) -> tuple[Tenso
 
 
 def _mask_key(stage: Stage, call: TileCall) -> tuple | None:
-    """What calls have in common that have one mask for all tiles; None where a tile needs one of its own."""
+    """Return a key that calls with the same mask for all tiles share, or None if tiles need different masks."""
     period = call.where.period() if call.where is not None else None
     if period is None or stage.q.source is not None or stage.k.source is not None:
         return None

@@ -1,4 +1,4 @@
-"""Law answers: the rows of a task follow the seed, and a question alone decides its answer."""
+"""Law answers: the rows of a task depend only on the seed, and an answer only on its question."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,10 @@ PRINTED = range(32, 127)
 
 
 def judge(task: Task) -> Iterator[str]:
-    """Rows drawn from a few seeds."""
+    """Draw rows from two seeds and yield a finding for each violation.
+
+    task: the task to judge.
+    """
     rows = _rows(task, 0)
     if rows != _rows(task, 0):
         yield "rows from the same seed differ: draw everything from the generator that `row` is given"
@@ -38,7 +41,7 @@ def _rows(task: Task, seed: int) -> list[TaskRow]:
 
 
 def _check_row(row: TaskRow, task: Task) -> Iterator[str]:
-    """What is wrong with a row by itself."""
+    """Yield findings about a single row."""
     if len(row.text) > task.width:
         yield f"{_show(row.text)} has {len(row.text)} symbols, and width says at most {task.width}"
     if not row.question or not row.pieces[0][0]:

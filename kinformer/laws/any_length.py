@@ -1,4 +1,4 @@
-"""Law any_length: rows of any number of tokens, without a demand that they divide by something."""
+"""Law any_length: rows may have any number of tokens, not only multiples of some number."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -16,7 +16,12 @@ LENGTHS = (1, 2, 3, 7, 31) if EFFORT > 1 else (1, 2, 31)
 
 
 def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
-    """Values and gradients for each length, of x and of a source; no token at all works or is refused in one line."""
+    """Check values and gradients for several lengths of x and of a source.
+
+    subject: the part or model to judge.
+
+    A row without tokens must work, or be refused with an error of one line.
+    """
     module = subject.build()
     if isinstance(subject, TrainingSubject):
         for length in LENGTHS[1:]:

@@ -1,6 +1,7 @@
-"""Law autocast: products in bfloat16, as `--precision bf16` makes them, leave results and gradients close to float64's.
+"""Law autocast: results and gradients under autocast to bfloat16 are close to the results of float64.
 
-Weights and inputs are any float32. Hard choices (buckets, clusters, exits) are those of the lower precision in both.
+This is the setting of `--precision bf16`. Weights and inputs are arbitrary float32 numbers. Both precisions use the
+hard choices (buckets, clusters, exits) of the lower precision.
 """
 
 import copy
@@ -21,15 +22,18 @@ from kinformer.laws.support.subject import EFFORT, ROWS, Subject, TrainingSubjec
 SAYS = "under autocast to bfloat16 what it gives, reports and learns by stays finite and close"
 OVER = ("layer", "model")
 LENGTH = 13
-MOST = 2e-2  # of results and of each report, as in law dtype
-MOST_OF_GRADIENTS = 0.35  # rounding moves some across a corner, as of relu; a product left out or taken twice is 1
-SMALL = 0.1  # of all gradients: what is smaller is held against so much of them, since rounding of others reaches it
+MOST = 2e-2  # largest relative error of results and of each report, as in law dtype
+MOST_OF_GRADIENTS = 0.35  # rounding may cross a kink such as relu's; a missing or doubled product has an error of 1
+SMALL = 0.1  # smallest norm, as a share of all gradients: rounding errors of large gradients reach small ones
 
 
 def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
-    """Rows in one call, and in two chunks with a state: results, reports, and gradients by inputs and parameters.
+    """Compare results, reports and gradients with float64, in one call and in two chunks with a state.
 
-    In eval mode; in train mode where a memory makes another state there or a loss is taken, and in the long run always.
+    subject: the part or model to judge.
+
+    The law checks a part in eval mode, and in train mode too if it has a memory with another state there. It checks a
+    loss in train mode. With KINFORMER_PROVE=1, it checks both modes always.
     """
     low = subject.build().float()
     exact = copy.deepcopy(low).double()
@@ -64,7 +68,7 @@ def _check_chunks(subject: Any, low: Any, exact: Any) -> None:
 def _compare(
     subject: Any, low: Any, exact: Any, read: Callable[[Any, Any], tuple[Out, Tensor | None]], case: str
 ) -> None:
-    """`read` gives what a module makes of a batch, and the input to differentiate by, if any."""
+    """Compare two precisions; `read` returns the output of a module and the input for gradients, if any."""
     batch, choices = subject.ragged(LENGTH).to(torch.float32), Choices()
     with choices.record(), torch.autocast("cpu", torch.bfloat16):
         torch.manual_seed(0)
@@ -82,7 +86,7 @@ def _compare(
 
 
 def _real_numbers(out: Out, batch: Any) -> dict[str, Tensor]:
-    """All numbers of a call by name, those of tokens at real positions."""
+    """Return all numbers of a call by name; numbers of tokens are restricted to real positions."""
     every = {"the results": out.y, **{f"aux {name!r}": value for name, value in out.aux.items()}}
     every |= {f"stats {name!r}": value for name, value in out.stats.items()}
     return {
@@ -93,7 +97,7 @@ def _real_numbers(out: Out, batch: Any) -> dict[str, Tensor]:
 
 
 def _gradients(values: Mapping[str, Tensor], module: Any, x: Tensor | None) -> dict[str, Tensor]:
-    """By the input and by every parameter; of what autocast made, but outside of it, as in training."""
+    """Return gradients by the input and every parameter, computed outside of autocast as in training."""
     generator = torch.Generator().manual_seed(0)
     terms = [(value.double() * torch.randn(value.shape, generator=generator)).sum() for value in values.values()]
     by_name = gradients(torch.stack(terms).sum(), module, **({} if x is None else {"x": x}))

@@ -17,10 +17,12 @@ LENGTH = 13
 
 
 def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
-    """Each row alone, and twice beside itself, in eval and train mode, with and without a state.
+    """Compare each row in a batch of three with the row by itself, and a row with a batch that repeats it.
 
-    What a model measures over a batch, and its loss times its count, is the sum of what it is row by row; so are the
-    stats by which parts change after a step.
+    subject: the part or model to judge.
+
+    The law checks eval and train mode, with and without a state. The measures of a model over a batch must be the sums
+    of the measures of its rows. The same holds for its loss times its count, and for the stats of `after_step`.
     """
     module = subject.build()
     if isinstance(subject, TrainingSubject):

@@ -1,4 +1,4 @@
-"""check: every law over a part, or over the examples of a file, from Python."""
+"""Function `check`, which applies the laws to a part or to the examples of a file."""
 
 import copy
 import inspect
@@ -18,16 +18,19 @@ from kinformer.laws.support.verdicts import JudgedPart, Verdict, laws, unjudged_
 
 
 def check(part_or_path: Any, *, law: str | Sequence[str] | None = None) -> list[Verdict]:
-    """What each law says of a part: a verdict per law, `runs` first. Where a part does not run, nothing else is tried.
+    """Apply the laws to a part and return one verdict per law.
+
+    Use it in a test or a notebook, while you write a part of your own.
 
         for verdict in check(MyPattern(3)):
             print(verdict.end, verdict.law, verdict.text)
 
     part_or_path: a part, a function or class that makes one, an executor's module, an Example, or the path of a file
         with EXAMPLES ("mine.py", or "mine.py:Name" for one of its parts).
-    law: one law, or several, by name; all of them unless given.
+    law: name of a law, or several names; by default all laws.
 
-    Errors: ValueError for a law that there is none, and for a file that cannot be judged, in one line.
+    The law `runs` comes first. If the part breaks it, no other law is tried.
+    Errors: ValueError in one line if a law does not exist, or if the file cannot be judged.
     """
     names = (law,) if isinstance(law, str) else tuple(law or laws())
     for name in names:
@@ -42,13 +45,14 @@ def _make_judged(part: Any) -> JudgedPart:
     if isinstance(part, ModuleType):
         return JudgedPart(part.__name__, lambda: part)
     if not isinstance(part, Example) and not inspect.isroutine(part) and not inspect.isclass(part):
-        return JudgedPart(type(part).__name__, lambda: copy.deepcopy(part))  # a law that spoils its part spoils a copy
+        # a law may change its part, so it gets a copy
+        return JudgedPart(type(part).__name__, lambda: copy.deepcopy(part))
     example = Example.from_entry(part)
     return JudgedPart.from_example(getattr(part, "__name__", "it"), example)
 
 
 class TimeIsUp(BaseException):
-    """The limit was reached. No Exception, so that nobody on the way takes it for one of the part."""
+    """Raised at the time limit of a law. It is no Exception, so that `except Exception` does not catch it."""
 
 
 def verdicts(
@@ -57,7 +61,15 @@ def verdicts(
     limit: float | None = None,
     tell: Callable[[str], None] = lambda text: None,
 ) -> Iterator[Verdict]:
-    """A verdict of each law over all examples, as they are found; `limit` seconds for a law, `tell` hears progress."""
+    """Yield the verdict of each law over all examples.
+
+    examples: the parts to judge.
+    names: names of the laws.
+    limit: time limit of a law in seconds, or None.
+    tell: function that receives a line of progress.
+
+    If the law `runs` fails, no further law is tried.
+    """
     known_laws = laws()
     any_verdict = False
     for name in names:
@@ -86,7 +98,7 @@ def verdicts(
 
 
 def _worst_verdict(of_examples: list[Verdict], several: bool) -> Verdict:
-    """The worst verdict of a law over several examples."""
+    """Return the worst verdict of a law over several examples."""
     order = ("broken", "slow", "declared", "holds", "nothing")
     worst = min(of_examples, key=lambda entry: order.index(entry.end))
     unjudged = tuple(
@@ -100,7 +112,10 @@ def _worst_verdict(of_examples: list[Verdict], several: bool) -> Verdict:
 
 @contextmanager
 def limit_time(seconds: float | None) -> Iterator[None]:
-    """Raise TimeIsUp after so many seconds, where the system can: in the main thread, where there are alarms."""
+    """Raise TimeIsUp after a time limit, if the system has alarms and this is the main thread.
+
+    seconds: the time limit, or None for no limit.
+    """
     main = threading.current_thread() is threading.main_thread()
     if seconds is None or not main or not hasattr(signal, "SIGALRM"):
         yield

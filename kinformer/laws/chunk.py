@@ -1,6 +1,7 @@
-"""Law chunk: cut a row anywhere and carry the state; outputs, aux, every lse and the last state are those of one call.
+"""Law chunk: a row in chunks with a carried state gives the result of one call.
 
-Cuts are read as decoding reads them, without gradients; the law `gradients` reads them with theirs.
+The law compares outputs, aux, every log-sum-exp and the last state. It computes chunks without gradients, as in
+decoding. The law `gradients` checks their gradients.
 """
 
 import itertools
@@ -25,10 +26,13 @@ LENGTH = 13
 
 
 def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
-    """Uneven cuts, longer and shorter than the cache; rows padded differently; rows longer than `start` was told.
+    """Compare chunks with one call, for several cuts and paddings.
 
-    A call that only remembers leaves the state of one that reads. What a model of text says of a row, and what it is
-    measured by, is what it says of consecutive pieces, which share a token.
+    subject: the part or model to judge.
+
+    Chunks are uneven, and longer or shorter than the cache. Rows are also longer than the length given to `start`. A
+    call with `remember` must leave the same state as a call that reads. For a language model, losses and measures of
+    consecutive pieces that share a token must add up to the values of the row.
     """
     module = subject.build()
     if isinstance(subject, TrainingSubject):
@@ -128,7 +132,14 @@ def _no_growth(start: State, end: State, sentence: str) -> None:
 
 
 def call_in_chunks(subject: Subject, module: Any, batch: InputBatch, sizes: list[int], state: State) -> Out:
-    """One call for each chunk, the state carried on."""
+    """Call a module once for each chunk and join the outputs.
+
+    subject: the subject that makes the calls.
+    module: the module to call.
+    batch: the whole rows.
+    sizes: number of columns of each chunk.
+    state: state before the first chunk; each later chunk gets the state of the chunk before it.
+    """
     outs = []
     for hi, size in zip(itertools.accumulate(sizes), sizes, strict=True):
         outs.append(subject.call(module, batch.columns(hi - size, hi), state))

@@ -1,4 +1,4 @@
-"""Law compiles: a part compiles as one graph, forward and backward, and computes the same; with a state too."""
+"""Law compiles: a part compiles as one graph, forward and backward, and gives the same result."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,22 +15,24 @@ from kinformer.laws.support.subject import EFFORT, ROWS, Subject, TrainingSubjec
 SAYS = "it compiles as one graph, with a state too"
 OVER = ("layer", "model")
 LENGTH, CHUNK = 9, 3
-BACKEND = "aot_eager" if EFFORT > 1 else "eager"  # a code generator's own crashes are its own
+BACKEND = "aot_eager" if EFFORT > 1 else "eager"  # a backend that generates code could fail for reasons of its own
 
 
 def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
-    """A call and its gradients, in train mode too where there is a memory; then a token after a state, as decoding has
-    it, and in the long run a chunk before it.
+    """Compare compiled calls with eager calls: a call with gradients, and a decoding step.
 
-    A model's loss holds a call of it, which by itself is compiled in the long run alone. Code whose annotations are
-    checked at run time cannot compile: tests ask this law in a process of its own.
+    subject: the part or model to judge.
+
+    The law also checks train mode if the part has a memory. With KINFORMER_PROVE=1, it also compiles a chunk before the
+    decoding step, and the plain call of a model. Otherwise the loss of the model covers this call. Code with run-time
+    checks of annotations cannot compile, so tests run this law in a separate process.
     """
     if hasattr(Out.__init__, "__wrapped__") or hasattr(agree_out, "__wrapped__"):
         raise Unjudged("annotations are checked at run time here, and such code does not compile")
     if EFFORT == 1 and isinstance(subject, Subject) and (subject.tried or subject.secondary):
         raise Unjudged("this way of use is compiled in the long run, KINFORMER_PROVE=1")
     module, in_its_loss = subject.build(), EFFORT == 1 and isinstance(subject, Subject) and bool(subject.vocab)
-    # what a batch adds to a pattern needs more slots than `start` was told of, and a compiled cache cannot grow
+    # under `also`, a state needs more slots than `start` provides, and a compiled cache cannot grow
     decodes = len(subject.states(module, ROWS, LENGTH)) > 1 and subject.also is None
     if in_its_loss and not decodes:
         raise Unjudged("a call of it is compiled in its loss; by itself in the long run, KINFORMER_PROVE=1")
@@ -65,7 +67,7 @@ def _check_decoding(subject: Subject, module: Any) -> None:
 
 
 def _prepare(subject: Any, module: Any, batch: Any) -> Callable[[Any], Out]:
-    """A call with all but the state fixed: what makes the context is no part of the graph."""
+    """Return a call with everything but the state fixed; the context is made outside of the graph."""
     if isinstance(subject, TrainingSubject) or subject.vocab:
         return lambda state: subject.call(module, batch, state)
     ctx = batch.context()
@@ -73,7 +75,7 @@ def _prepare(subject: Any, module: Any, batch: Any) -> Callable[[Any], Out]:
 
 
 def _call_compiled(call: Callable[[Any], Out], state: Any) -> Out:
-    torch._dynamo.reset()  # a function that was compiled too often is silently run as it is
+    torch._dynamo.reset()  # after too many compilations, PyTorch silently runs a function in eager mode
     try:
         return torch.compile(call, fullgraph=True, backend=BACKEND)(state)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Law derivative: a step along random numbers changes the result as its gradients say."""
+"""Law derivative: gradients agree with difference quotients along random directions."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
@@ -16,16 +16,19 @@ from kinformer.laws.support.findings import Broken, findings
 from kinformer.laws.support.subject import Subject
 
 SAYS = "its gradients are those of its values, with dropout too"
-OVER = "layer"  # a loss may stop gradients on purpose, as one that trains a probe alone
+OVER = "layer"  # a loss may stop gradients on purpose, for example to train only a probe
 LENGTH = 7
-STEP, MOST = 1e-6, 1e-5  # in float64 a quotient of differences is good for about eight digits
-TRIES = 3  # a step over a kink (of a ReLU, of a window's edge) says nothing
+STEP, MOST = 1e-6, 1e-5  # a difference quotient in float64 has about eight correct digits
+TRIES = 3  # a step across a kink, such as a ReLU's or a window's edge, proves nothing
 
 
 def judge(subject: Subject) -> Iterator[str]:
-    """x and all parameters move a little, in a row within which no gradient is stopped; hard choices stay as they were.
+    """Compare gradients with small steps of x and all parameters, with fixed hard choices.
 
-    What is computed again in the backward must drop what the forward dropped.
+    subject: the layer to judge.
+
+    The row is short enough that no gradient is stopped in it. With dropout, a recomputation in the backward must drop
+    the same numbers as the forward.
     """
     module = subject.build()
     length = _unstopped_length(module)
@@ -37,7 +40,7 @@ def judge(subject: Subject) -> Iterator[str]:
 
 
 def _unstopped_length(module: Any) -> int:
-    """The longest row, up to LENGTH, in which every pair that is read gives a gradient."""
+    """Return the longest row, up to LENGTH, in which no pair has a stopped gradient."""
     stops = [p for part in module.modules() if isinstance(p := getattr(part, "gradient_stops", None), Pattern)]
     return max((n for n in range(1, LENGTH + 1) if not any(p.matrix(n).tril().any() for p in stops)), default=1)
 
@@ -57,12 +60,12 @@ def _check_along(subject: Subject, module: Any, length: int, where: str) -> None
 
     with choices.record(), torch.random.fork_rng(devices=[]):
         total = value()
-        torch.manual_seed(1)  # a backward that draws again must not find the same numbers by luck
+        torch.manual_seed(1)  # a backward that draws new random numbers must not get the same ones by accident
         slopes = gradients(total, module, **({"x": batch.x} if by_x else {}))
     variables |= {"x": batch.x} if by_x else {}
 
     def replay_value() -> float:
-        # with gradients, without which a part may read another way and draw other chances
+        # without gradients, a part may use another code path with other random numbers
         with choices.replay(), torch.enable_grad():
             return float(value().detach())
 
@@ -83,7 +86,7 @@ def _weights(row: Tensor) -> Tensor:
 def _find_mismatch(
     variables: Mapping[str, Tensor], slopes: Mapping[str, Tensor | None], value: Callable[[], float]
 ) -> tuple[float, float] | None:
-    """What gradients say and what values do along a random direction, where they differ along each that is tried."""
+    """Return slope and difference quotient if they differ along every tried direction, else None."""
     originals = {name: x.clone() for name, x in variables.items()}
     for seed in range(TRIES):
         g = torch.Generator().manual_seed(seed)

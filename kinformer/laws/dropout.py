@@ -1,4 +1,4 @@
-"""Law dropout: every part that says what share it drops does so in training, and in no other call."""
+"""Law dropout: every part with a dropout share drops numbers in train mode and never in eval mode."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -20,14 +20,17 @@ LENGTH = 7
 
 
 def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
-    """Half is dropped: by all parts at once in eval mode, where nothing changes, and by each of them in train mode."""
+    """Set dropout to one half: eval mode must not change, train mode must change for each kind of part.
+
+    subject: the part or model to judge.
+    """
     module = subject.build()
     parts = dropout_parts(module)
     if not parts:
         raise Unjudged("no part of it has dropout")
     yield from findings(_never_in_eval, subject, module, parts)
     limited = isinstance(subject, Subject) and (subject.only is not None or subject.also is not None)
-    if not subject.tried and not limited:  # another use of the same parts; under limits there may be nothing to drop
+    if not subject.tried and not limited:  # other uses have the same parts, and limits may leave nothing to drop
         yield from findings(_in_training, subject, module.train(), parts)
 
 
@@ -59,6 +62,6 @@ def _call_seeded(subject: Any, module: nn.Module) -> Tensor:
 
 
 def _reads_nothing(part: nn.Module) -> bool:
-    """Is it a mechanism whose pattern allows no pair?"""
+    """Return True for a mechanism with a pattern that allows no pair."""
     pattern = getattr(part, "pattern", None)
     return isinstance(part, Mechanism) and isinstance(pattern, Pattern) and not bool(pattern.matrix(LENGTH).any())

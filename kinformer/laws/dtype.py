@@ -1,6 +1,7 @@
-"""Law dtype: bfloat16 and float16 give finite results near those of float64 from the same rounded numbers.
+"""Law dtype: results in bfloat16 and float16 are finite and close to the results of float64.
 
-Hard choices (buckets, clusters, exits) are those of the lower precision in both.
+Both precisions start from the same rounded numbers. Both use the hard choices (buckets, clusters, exits) of the lower
+precision.
 """
 
 import dataclasses
@@ -26,23 +27,26 @@ SAYS = "bfloat16 and float16 stay finite and close"
 OVER = ("layer", "model")
 LENGTH, FAR = 13, 1000
 LONG, CHUNK = 1024 if EFFORT > 1 else 512, 8
-KEEPS_NO_SUMS = Pattern, Memory  # they sum no numbers, so only the long run tests a long row
+KEEPS_NO_SUMS = Pattern, Memory  # they sum no numbers, so a long row is tested only with KINFORMER_PROVE=1
 WAYS = ("one call", "far apart", "two chunks", "two chunks, a state in float32")
 MOST = {torch.bfloat16: 2e-2, torch.float16: 5e-3}
 
 
 def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
-    """Without a state, and with one, in two chunks, made in the module's own precision or in single precision.
+    """Compare results with float64 in one call, and in two chunks with a state.
 
-    Also with a gap in the positions, after which a low precision cannot distinguish neighbouring positions. In bfloat16
-    also a row of 512 tokens, 1,024 in the long run: there a sum of many numbers no longer grows when a number is added.
-    A state of constant size, such as a sum, is carried through that row in chunks.
+    subject: the part or model to judge.
+
+    The state has the precision of the module or float32. Another case has a gap in the positions, after which a low
+    precision cannot distinguish neighbouring positions. In bfloat16, the law also reads a row of 512 tokens, or 1,024
+    with KINFORMER_PROVE=1. A sum of so many numbers no longer grows when a number is added. A state of constant size,
+    such as a sum, is carried through this row in chunks.
     """
     module = subject.build()
     for training in subject.modes(module) if isinstance(subject, Subject) else (False,):
         for dtype, max_error in MOST.items():
             low, exact = make_rounded_pair(module, dtype)
-            # what is new in the other two is the same in float16
+            # float16 adds nothing new in the other two cases
             cases = WAYS if dtype == torch.bfloat16 else WAYS[::2]
             for case in (
                 cases if len(subject.states(exact, 1, 4)) > 1 else [entry for entry in cases if entry in WAYS[:2]]
@@ -61,7 +65,7 @@ def _check_near(subject: Any, low: Any, exact: Any, dtype: torch.dtype, max_erro
         if isinstance(subject, TrainingSubject) or subject.vocab or not _knows_far_positions(subject, exact):
             return
         if isinstance(subject.part, Bias):
-            return  # a score that grows with distance loses digits, however distances were told
+            return  # a score that grows with the distance loses digits in any form
         batch = _spread_positions(batch)
     actual, expected = _call_twice(lambda module, of: _result(subject, module, of, case).y, low, exact, batch, dtype)
     if actual.dtype != dtype and isinstance(subject, Subject):
@@ -70,7 +74,7 @@ def _check_near(subject: Any, low: Any, exact: Any, dtype: torch.dtype, max_erro
 
 
 def _call_twice(call: Any, low: Any, exact: Any, batch: Any, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """The outputs in low and exact precision, with equal hard choices, because rounding may flip a choice."""
+    """Return the outputs in both precisions with equal hard choices, because rounding may flip a choice."""
     choices, rounded = Choices(), batch.to(dtype)
     with torch.no_grad():
         with choices.record():
@@ -113,7 +117,7 @@ def _check_long(subject: Subject, low: Any, exact: Any) -> None:
                 ours, theirs = _call_twice(call, low, exact, batch, torch.bfloat16)
             except (IndexError, ValueError):
                 if _refuses(call, exact, batch):
-                    return  # it knows no rows so long
+                    return  # the part does not support rows of this length
                 raise
             case = "a long row" if start is starts[0] else f"a long row in chunks of {CHUNK}"
             for part in (slice(None), slice(-LONG // 8, None)):
@@ -135,7 +139,7 @@ def _spread_positions(batch: InputBatch) -> InputBatch:
 
 
 def _knows_far_positions(subject: Subject, exact: Any) -> bool:
-    """Does it know such positions? A table of them ends somewhere, and some want rows without gaps."""
+    """Return False if the part rejects far positions: a table ends, and some parts need rows without gaps."""
     try:
         _read(subject, exact, _spread_positions(subject.ragged(LENGTH)), WAYS[1])
     except Exception:
@@ -144,7 +148,7 @@ def _knows_far_positions(subject: Subject, exact: Any) -> bool:
 
 
 def _refuses(call: Callable[[Any, InputBatch], Tensor], exact: Any, batch: InputBatch) -> bool:
-    """Whether a part refuses a row in float64 too."""
+    """Return True if the part rejects the row in float64 too."""
     try:
         with torch.no_grad():
             call(exact, batch.to(torch.float64))

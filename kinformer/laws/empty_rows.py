@@ -1,4 +1,4 @@
-"""Law empty_rows: a query with no keys reads 0, and nothing is NaN or infinite, in gradients either."""
+"""Law empty_rows: a query without keys gives 0, and no value or gradient is NaN or infinite."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -24,7 +24,12 @@ LENGTH = 7
 
 
 def judge(subject: Subject) -> Iterator[str]:
-    """A row that is all padding; a source that is; every query kept from itself, so that the first has nothing."""
+    """Check rows of padding, sources of padding, and queries that may not read themselves.
+
+    subject: the layer to judge.
+
+    In the last case, the first query of a causal row has no key.
+    """
     module = subject.build()
     for _ in subject.modes(module):
         for case, batch in _cases(subject):
@@ -49,7 +54,7 @@ def _finite(subject: Subject, module: Any, batch: InputBatch, state: Any, case: 
             out, leaf = subject.call_traced(module, batch, state)
         except ValueError as error:
             if "ctx.only" in str(error):
-                return  # a mechanism that cannot honour a batch's limits says so
+                return  # a mechanism may refuse the limits of a batch
             raise
     _check_finite_values(out.y, "values", case)
     for name, value in out.aux.items():
@@ -70,7 +75,7 @@ def _check_finite_values(value: Tensor, name: str, case: str) -> None:
 
 @contextmanager
 def _reads_of_nothing(module: Any, case: str) -> Iterator[None]:
-    """While this lasts, every mechanism is watched: where a query has no key at all, it must read y = 0, lse = -inf."""
+    """Check in every mechanism that a query without keys gets y = 0 and lse = -inf."""
     hooks = [
         part.register_forward_hook(lambda part, inputs, out: _zero(part, inputs, out, case))
         for part in module.modules()
@@ -91,7 +96,7 @@ def _zero(part: nn.Module, inputs: tuple, out: Out, case: str) -> None:
     if not nothing.any():
         return
     y, lse = out.y.y.detach(), out.y.lse
-    if y.shape[1] != nothing.shape[1]:  # talking heads end in other heads, which hear what any head reads
+    if y.shape[1] != nothing.shape[1]:  # talking heads mix all heads, so a query is empty only if all heads are
         nothing = nothing.all(1, keepdim=True).expand(y.shape[:3])
     name = type(part).__name__
     if not bool((y.abs().sum(-1)[nothing] <= 1e-12).all()) or y.isnan().any():
@@ -104,12 +109,12 @@ def _zero(part: nn.Module, inputs: tuple, out: Out, case: str) -> None:
 
 
 def _keyless(part: nn.Module, queries: Queries, keys: Keys, ctx: Context) -> Tensor:
-    """Queries [B H T] without a key: no key in the row, or none that the mechanism's one pattern allows."""
+    """Return the queries [B H T] without a key in the row or without an allowed key."""
     heads = queries.q.shape[1]
     keyless = ~(keys.pos >= 0).any(-1)[..., None].expand(-1, heads, queries.q.shape[2])
     patterns = [value for value in vars(part).values() if isinstance(value, Pattern)]
     if len(patterns) != 1 or ctx.also is not None:
-        return keyless  # what may be read beyond the pattern is not known here
+        return keyless  # the pairs beyond one pattern are unknown here
     pattern = narrow_pattern(patterns[0], ctx.only, ctx.also) if keys.own else patterns[0]
     return keyless | ~pair_mask(pattern, queries.pos, keys.pos, range(queries.head, queries.head + heads)).any(
         -1

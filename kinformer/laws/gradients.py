@@ -1,4 +1,4 @@
-"""Law gradients: a cut changes no gradient, and nothing flows where a part says that it stops."""
+"""Law gradients: chunks have the gradients of one call, and no gradient flows through stopped pairs."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -19,7 +19,12 @@ LENGTH = 9
 
 
 def judge(subject: Subject) -> Iterator[str]:
-    """A row in one call and in chunks, by every parameter. A part names in `stops` the pairs that give no gradient."""
+    """Compare the gradients of one call and of chunks for every parameter.
+
+    subject: the layer to judge.
+
+    A part declares the pairs without a gradient in `gradient_stops`.
+    """
     module = subject.build()
     stateless, judged = "", False
     for _ in subject.modes(module):

@@ -1,4 +1,4 @@
-"""Law groups: with fewer heads of keys than of queries, a head reads what it would read if each had its own copy."""
+"""Law groups: query heads that share key heads give the result of heads with copies of the keys."""
 
 from collections.abc import Iterator
 
@@ -23,7 +23,13 @@ SOURCE = TOKENS - 3
 
 
 def judge(part: Mechanism | Score | Bias) -> Iterator[str]:
-    """One head of keys and two of four, over the own row, another one, and another one that is as long."""
+    """Compare shared key heads with copied key heads, or accept a refusal.
+
+    part: the mechanism, score or bias to judge.
+
+    Two or four query heads share one or two key heads. The keys come from the row itself, from a source of another
+    length, and from a source of the same length.
+    """
     if isinstance(part, Score):
         part = Softmax(Full(), score=part)
     mechanism = (Softmax(Full(), part) if isinstance(part, Bias) else part).double().eval()
@@ -32,7 +38,7 @@ def judge(part: Mechanism | Score | Bias) -> Iterator[str]:
         for source in (0, SOURCE, TOKENS):
             try:
                 queries, keys = draw_queries_and_keys(mechanism, heads=heads, groups=groups, source=source)
-            except (ValueError, NoState) as error:  # refused where a layer would be built
+            except (ValueError, NoState) as error:  # the part refuses when a layer is built
                 refused = refused or f"refused: {error}"
                 continue
             ctx = Context(queries.pos[:, 0], run=True, full=True, labels=queries.labels)
@@ -40,7 +46,7 @@ def judge(part: Mechanism | Score | Bias) -> Iterator[str]:
             try:
                 expected = mechanism(queries, copies, None, ctx).y
             except Exception:
-                continue  # made for another number of heads, or refuses equal heads too: other laws see to that
+                continue  # made for another number of heads, or refuses equal heads too: other laws check that
             try:
                 actual = mechanism(queries, keys, None, ctx).y
             except (ValueError, NoState) as error:

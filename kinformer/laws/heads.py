@@ -1,4 +1,7 @@
-"""Law heads: what was made for a number of heads refuses others in one line, fewer too, which read the wrong ones."""
+"""Law heads: a part for a fixed number of heads refuses other numbers in one line.
+
+It must refuse fewer heads too, because it would read the wrong ones.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import TypeVar
@@ -18,13 +21,18 @@ from kinformer.nn.mechanisms.softmax import Softmax
 
 SAYS = "other numbers of heads than it was made for are refused in one line"
 OVER = ("mechanism", "score", "bias")
-HEADS = (4, 3, 2)  # those that examples are made for
+HEADS = (4, 3, 2)  # numbers of heads in the examples
 MORE, FEWER = (6, 8), (1, 2, 3)
 Part = TypeVar("Part", Queries, Keys)
 
 
 def judge(part: Mechanism | Score | Bias) -> Iterator[str]:
-    """Called by itself, as no layer refused it when it was built. What takes more heads too was made for any number."""
+    """Call the part directly with other numbers of heads and check that it refuses them.
+
+    part: the mechanism, score or bias to judge.
+
+    No layer checks the number of heads here. A part that accepts more heads is assumed to support any number.
+    """
     if isinstance(part, Score):
         part = Softmax(Full(), score=part)
     mechanism = (Softmax(Full(), part) if isinstance(part, Bias) else part).double().eval()
@@ -46,7 +54,7 @@ def judge(part: Mechanism | Score | Bias) -> Iterator[str]:
 
 
 def _find_heads(mechanism: Mechanism) -> tuple[int, Queries, Keys]:
-    """The number of heads that it is asked with, and what it reads then."""
+    """Return a number of heads that the mechanism accepts, with its queries and keys."""
     refusal: Exception | None = None
     for heads in HEADS:
         try:
@@ -61,7 +69,7 @@ def _find_heads(mechanism: Mechanism) -> tuple[int, Queries, Keys]:
 
 
 def _refusal(mechanism: Mechanism, queries: Queries, keys: Keys) -> Exception | None:
-    """What it says; None where it reads."""
+    """Return the error of a call, or None if the call succeeds."""
     try:
         mechanism(queries, keys, None, Context(queries.pos[:, 0], run=True, full=True, labels=queries.labels))
     except Exception as error:
@@ -70,7 +78,7 @@ def _refusal(mechanism: Mechanism, queries: Queries, keys: Keys) -> Exception | 
 
 
 def _with_heads(part: Part, heads: int) -> Part:
-    """So many heads of queries or keys: the first ones, or all of them over again."""
+    """Return queries or keys with a number of heads: the first heads, repeated if there are too few."""
 
     def take_heads(x: Tensor) -> Tensor:
         return x[:, torch.arange(heads) % x.shape[1]]

@@ -26,10 +26,13 @@ DRAWS, FEW = 40 * EFFORT, 6 * EFFORT  # requests for an executor; for each execu
 
 
 def judge(subject: ModuleType | Pattern | Bias) -> Iterator[str]:
-    """Requests drawn at random: heads in groups, value heads of their own, padding, keys in any order, other lengths.
+    """Compare executors with the reference on random requests.
 
-    An executor is asked for each feature of a request too, with and without it, under patterns of each sort. One that
-    refuses a request is passed over. Where all were refused, nothing was judged.
+    subject: an executor module, or a pattern or bias. A pattern or bias is checked with all executors.
+
+    Requests have grouped heads, other numbers of value heads, padding, keys in any order, and several lengths. An
+    executor is also compared with and without each feature of a request, under patterns of each kind. The law skips
+    a refused request. If an executor refuses all requests, the law reports that it judged nothing.
     """
     refused: Counter[str] = Counter()
     component = None if isinstance(subject, ModuleType) else subject
@@ -93,7 +96,7 @@ def _gradients(read: AttentionOutput, request: Request, leaves: dict[str, Tensor
         loss = loss + torch.where(read.lse > -torch.inf, read.lse, 0.0).sin().sum()
     if not loss.requires_grad:
         return {name: torch.zeros_like(leaf) for name, leaf in leaves.items()}
-    # both reads stand on what the bias prepared once, so the graph serves twice
+    # both outputs share the graph of what the bias prepared, so the graph is retained
     gradients = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True, retain_graph=True)
     return {n: torch.zeros_like(x) if d is None else d for (n, x), d in zip(leaves.items(), gradients, strict=True)}
 

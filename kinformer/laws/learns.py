@@ -1,4 +1,7 @@
-"""Law learns: a member copies from as far back as it can read, no further, and not when it reads itself alone."""
+"""Law learns: a member learns to copy a token from as far back as it can read, and no further.
+
+It must not learn to copy if each token may read only itself.
+"""
 
 import inspect
 import math
@@ -27,20 +30,22 @@ LENGTH = 16
 FURTHEST = 6
 RATE = 6e-3
 ROWS = 32
-STEPS = 800  # a recurrent cell stood at 0.94 after 600 on a machine that rounds otherwise
-PATIENCE = 2 if EFFORT > 1 else 1  # times as long tries what must not learn as what has learnt
+STEPS = 800  # 600 are too few: with other rounding, a recurrent cell reached only 0.94
+PATIENCE = 2 if EFFORT > 1 else 1  # a model that must not learn gets this many times the steps of the other
 EVERY = 20  # steps between two measurements
 LEARNT, CUT, CHANCE = 0.95, 0.6, 1 / SYMBOLS + 0.05
 
-# a model and a generator in, logits [B T V] and targets [B T] out
+# takes a model and a generator; returns logits [B T V] and targets [B T]
 Task = Callable[[Any, torch.Generator], tuple[Tensor, Tensor]]
 
 
 def judge(model: Any) -> Iterator[str]:
-    """A member, built again and tiny, with the other keywords of its example. Eight symbols.
+    """Train a tiny copy of a member to copy random symbols, and check what it can and cannot learn.
 
-    How far it copies from is its own reach: the furthest distance at which every query may read and gradients flow.
-    What refuses to be narrowed (linear attention) cannot be cut to itself.
+    model: the member to judge. The tiny copy keeps the other keywords of its example.
+
+    There are eight symbols. The distance of the copy is the furthest distance at which every query may read and
+    gradients flow. Mechanisms that refuse `ctx.only`, such as linear attention, are not restricted to their own token.
     """
     if not hasattr(model, "logits"):
         raise Unjudged("it says nothing of tokens, so it cannot copy")
@@ -81,7 +86,7 @@ def _check_back(example: Any) -> None:
         far = int(reach) + 1
         case = f"{far} back although it reaches {far - 1}"
         beyond = _from_back(far, None)
-        if _is_accepted(_make_tiny(example, 1), beyond):  # what is no longer than its reach cannot be asked beyond it
+        if _is_accepted(_make_tiny(example, 1), beyond):  # a model may refuse rows longer than its reach
             _check_cannot(_make_tiny(example, 1), beyond, PATIENCE * steps, CHANCE, case)
 
 
@@ -105,7 +110,7 @@ def _check_cannot(model: Any, task: Task, steps: int, max_accuracy: float, case:
 
 
 def _is_accepted(model: Any, task: Task) -> bool:
-    """Does it take the task, or refuse it?"""
+    """Return True if the model accepts the task."""
     try:
         task(model, torch.Generator())
     except (ValueError, IndexError):
@@ -114,7 +119,7 @@ def _is_accepted(model: Any, task: Task) -> bool:
 
 
 def _train(model: Any, task: Task, steps: int) -> tuple[float, int]:
-    """Accuracy on fresh text and steps made: until it is learnt, at most so many steps."""
+    """Train until the task is learned or `steps` are over; return accuracy on new text and the steps made."""
     g = torch.Generator().manual_seed(0)
     optimiser = torch.optim.Adam(model.parameters(), RATE)
     accuracy = 0.0
@@ -154,7 +159,7 @@ def _from_back(distance: int, only: Pattern | None) -> Task:
 
 
 def _from_source(read: bool) -> Task:
-    """Write the source again; begin is what a model reads first."""
+    """Return the task of writing the source again, after the token `begin`."""
 
     def task(model: Any, g: torch.Generator) -> tuple[Tensor, Tensor]:
         targets = random_symbols(ROWS, LENGTH // 2, g)
@@ -167,9 +172,14 @@ def _from_source(read: bool) -> Task:
 def copy_at_distance(
     rows: int, length: int, distance: int, generator: torch.Generator
 ) -> tuple[Int[Tensor, "B T"], Int[Tensor, "B T"]]:
-    """Random symbols, and at each place the symbol that stood `distance` before it: -1, no target, where there is none.
+    """Return random symbols, and as target of each place the symbol at a fixed distance before it.
 
-    Solved only by what reads exactly so far back; guessing is right once in eight.
+    rows: number of rows.
+    length: number of symbols of a row.
+    distance: distance of the target, in places. The first `distance` places have the target -1, which is ignored.
+    generator: generator of the random numbers.
+
+    A model must read exactly at this distance. Guessing is right once in eight.
     """
     tokens = random_symbols(rows, length, generator)
     targets = torch.full_like(tokens, -1)
@@ -178,12 +188,17 @@ def copy_at_distance(
 
 
 def random_symbols(rows: int, length: int, generator: torch.Generator) -> Int[Tensor, "B T"]:
-    """Random symbols to be written again, token by token, by what reads them as a source."""
+    """Return random symbols [B, T] for a model that writes its source again.
+
+    rows: number of rows.
+    length: number of symbols of a row.
+    generator: generator of the random numbers.
+    """
     return torch.randint(SYMBOLS, (rows, length), generator=generator)
 
 
 def _make_tiny(example: Any, depth: int) -> Any:
-    """The member with the keywords of its example, and the shared ones that it has made tiny; seeded, in train mode."""
+    """Return the member with its example's keywords and tiny sizes, seeded and in train mode."""
     record = example.member
     function = find_member(f"{record.file}:{record.name}" if record.file else record.name)
     names = inspect.signature(function).parameters
@@ -199,7 +214,7 @@ def _patterns(model: Any) -> list[Pattern]:
 
 
 def _is_unbounded(model: Any) -> bool:
-    """Does a mechanism beside others read by no pattern, as linear attention does?"""
+    """Return True if an innermost mechanism, such as linear attention, has no pattern."""
     mechanisms = [part for part in model.modules() if isinstance(part, Mechanism)]
     inmost = [
         mechanism
@@ -210,7 +225,7 @@ def _is_unbounded(model: Any) -> bool:
 
 
 def _readable_distance(model: Any) -> int:
-    """The furthest distance, up to FURTHEST, at which every query of some layer may read and some gradient flows."""
+    """Return the furthest distance, up to FURTHEST, at which every query of some layer can learn to read."""
     patterns = _patterns(model)
     declared = [getattr(part, "gradient_stops", None) for part in model.modules()]
     stops = [pattern for pattern in declared if isinstance(pattern, Pattern)]

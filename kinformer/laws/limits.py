@@ -1,4 +1,4 @@
-"""Law limits: what a batch shuts out by `ctx.only` is not read, or the limits are refused."""
+"""Law limits: a part does not read pairs that `ctx.only` excludes, or it refuses the limits."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -28,11 +28,13 @@ ODD_HEADS = OnHeads(1, 2)
 
 
 class LimitsRefused(Exception):
-    """It cannot honour limits, and says so."""
+    """Raised if a part refuses the limits of a batch."""
 
 
 def judge(subject: Subject | Mechanism) -> Iterator[str]:
-    """Limits of a batch hold: documents in a row do not read each other, and an excluded head reads nothing.
+    """Check that documents in a row do not read each other, and that an excluded head reads nothing.
+
+    subject: the layer or mechanism to judge.
 
     The law redraws the tokens of one document, also as large numbers; outputs of the other must not change. It does not
     rely on gradients, because a hard choice has a gradient of zero and may still read excluded tokens.
@@ -50,7 +52,7 @@ def judge(subject: Subject | Mechanism) -> Iterator[str]:
 
 def _check_documents(length: int, subject: Subject, module: Any) -> None:
     batch = subject.ragged(length)
-    # other borders in each row, by position; longer than any row, as a layer may put tokens of its own before them
+    # each row has its own border; the ids are longer than the rows, because a layer may add tokens of its own
     border = torch.tensor([length // 2, length // 3, length // 2 + 1])[:, None]
     ids = (torch.arange(4 * LENGTH) >= border).long()
     batch = batch.narrow(Document(ids))
@@ -98,7 +100,7 @@ def _by_head(mechanism: Mechanism) -> Iterator[str]:
                 queries = queries._replace(head=first)
                 expected = _read(mechanism, queries, keys, None)
             except Exception:
-                continue  # made for another number of heads, or asks for more: other laws see to that
+                continue  # made for another number of heads, or needs further inputs: other laws check that
             if _are_heads_mixed(expected, queries.q):
                 why = "its heads are mixed"
                 continue

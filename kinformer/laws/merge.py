@@ -1,4 +1,7 @@
-"""Law merge: the reads of any partition of the keys merge to the read of all, in values, lse and gradients."""
+"""Law merge: outputs of any partition of the keys merge to the output of all keys.
+
+The law compares y, the log-sum-exp and the gradients.
+"""
 
 from collections.abc import Iterator
 
@@ -18,7 +21,10 @@ PIECES = (2, 3, 9)
 
 
 def judge(mechanism: Mechanism) -> Iterator[str]:
-    """Split the keys at random, read each piece alone (the others marked as padding), and merge."""
+    """Split the keys at random, compute each piece with the other keys as padding, and merge.
+
+    mechanism: the mechanism to judge.
+    """
     mechanism = mechanism.double().eval()
     queries, keys = draw_queries_and_keys(mechanism)
     whole = _read(mechanism, queries, keys)
@@ -59,7 +65,7 @@ def _sum(read: AttentionOutput, weights: Tensor) -> Tensor:
 
 
 def _gradient(value: Tensor, x: Tensor) -> Tensor:
-    """Zeros where the mechanism makes nothing of x."""
+    """Return the gradient of a value by x, or zeros if the value does not depend on x."""
     (gradient,) = torch.autograd.grad(value, x, retain_graph=True, allow_unused=True)
     return torch.zeros_like(x) if gradient is None else gradient
 

@@ -1,4 +1,4 @@
-"""Law mutation: a forward changes no buffer, no parameter, nothing that it was handed, no mapping of an Out."""
+"""Law mutation: a forward changes no buffer, parameter or input, and no mapping of an Out."""
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
@@ -15,13 +15,16 @@ SAYS = "a call changes nothing but what it returns"
 OVER = ("layer", "model")
 LENGTH = 9
 MAPPINGS = ("aux", "up", "stats", "taps")
-Versions = list[
-    tuple[str, Tensor, int]
-]  # what a tensor is, and how often it had been written to when it was handed over
+Versions = list[tuple[str, Tensor, int]]  # description of a tensor, the tensor, and its version when it was passed
 
 
 def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
-    """Forward and backward in eval and train mode, with and without a state; the state that is handed over is spent."""
+    """Check forward and backward in eval and train mode, with and without a state.
+
+    subject: the part or model to judge.
+
+    A call may overwrite only the state that it receives.
+    """
     shared = [Out._field_defaults[name] for name in MAPPINGS]
     try:
         yield from findings(_check, subject, subject.build())
@@ -29,7 +32,7 @@ def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
             yield "a forward writes to the empty mapping that every Out shares"
     finally:
         for mapping in shared:
-            mapping.clear()  # so that what is judged next does not suffer
+            mapping.clear()  # other judgements must not be affected
 
 
 def _check(subject: Any, module: nn.Module) -> None:
@@ -47,7 +50,7 @@ def _check(subject: Any, module: nn.Module) -> None:
 
 
 def _numbers(module: nn.Module) -> dict[str, Tensor]:
-    """Every parameter, buffer and tensor attribute."""
+    """Return every parameter, buffer and tensor attribute by name."""
     named = [*module.named_parameters(), *module.named_buffers()]
     plain = [
         (f"{place}.{name}", value)
@@ -105,7 +108,7 @@ def _forward(subject: Any, module: Any, state: Any) -> None:
 
 
 def _versions(where: str, entries: Mapping[str, Any]) -> Versions:
-    """Every tensor of a mapping, of which an entry is one or, as what goes up, holds some."""
+    """Return every tensor in the entries of a mapping with its current version."""
     named = {name: (value,) if isinstance(value, Tensor) else value for name, value in entries.items()}
     parts = ((name, part) for name, value in named.items() for part in value if isinstance(part, Tensor))
     return [(f"{name!r} in {where}", tensor, tensor._version) for name, tensor in parts]

@@ -1,4 +1,4 @@
-"""Law neighbours: what other layers of one call have found out, and share, is not taken for what this one needs."""
+"""Law neighbours: results that other layers of a call have cached do not change the result of a layer."""
 
 import copy
 from collections.abc import Iterator
@@ -31,9 +31,12 @@ LENGTH, NEAR = 7, Causal() & Band(1)
 
 
 def judge(subject: Subject) -> Iterator[str]:
-    """In one context with attention under its own patterns and another, with a memory, and with other uses of itself.
+    """Compare a layer in a context shared with another layer with the layer by itself.
 
-    Where it has a state, it shares positions with the state of another layer, as layers of a stack do.
+    subject: the layer to judge.
+
+    The other layer is attention under the same patterns or another pattern, attention with a memory, or another use of
+    the part. A layer with a state shares its positions with the state of the other layer, as in a stack.
     """
     if subject.vocab or subject.source:
         raise Unjudged("a model makes the context of its layers itself; other uses see to those that read a source")
@@ -65,7 +68,7 @@ def _other_layers(subject: Subject, module: nn.Module) -> Iterator[Layer]:
         (pattern_read for pattern_read in reads if isinstance(pattern_read, Segment) and pattern_read.memory),
         Segment(2, 2),
     )
-    less = Segment(segment.length, segment.memory - 1)  # cut as its own memory is, and forgets sooner
+    less = Segment(segment.length, segment.memory - 1)  # segments like the part's own memory, but a shorter memory
     yield _attention(subject.width, Causal() & less, memory=Hidden(less.length, less.memory))
     for form in forms(subject.part, partial(copy.deepcopy, subject.part)) if subject.part is not None else ():
         if not isinstance(form, Subject) or form.source or form.vocab or form.place == subject.place:
@@ -84,7 +87,7 @@ def _check_together(subject: Subject, module: Any, other: Layer) -> None:
     try:
         other(batch.x, None, ctx)
     except ValueError:
-        return  # it refuses what this batch is limited to
+        return  # the other layer refuses the limits of this batch
     agree_out(
         module(batch.x, None, ctx), want, f"in one call after {_describe(other)} it computes something else", batch.pos
     )

@@ -1,4 +1,7 @@
-"""Law own_weights: layers own their weights and are applied once per call, unless the example declares otherwise."""
+"""Law own_weights: each layer owns its weights and is applied once per call.
+
+An example may declare exceptions in `shares`.
+"""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -18,10 +21,13 @@ LENGTH = 7
 
 
 def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
-    """No weight belongs to two layers, and no layer reads a token twice in one call of the layer around it.
+    """Check that no two layers share a weight and that no layer reads a token twice in a call.
 
-    Two parameters over the same memory count as one weight. A part outside of all layers, such as an embedding, belongs
-    to the model, so a tied head shares nothing between layers. Each name of `shares` must match something shared.
+    subject: the part or model to judge.
+
+    A call is one call of the enclosing layer. Two parameters over the same memory count as one weight. A part outside
+    of all layers, such as an embedding, belongs to the model, so a tied head shares nothing between layers. Each name
+    of `shares` must match something shared.
     """
     groups = [*_of_several_layers(subject), *_applied_again(subject)]
     for names in groups:
@@ -43,7 +49,7 @@ def _sentence(names: list[str]) -> str:
 def _of_several_layers(subject: Subject | TrainingSubject) -> list[list[str]]:
     """Groups of names, one for each weight that belongs to several layers."""
     with torch.random.fork_rng(devices=[]):
-        module = subject.make()  # not in another precision: a cast would part two parameters over one memory
+        module = subject.make()  # not cast: a cast would separate two parameters over the same memory
     layers = [name for name, part in module.named_modules(remove_duplicate=False) if isinstance(part, Layer)]
     names = list(module.named_parameters(remove_duplicate=False))
     groups: list[list[str]] = []

@@ -1,4 +1,4 @@
-"""Law padding: positions of -1, left or right, change nothing elsewhere, whatever stands there."""
+"""Law padding: padding on the left or right, with any content, changes nothing at real positions."""
 
 import dataclasses
 import math
@@ -21,10 +21,13 @@ WILD = math.nan, math.inf, -math.inf, 1e300, -1e300
 
 
 def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
-    """Rows padded right, left, with other garbage: values, aux, states, gradients of a loss on real positions.
+    """Compare rows with padding right, left or on both sides, and with other content at padding.
 
-    For a model of tokens, whose padding is -1, the law checks its loss, its counts and its metrics. For a model whose
-    batches have marks, -1 at padding, it checks loss and gradients with NaN and infinite numbers at padding.
+    subject: the part or model to judge.
+
+    For a part, the law compares values, aux, states, and gradients of a loss on real positions. For a model of tokens,
+    with padding -1, it compares loss, counts and metrics. For a model of batches with marks, -1 at padding, it compares
+    loss and gradients with NaN and infinite numbers at padding.
     """
     module = subject.build()
     if isinstance(subject, TrainingSubject):
@@ -69,7 +72,7 @@ def _check_moves(length: int, subject: Subject, module: Any, seed: int) -> None:
 
 
 def _stats(subject: Subject, module: Any, tight: InputBatch, padded: dict[str, InputBatch]) -> None:
-    """What parts change by after a step of training."""
+    """Compare the stats, which change parts after a step of training."""
     training = module.training
     module.train()
     want = subject.call(module, tight).stats
@@ -103,7 +106,7 @@ def _labels_rows(x: Any) -> bool:
 
 
 def _marks(x: Any) -> Tensor | None:
-    """The marks [B T] of a batch of sets, steps or experience: integers, -1 at padding."""
+    """Return the marks [B T] of a batch of sets, steps or experience: integers, -1 at padding."""
     if isinstance(x, tuple) and hasattr(x, "_fields"):
         named = dict(zip(x._fields, x, strict=True))
         marks = next((named[name] for name in ("marks", "times") if name in named), None)
@@ -157,7 +160,7 @@ def _wild_numbers(like: Tensor) -> Tensor:
 
 
 def _move_source(subject: Subject, batch: InputBatch, seed: int) -> InputBatch:
-    """The same source, moved against its padding, with other garbage there; not against x where it is as long."""
+    """Return the batch with the source at other places and other garbage; a source as long as x moves with x."""
     if batch.source is None:
         return batch
     if subject.source == "equal":
@@ -169,7 +172,7 @@ def _move_source(subject: Subject, batch: InputBatch, seed: int) -> InputBatch:
 
 
 def _values(subject: Subject, module: Any, batch: InputBatch) -> dict[str, list[Tensor] | Tensor | None]:
-    """y, aux and the gradient of x at real positions, row by row; penalties; the gradients of parameters."""
+    """Return y, aux and the gradient of x at real positions, row by row, penalties and gradients."""
     out, leaf = subject.call_traced(module, batch)
     numbers: dict[str, Any] = {"y": real_values(out.y, batch)}
     numbers |= {f"aux {name!r}": real_values(value, batch) if value.dim() else value for name, value in out.aux.items()}

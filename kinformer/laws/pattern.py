@@ -1,7 +1,8 @@
-"""Law pattern: what a pattern says of itself is true.
+"""Law pattern: all declarations of a pattern agree with its predicate.
 
-Live is sound and capacity enough, reach, period and cover are true; what it is spelled as is the same set; parts are
-disjoint, complete and inside their layouts.
+`live` drops no key that is still needed, and `capacity` has enough slots. `reach`, `period` and `cover` are true. The
+`expression` and the patterns of single heads allow the same pairs. The parts are disjoint, complete and inside their
+layouts.
 """
 
 import random
@@ -21,13 +22,16 @@ OVER = "pattern"
 BATCH, HEADS = 2, 3
 LENGTHS = (1, 2, 7, 13, 22) if EFFORT > 1 else (1, 7, 13)
 FAR = 5000
-LONGEST = 13  # for patterns with tensors of a batch, which end somewhere
-LONG = 130  # bounds are checked further out: at 13 positions a bound of 16 is as good as none
+LONGEST = 13  # longest row for patterns with tensors of a batch, because the tensors have an end
+LONG = 130  # length of a further check of bounds: at 13 positions, a bound of 16 has no effect
 JOINS: list[tuple[Callable[..., Pattern], int]] = [(And, 2), (And, 2), (Or, 2), (Or, 2), (Heads, 2), (Not, 1)]
 
 
 def judge(pattern: Pattern) -> Iterator[str]:
-    """Compare everything that a pattern says of itself with what its predicate does over the first positions."""
+    """Compare all declarations of a pattern with its predicate over the first positions.
+
+    pattern: the pattern to judge.
+    """
     for length in LENGTHS:
         if length <= LONGEST or not pattern.tensors():
             yield from find_smallest(check, length, pattern)
@@ -36,14 +40,20 @@ def judge(pattern: Pattern) -> Iterator[str]:
 
 
 def _check_bounds(pattern: Pattern) -> None:
-    """Check reach, period, live positions and capacity over a longer row, which costs one matrix."""
+    """Check reach, period, live positions and capacity over a longer row."""
     m = matrix(pattern, LONG)
     for law in (_reach, _period, _live, _capacity):
         law(pattern, m, LONG)
 
 
 def check(length: int, pattern: Pattern) -> None:
-    """The law over positions 0..length-1; raises Broken."""
+    """Apply the law to the positions 0 .. length - 1.
+
+    length: number of positions.
+    pattern: the pattern to judge.
+
+    Errors: Broken if a declaration is wrong.
+    """
     _kinds(pattern, length)
     m = matrix(pattern, length)
     for law in (_of_head, _expression, _reach, _period, _live, _capacity, _cover, _parts):
@@ -51,13 +61,22 @@ def check(length: int, pattern: Pattern) -> None:
 
 
 def matrix(pattern: Pattern, length: int) -> Tensor:
-    """Every pair that the pattern allows: rows, heads, queries, keys."""
+    """Return the allowed pairs of a pattern [rows, heads, queries, keys].
+
+    pattern: the pattern.
+    length: number of queries and of keys.
+    """
     b, h, at = torch.arange(BATCH)[:, None, None, None], torch.arange(HEADS)[:, None, None], torch.arange(length)
     return torch.as_tensor(pattern(b, h, at[:, None], at)).expand(BATCH, HEADS, length, length)
 
 
 def draw(atoms: Sequence[Pattern], depth: int, rng: random.Random) -> Pattern:
-    """An expression of at most `depth` operators on each path, over patterns of `atoms`."""
+    """Return a random expression over patterns.
+
+    atoms: patterns at the leaves of the expression.
+    depth: most operators on each path.
+    rng: generator of the random numbers.
+    """
     if depth == 0 or rng.random() < 0.1:
         return rng.choice(atoms)
     join, count = rng.choice(JOINS)
@@ -65,7 +84,7 @@ def draw(atoms: Sequence[Pattern], depth: int, rng: random.Random) -> Pattern:
 
 
 def _kinds(pattern: Pattern, length: int) -> None:
-    """What it gives is of the right kind, so that what it says can be compared with what it does."""
+    """Check types and shapes of the results, so that the other checks can compare them."""
     at = torch.arange(length)
     answer = pattern(0, 0, at[:, None], at)
     if not isinstance(answer, bool) and getattr(answer, "dtype", None) is not torch.bool:
@@ -74,7 +93,7 @@ def _kinds(pattern: Pattern, length: int) -> None:
     if not isinstance(answer, bool) and torch.broadcast_shapes(answer.shape, (length, length)) != (length, length):
         raise Broken(f"{pattern}: {length} queries and {length} keys give an answer of shape {list(answer.shape)}")
     far = torch.tensor([0, FAR])
-    try:  # a cache asks about any position, and so does a row that is longer than a table
+    try:  # a cache, or a row longer than a table, evaluates a pattern at any position
         pattern(0, 0, far[:, None], far), pattern.live(far[None], far[None, -1:])
     except Exception as error:
         raise Broken(f"{pattern}: it fails at position {FAR}: {type(error).__name__}: {error}") from error
@@ -144,7 +163,7 @@ def _live(pattern: Pattern, m: Tensor, length: int) -> None:
 
 def _capacity(pattern: Pattern, m: Tensor, length: int) -> None:
     max_live, fullest = 0, 0
-    for now in range(1, length + 1):  # a row of so many tokens, and the fullest position in it
+    for now in range(1, length + 1):  # the number of tokens in the row
         keys = torch.arange(now).expand(BATCH, -1)
         count = int(pattern.live(keys, torch.full((BATCH, 1), now)).sum(1).max())
         max_live, fullest = (count, now) if count > max_live else (max_live, fullest)

@@ -1,4 +1,4 @@
-"""Law peek: whatever comes after a position changes nothing up to it; a known pattern is read exactly."""
+"""Law peek: later tokens change no earlier output, and a part reads exactly the pairs of its pattern."""
 
 import dataclasses
 import math
@@ -25,18 +25,23 @@ from kinformer.nn.attention import Attention
 SAYS = "it reads nothing ahead of what it says"
 OVER = ("layer", "model")
 LENGTH = 9
-CHANGED = 16  # tokens that are changed, one in each row, and half as many more
-HUGE = 1e13  # a factor of later tokens: 64 ulps of such a number in float64 are about 0.1
-HEARD = 1e-9  # of numbers about 1: what rounding does not change so much
+CHANGED = 16  # changed tokens from everywhere in the row, one per row; half as many are added near an edge
+HUGE = 1e13  # factor for later tokens: 64 ulps of such a number in float64 are about 0.1
+HEARD = 1e-9  # smallest change of numbers about 1 that is larger than rounding
 
 
 def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
-    """What has a state, learns to say what comes next, or holds no pattern that reads ahead, reads nothing ahead.
+    """Check that a part that must not read ahead does not read ahead.
+
+    subject: the part or model to judge.
+
+    A part must not read ahead if it has a state, if it learns to predict the next token, or if all its patterns read
+    only backwards.
 
     For every position, the law redraws everything after it, in eval and train mode. It does not rely on gradients,
     because a hard choice has a gradient of zero and may still peek, and train mode may read differently.
-    A forecast is the same whatever comes, by which it is judged. Of what a memory keeps a query hears no more than the
-    memory's `receptive_field` tells.
+    A forecast must not depend on the values that it is to forecast. A query must depend only on the tokens in the
+    `receptive_field` of a memory.
     """
     module = subject.build()
     if isinstance(subject, TrainingSubject):
@@ -73,7 +78,7 @@ def _check_forecast(subject: TrainingSubject, model: Any) -> None:
 
 
 def _promise(subject: Subject, module: Any) -> str:
-    """Why it may not read ahead; "" where it may."""
+    """Return why the part must not read ahead, or "" if it may."""
     if subject.no_state(module) is None:
         return "start() says that it can decode"
     if getattr(module, "predicts_next", False):
@@ -102,7 +107,7 @@ def _is_widened(subject: Subject, module: Any) -> bool:
 
 
 def _patterns(module: nn.Module) -> Iterator[Pattern | None]:
-    """The patterns of every mechanism by which a sequence reads itself; None for one that names none."""
+    """Yield the patterns of every mechanism of self-attention, and None for a mechanism without a pattern."""
     across = {
         part
         for module_part in module.modules()
@@ -152,7 +157,7 @@ def _call_seeded(subject: Subject, module: Any, batch: InputBatch) -> Out:
 
 
 def _changes(subject: Subject, batch: InputBatch, later: Tensor, seed: int) -> Iterator[tuple[str, InputBatch]]:
-    """Variants of the batch whose later columns are redrawn, redrawn large, or padding."""
+    """Yield variants of the batch with later columns redrawn, redrawn large, or removed."""
     rows, columns = batch.size
     redrawn = subject.content(rows, columns, seed + 1000)
     large = subject.content(rows, columns, seed + 2000) * (1 if subject.vocab else int(HUGE))
@@ -185,13 +190,13 @@ def _differentiate(length: int, subject: Subject, module: Any, decodes: bool, be
 
 @torch.no_grad()
 def _check_memory(subject: Subject, module: Any, memory: Memory) -> None:
-    """One token of a row is changed, another one in each row: who hears of it, also by what stands for several?"""
+    """Change one token in each row and check which positions depend on it, through a summary of tokens too."""
     reach = memory.receptive_field
     back = reach.reach()[0]
     if back == math.inf:
-        return  # it keeps what it likes, and says so
+        return  # the memory declares no bound
     length, choices = int(back) + 2 * memory.length, Choices()
-    # those that the last segment is the first not to hear, and some from everywhere
+    # tokens around the edge of the field of the last segment, and some from everywhere
     edge = torch.arange(memory.length - CHANGED // 4, memory.length + CHANGED // 4)
     at = torch.cat([edge, torch.linspace(0, length - 1, CHANGED).long()]).clamp(0, length - 1).unique()
     batch = subject.batch([length] * len(at))
@@ -200,7 +205,7 @@ def _check_memory(subject: Subject, module: Any, memory: Memory) -> None:
     changed[torch.arange(len(at)), at] = subject.content(1, length, 1)[0, at]
     with choices.record():
         before = subject.call(module, dataclasses.replace(batch, x=same)).y
-    with choices.replay():  # what is kept of the past may be chosen by whoever read it
+    with choices.replay():  # the choice of the states to keep may depend on the changed token
         after = subject.call(module, dataclasses.replace(batch, x=changed)).y
     receptive_field = ((after - before).abs().amax(-1) > HEARD).T  # [query, changed token]
     wrong = receptive_field & ~reach.matrix(length)[:, at]
@@ -211,7 +216,7 @@ def _check_memory(subject: Subject, module: Any, memory: Memory) -> None:
 
 
 def _has_content(subject: Subject, module: Any) -> bool:
-    """Does its state hold anything beside the number of the next position?"""
+    """Return True if the state holds anything besides the next position."""
     return any(name != "now" for name, _ in leaves(subject.start(module, ROWS, 4)))
 
 

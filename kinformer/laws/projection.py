@@ -1,4 +1,7 @@
-"""Law projection: queries, keys and values are of the sizes that it says, made at once as apart, by its matrices."""
+"""Law projection: queries, keys and values agree with the declared sizes and matrices of a projection.
+
+All methods of the projection must give the same queries, keys and values.
+"""
 
 from collections.abc import Callable, Iterator
 
@@ -19,7 +22,12 @@ LENGTH = 7
 
 
 def judge(projection: Projection) -> Iterator[str]:
-    """A row and one that is padded; matrices at position 0, where nothing is turned, of what is linear in x."""
+    """Check sizes and methods on a full and a padded row, and the matrices at position 0.
+
+    projection: the projection to judge.
+
+    A rotation does nothing at position 0. The law compares a matrix only if the result is linear in x.
+    """
     projection = build_module(lambda: projection)
     yield from findings(_at_once, projection)
     for name in ("q", "k", "v"):
@@ -60,7 +68,7 @@ def _by_matrix(projection: Projection, name: str) -> None:
         return _by_name(projection.queries(x, pos), projection.keys(x, pos))[name]
 
     if not _linear(project, x):
-        return  # a norm stands between
+        return  # a norm makes the result nonlinear
     expected = project(x)
     if (rows := len(weight)) != heads * expected.shape[-1]:
         raise Broken(f"matrix({name!r}) has {rows} rows for {heads} heads of width {expected.shape[-1]}")
@@ -72,7 +80,7 @@ def _by_matrix(projection: Projection, name: str) -> None:
 
 
 def _linear(project: Callable[[Tensor], Tensor], x: Tensor) -> bool:
-    """Is it linear in x, up to a constant?"""
+    """Return True if the projection is linear in x, up to a constant."""
     at_x, nothing = project(x), project(torch.zeros_like(x))
     return torch.allclose(project(2 * x) - nothing, 2 * (at_x - nothing), atol=1e-9, rtol=1e-9)
 

@@ -1,4 +1,4 @@
-"""Law received_attention: the attention that a key received is the sum of the weights by which it was read."""
+"""Law received_attention: the received attention of a key is the sum of the weights of its value."""
 
 from collections.abc import Iterator
 from typing import TypeVar
@@ -22,18 +22,20 @@ from kinformer.nn.mechanisms.softmax import Softmax
 
 SAYS = "the attention that it says each key got is what the key's value was read with"
 OVER = ("mechanism", "score", "bias")
-NEAR = {torch.float32: 1e-4, torch.bfloat16: 5e-2}  # of the most attention that a key got
+NEAR = {torch.float32: 1e-4, torch.bfloat16: 5e-2}  # relative to the largest received attention
 PIECES = 3
 ROUNDING = 1e-12  # of weights, which add up to 1
 Part = TypeVar("Part", Queries, Keys)
-KEYS = PIECES * WIDTH  # so many keys at a time have values of their own, 1 at their own place and 0 elsewhere
+KEYS = PIECES * WIDTH  # groups of WIDTH keys get one-hot values in turn
 
 
 def judge(part: Mechanism | Score | Bias) -> Iterator[str]:
-    """The attention that keys receive matches the weights, in a full row and in a row that begins with padding.
+    """Compare the attention that keys receive with the weights, in a full row and in a padded row.
 
-    Values of 0 and 1 reveal the weights if values are read linearly; else the law reports the sums as unjudged. In
-    lower precisions the received attention is close to that of the same rounded numbers in float64.
+    part: the mechanism, score or bias to judge.
+
+    Values of 0 and 1 reveal the weights if the output is linear in the values. Otherwise the law reports the sums as
+    unjudged. In lower precisions, the result must be close to the result of the same rounded numbers in float64.
     """
     if isinstance(part, Score):
         part = Softmax(Full(), score=part)

@@ -1,4 +1,7 @@
-"""Law rotation: what turns queries and keys keeps their lengths, and their product knows the distance alone."""
+"""Law rotation: a rotation keeps lengths, and products depend only on the distance.
+
+The products are the products of rotated queries and keys.
+"""
 
 from collections.abc import Iterator
 
@@ -12,12 +15,15 @@ from kinformer.laws.support.subject import build_module
 
 SAYS = "it keeps lengths, turns nothing at position 0, and products of what it turns know the distance alone"
 OVER = "rotation"
-WIDTH, LENGTH = 8, 9  # of a head of the layer that rotations are judged in
+WIDTH, LENGTH = 8, 9  # width of a head, and number of positions
 LATER = (1, 5, 900)
 
 
 def judge(rotation: Rotation) -> Iterator[str]:
-    """Queries and keys at every two positions, and at the same ones later on."""
+    """Compare products of queries and keys at all pairs of positions with the same pairs further on.
+
+    rotation: the rotation to judge.
+    """
     rotation = build_module(lambda: rotation)
     yield from findings(_lengths, rotation)
     yield from findings(_distances, rotation)
@@ -45,7 +51,7 @@ def _products(rotation: Rotation, q: Tensor, k: Tensor, pos: Tensor) -> Tensor:
 
 
 def _positions() -> Tensor:
-    """Positions of two rows, of which the second one stands backwards."""
+    """Return the positions of two rows; the second row is backwards."""
     at = torch.arange(LENGTH)
     return torch.stack([at, at.flip(0)])
 

@@ -1,4 +1,8 @@
-"""Law rows: a reset row is a fresh one, a selected one is its origin, a forked or widened state goes on by itself."""
+"""Law rows: rows of a state can be reset and selected, and a state can be forked and widened.
+
+A reset row equals a fresh row, and a selected row equals its origin. A fork is independent of its original, and a
+widened state continues like the original state.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -22,9 +26,11 @@ FRESH = [True, False, True]
 
 
 def judge(subject: Subject) -> Iterator[str]:
-    """After some tokens: mark rows to begin again, pick rows with repeats, copy the state and continue both copies.
+    """Reset, select, fork and widen a state after some tokens, and compare the continuations.
 
-    A state that was handed over is spent, so each of them gets a fork.
+    subject: the layer to judge.
+
+    A call may overwrite its state, so each check gets a fork.
     """
     module = subject.build()
     stateless = ""
@@ -58,7 +64,7 @@ def _check(length: int, subject: Subject, module: Any) -> None:
 
 
 def _widen(subject: Subject, module: Any, state: State, rest: InputBatch) -> None:
-    """As `generate` does where a text is to grow longer than its state was made for."""
+    """Widen a state, as `generate` does for a text longer than its state."""
     expected = subject.call(module, rest, fork(state))
     actual = subject.call(module, rest, widen_caches(state, subject.start(module, 3, 4 * rest.size[1])))
     agree_out(actual, expected, "a state with more slots goes on otherwise", rest.pos)
@@ -82,13 +88,13 @@ def _select(subject: Subject, module: Any, state: State, rest: InputBatch) -> No
 
 
 def _fork(subject: Subject, module: Any, state: State, rest: InputBatch, other: InputBatch) -> None:
-    """A state and its fork go on in turns, each with tokens of its own, as two continuations of one text do."""
+    """Continue a state and its fork in turns with different tokens, as two continuations of one text."""
     copy = fork(state)
     for (name, mine), (_, original) in zip(leaves(copy), leaves(state), strict=True):
         if mine.numel() and mine.data_ptr() == original.data_ptr():
             raise Broken(f"the state's {name or 'leaf'} and its fork are one memory, so writing to one writes to both")
     middle, end = rest.size[1] // 2, rest.size[1]
-    with torch.no_grad():  # where a state is written in place
+    with torch.no_grad():  # without gradients, a state is written in place
         alone = subject.call(module, rest.columns(0, middle), fork(state))
         want = join_outs([alone, subject.call(module, rest.columns(middle, end), alone.state)])
         first = subject.call(module, rest.columns(0, middle), state)
@@ -100,7 +106,7 @@ def _fork(subject: Subject, module: Any, state: State, rest: InputBatch, other: 
 def _reset(subject: Subject, module: Any, state: State, rest: InputBatch, length: int) -> None:
     mark = torch.tensor(FRESH)
     if subject.source:
-        return  # a reset row has no source left, and a call brings one to all rows or none
+        return  # a reset row has no source, and a call provides a source for all rows or none
     start = subject.batch([length] * 3, seed=2)
     mixed = _mix(mark, start, rest)
     want_fresh = subject.call(module, start, subject.start(module, 3, 2 * length))
@@ -123,6 +129,6 @@ def _pick(out: Any, at: Tensor) -> Any:
 
 
 def _mix(mark: Tensor, fresh: InputBatch, old: InputBatch) -> InputBatch:
-    """Rows of `fresh` where marked, rows of `old` elsewhere."""
+    """Return marked rows from `fresh` and the other rows from `old`."""
     x = torch.where(mark.view(-1, *[1] * (old.x.dim() - 1)), fresh.x, old.x)
     return InputBatch(x, torch.where(mark[:, None], fresh.pos, old.pos), old.only, old.also)

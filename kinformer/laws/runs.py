@@ -1,4 +1,7 @@
-"""Law runs: a plain call gives an Out of the right shape with finite numbers. What fails here needs no other law."""
+"""Law runs: a plain call gives an Out of the right shape with finite numbers.
+
+If a part fails this law, no other law is tried.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,9 +27,12 @@ LENGTH = 5
 
 
 def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
-    """Rows padded left and right, in eval mode and without a state; every layer, mechanism and position is watched.
+    """Call a part in eval mode without a state, and check the output of every part inside.
 
-    What a part finds in `below` it must want, what it gives up it must send. A model's loss and measures are looked at.
+    subject: the part or model to judge.
+
+    Rows are padded left and right. A part must declare in `wants` the names that it reads from `below`, and in `sends`
+    the names that it sends up. For a model, the law checks the loss and the measures.
     """
     module = subject.build()
     if isinstance(subject, TrainingSubject):
@@ -57,7 +63,7 @@ def _call(length: int, subject: Subject, module: Any) -> None:
 
 
 def _check_other_calls(subject: Subject, module: Any, batch: InputBatch, out: Out) -> None:
-    """The last logits alone; the inner states of a first sublayer."""
+    """Check `logits(last=True)` and the taps of the first sublayer."""
     if isinstance(module, Writer) and batch.only is None and batch.also is None:
         source: dict[str, Any] = {} if batch.source is None else {"source": batch.source}
         last = module.logits(batch.x, last=True, **source).y
@@ -103,7 +109,7 @@ def _model(length: int, model: Model, subject: TrainingSubject) -> None:
 
 @contextmanager
 def _watch(module: nn.Module) -> Iterator[None]:
-    """While this lasts, what a part returns is looked at before anyone uses it."""
+    """Check the output of every part before another part uses it."""
     hooks = [part.register_forward_hook(_look) for part in module.modules()]
     try:
         yield
@@ -114,7 +120,7 @@ def _watch(module: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def _hide_unwanted(module: nn.Module) -> Iterator[dict[str, list[str]]]:
-    """While this lasts, mechanisms and innermost layers find below only what they want; what was hidden from whom."""
+    """Hide unwanted names of `below` from mechanisms and innermost layers; yield the names that were hidden."""
     hidden: dict[str, list[str]] = {}
 
     def hide(part: nn.Module, inputs: tuple) -> tuple:
@@ -146,7 +152,7 @@ def _without_unwanted_names(ctx: Context, part: Any, hidden: dict[str, list[str]
 def _look(part: nn.Module, inputs: tuple, out: Any) -> None:
     name = type(part).__name__
     if any(isinstance(x, Context) and x.remember for x in inputs):
-        return  # only its state was wanted
+        return  # the call only updates the state
     if isinstance(part, Layer):
         _check_out(out, name)
         _shape(out.y, inputs[0].shape, name, "y, as x has")
@@ -167,7 +173,7 @@ def _mechanism(out: Any, q: Tensor, keys: Any, name: str) -> None:
             f"{name}.forward returns an Out of a {type(out.y).__name__}; return Out(AttentionOutput(y, lse), state)"
         )
     wide = out.y.y.shape[-1] if keys is None else keys.v.shape[-1]
-    # talking heads end in the heads of the values
+    # talking heads have as many output heads as value heads
     heads = q.shape[1] if keys is None or out.y.y.shape[1] != keys.v.shape[1] else keys.v.shape[1]
     _shape(out.y.y, (q.shape[0], heads, q.shape[2], wide), name, "y")
     if out.y.lse is not None:

@@ -1,4 +1,4 @@
-"""Law save_load: what is written of a part or model makes one that computes the same."""
+"""Law save_load: a part or model computes the same after saving and loading."""
 
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -20,9 +20,12 @@ LENGTH = 7
 
 
 def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
-    """A part's state_dict goes into one of another seed; a member's model through a folder, by name and keywords.
+    """Load a part's state_dict into a part of another seed, or save and load a member's model in a folder.
 
-    It has been told of a step of training before, and both are told of one more: what counts steps is saved too.
+    subject: the part or model to judge.
+
+    `after_step` is called once before saving, and once more on both parts afterwards. A counter of steps must
+    therefore be saved too.
     """
     yield from findings(_check_same, subject, subject.build())
 
@@ -52,7 +55,7 @@ def _compare(subject: Any, module: Any, loaded: Any, sentence: str) -> None:
 
 
 def _train_step(subject: Any, module: Any) -> Mapping[str, Tensor]:
-    """The stats of a call in train mode."""
+    """Return the stats of a call in train mode."""
     with torch.no_grad():
         stats = subject.call(module.train(), subject.ragged(LENGTH)).stats
     module.eval()
@@ -76,7 +79,7 @@ def _through_a_folder(module: Any) -> Any:
 
 
 def _shared_parameters(module: Any) -> list[list[str]]:
-    """Names that stand for one parameter."""
+    """Return the groups of names that share a parameter."""
     names: dict[int, list[str]] = {}
     for name, parameter in module.named_parameters(remove_duplicate=False):
         names.setdefault(id(parameter), []).append(name)

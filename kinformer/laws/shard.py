@@ -1,4 +1,4 @@
-"""Law shard: a batch in shares, as processes have it, trains a model as the whole batch does."""
+"""Law shard: a batch that is split over processes trains a model like the whole batch."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -19,9 +19,11 @@ PROGRESS = 0.5
 
 
 def judge(subject: TrainingSubject) -> Iterator[str]:
-    """The loss, its gradients and stats of three rows, and of one and two of them, in train mode without dropout.
+    """Compare loss, gradients and stats of three rows with the values from one row and two rows.
 
-    The rows are of several lengths where they are rows of tokens. Each loss is a mean over its `count`.
+    subject: the model to judge, in train mode without dropout.
+
+    Rows of tokens have several lengths. Each loss is a mean over its `count`.
     """
     yield from find_smallest(_check_shares, LENGTH, subject, subject.build().train())
 
@@ -43,7 +45,7 @@ def _check_shares(length: int, subject: TrainingSubject, model: Any) -> None:
 
 
 def _shorten_rows(t: Tensor) -> Tensor:
-    """Rows of tokens, all but the first of them shorter."""
+    """Shorten all rows of tokens except the first."""
     if t.dim() != 2 or t.is_floating_point() or t.shape[1] < ROWS:
         return t
     ends = t.shape[1] - t.shape[1] // 3 * torch.arange(len(t))[:, None].clamp_max(2)

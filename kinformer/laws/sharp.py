@@ -1,6 +1,7 @@
-"""Law sharp: what a pattern says of itself beyond its predicate is no looser than it need be.
+"""Law sharp: the declarations of a pattern are as tight as its predicate permits.
 
-Law `pattern` says that it is true; a bound that is too wide costs time and memory alone, so nothing else would see it.
+The law `pattern` checks that they are true. A bound that is too wide costs only time and memory, so only this law
+detects it.
 """
 
 import itertools
@@ -16,15 +17,18 @@ from kinformer.laws.support.findings import Broken, Unjudged, findings
 
 SAYS = "what it says of its reach, period, live positions, cache and cover is as sharp as can be"
 OVER = "pattern"
-HEADS = 400  # by so many draws every block is drawn that may be
+HEADS = 400  # enough heads for a random pattern to draw every possible block
 LENGTH = 40
-CACHED = 64  # at each length up to this one a cache is asked for its slots
-AHEAD = 64  # so many queries show who is read again
+CACHED = 64  # longest row for which `capacity` is checked
+AHEAD = 64  # number of further queries that show which keys are read again
 BLOCKS = 48
 
 
 def judge(pattern: Pattern) -> Iterator[str]:
-    """Compare what a pattern says of itself, where it says more than the default, with the best that is true."""
+    """Compare the declarations of a pattern with the tightest true values.
+
+    pattern: the pattern to judge. Methods that it inherits from `Pattern` are not compared.
+    """
     spelled = pattern
     while isinstance(spelled, Spelled):
         spelled = spelled.expression
@@ -38,7 +42,11 @@ def judge(pattern: Pattern) -> Iterator[str]:
 
 
 def read(pattern: Pattern, length: int) -> tuple[Tensor, Tensor]:
-    """Which pairs of a row are read in some row and head, and which in all, where its tensors tell rows apart."""
+    """Return the pairs that are read in some row and head, and the pairs that are read in all.
+
+    pattern: the pattern. Its tensors determine the number of rows.
+    length: number of queries and of keys.
+    """
     rows = max((len(tensor) for tensor in pattern.tensors().values()), default=1)
     b, h, at = torch.arange(rows)[:, None, None, None], torch.arange(HEADS)[:, None, None], torch.arange(length)
     m = torch.as_tensor(pattern(b, h, at[:, None], at))
@@ -68,7 +76,7 @@ def _period(pattern: Pattern) -> None:
 
 
 def _needed_keys(pattern: Pattern, length: int) -> Tensor:
-    """Which keys before `length` a query at each position up to `length`, or a later one, reads."""
+    """Return for each position up to `length` the keys that a query there or later reads."""
     is_read = read(pattern, length + AHEAD)[0]
     return is_read.flip(0).cummax(0).values.flip(0)[: length + 1, :length]
 
@@ -83,7 +91,7 @@ def _live(pattern: Pattern) -> None:
 
 
 def _capacity(pattern: Pattern) -> None:
-    # a key counts once it stands before a query; of a longer row there are more queries to hold
+    # only keys before the query count; a longer row needs at least as many slots
     needed_slots = _needed_keys(pattern, CACHED).tril(-1).sum(1).cummax(0).values.tolist()
     for length, slots in enumerate(needed_slots):
         if pattern.capacity(length) > slots:
@@ -98,7 +106,7 @@ def _cover(pattern: Pattern) -> None:
     lows = [[rng.randrange(length) for _ in range(BLOCKS)] for _ in range(2)]
     highs = [[rng.randrange(low, min(length, low + 1 + n)) for n, low in enumerate(side)] for side in lows]
     (q_lo, k_lo), (q_hi, k_hi) = torch.tensor(lows), torch.tensor(highs)
-    declared = pattern.cover(q_lo[:, None], q_hi[:, None], k_lo, k_hi)  # as an executor asks, of many blocks at once
+    declared = pattern.cover(q_lo[:, None], q_hi[:, None], k_lo, k_hi)  # many blocks at once, as executors call it
     may, must = (answer.expand(BLOCKS, BLOCKS).tolist() for answer in declared)
     for n, m in itertools.product(range(BLOCKS), repeat=2):
         box = slice(q_lo[n], q_hi[n] + 1), slice(k_lo[m], k_hi[m] + 1)

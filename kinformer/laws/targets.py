@@ -17,10 +17,12 @@ LENGTH = 9
 
 
 def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
-    """The gradient of each penalty alone, in train mode; of a model as its loss reports it, of an encoder's parts too.
+    """Check which parameters have a gradient of each penalty, in train mode.
 
-    A penalty that says that it reaches x may also move what lies beneath its part, and of the part itself no more than
-    it names.
+    subject: the part or model to judge. For a model, the law uses the penalties of its loss, with its encoder's too.
+
+    A penalty with `reaches_x` may also move parameters below its part. In the part itself, it may move only the
+    parameters that it names.
     """
     module = subject.build().train()
     declared: dict[str, list[tuple[nn.Module, Penalty]]] = {}
@@ -48,7 +50,7 @@ def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
 
 
 def _read(subject: Subject | TrainingSubject, module: Any) -> tuple[Tensor, dict[str, Tensor], Tensor | None]:
-    """What the text trains, penalties by name, and the leaf x; a model has no x but its parameters."""
+    """Return the trained output, the penalties by name, and the leaf x, which is None for a model."""
     if isinstance(subject, TrainingSubject):
         loss = module(subject.ragged(LENGTH).x)
         return loss.parts["nll"], dict(loss.parts), None
@@ -82,7 +84,7 @@ def _check_trained(
 
 
 def _slopes(value: Tensor, by: dict[str, Tensor]) -> dict[str, float]:
-    """The largest absolute gradient of a penalty for each tensor; 0 without dependence."""
+    """Return the largest absolute gradient of a penalty for each tensor; 0 without dependence."""
     gradients = torch.autograd.grad(value, list(by.values()), allow_unused=True, retain_graph=True)
     return {
         name: 0.0 if gradient is None or not gradient.numel() else float(gradient.abs().max())

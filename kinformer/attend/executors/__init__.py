@@ -1,1 +1,1 @@
-"""Executors: a file for each way to compute one read of attention. `reference` defines the result of all others."""
+"""Executors, one file for each way to compute attention. `reference` defines the result of all others."""

@@ -1,8 +1,11 @@
-"""The flex executor: PyTorch's FlexAttention, compiled on CUDA, without the blocks that a pattern's `cover` rules out.
+"""Executor flex: PyTorch's FlexAttention, compiled on CUDA.
 
-On a CPU it is there to be proven and for those who name it: PyTorch has no backward there, and its eager forward makes
-all pairs, 8 to 22 times slower than dense attention. Never run so far: anything on CUDA, so its speed, its backward and
-its lse there, and the estimates by which `auto` takes it, are unproven. Source: Dong et al., 2024, arXiv:2412.05496.
+It skips the blocks of pairs that a pattern's `cover` excludes. On a CPU it serves tests and users who name it. PyTorch
+has no backward of FlexAttention on a CPU, and its eager forward computes all pairs. The eager forward is 8 to 22 times
+slower than dense attention. This executor has never run on CUDA so far. Its speed, its backward and its lse on CUDA
+are unproven, and so are the estimates that `auto` compares.
+
+Source: Dong et al., 2024, arXiv:2412.05496.
 """
 
 import functools
@@ -25,18 +28,24 @@ from kinformer.core.layout import Dense, GatheredKeys, Residue
 from kinformer.core.request import Refusal, Request
 from kinformer.core.scores.product import Product
 
-ON_CPU, ON_CUDA = 2.2e-10, 1.6e-11  # seconds per pair and number of a head's width, where dense attention takes 1e-11
-EAGER = 1e-2  # seconds of a read on a CPU, however few the pairs
-CALL = 1.0  # the same for compiling, spread over the calls of a graph: short rows and single steps are left to others
-BLOCK, GRID = 128, 1 << 22  # tokens of a block; blocks of pairs at most, of longer rows blocks are larger
-MERGED = 4  # blocks of pairs that take as long as a block of queries in a part apart: gathered, put back and merged
-FAR = 1 << 31  # behind every position
-GRAPHS = 64  # one for each pattern, bias and shape: a pattern's numbers as symbols did not compile
+ON_CPU, ON_CUDA = 2.2e-10, 1.6e-11  # seconds per pair and number of a head's width; dense attention takes 1e-11
+EAGER = 1e-2  # constant seconds of a read on a CPU
+CALL = 1.0  # seconds of compilation per call of a graph, so that short rows and single steps use other executors
+BLOCK, GRID = 128, 1 << 22  # tokens of a block; most blocks of pairs: longer rows have larger blocks
+MERGED = 4  # blocks of pairs that take as long as gathering, scattering and merging a query block of one part
+FAR = 1 << 31  # larger than every position
+GRAPHS = 64  # one per pattern, bias and shape, because symbolic numbers of a pattern did not compile
 compiled = functools.cache(functools.partial(torch.compile, fullgraph=True, dynamic=False))
 
 
 class FlexCall(NamedTuple):
-    """Blocks of pairs that are read together, how many they are, and the order in which it takes the tokens."""
+    """Call of FlexAttention with its blocks and the order of its tokens.
+
+    mask: blocks of pairs that are read together.
+    many: number of blocks over all rows and heads, as a tensor.
+    q: order of the queries [#B, T], or None if it is unchanged.
+    k: order of the keys [#B, S], or None if it is unchanged.
+    """
 
     mask: BlockMask
     many: Tensor
@@ -45,17 +54,20 @@ class FlexCall(NamedTuple):
 
 
 def estimation_time(request: Request) -> float:
-    """Seconds of looking at what a bias learns and adds."""
+    """Return the seconds that `cost` takes to inspect the bias of a `request`."""
     return 5e-5
 
 
 def cost(request: Request) -> float | Refusal:
-    """By blocks on CUDA, in the unit of the other executors' estimates; by pairs on a CPU."""
+    """Return the estimated seconds, or a Refusal.
+
+    request: the attention to compute. The estimate counts blocks of pairs on CUDA and pairs on a CPU.
+    """
     queries, keys, bias = request.queries, request.keys, request.bias
     q, k, v = queries.q, keys.k, keys.v
     cuda, narrow, learns = q.device.type == "cuda", min(q.shape[3], v.shape[3]), torch.is_grad_enabled()
     learned = [] if bias is None else [*bias.parameters(), *queries.extras.values(), *keys.extras.values()]
-    # asked of one pair, as of all of them the answer is quadratic
+    # evaluated for one pair, because the result for all pairs has quadratic size
     added = None if bias is None else bias.values(queries.pos[..., :1], keys.pos[..., :1])
     refusals = (
         (torch.compiler.is_compiling() or _C._are_functorch_transforms_active(), "it makes lists outside of graphs"),
@@ -77,14 +89,14 @@ def cost(request: Request) -> float | Refusal:
 
 
 def read(request: Request) -> AttentionOutput:
-    """The same y and lse as the reference, merged where parts are cheaper apart."""
+    """Compute y and lse of a `request`, merged from several calls if the parts of the pattern are cheaper."""
     plan, _ = _plan(request)
     reads = [_read_call(request, call, request.lse or len(plan) > 1) for call in plan]
     return reads[0] if len(reads) == 1 else merge(*reads)
 
 
 def _plan(request: Request) -> tuple[list[FlexCall], float]:
-    """The cheapest calls and the pairs of their blocks: found once per forward, with one look at the device."""
+    """Return the cheapest calls and the pairs in their blocks, once per forward with one device sync."""
     q, k, rows = request.queries, request.keys, request.rows
     return request.memo.get(lambda: _make_plan(request), "flex", request.pattern, q.pos, k.pos, q.head, q.q.shape, rows)
 
@@ -102,11 +114,14 @@ def _make_plan(request: Request) -> tuple[list[FlexCall], float]:
 
 
 def _make_call(request: Request, size: int, part: PatternPart) -> FlexCall:
-    """The blocks of a part, by what `cover` says of those that hold a remainder in common; by head where it differs."""
+    """Return the call of a part, with the blocks that `cover` does not exclude.
+
+    Blocks of queries and keys without a common remainder are excluded too. Blocks may differ by head.
+    """
     queries, layout = request.queries, part.layout
     q, k = (x if x.stride(0) else x[:1] for x in (queries.pos, request.keys.pos))
     n = layout.n if isinstance(layout, Residue) else 1
-    if isinstance(layout, GatheredKeys):  # the others are in no block
+    if isinstance(layout, GatheredKeys):  # other keys are in no block
         k = torch.where(replace(layout, back=math.inf, ahead=math.inf).reads(k, k), k, -1)
     of_q, of_k = (
         torch.where(x < 0, FAR * n, x % n * FAR + x).argsort(-1)[:, 0] if isinstance(layout, kind) else None
@@ -139,7 +154,7 @@ def _make_call(request: Request, size: int, part: PatternPart) -> FlexCall:
 
 
 def _ends(pos: Int[Tensor, "B H L"], size: int, n: int) -> Int[Tensor, "6 B H N"]:
-    """Of each block the first position and the first remainder by n, the last ones; is any token real, is every one."""
+    """Return for each block: first position, its remainder by n, the last ones, any token real, every token real."""
     x = F.pad(pos, (0, -pos.shape[2] % size), value=-1).unflatten(2, (-1, size))
     real, x = x >= 0, torch.stack((x, x % n))
     last = torch.where(real, x, 0).amax(-1)

@@ -1,4 +1,7 @@
-"""The masked executor: one call of PyTorch's fused kernel for the CPU under a mask, keys in any order, with its lse."""
+"""Executor masked: one call of PyTorch's fused kernel for the CPU with a mask.
+
+It returns the log-sum-exp too. Keys may lie in any order.
+"""
 
 import torch
 
@@ -10,14 +13,17 @@ from kinformer.core.request import Refusal, Request
 from kinformer.core.scores.product import Product
 
 CALL = 2e-5  # seconds
-SECONDS = 2e-11  # per score and number of a head's width: twice what is taken without a mask
+SECONDS = 2e-11  # per score and number of a head's width: twice the time without a mask
 
 
 def cost(request: Request) -> float | Refusal:
-    """It adds numbers to the product of query and key, and takes no other scores."""
+    """Return the estimated seconds, or a Refusal.
+
+    request: the attention to compute. Its scores must be products of query and key, with an optional added term.
+    """
     if torch.compiler.is_compiling():
         return Refusal("its gradient is no part of a graph")
-    # a product that is changed by numbers of its own, or none: another `forward` is another score
+    # a subclass of Product may add its own numbers, but a subclass with its own `forward` is another score
     plain = isinstance(request.score, Product) and type(request.score).forward is Product.forward
     if not plain or request.bias is not None or not kernel.serves(request) or not request.pairs:
         return Refusal("it takes the product of query and key on a CPU, without bias or dropout, and values as wide")
@@ -27,7 +33,7 @@ def cost(request: Request) -> float | Refusal:
 
 
 def read(request: Request) -> AttentionOutput:
-    """The same y and lse as the reference."""
+    """Compute y and lse of a `request`."""
     return kernel.read(
         kernel.MaskedRead(request.scale), request.queries.q, request.keys.k, request.keys.v, additive_mask(request)
     )

@@ -1,6 +1,7 @@
-"""The pieces executor: any pattern over runs of positions at its own order of cost, as tiles of dense attention.
+"""Executor pieces: any pattern over consecutive positions, as tiles of dense attention.
 
-Tiles are read by PyTorch's fused kernel for the CPU where it can, else by the reference's own lines.
+Its cost grows with the number of allowed pairs, not with all pairs. PyTorch's fused kernel for the CPU computes the
+tiles if it supports the request. Otherwise the operations of the reference executor compute them.
 """
 
 import torch
@@ -22,17 +23,24 @@ from kinformer.core.request import Refusal, Request
 from kinformer.core.scores.product import Product
 
 PLAN = 2e-4  # seconds
-CALL = 1e-5  # seconds of a read that is one call of the kernel
+CALL = 1e-5  # constant seconds of a read by a single kernel call
 FLASH, BAND, EXPLICIT = 1e-11, 3e-11, 6e-11  # seconds per pair and number of a head's width
 
 
 def estimation_time(request: Request) -> float:
-    """Seconds of a plan, unless it is found again: that of whole rows without padding, read by themselves."""
+    """Return the seconds that `cost` takes to make a plan.
+
+    request: the attention to compute. The plan of whole rows without padding that read themselves is cached, so the
+        result is 0.
+    """
     return 0.0 if request.run and request.full and request.queries.pos is request.keys.pos else PLAN
 
 
 def cost(request: Request) -> float | Refusal:
-    """What its calls take, each a little more than its pairs. A plan is made, masks are not."""
+    """Return the estimated seconds of the planned calls, or a Refusal.
+
+    request: the attention to compute. This function makes its plan but no masks.
+    """
     if torch.compiler.is_compiling():
         return operator.cost(request)
     if request.where is not None:
@@ -62,7 +70,7 @@ def cost(request: Request) -> float | Refusal:
 
 
 def read(request: Request) -> AttentionOutput:
-    """The same y and lse as the reference, merged from calls over tiles."""
+    """Compute y and lse of a `request`, merged from calls over tiles."""
     if torch.compiler.is_compiling():
         return operator.read(request)
     plan, queries, keys = plan_request(request), request.queries, request.keys
@@ -78,7 +86,15 @@ def read(request: Request) -> AttentionOutput:
 
 
 def relative_cost(pattern: Pattern, length: int, heads: int = 4, width: int = 64) -> float:
-    """What reading a row costs, as planned, over dense attention: of all pairs, or half of them where none is ahead."""
+    """Return the planned cost of a pattern relative to dense attention, at most 1.
+
+    pattern: a pattern without tensors.
+    length: number of tokens of the row.
+    heads: number of heads.
+    width: numbers in a key.
+
+    Dense attention counts all pairs, or half of them if the pattern allows no later key.
+    """
     row = PositionRun(0, length)
     dense = heads * length**2 * (0.5 if pattern.reach()[1] <= 0 else 1)
     plan = plan_of_runs(pattern, RunPair(row, row), PlanSizes(1, heads, heads, 0, width), torch.device("cpu"))

@@ -1,4 +1,7 @@
-"""PyTorch's scaled_dot_product_attention as an executor: for patterns without a bias, where no lse is wanted."""
+"""Executor sdpa: PyTorch's `scaled_dot_product_attention`.
+
+It supports all patterns, but no bias and no log-sum-exp.
+"""
 
 from torch.nn import functional as F
 
@@ -11,12 +14,15 @@ from kinformer.core.request import Refusal, Request
 from kinformer.core.scores.product import Product
 
 SECONDS = 1e-11  # per score and number of a head's width
-DROPPED = 5e-11  # with dropout on a CPU, whose fused kernel does not do it: every weight is computed and kept
-DROPPED_MASKED = 6e-11  # the same under a mask
+DROPPED = 5e-11  # with dropout on a CPU, which has no fused kernel for it: every weight is computed and stored
+DROPPED_MASKED = 6e-11  # with dropout and a mask on a CPU
 
 
 def cost(request: Request) -> float | Refusal:
-    """It has no place for a bias or other scores, and its public function returns no lse."""
+    """Return the estimated seconds, or a Refusal.
+
+    request: the attention to compute, without a bias, with plain product scores and without the log-sum-exp.
+    """
     queries, keys = request.queries, request.keys
     if request.lse:
         return Refusal("PyTorch's function returns no lse")
@@ -32,7 +38,7 @@ def cost(request: Request) -> float | Refusal:
 
 
 def read(request: Request) -> AttentionOutput:
-    """The same y as the reference; its lse is None."""
+    """Compute y of a `request`; the lse of the result is None."""
     queries, keys = request.queries, request.keys
     y = F.scaled_dot_product_attention(
         queries.q,
