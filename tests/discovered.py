@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from functools import partial
 from types import ModuleType
 
-from kinformer.core.discover import load_plugins, load_user_module, modules, part_files
+from kinformer.core.discover import load_plugins, modules, part_files
 from kinformer.core.example import Example
+from kinformer.core.module_import import load_user_module
 from kinformer.laws.support.verdicts import JudgedPart
 
 EXECUTORS = "executors"  # their examples are the modules themselves, called "executors.file"

@@ -11,12 +11,10 @@ import importlib
 import importlib.util
 import inspect
 import re
-import sys
 import types
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from importlib.machinery import SourceFileLoader
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
@@ -25,12 +23,11 @@ from kinformer.core.did_you_mean import suggest_names
 from kinformer.core.example import Example
 from kinformer.core.keyword_conditions import Needs, allow_unused_keywords, by_keyword, check_used
 from kinformer.core.keywords import check_keywords, name_of, parse_keywords, signature
-from kinformer.core.missing_path import missing_path
+from kinformer.core.module_import import PACKAGE, dotted_name, import_or_explain, load_user_module
 
 if TYPE_CHECKING:
     from kinformer.core.training_recipe import Recipe
 
-PACKAGE = Path(__file__).resolve().parents[1]
 STOREYS = ("core", "attend", "nn", "lab")  # folders that contain folders of parts; a kind may have a folder in several
 OWN_STOREYS = ("members", "models", "laws")  # kinds with a folder at the top level
 UNJUDGED = ("exits", "losses", "search")  # kinds of parts without EXAMPLES, which are tested inside other parts
@@ -96,16 +93,6 @@ def _plugin_kinds() -> list[str]:
     return sorted({point.group.removeprefix("kinformer.") for point in installed_plugins()})
 
 
-def _import(name: str, load: Callable[[], object]) -> types.ModuleType:
-    try:
-        module = load()
-    except Exception as error:
-        raise ImportError(f"{name} failed to import: {type(error).__name__}: {error}") from error
-    if not isinstance(module, types.ModuleType):
-        raise ImportError(f"{name} must name a module, and names a {type(module).__name__}")
-    return module
-
-
 def modules(kind: str) -> dict[str, types.ModuleType]:
     """Return every module of a kind by name: files of its folders, then plugins, each sorted.
 
@@ -121,8 +108,8 @@ def modules(kind: str) -> dict[str, types.ModuleType]:
         raise LookupError(f"there is no kind {kind!r}{suggest_names(kind, kinds())}")
     loaded = {}
     for name, file in names.items():
-        full = _dotted_name(file)
-        loaded[name] = _import(full, functools.partial(importlib.import_module, full))
+        full = dotted_name(file)
+        loaded[name] = import_or_explain(full, functools.partial(importlib.import_module, full))
     return loaded | load_plugins(kind, loaded)
 
 
@@ -141,11 +128,6 @@ def part_files(kind: str) -> dict[str, Path]:
     return dict(sorted(files.items()))
 
 
-def _dotted_name(file: Path) -> str:
-    """Return the module name of a file of the library."""
-    return ".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
-
-
 def load_plugins(kind: str, reserved: Iterable[str] = ()) -> dict[str, types.ModuleType]:
     """Import the plugins of a kind and return them by name, sorted.
 
@@ -159,7 +141,7 @@ def load_plugins(kind: str, reserved: Iterable[str] = ()) -> dict[str, types.Mod
         try:
             if point.name in (*reserved, *loaded):
                 raise ImportError(f"{point.value} is called {point.name!r}, and {kind} has one of that name")
-            loaded[point.name] = _import(point.value, point.load)
+            loaded[point.name] = import_or_explain(point.value, point.load)
         except ImportError as error:
             warnings.warn(f"a plugin of {kind} is left out: {error}", stacklevel=3)
     return loaded
@@ -193,7 +175,7 @@ def part_names() -> dict[str, str]:
     files in a folder of parts provide none.
     """
     return {
-        name: _dotted_name(file).removeprefix("kinformer.")
+        name: dotted_name(file).removeprefix("kinformer.")
         for kind in (*kinds(), *UNJUDGED)
         for folder in _folders(kind)
         for file in sorted(folder.glob("[!_]*.py"))
@@ -387,46 +369,6 @@ def check_member_name(name: str, names: Iterable[str]) -> None:
     if name not in (names := tuple(names)):
         near = suggest_names(name, names, "; kinformer list members has them all")
         raise LookupError(f"there is no member {name!r}{near}")
-
-
-def load_user_module(path: str) -> types.ModuleType:
-    """Execute a user's own file and return it as a module.
-
-    Each call executes the file again, so its classes differ from the classes of earlier calls. A file of the library is
-    imported under its own name, so that its classes are the classes that the library knows.
-
-    path: the path of the file.
-
-    Errors: LookupError if there is no such Python file; ImportError if it fails to run.
-    """
-    file = Path(path).expanduser().resolve()
-    if not file.is_file():
-        raise LookupError(missing_path(path))
-    if file.suffix == ".py" and file.is_relative_to(PACKAGE):
-        return _import(path, functools.partial(importlib.import_module, _dotted_name(file)))
-    try:
-        digest = hashlib.sha256(file.read_bytes()).hexdigest()
-    except OSError as error:
-        raise LookupError(f"cannot read {path}: {error.strerror}") from error
-    full = f"kinformer_own_{digest[:16]}_{file.stem}"
-    if file.suffix != ".py":
-        raise LookupError(f"{path} is not a Python file")
-    spec = importlib.util.spec_from_loader(full, _Fresh(full, str(file)))
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[full] = module
-    try:
-        return _import(path, lambda: spec.loader.exec_module(module) or module)  # type: ignore[union-attr]
-    except BaseException:
-        sys.modules.pop(full, None)
-        raise
-
-
-class _Fresh(SourceFileLoader):
-    """A loader that compiles the source each time, without a cache, because a cache's dates have whole seconds only."""
-
-    def get_code(self, fullname: str) -> types.CodeType:
-        return self.source_to_code(self.get_data(self.path), self.path)
 
 
 def _find_user_member(path: str, name: str) -> Callable[..., Any]:

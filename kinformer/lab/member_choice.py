@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from kinformer.core.did_you_mean import suggest_names
-from kinformer.core.discover import Origin, find_member, load_user_module, parse_keywords
+from kinformer.core.discover import Origin, find_member, parse_keywords
 from kinformer.core.keywords import describe_callable, name_of, signature, split
+from kinformer.core.module_import import load_user_module
 from kinformer.lab.errors import UserError, from_user
 
 

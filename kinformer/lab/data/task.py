@@ -14,9 +14,10 @@ from kinformer.checkpoint.atomic_files import digest
 from kinformer.core.batch import TokenBatch
 from kinformer.core.checks import check_at_least
 from kinformer.core.did_you_mean import suggest_names
-from kinformer.core.discover import load_user_module, modules
+from kinformer.core.discover import modules
 from kinformer.core.keywords import parse_keywords
 from kinformer.core.model import ACCURACY, Metric, Model
+from kinformer.core.module_import import load_user_module
 from kinformer.core.task import Task, TaskRow
 from kinformer.decoding.pad_sequences import pad_sequences
 from kinformer.decoding.prompts import Prompts

@@ -8,8 +8,9 @@ from types import ModuleType
 from typing import Any
 
 from kinformer.core.did_you_mean import suggest_names
-from kinformer.core.discover import MemberRecord, Origin, load_user_module
+from kinformer.core.discover import MemberRecord, Origin
 from kinformer.core.example import Example
+from kinformer.core.module_import import load_user_module
 from kinformer.core.pattern import Pattern
 from kinformer.laws.support.layer_forms import FORMS
 from kinformer.laws.support.verdicts import JudgedPart, error_line, laws

@@ -9,8 +9,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from kinformer.core.did_you_mean import suggest_names
-from kinformer.core.discover import load_user_module, modules
+from kinformer.core.discover import modules
 from kinformer.core.keywords import parse_keywords, split
+from kinformer.core.module_import import load_user_module
 
 if TYPE_CHECKING:
     import gymnasium
