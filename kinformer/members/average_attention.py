@@ -39,8 +39,8 @@ def average_attention(
     Decoder layers average all tokens up to the current one.
 
     Choose it if a decoding step must take the same time and memory after ten thousand tokens as after ten. Choose
-    `linear_transformer` if the model must also remember the places of tokens. A mean loses the order of tokens, except for
-    what positions and lower blocks put into it.
+    `linear_transformer` if the model must also remember the places of tokens. A mean loses the order of tokens, except
+    for the order that positions and lower blocks add to them.
 
     A row is one running sum, so time grows as L d^2. The attention of `gpt` grows as L^2 d. `kinformer claim
     average_attention_steps` counts the cost of a decoding step. The paper's model translates, with attention in the

@@ -67,7 +67,7 @@ def bp_transformer(
 
     stack = Stack([block() for _ in range(check_at_least("depth", depth, 1))])
     waves = Sinusoidal(d) if position == "sinusoidal" else None
-    if causal:  # a masked model has a norm of what is embedded by itself
+    if causal:  # MLM has its own norm of the embeddings
         body = SpanNodes(stack, causal=True, norm=LayerNorm(d))
         return LM(vocab, d, body, position=waves, std=START, dropout=dropout)
     return MLM(vocab, d, SpanNodes(stack, causal=False), position=waves, dropout=dropout)

@@ -17,8 +17,8 @@ from kinformer.nn.mechanisms.hamming_kmeans import HammingKMeans
 from kinformer.nn.projections.qkv import QKV
 
 Form = Literal["improved", "plain"]
-Added = Literal["learned", "sinusoidal", "tensor2tensor", "none"]  # means of queries know no distance of keys
-TOPK = 32  # the paper's
+Added = Literal["learned", "sinusoidal", "tensor2tensor", "none"]  # the mean of several queries has no distance to a key
+TOPK = 32  # as in the paper
 
 
 @member(recipe=Recipe(lr=5e-4), needs={"topk": "form=improved", "length": "position=learned"})
