@@ -67,8 +67,8 @@ def bigbird(
         "published" draw may be the last block, which is global, or a block after the end of the text.
     draw: range of the draws. "past" is earlier blocks, and a drawn block reads the drawing block too. The set is then
         the same at every length, but early blocks read more. With "published" each block draws from the first 16
-        blocks, as in the authors' code. With "row" each block draws the same number of blocks from its whole row. All draws are computed
-        from layer, head and block, so a loaded checkpoint has the same draws.
+        blocks, as in the authors' code. With "row" each block draws the same number of blocks from its whole row. All
+        draws are computed from layer, head and block, so a loaded checkpoint has the same draws.
     tables: given random blocks in place of drawn ones, such as those from a published model. Give one
         pattern expression for all layers, or a tuple with one for each. `Blocks(((), (2, 5)), 16)` lists the blocks
         that blocks 0 and 1 of the text read besides window and global blocks. Two heads with different blocks are

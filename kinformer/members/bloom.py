@@ -52,8 +52,8 @@ def bloom(
     vocab: vocabulary size, in tokens.
     dropout: dropout probability of attention weights.
 
-    Embeddings start with a standard deviation of 0.4 d^-1/2, which is 0.02 at width 400. The norm makes blocks blind to the size of the
-    embeddings, and larger embeddings let the tied head repeat the input token.
+    Embeddings start with a standard deviation of 0.4 d^-1/2, which is 0.02 at width 400. The norm makes blocks blind
+    to the size of the embeddings, and larger embeddings let the tied head repeat the input token.
     """
 
     def block() -> PreNorm:

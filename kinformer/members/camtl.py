@@ -46,8 +46,8 @@ def camtl(
     embeddings.
 
     Train with `--data multitask=FOLDER`, which has a file of labelled texts for each task. Rows are drawn by task size
-    (`power`). `sampling=uncertainty`, as in the paper, takes the rows with the least certain predictions. This costs one
-    extra forward pass over as many batches as there are tasks.
+    (`power`). `sampling=uncertainty`, as in the paper, takes the rows with the least certain predictions. This costs
+    one extra forward pass over as many batches as there are tasks.
 
     Time grows as L^2 d, as in `bert`. A layer that knows the task computes L / blocks more numbers per token.
 

@@ -50,8 +50,8 @@ def clustered_transformer(
     prediction of hidden tokens.
 
     The weights have the names and shapes of `bert`'s. `--from` with the folder of a trained `bert` and the same
-    keywords approximates that model; with 25 clusters the paper lost nothing. A training step (width 256, batch 1, on a CPU) is faster than
-    `bert`'s from about 1,800 tokens on, and 1.8 times as fast at 4,096 (bench/README.md).
+    keywords approximates that model; with 25 clusters the paper lost nothing. A training step (width 256, batch 1, on a
+    CPU) is faster than `bert`'s from about 1,800 tokens on, and 1.8 times as fast at 4,096 (bench/README.md).
 
     d: model width.
     depth: number of layers.

@@ -89,7 +89,7 @@ def guided_attention(
         return (tokens == delimiter).long() + 2 * (tokens == period)
 
     def block(n: int) -> PostNorm:
-        # layers go on where the one beneath has stopped, so that few heads have all guides between them
+        # each layer continues the list of guides from the layer below, so that few heads cover all guides
         turn = [GUIDES[guides[(n * guided + h) % len(guides)]] for h in range(guided)] if guides else []
         read = Softmax(Full(), dropout=dropout)
         guides_of_heads = (*turn, *[None] * (heads - len(turn)))

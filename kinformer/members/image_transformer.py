@@ -20,7 +20,7 @@ from kinformer.nn.positions.halves import Halves, Kind
 
 Form = Literal["1d", "2d"]
 Output = Literal["categorical", "logistics"]
-MOST = 8  # rows and columns of a block that nobody named
+MOST = 8  # largest default rows and columns of a tile
 
 
 @member(

@@ -70,7 +70,7 @@ def lazyformer(
         mechanism: Mechanism
         if n % every:
             attention = Attention(ValueProjection(d, heads, v_dim=head_dim), Reused(pattern, dropout=attention_dropout))
-        elif every == 1 or n + 1 == depth:  # nobody reuses its weights
+        elif every == 1 or n + 1 == depth:  # no other block reuses its weights
             mechanism = Softmax(pattern, dropout=attention_dropout, lse=False)
             attention = Attention(QKV(d, heads, head_dim=head_dim), mechanism)
         else:
