@@ -53,7 +53,8 @@ def image_transformer(
 
     shape: channels, rows and columns of a picture.
     form: order of the values. With "1d" it is row by row: the queries of a block read this block and the values before
-        it. With "2d" it is tile by tile: the queries of a tile read the tile and its surroundings. The memory of "2d" reaches further up.
+        it. With "2d" it is tile by tile: the queries of a tile read the tile and its surroundings. The memory of "2d"
+        reaches further up.
     block: values in a block of queries ("1d").
     memory: values before the block that its queries also read ("1d").
     tile: rows and columns of a tile, in pixels ("2d"); by default the largest divisors of the picture up to 8.

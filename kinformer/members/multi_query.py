@@ -42,7 +42,7 @@ def multi_query(
     dropout: the share of numbers dropped in training.
     """
     wiring = Wiring(d, heads, head_dim, position, length, dropout=dropout, key_heads=key_heads)
-    # two matrices of d numbers a unit against two of d numbers a column of keys or values
+    # a unit has 2 d weights, as does a column of keys and values
     units = 4 * d + (heads - key_heads) * wiring.width if hidden is None else hidden
 
     def block() -> Layer:

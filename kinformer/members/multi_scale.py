@@ -84,7 +84,7 @@ def shares(layer: int, depth: int, heads: int, scales: int, alpha: float) -> tup
     weights = [math.exp(step * (scales - 1 - n) - max(step, 0) * (scales - 1)) for n in range(scales)]
     exact = [heads * weight / sum(weights) for weight in weights]
     counts = [math.floor(share) for share in exact]
-    # rounded, so that equal remainders tie in spite of the last bit
+    # rounding makes equal remainders tie despite floating-point errors
     order = sorted(range(scales), key=lambda n: (-round(exact[n] - counts[n], 9), n))
     for n in order[: heads - sum(counts)]:
         counts[n] += 1

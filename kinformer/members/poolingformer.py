@@ -56,7 +56,7 @@ def poolingformer(
     dropout: the share of numbers dropped in training.
     """
     width = resolve_head_dim(d, heads, head_dim)
-    # a longer kernel fits into no window
+    # a kernel longer than the window would fit nowhere
     check_whole_between("kernel", kernel, 1, 2 * check_at_least("far", far, 0) + 1)
 
     def windows() -> WindowShortener:
