@@ -32,7 +32,7 @@ def llama(
 
     It has rotary positions, RMS norms, a gated feed-forward layer and no biases. Choose it over `gpt` for a smaller
     cache. Train it at the length that it will read. The rotations have no end, but distances beyond the training length
-    make its predictions worse, unlike those that `bloom` makes.
+    make its predictions worse. Choose `bloom` for longer rows.
 
     d: model width.
     depth: number of blocks.

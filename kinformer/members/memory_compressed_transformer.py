@@ -41,7 +41,7 @@ def memory_compressed_transformer(
 
     Layers L read their block, and layers M read the whole past compressed. Choose it over `gpt` for long rows with a
     distant past that a summary can represent. An M layer reads and caches one key and value per `compress` tokens, and
-    an L layer those in a block. A training step of an M layer (width 256, batch 1, on a CPU) is faster than `gpt`'s
+    an L layer caches its block. A training step of an M layer (width 256, batch 1, on a CPU) is faster than `gpt`'s
     from about 1,500 tokens on, and 2.2 times as fast at 16,384 (bench/README.md).
 
     d: model width.

@@ -57,8 +57,8 @@ def nystromformer(
         Published models have 65.
     iterations: number of iterations of the pseudo-inverse.
     norms: start of the pseudo-inverse: the norms of each "head", as in the paper, or the largest of the "batch", as in
-        the authors' code. With "batch" the result for a row depends on the other rows. By default "head", and "batch"
-        if form="published".
+        the authors' code. With "batch" the result for a row depends on the other rows. The default is "head", and
+        "batch" if form="published".
     form: "paper": landmarks are means of a row's own tokens. "published", as in the authors' code: they are means of
         the columns of a batch, including padding (`PublishedNystrom`).
     length: longest row in tokens.

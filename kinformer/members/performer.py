@@ -86,7 +86,7 @@ def performer(
     orthogonal: draw orthogonal directions; False draws each one independently.
     lengths: lengths of orthogonal directions: "normal" draws them like lengths of normal vectors, and "equal" makes all
         of them sqrt(d / heads).
-    eps: number added to features. By default 1e-6 for estimates of softmax and 1e-3 for other kernels, as in the
+    eps: number added to features. The default is 1e-6 for estimates of softmax and 1e-3 for other kernels, as in the
         authors' TensorFlow code; their JAX code has 1e-4 for softmax.
     form: "decoder" generates text; "encoder" predicts hidden tokens. The paper has both.
     stabiliser: value that keeps exp(...) of keys small: the maximum of each "token", or of the "sequence" as in the
