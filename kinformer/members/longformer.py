@@ -40,8 +40,8 @@ def longformer(
     """Longformer (Beltagy et al., 2020, arXiv:2004.05150): windows and a few global tokens.
 
     Global tokens read all tokens, and all tokens read them. Choose it over `bert` if only a few tokens must see the
-    whole text. `longformer_lm` generates text. A training step (width 256, batch 1, on a CPU) is faster than `bert`'s
-    from about 1,600 tokens on, and 1.8 times as fast at 4,096 (bench/README.md).
+    whole text. `longformer_lm` generates text. A training step (width 256, batch 1, on a CPU) takes less time than
+    `bert`'s from about 1,600 tokens on. At 4,096 it is 1.8 times as fast (bench/README.md).
 
     d: model width.
     depth: number of layers.
