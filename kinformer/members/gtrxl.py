@@ -38,7 +38,7 @@ def gtrxl(
     memory: tokens before the segment that each layer also reads.
     gate: gate of a sublayer, the paper's ablation: "gru" (GTrXL), "input", "output", "highway", "sigtanh", "residual"
         (TrXL-I) or "post_norm" (TrXL). The gates of "gru" cost as much as the rest of a layer.
-    b_g: initial bias of the gates; 0 opens them half. With the paper's 2, a "gru" keeps 0.88 of the stream, and four
+    b_g: initial bias of the gates; 0 opens them half. With the paper's 2, each "gru" keeps 0.88 of the stream, and four
         layers keep a third of it, in nearly its direction. With 5, four layers keep 0.94.
     normed: "both" normalises segment and memory together; "keys" leaves the inputs of queries unnormalised, as in
         DI-engine.
