@@ -1,4 +1,4 @@
-"""ACT: a recurrent network that takes as many steps for a token as it needs."""
+"""ACT: a recurrent network that takes as many steps for a token as the token needs."""
 
 from typing import Literal
 
@@ -29,13 +29,25 @@ def act_rnn(
     vocab: int = 256,
     dropout: float = 0.0,
 ) -> LM:
-    """Adaptive computation time (Graves, 2016, arXiv:1603.08983): a recurrent network that ponders each token.
+    """Adaptive computation time (Graves, 2016, arXiv:1603.08983) in a recurrent network.
 
-    Choose it to see what adaptive time is worth without attention; it is no rival of a Transformer. A token takes up to
-    `depth` steps of the `cell` and stops once its halting sum reaches 1 - `epsilon` (`strict`: exceeds). It pays
-    `ponder` for each: the paper's tau, from 1e-4 to 1e-1 there. `bias` is the halting unit's at first. The paper has a
-    plain network for parity and an LSTM for language, which starts slower. `mix` and `last` also have the forms of the
-    Universal Transformer. It trains on consecutive text, its state carried on.
+    Choose it to study adaptive time without attention. Do not choose it to compete with a Transformer. The model trains
+    on consecutive text and carries its state from batch to batch.
+
+    d: model width.
+    depth: maximum number of steps per token.
+    cell: recurrent cell: "rnn", "gru" or "lstm". The paper has a plain network for parity and an LSTM for language. The
+        LSTM starts to learn more slowly.
+    mix: combination of the step states: "weighted" is the paper's sum of weight times state. With "running", as in the
+        Universal Transformer, each step moves the answer toward its state, so late steps weigh more.
+    last: weight of step `depth` if the token has not stopped before: "remainder", so that all weights sum to 1 (the
+        paper), or "probability", the halting probability (the Universal Transformer).
+    strict: a token stops when its halting sum exceeds 1 - `epsilon`; if False, when the sum reaches it.
+    ponder: loss weight of each step, the paper's tau; the paper has 1e-4 to 1e-1.
+    epsilon: tolerance of the halting sum, so that a token can stop after one step.
+    bias: initial bias of the halting unit; a large value stops tokens early.
+    vocab: vocabulary size, in tokens.
+    dropout: dropout probability of the embeddings.
     """
     check_at_least("depth", depth, 1)
     kinds = {"rnn": nn.RNNCell, "gru": nn.GRUCell, "lstm": nn.LSTMCell}

@@ -1,4 +1,4 @@
-"""Adaptive span: a Transformer-XL's segments, and heads that learn how far they look."""
+"""Adaptive span: segments as in Transformer-XL, with heads that learn how far back they look."""
 
 from typing import Any
 
@@ -36,17 +36,33 @@ def adaptive_span(
     vocab: int = 256,
     dropout: float = 0.0,
 ) -> LM:
-    """Adaptive attention span (Sukhbaatar et al., 2019, arXiv:1905.07799): each head learns how far back it looks.
+    """Adaptive attention span (Sukhbaatar et al., 2019, arXiv:1905.07799): each head learns its span.
 
-    Choose it for long contexts that few heads need: with "static" `spans`, learned by head and drawn together by
-    `penalty`, a layer keeps and reads no more than its longest span still reaches; "dynamic" ones are decided by head
-    and token and keep all `longest`. As in the paper a token reads those before it and not `itself`. As in the authors'
-    code all layers share one table of distances. The masking function's x is i - j, or i - j - 1 with `nearest=1`, as
-    in the published code; blocks are post-norm and the head has its own matrix, as in that code.
+    Choose it for long contexts that only a few heads need.
 
-    `spans` may also be a fixed masking function. It multiplies the weights of keys up to `longest`, which are then
-    renormalised (Lin et al., 2021, arXiv:2106.04554, section 4.6.2). Write a formula, such as "1 / (1 + x)",
-    "exp(-x / 16)" or "x < 9", or "Step(4, 16, 64, 256)" with one window per head.
+    d: model width.
+    depth: number of layers.
+    heads: number of attention heads.
+    head_dim: width of a head; d / heads if None.
+    segment: tokens of a segment; the memory of earlier hidden states comes before it.
+    longest: largest possible span, in positions.
+    spans: "static" learns one span per head. A layer then keeps and reads only keys within its longest span.
+        "dynamic" computes a span per head and token, so each layer keeps all `longest` positions.
+        Any other text is a fixed masking function, described below.
+    ramp: width of the soft edge of a span, in positions (learned spans).
+    itself: a token also reads itself; False as in the paper.
+    nearest: distance i - j at which x, the argument of the masking function, is 0. The paper has x = i - j (0); the
+        published code has x = i - j - 1 (1).
+    penalty: loss weight of the mean span, which draws learned spans together.
+    vocab: vocabulary size, in tokens.
+    dropout: dropout probability of embeddings, attention weights, feed-forward units and sublayer outputs.
+
+    A fixed masking function multiplies the weights of keys up to `longest`, which are then renormalised (Lin et al.,
+    2021, arXiv:2106.04554, section 4.6.2). Write `spans` as a formula, such as "1 / (1 + x)", "exp(-x / 16)" or
+    "x < 9", or as "Step(4, 16, 64, 256)" with one window per head.
+
+    As in the authors' code, all layers share one table of distances, the blocks are post-norm, and the output head has
+    a matrix of its own.
     """
     width = resolve_head_dim(d, heads, head_dim)
     table = Relative(width, longest, values=False, reach=(longest, 0 if itself else -1))

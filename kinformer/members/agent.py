@@ -1,4 +1,4 @@
-"""Agent: the layers of another member, with a policy and a value in place of words."""
+"""Agent: the layers of another member with a policy and a value head in place of the token head."""
 
 from kinformer.core.discover import member
 from kinformer.core.training_recipe import Recipe
@@ -21,14 +21,25 @@ def agent(
     pieces: int = 2,
     burn_in: int = 0,
 ) -> Agent:
-    """PPO (Schulman et al., 2017, arXiv:1707.06347) over the layers of any member that goes on token by token.
+    """PPO (Schulman et al., 2017, arXiv:1707.06347) on the layers of any member that reads token by token.
 
-    `kinformer train gtrxl d=64 --data env=t_maze` is `agent` with stack="gtrxl(d=64)", and what the environment shows
-    and takes. Choose the stack by what must be remembered: lstm for a little, gtrxl and transformer_xl for what lies
-    far back, "gpt(pattern=Causal() & Band(0))" for nothing. `discount` and `trace` are gamma and lambda of the
-    advantages, `ratio` how far the policy may move from the one that acted, `entropy` and `value` weights of the loss;
-    what was done is learned from `epochs` times in so many `pieces`. `burn_in` steps are read again before those that
-    are learned from, since weights have moved since they were remembered (Kapturowski et al., 2019).
+    `kinformer train gtrxl d=64 --data env=t_maze` builds `agent` with stack="gtrxl(d=64)" and the sizes of the
+    environment. Choose the stack by what the agent must remember: lstm for a little, gtrxl or transformer_xl for the
+    distant past, and "gpt(pattern=Causal() & Band(0))" for nothing.
+
+    stack: member that supplies the layers, with its keywords.
+    observations: shape of an observation.
+    actions: number of kinds of actions if `discrete`, else the numbers in one action.
+    discrete: actions are kinds; if False, they are real numbers.
+    discount: gamma of the advantages.
+    trace: lambda of the advantages.
+    ratio: clipping range: the largest rewarded distance from 1 of the new to the old probability of an action.
+    entropy: loss weight of the policy's entropy.
+    value: loss weight of the value error.
+    epochs: number of times that the agent learns from each rollout.
+    pieces: number of batches per epoch.
+    burn_in: steps that are read again, without gradients, before the steps that the agent learns from. The state that
+        was remembered comes from older weights (Kapturowski et al., 2019). 0 uses that state.
     """
     model = parse_stack(stack)
     return Agent(

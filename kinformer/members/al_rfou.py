@@ -1,4 +1,4 @@
-"""Al-Rfou: a deep decoder of characters that is taught by auxiliary losses."""
+"""Al-Rfou: a deep character decoder that is trained with auxiliary losses."""
 
 import math
 from typing import Any
@@ -42,35 +42,41 @@ def al_rfou(
     vocab: int = 256,
     dropout: float = 0.0,
 ) -> AuxiliaryLM:
-    """The character Transformer (Al-Rfou et al., 2018, arXiv:1808.04444): layers and further tokens as more losses.
+    """Character Transformer (Al-Rfou et al., 2018, arXiv:1808.04444) with auxiliary losses.
+
+    Lower layers predict too, and each position also predicts further tokens.
 
     loss = L_n + sum of w_l L_l over each l with progress < l / (2 n); L = CE_1 + further sum_(k > 1) CE_k
 
-    Choose it over `gpt` for deep post-norm stacks, which the paper could hardly teach from their end alone. It writes
-    as gpt does: heads of lower layers and of further tokens serve training alone. The paper's is `d=512 depth=64
-    heads=8 dropout=0.55` with rows of 512 (235 million numbers in training, 219 to write), its small one `depth=12`
-    (44). Its optimiser is SGD with a momentum of 0.99, here AdamW with the warm-up that post-norm wants. It reports the
-    bits at the last position of a window alone: `kinformer evaluate DIR --stride 1 --full`.
+    Choose it over `gpt` for deep post-norm stacks, which hardly learn from the last layer only. It generates as `gpt`
+    does: the heads of lower layers and of further tokens serve only training.
 
-    d: the width of the model.
-    depth: blocks.
-    heads: heads of attention.
-    head_dim: the width of a head; d / heads unless given.
-    hidden: the width of the feed-forward, 4 d unless given.
-    every_position: learn at each position of a row, as everyone does since; False at the last alone, of further
-        tokens at the last that has one.
-    every_layer: lower layers predict too, until their part of the training is done.
-    lower_schedule: the weight w_l of a lower layer: "step" is 1 until the layer stops, "linear" falls to 0 by then.
-    shared_head: lower layers predict by the heads of the last; the paper's have heads of their own.
-    targets: how many of the next tokens are predicted at each position, by a head each; 2 in the paper.
-    further: the weight of each of them but the first.
-    pattern: the expression of who reads whom, in every block.
-    position: how it knows order, as in `gpt`.
-    per_layer: added positions are added anew before each block, a table for each.
+    d: model width.
+    depth: number of blocks.
+    heads: number of attention heads.
+    head_dim: width of a head; d / heads if None.
+    hidden: width of the feed-forward layer; 4 d if None.
+    every_position: train the prediction at each position of a row. False trains only the last position, and further
+        tokens at the last position that has them as a target.
+    every_layer: lower layers also predict, until their part of the training is over.
+    lower_schedule: weight w_l of a lower layer: "step" keeps 1 until the layer stops, "linear" falls to 0 by then.
+    shared_head: lower layers predict with the heads of the last layer; the paper's lower layers have their own heads.
+    targets: number of next tokens that each position predicts, with one head each; 2 in the paper.
+    further: loss weight of each predicted token after the first.
+    pattern: expression for the positions that each token reads, in every block.
+    position: position encoding, as in `gpt`.
+    per_layer: add absolute positions again before each block, with a separate table for each.
     norm: "post" as in the paper, or "pre".
-    length: rows of the learned tables.
-    vocab: tokens there are.
-    dropout: the share of numbers dropped in training.
+    length: rows of the learned position tables.
+    vocab: vocabulary size, in tokens.
+    dropout: dropout probability of embeddings, attention weights and sublayer outputs.
+
+    The paper's model has `d=512 depth=64 heads=8 dropout=0.55` and rows of 512 tokens. It has 235 million parameters
+    during training and 219 million during generation. The paper's small model has `depth=12` and 44 million. The paper
+    reports only the bits at the last position of each window: `kinformer evaluate DIR --stride 1 --full`.
+
+    Differences: the paper trains with SGD and a momentum of 0.99. The recipe here has AdamW and the warm-up that
+    post-norm needs.
     """
     check_in_range("further", further, 0, math.inf)
     if targets == 1:

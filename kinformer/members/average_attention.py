@@ -1,4 +1,4 @@
-"""The average attention network: a Transformer whose decoder takes means of the past, at one price for every step."""
+"""Average attention network: a Transformer with a decoder that averages the past."""
 
 from typing import Any, Literal
 
@@ -34,28 +34,33 @@ def average_attention(
     dropout: float = 0.0,
     smoothing: float = 0.0,
 ) -> LM | Seq2Seq:
-    """Average attention network (Zhang et al., 2018, arXiv:1805.00631): decoders that take the mean of all before.
+    """Average attention network (Zhang et al., 2018, arXiv:1805.00631): means in place of attention.
 
-    Choose it where a step of decoding must take as long and as little memory after ten thousand tokens as after ten,
-    and `linear_transformer` where it must also remember what stood where: a mean forgets order but for what positions
-    and lower blocks put into it. Time grows as L d^2, a row being one running sum, where attention's part of `gpt`
-    grows as L^2 d; `kinformer claim average_attention_steps` counts a step of decoding. Its paper translates, with
-    attention in the encoder and across.
+    Decoder layers average all tokens up to the current one.
 
-    d: the width of the model.
-    depth: blocks, of the encoder too.
-    heads: heads of attention, in the encoder and across; a decoder alone has none.
-    head_dim: the width of a head, d / heads unless given.
-    hidden: units of each feed-forward, 4 d unless given, also of those over means.
-    feedforward: a feed-forward over each mean, before the gate; without it and without the gate the paper lost most.
-    gate: input and forget gates between a token and the mean.
-    form: a "decoder" of text, or the paper's "encoder_decoder", for pairs.
-    position: how it knows order; learned ones have `length` rows.
-    norm: "pre", which trains without a warm-up, or "post", the paper's.
-    length: the longest row, of learned positions alone.
-    vocab: tokens there are.
-    dropout: the share of numbers dropped in training.
-    smoothing: of labels, in an encoder_decoder; the paper's is 0.1.
+    Choose it if a decoding step must take the same time and memory after ten thousand tokens as after ten. Choose
+    `linear_transformer` if the model must also remember the places of tokens. A mean loses the order of tokens, except
+    for the order that positions and lower blocks add to them.
+
+    A row is one running sum, so time grows as L d^2. The attention of `gpt` grows as L^2 d. `kinformer claim
+    average_attention_steps` counts the cost of a decoding step. The paper's model translates, with attention in the
+    encoder and across.
+
+    d: model width.
+    depth: number of blocks, and of encoder blocks if there is an encoder.
+    heads: number of heads in the encoder and in cross-attention; form "decoder" has none.
+    head_dim: width of a head; d / heads if None.
+    hidden: units of each feed-forward layer, also of those on means; 4 d if None.
+    feedforward: apply a feed-forward layer to each mean, before the gate. The paper lost most without both this layer
+        and the gate.
+    gate: use input and forget gates between a token and its mean.
+    form: "decoder" for text, or the paper's "encoder_decoder" for pairs.
+    position: position encoding: "learned" with `length` rows, "sinusoidal", "tensor2tensor" or "none".
+    norm: "pre", which trains without a warm-up, or "post" as in the paper.
+    length: longest row in tokens (learned positions).
+    vocab: vocabulary size, in tokens.
+    dropout: dropout probability of embeddings, attention weights and sublayer outputs.
+    smoothing: label smoothing of an "encoder_decoder"; 0.1 in the paper.
     """
     check_option("form", form, Form), check_at_least("depth", depth, 1)
     wiring = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout)

@@ -1,4 +1,4 @@
-"""Axial Transformer: pictures by whole rows above and the own row."""
+"""Axial Transformer: a picture model with row and column attention."""
 
 from typing import Any
 
@@ -30,15 +30,29 @@ def axial_transformer(
     hidden: int | None = None,
     dropout: float = 0.0,
 ) -> ImageModel:
-    """The Axial Transformer (Ho et al., 2019, arXiv:1912.12180), for `--data images=FOLDER`, which says their `shape`.
+    """Axial Transformer (Ho et al., 2019, arXiv:1912.12180) for pictures.
 
-    `outer` pairs of blocks, row attention without a mask and column attention with one, see all rows above; what they
-    made of the row above is handed down and added to what stands left, and `inner` blocks read the own row. So a value
-    reads all before it at rows + columns keys, and the outer half is computed once a row. Of several channels one is
-    generated after the other, each a picture of its own: `channel` pairs of blocks read those before it both ways, row
-    by row and column by column, and both halves are given what they made of them.
+    `outer` pairs of blocks see all rows above: row attention without a mask, then column attention with a causal mask.
+    Their output moves down by one row and is added to the token on the left, and `inner` blocks read the token's own
+    row. Each value therefore depends on all earlier values at rows + columns keys per query. The outer half is computed
+    only once per row.
 
-    Positions are tables of rows, those of each channel its own, and of columns. The small size is this library's.
+    Several channels are generated one after the other, each as a picture. `channel` pairs of blocks read the earlier
+    channels in both directions, by rows and by columns. Both halves receive their output.
+
+    Positions are learned tables of rows, separate for each channel, and of columns.
+
+    shape: channels, rows and columns of a picture; `--data images=FOLDER` supplies it.
+    d: model width.
+    outer: pairs of blocks over the rows above.
+    inner: blocks over the token's own row.
+    channel: pairs of blocks over the earlier channels; only for pictures with several channels.
+    heads: number of attention heads.
+    head_dim: width of a head; d / heads if None.
+    hidden: width of the feed-forward layer; 4 d if None.
+    dropout: dropout probability of embeddings and sublayer outputs.
+
+    Differences: the default sizes are smaller than the paper's.
     """
     channels, rows, columns = check_shape(shape)
     if channels == 1:

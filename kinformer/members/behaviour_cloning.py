@@ -1,4 +1,4 @@
-"""Behaviour cloning: what was done in the best episodes, whatever came of it."""
+"""Behaviour cloning: a model that imitates the actions of the best episodes."""
 
 from kinformer.core.discover import member
 from kinformer.core.training_recipe import Recipe
@@ -28,17 +28,28 @@ def behaviour_cloning(
 ) -> Trajectory:
     """Cloning the best percent of episodes (%BC of Chen et al., 2021, arXiv:2106.01345, section 5.1).
 
-    A Decision Transformer without returns: the last states and actions say the next action. What the paper compares
-    with: `kinformer compare decision_transformer behaviour_cloning --data offline=PATH` trains both on the same
-    episodes. Choose it where these are all good, or the best are enough; how many are good must then be known.
+    This Decision Transformer has no returns: it predicts the next action from the last states and actions. It is the
+    paper's baseline. `kinformer compare decision_transformer behaviour_cloning --data offline=PATH` trains both on the
+    same episodes. Choose it if all episodes are good, or if the best are enough and their share is known.
 
-    best: learn from this percent of all steps, in the episodes of the highest returns; 100 clones all.
-    bounded: numbers of actions through tanh; kinds have none.
-    states, actions, discrete: numbers of an observation; kinds of actions, or numbers of one with discrete=false.
+    d: model width.
+    depth: number of blocks.
+    heads: number of attention heads.
+    head_dim: width of a head; d / heads if None.
+    hidden: width of the feed-forward layer; 4 d if None.
+    context: number of last steps that the model reads.
+    activation: activation of the feed-forward layer.
+    pattern: expression for the tokens that each token reads, such as "Causal()".
+    bounded: bound real-valued actions with tanh; discrete actions have no bound.
+    best: percentage of all steps to learn from, taken from the episodes with the highest returns; 100 clones all.
+    states: numbers in an observation.
+    actions: number of kinds of actions if `discrete`, else the numbers in one action.
+    discrete: actions are kinds; if False, they are real numbers.
     steps: steps of the longest episode.
+    dropout: dropout probability of embeddings, attention weights and sublayer outputs.
 
-    It is measured on held-out episodes of any return, where one that clones the best alone is off by design; `kinformer
-    play` says what it reaches.
+    Evaluation uses held-out episodes of any return, so the error of a model that clones only the best episodes is high
+    by design. `kinformer play` reports the return that the model reaches.
     """
     body = trajectory_body(d, depth, heads, head_dim, hidden, activation, dropout, pattern)
     return Trajectory(

@@ -1,4 +1,4 @@
-"""BERT: the encoder that fills in hidden tokens."""
+"""BERT: an encoder that predicts hidden tokens."""
 
 from functools import partial
 from typing import Any
@@ -35,17 +35,29 @@ def bert(
     vocab: int = 256,
     dropout: float = 0.0,
 ) -> MLM:
-    """BERT (Devlin et al., 2018, arXiv:1810.04805): every token reads every token, post-norm, learned positions.
+    """BERT (Devlin et al., 2018, arXiv:1810.04805): a post-norm encoder with full attention.
 
-    Choose it to understand text that is there as a whole. `pattern` is the expression of who reads whom, such as
-    "Band(64)", for every block, or a tuple with one for each block from the bottom. Every token also reads `drawn`
-    random tokens of its row, drawn separately by each head of each block; with "Band(0)" it reads only these and
-    itself. `position` encodes order; learned positions have `length` rows. `norm` is "post" as in the paper, or "pre".
-    `kinds` is the number of segment types, such as the paper's first and second sentence. With `segments` each head
-    knows instead whether two tokens are in the same sentence, line or paragraph (XLNet, Yang et al., 2019,
-    arXiv:1906.08237). It is trained only by predicting hidden tokens. `init` sets the initial weights
-    (`nn.initialise`): "truncated_normal" as in the authors' code, N(0, 0.02^2) within two deviations at a width
-    of 768, scaled by d^-1/2 at other widths, biases 0; "library" as in the other encoders here.
+    Choose it to understand a text that is complete. It trains only on the prediction of hidden tokens.
+
+    d: model width.
+    depth: number of blocks.
+    heads: number of attention heads.
+    head_dim: width of a head; d / heads if None.
+    pattern: expression for the tokens that each token reads, such as "Band(64)"; one for every block, or a tuple with
+        one for each block from the bottom.
+    position: position encoding; "learned" positions have `length` rows.
+    norm: "post" as in the paper, or "pre".
+    drawn: number of random tokens of the row that each token reads in addition. Each head of each block draws
+        separately. With pattern "Band(0)" a token reads only itself and the drawn tokens.
+    segments: None, or "sentence", "line" or "paragraph": each head then knows whether two tokens are in the same one
+        (XLNet, Yang et al., 2019, arXiv:1906.08237). It replaces `kinds`.
+    length: longest row in tokens (learned positions).
+    kinds: number of segment types, such as the paper's first and second sentence.
+    init: initial weights (`nn.initialise`). "truncated_normal", as in the authors' code, is N(0, 0.02^2) within two
+        standard deviations at width 768. Other widths scale it by d^-1/2; biases are 0. "library" is the
+        initialisation of the other encoders here.
+    vocab: vocabulary size, in tokens.
+    dropout: dropout probability of embeddings, attention weights and sublayer outputs.
     """
     wiring = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout, eps=EPS)
     options: dict[str, Any] = {"kinds": kinds}

@@ -1,4 +1,4 @@
-"""BERT's encoder with a class for each row in place of hidden tokens."""
+"""BERT's encoder with a classifier of rows in place of token prediction."""
 
 from typing import Literal
 
@@ -31,12 +31,15 @@ def bert_classifier(
     vocab: int = 256,
     dropout: float = 0.0,
 ) -> Classifier:
-    """BERT that sorts texts (Devlin et al., 2018, arXiv:1810.04805, section 4.1): one class for each row.
+    """BERT as a text classifier (Devlin et al., 2018, arXiv:1810.04805, section 4.1).
 
-    Choose it to tell of a text what kind it is: `--data labelled=FILE.tsv`, whose labels say how many `classes` there
-    are. `pool` makes one vector of a row: the "mean" over its tokens, or the "first", a token of the model's own as in
-    the paper, through a matrix and tanh. All else is as in `bert`: `--from` the folder of a trained one fine-tunes
-    that, as the paper does.
+    Choose it to assign one class to each text. `--data labelled=FILE.tsv` supplies the texts and their labels. `--from`
+    with the folder of a trained `bert` fine-tunes that model, as the paper does.
+
+    d, depth, heads, head_dim, pattern, position, norm, length, kinds, init, vocab, dropout: as in `bert`.
+    classes: number of classes; the labels of the data set it.
+    pool: vector of a row: "mean" averages its tokens. "first" takes an extra token of the model, as in the paper, and
+        applies a matrix and tanh.
     """
     pooling = CLSPooler(d) if pool == "first" else MeanPooler()
     wiring = Wiring(d, heads, head_dim, position, length + pooling.own, norm=norm, dropout=dropout, eps=EPS)

@@ -1,4 +1,4 @@
-"""BigBird: an encoder of long texts with a window, global tokens and random blocks."""
+"""BigBird: an encoder for long texts with a window, global tokens and random blocks."""
 
 from functools import partial
 from typing import Any, Literal
@@ -50,32 +50,34 @@ def bigbird(
     vocab: int = 256,
     dropout: float = 0.0,
 ) -> MLM:
-    """BigBird (Zaheer et al., 2020, arXiv:2007.14062): a window, a few global tokens, and random blocks for each block.
+    """BigBird (Zaheer et al., 2020, arXiv:2007.14062): a window, global tokens and random blocks.
 
-    Choose it over `longformer` where far tokens should meet in few layers without many global ones: random blocks make
-    the paths between any two tokens short. Trained by hiding tokens.
+    Choose it over `longformer` if distant tokens should meet within few layers without many global tokens. Random
+    blocks make the paths between any two tokens short. The model trains on the prediction of hidden tokens.
 
-    d: width of a token.
-    depth: blocks of the stack.
-    heads: heads of attention, each with random blocks of its own.
-    head_dim: the width of a head; d / heads unless given.
-    form: "itc": the first and the last block of a text are global. "etc": `nodes` learned tokens outside the text are.
-    block: positions of a block; the paper's 64 for rows of 4,096, as many blocks as 16 make of 1,024.
-    window: blocks read on either side of the own one; the paper's three blocks are 1.
-    keys: random blocks that a block draws; 0 for none. None of them is read anyway, but with "published" a draw may be
-        the last block, which is global, or fall behind the end of a text.
-    draw: "past": a block draws from earlier blocks, and a drawn block reads the drawing block too. So the set is the
-        same at every length, but early blocks read more. "published": each block draws from the first 16 blocks, as in
-        the authors' code. "row": each block draws the same number of blocks from its whole row. All draws follow from
-        layer, head and block by arithmetic, so a loaded checkpoint has the same draws.
-    tables: random blocks that were drawn elsewhere, such as a published model's, in place of a draw: the expression of
-        a pattern, one for all layers or one each. "Heads(Blocks(((), (2, 5)), 16), Blocks(((), (3, 4)), 16))" gives two
-        heads in turn the blocks that blocks 0 and 1 of the text read beside window and global ones.
-    nodes: how many tokens stand outside the text (etc).
-    length: the longest row.
-    kinds: how many kinds of segments are told apart.
-    vocab: tokens there are.
-    dropout: the share of numbers dropped in training.
+    d: model width.
+    depth: number of layers.
+    heads: number of attention heads; each head has its own random blocks.
+    head_dim: width of a head; d / heads if None.
+    form: "itc" makes the first and the last block of a text global. "etc" adds `nodes` learned global tokens outside
+        the text.
+    block: positions in a block. The paper has 64 for rows of 4,096; 16 gives as many blocks for rows of 1,024.
+    window: blocks on either side of its own that a block reads; 1 gives the paper's three blocks.
+    keys: random blocks that each block draws; 0 for none. Draws avoid blocks that are read anyway, except that a
+        "published" draw may be the last block, which is global, or a block after the end of the text.
+    draw: range of the draws. "past" is earlier blocks, and a drawn block reads the drawing block too. The set is then
+        the same at every length, but early blocks read more. With "published" each block draws from the first 16
+        blocks, as in the authors' code. With "row" each block draws the same number of blocks from its whole row. All
+        draws are computed from layer, head and block, so a loaded checkpoint has the same draws.
+    tables: given random blocks in place of drawn ones, such as those from a published model. Give one
+        pattern expression for all layers, or a tuple with one for each. `Blocks(((), (2, 5)), 16)` lists the blocks
+        that blocks 0 and 1 of the text read besides window and global blocks. Two heads with different blocks are
+        "Heads(Blocks(((), (2, 5)), 16), Blocks(((), (3, 4)), 16))".
+    nodes: number of global tokens outside the text (form "etc").
+    length: longest row in tokens.
+    kinds: number of segment types.
+    vocab: vocabulary size, in tokens.
+    dropout: dropout probability of embeddings, attention weights and sublayer outputs.
     """
     for name, value, least in (("keys", keys, 0), ("window", window, 0), ("block", block, 1), ("nodes", nodes, 1)):
         check_at_least(name, value, least)
@@ -85,7 +87,7 @@ def bigbird(
     def random(n: int) -> Pattern:
         if fixed is not None:
             return parse(fixed[n])
-        first = 1 if itc else 0  # the first block of a text is read anyway where it is global
+        first = 1 if itc else 0  # in "itc" every query reads the first block anyway
         if draw == "published":
             return PublishedRandom(keys, block, n, first=first, window=window)
         return Random(keys, block, n, symmetric=True, first=first, back=window + 1)

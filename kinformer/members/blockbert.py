@@ -1,4 +1,4 @@
-"""BlockBERT: BERT whose heads each read one block for each block."""
+"""BlockBERT: BERT with heads that each read one block of keys per block of queries."""
 
 from functools import partial
 
@@ -18,7 +18,7 @@ from kinformer.nn.positions.learned import Learned
 from kinformer.nn.projections.qkv import QKV
 
 EPS = 1e-12
-SHARES = {(12, 2): (10, 2), (12, 3): (8, 2, 2)}  # the paper's, by heads and blocks
+SHARES = {(12, 2): (10, 2), (12, 3): (8, 2, 2)}  # the paper's heads per permutation, by heads and blocks
 
 
 @member(recipe=Recipe(lr=1e-3))
@@ -35,29 +35,31 @@ def blockbert(
     vocab: int = 256,
     dropout: float = 0.0,
 ) -> MLM:
-    """BlockBERT (Qiu et al., 2019, arXiv:1911.02972): a row is cut into blocks, and each head reads one for each.
+    """BlockBERT (Qiu et al., 2019, arXiv:1911.02972): block-sparse attention by permutations.
 
     y_i = softmax(Q_i K_pi(i)^T / sqrt(width of a head)) V_pi(i) for each block i, pi being the head's permutation
 
-    Choose it over `bert` where 1 / `blocks` of the pairs are enough: some heads read their own block, others the next
-    ones in turn. Trained by hiding tokens. A step of training (width 256, batch 1, on a CPU) is faster than `bert`'s
-    from about 1,000 tokens on, and 1.8 times as fast at 4,096 (bench/README.md). With dropout it also needs less
-    memory: at 1,024 tokens 0.74 of `bert`'s with two blocks and 0.53 with three. Without dropout it needs as much as
-    `bert`.
+    A row is cut into `blocks`. Some heads read their own block, and other heads read the next blocks in turn. Choose it
+    over `bert` if 1 / `blocks` of the pairs are enough. The model trains on the prediction of hidden tokens.
 
-    d: width of a token.
-    depth: layers.
-    heads: heads of attention.
-    head_dim: the width of a head; d / heads unless given.
-    blocks: blocks of a row; the paper's are 2 and 3.
-    permutations: the block that each block reads, counted from 0: "1-2-0" is block 1 for block 0, and so on. Those
-        that read i + 0, i + 1, .. for block i unless given, as in the paper, the identity first.
-    shares: how many heads have each permutation. The paper's 10, 2 and 8, 2, 2 for twelve heads, as many each for
-        others, unless given.
-    length: the longest row; blocks are its parts, so train on rows that long, or heads that read others find none.
-    kinds: how many kinds of segments are told apart.
-    vocab: tokens there are.
-    dropout: the share of numbers dropped in training.
+    A training step (width 256, batch 1, on a CPU) is faster than `bert`'s from about 1,000 tokens on, and 1.8 times as
+    fast at 4,096 (bench/README.md). With dropout it also needs less memory: at 1,024 tokens 0.74 of `bert`'s with two
+    blocks and 0.53 with three. Without dropout it needs as much as `bert`.
+
+    d: model width.
+    depth: number of layers.
+    heads: number of attention heads.
+    head_dim: width of a head; d / heads if None.
+    blocks: number of blocks in a row; 2 and 3 in the paper.
+    permutations: for each permutation the key blocks, counted from 0, of query blocks 0, 1, and so on: "1-2-0" reads
+        block 1 from block 0. By default, as in the paper, the shifts i + 0, i + 1, .. for block i, the identity first.
+    shares: number of heads with each permutation. The default for twelve heads is the paper's: 10, 2 with two blocks
+        and 8, 2, 2 with three. The default for other sizes is equal numbers.
+    length: longest row in tokens, which the blocks divide. Train on rows of this length, because heads that read other
+        blocks find no keys in short rows.
+    kinds: number of segment types.
+    vocab: vocabulary size, in tokens.
+    dropout: dropout probability of embeddings, attention weights and sublayer outputs.
     """
     size = -(-check_at_least("length", length, 1) // check_at_least("blocks", blocks, 1))
     turns = _permutations(blocks, permutations)

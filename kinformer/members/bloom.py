@@ -1,4 +1,4 @@
-"""BLOOM: a decoder without positions, its scores sloped by distance."""
+"""BLOOM: a decoder without position embeddings; ALiBi lowers each score with distance."""
 
 from jaxtyping import Float
 from torch import Tensor
@@ -21,7 +21,12 @@ from kinformer.nn.projections.qkv import QKV
 
 
 class NormalisedInput(Layer):
-    """A norm of the embedded tokens, before the first block: what kept the large BLOOM from diverging."""
+    """A norm of the embedded tokens before the first block.
+
+    It kept the large BLOOM from diverging.
+
+    d: width.
+    """
 
     def __init__(self, d: int):
         super().__init__()
@@ -35,11 +40,20 @@ class NormalisedInput(Layer):
 def bloom(
     d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, vocab: int = 256, dropout: float = 0.0
 ) -> LM:
-    """BLOOM (Le Scao et al., 2022, arXiv:2211.05100): causal attention with ALiBi, a norm on the embeddings, pre-norm.
+    """BLOOM (Le Scao et al., 2022, arXiv:2211.05100): a pre-norm decoder with ALiBi and normed embeddings.
 
-    Choose it over `gpt` for rows longer than those it was trained on: it has no table of positions to run out of, and
-    ALiBi (Press et al., 2021, arXiv:2108.12409) lets what is far fade, in some heads faster than in others. Embeddings
-    start at 0.02: the norm makes blocks blind to their size, and larger ones let the tied head repeat what it has read.
+    Choose it over `gpt` for rows longer than the training rows. It has no position table to run out of, and ALiBi
+    (Press et al., 2021, arXiv:2108.12409) lets distant tokens fade, in some heads faster than in others.
+
+    d: model width.
+    depth: number of blocks.
+    heads: number of attention heads.
+    head_dim: width of a head; d / heads if None.
+    vocab: vocabulary size, in tokens.
+    dropout: dropout probability of attention weights.
+
+    Embeddings start with a standard deviation of 0.4 d^-1/2, which is 0.02 at width 400. The norm makes blocks blind
+    to the size of the embeddings, and larger embeddings let the tied head repeat the input token.
     """
 
     def block() -> PreNorm:

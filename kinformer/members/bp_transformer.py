@@ -1,4 +1,4 @@
-"""BP-Transformer: tokens read spans of a binary tree, fine ones near and coarse ones far."""
+"""BP-Transformer: attention over spans of a binary tree, fine spans nearby and coarse spans far away."""
 
 from typing import Literal
 
@@ -36,25 +36,26 @@ def bp_transformer(
     vocab: int = 256,
     dropout: float = 0.0,
 ) -> LM | MLM:
-    """BP-Transformer (Ye et al., 2019, arXiv:1911.04070): attention on a binary tree of spans, post-norm blocks.
+    """BP-Transformer (Ye et al., 2019, arXiv:1911.04070): attention on a binary tree of spans.
 
     y_i = sum over the nodes j that i reads of softmax((q_i.k_j + q_i.a_type(i, j)) / sqrt(width of a head)) v_j
 
-    Choose it where near tokens matter one by one and far ones as a whole: a token reads about 2 k log2(n / k) nodes of
-    a row of n (half of them in a decoder), so all of it in every layer. Spans are nodes with vectors of their own.
+    Choose it if near tokens matter one by one and distant tokens matter as a whole. A token reads about 2 k log2(n / k)
+    nodes of a row of n tokens, and half of them in a decoder. These nodes cover the whole row in every layer. Spans are
+    nodes with vectors of their own. Blocks are post-norm.
 
     d: width of a token and of a span.
-    depth: layers.
-    heads: heads of attention.
-    head_dim: the width of a head, d / heads unless given.
-    k: spans of each level that a token reads on a side. The paper goes from 1 to 64.
-    form: "decoder" writes, under the causal form of the graph; "encoder" is trained by hiding tokens.
-    position: "edges" adds a vector for each type of edge to keys, "sinusoidal" waves to tokens, as the authors' code
-        has them in turn; "none" leaves the graph alone to tell order.
-    clip: levels above it share their types of edges.
-    hidden: units of the feed-forward, 4 d unless given.
-    vocab: tokens there are.
-    dropout: the share of numbers dropped in training.
+    depth: number of layers.
+    heads: number of attention heads.
+    head_dim: width of a head; d / heads if None.
+    k: number of spans per level that a token reads on each side; from 1 to 64 in the paper.
+    form: "decoder" generates text, under the causal form of the graph; "encoder" trains on hidden tokens.
+    position: "edges" adds a vector for each type of edge to the keys. "sinusoidal" adds sinusoids to the tokens. The
+        authors' code has both, one at a time. With "none" only the graph encodes order.
+    clip: levels above this one share their edge types.
+    hidden: width of the feed-forward layer; 4 d if None.
+    vocab: vocabulary size, in tokens.
+    dropout: dropout probability of embeddings, attention weights, feed-forward units and sublayer outputs.
     """
     causal, width = form == "decoder", resolve_head_dim(d, heads, head_dim)
 
@@ -67,7 +68,7 @@ def bp_transformer(
 
     stack = Stack([block() for _ in range(check_at_least("depth", depth, 1))])
     waves = Sinusoidal(d) if position == "sinusoidal" else None
-    if causal:  # a masked model has a norm of what is embedded by itself
+    if causal:  # MLM has its own norm of the embeddings
         body = SpanNodes(stack, causal=True, norm=LayerNorm(d))
         return LM(vocab, d, body, position=waves, std=START, dropout=dropout)
     return MLM(vocab, d, SpanNodes(stack, causal=False), position=waves, dropout=dropout)

@@ -1,4 +1,4 @@
-"""CALM: a decoder whose sure tokens leave early."""
+"""CALM: a decoder in which confident tokens leave early."""
 
 from typing import Literal
 
@@ -41,17 +41,39 @@ def calm(
 ) -> MultiExit | MultiExitSeq2Seq:
     """Confident adaptive language modelling (Schuster et al., 2022, arXiv:2207.07061), as a decoder.
 
-    Choose it to write easy tokens with fewer layers. A token leaves once its `confidence` reaches the `threshold`
-    (`strict`: exceeds): the gap of its two largest probabilities, the cosine to the layer before, or a probe that
-    learns to tell (`balance`: both of its classes alike), beside the layers, none of which it changes, or as in the
-    paper after them: `frozen`, it alone learns over what `--from` a trained calm brings. The threshold falls while an
-    output is written, from its first token to the largest number of tokens that it may have; the length of a prompt
-    changes nothing. It falls by equation 5 or as the authors' code does, and faster for a higher `temperature`: "paper"
-    is 4, and with saturation 0; 0 is also the paper's of short texts; None keeps the `threshold` as it is. A text that
-    is read, as `evaluate` does, counts as an output as long as a row of the training. All exits have
-    one head and learn, weighted by their number. `kinformer calibrate` finds a threshold that keeps what is promised.
-    The paper's own model is a T5, an encoder and a decoder: `form` "encoder_decoder" reads pairs; the default is a
-    `gpt`, whose keywords the others are.
+    Choose it to generate easy tokens with fewer layers. A token leaves when its confidence reaches a threshold. All
+    exits share one head, and all of them train, with loss weights that depend on their layer. `kinformer calibrate`
+    finds a threshold that keeps a promised quality.
+
+    d: model width.
+    depth: number of layers.
+    heads: number of attention heads.
+    head_dim: width of a head; d / heads if None.
+    form: "decoder", or "encoder_decoder" for pairs.
+    confidence: measure of confidence. "softmax_response" is the gap between the two largest probabilities. With
+        "saturation" it is the cosine to the state of the layer before. With "probe" a learned linear classifier
+        predicts whether the layer agrees with the last layer. The probe does not change the layers.
+    threshold: confidence at which a token leaves, before any decay.
+    temperature: speed at which the threshold falls while an output grows; higher falls faster. "paper" is 4, and 0 with
+        "saturation". 0 is also the paper's value for short texts. None keeps `threshold` constant.
+    decay: "paper" is equation 5; "code" is the form of the authors' code.
+    strict: a token leaves when its confidence exceeds the threshold; if False, when it reaches the threshold.
+    weights: loss weights of the exits: "linear", "sqrt" or "uniform".
+    balance: give both classes of the probe equal weight.
+    frozen: train only the probe, as in the paper; `--from` supplies a trained calm.
+    pattern: expression for the tokens that each token reads, such as "Causal()".
+    position: position encoding, as in `gpt`.
+    norm: "pre" or "post".
+    length: longest row in tokens (learned positions), and the output length for the decay if the model knows no other.
+    vocab: vocabulary size, in tokens.
+    dropout: dropout probability of embeddings, attention weights and sublayer outputs.
+
+    The threshold falls from the first token of an output to the largest number of tokens that the output may have. The
+    length of a prompt does not matter. A text that is only read, as in `evaluate`, counts as an output of the length of
+    a training row.
+
+    Differences: the paper's model is a T5, an encoder and a decoder, as with form "encoder_decoder". The default has
+    the layers of `gpt`.
     """
     sure: Confidence
     if check_option("confidence", confidence, Sure) == "probe":

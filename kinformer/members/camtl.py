@@ -1,4 +1,4 @@
-"""CAMTL: an encoder of several tasks whose upper layers attend by the task of a row."""
+"""CAMTL: an encoder for several tasks; the attention of its upper layers depends on the task of a row."""
 
 from typing import Literal
 
@@ -39,32 +39,37 @@ def camtl(
     vocab: int = 256,
     dropout: float = 0.0,
 ) -> MultiTask:
-    """Conditional attention for many tasks (Pilault et al., 2020, arXiv:2009.09139): an encoder that all of them share.
+    """Conditional attention for many tasks (Pilault et al., 2020, arXiv:2009.09139) with one encoder.
 
-    Choose it over a `bert_classifier` for each where tasks are related or some have few texts: `--data
-    multitask=FOLDER`, a file of labelled texts for each task: rows are drawn by how many a task has (`power`), or, as
-    in the paper, are those that the model is least sure of (`sampling=uncertainty`), for a forward more of as many
-    batches as there are tasks. Upper layers add blocks to the scores that the task's embedding changes; all of them
-    share the embeddings. Time grows as L^2 d, as `bert`'s does, and a layer that knows the task makes L / blocks
-    numbers a token more. Of the paper's parts it has this attention, this sampling and a matrix for each task; all else
-    is as in `bert`.
+    Choose it over one `bert_classifier` per task if tasks are related or if some have few texts. The upper layers add
+    blocks to the attention scores. The embedding of a row's task changes these blocks, and all layers share the task
+    embeddings.
 
-    d: the width of the model, and of task embeddings.
-    depth: blocks of layers.
-    heads: heads of attention.
-    head_dim: the width of a head; d / heads unless given.
-    form: "columns" changes the columns of a block, as the authors' code does, "pairs" each pair of it, as the paper.
-    blocks: how many blocks the `length` is cut into; the code has d / length of them, 6 at BERT's sizes.
-    upper: how many layers, from the top, know the task; half of them unless given.
-    frozen: how many layers, from the bottom, are not trained, nor what is embedded beneath them: for weights that
-        another training made (`--from`). What tells their tasks is trained.
-    pattern: the expression of who reads whom, such as "Band(64)", in every layer.
-    length: the longest row it can read.
-    kinds: kinds of segments it tells apart.
-    classes: how many each task has; the data says it.
-    pool: one vector of a row, the "mean" over its tokens or the "first", a token of the model's own.
-    vocab: tokens there are.
-    dropout: the share of numbers dropped in training.
+    Train with `--data multitask=FOLDER`, which has a file of labelled texts for each task. Rows are drawn by task size
+    (`power`). `sampling=uncertainty`, as in the paper, takes the rows with the least certain predictions. This costs
+    one extra forward pass over as many batches as there are tasks.
+
+    Time grows as L^2 d, as in `bert`. A layer that knows the task computes L / blocks more numbers per token.
+
+    d: width of the model and of the task embeddings.
+    depth: number of layers.
+    heads: number of attention heads.
+    head_dim: width of a head; d / heads if None.
+    form: "columns" changes each column of a block, as in the authors' code; "pairs" changes each pair, as in the paper.
+    blocks: number of blocks into which `length` is cut; d / length in the authors' code, 6 at BERT's sizes.
+    upper: number of layers, from the top, that know the task; half of them if None.
+    frozen: number of layers, from the bottom, that are not trained, like the embeddings below them. Use it with weights
+        from another training (`--from`). The parts of these layers that distinguish tasks are trained.
+    pattern: expression for the tokens that each token reads, such as "Band(64)", in every layer.
+    length: longest row in tokens.
+    kinds: number of segment types.
+    classes: number of classes of each task; the data set it.
+    pool: vector of a row: "mean" averages its tokens, "first" takes an extra token of the model.
+    vocab: vocabulary size, in tokens.
+    dropout: dropout probability of embeddings, attention weights and sublayer outputs.
+
+    Differences: this member has three parts of the paper: the attention, the sampling and one output matrix per
+    task. All else is as in `bert`.
     """
     check_option("form", form, Form), check_at_least("depth", depth, 1)
     knowing = (depth + 1) // 2 if upper is None else check_whole_between("upper", upper, 0, depth)
@@ -99,7 +104,7 @@ def camtl(
 
 
 def _freeze(model: MultiTask, body: Stack, count: int) -> None:
-    """Train no layer below this one, nor what is embedded, but what tells tasks."""
+    """Freeze the first `count` layers and the embeddings below them, except for the parts that distinguish tasks."""
     frozen = [] if not count else [model.embedding, model.position, model.kind, model.norm, *list(body.layers)[:count]]
     conditional = {id(p) for part in model.modules() if isinstance(part, ConditionalBlocks) for p in part.parameters()}
     for part in frozen:

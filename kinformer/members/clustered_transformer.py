@@ -1,4 +1,4 @@
-"""Clustered Transformer: the encoder whose like queries read as one."""
+"""Clustered Transformer: an encoder in which clusters of similar queries attend through their mean."""
 
 from typing import Literal
 
@@ -17,8 +17,8 @@ from kinformer.nn.mechanisms.hamming_kmeans import HammingKMeans
 from kinformer.nn.projections.qkv import QKV
 
 Form = Literal["improved", "plain"]
-Added = Literal["learned", "sinusoidal", "tensor2tensor", "none"]  # means of queries know no distance of keys
-TOPK = 32  # the paper's
+Added = Literal["learned", "sinusoidal", "tensor2tensor", "none"]  # a mean of queries has no distance to a key
+TOPK = 32  # as in the paper
 
 
 @member(recipe=Recipe(lr=5e-4), needs={"topk": "form=improved", "length": "position=learned"})
@@ -41,35 +41,37 @@ def clustered_transformer(
     vocab: int = 256,
     dropout: float = 0.0,
 ) -> MLM:
-    """Clustered attention (Vyas et al., 2020, arXiv:2007.04825) as an encoder: means of like queries read for them.
+    """Clustered attention (Vyas et al., 2020, arXiv:2007.04825) as an encoder.
 
     y_i = m_j softmax over l in T_j of (q_i.k_l / sqrt(head_dim)) v_l + sum over l not in T_j of A^c_jl v_l, j = c(i)
 
-    Choose it over `bert` for rows far longer than `clusters`: attention costs clusters + topk pairs for each token, and
-    every key is still read. The weights are bert's, so that `--from` the folder of a trained one, with the same
-    keywords, approximates that: with 25 clusters the paper lost nothing. Trained by hiding tokens. A step of training
-    (width 256, batch 1, on a CPU) is faster than `bert`'s from about 1,800 tokens on, at 4,096 1.8 times as fast
-    (bench/README.md).
+    The mean query of each cluster attends in place of its members. Choose it over `bert` for rows much longer than
+    `clusters`: attention costs clusters + topk pairs per token, and every key is still read. The model trains on the
+    prediction of hidden tokens.
 
-    d: width of a token.
-    depth: layers.
-    heads: heads of attention.
-    form: "improved" weighs the `topk` keys that a cluster's mean weighs most for each query by itself; "plain" gives
-        all queries of a cluster what their mean read: y_i = sum over l of A^c_jl v_l.
-    clusters: of a row and head; the paper's speech models have 100 to 300.
-    topk: keys that each query weighs by itself.
-    bits: random projections of the hash.
-    iterations: of k-means.
-    hash_bias: hashes by hyperplanes that need not go through 0, as the authors' code.
-    redraw: draws the projections anew after so many steps of training, 1 being nearest to the authors' code; kept
-        unless given. Redrawn ones are saved with the weights, so that bert's then do not fit.
-    head_dim: the width of a head, d / heads unless given.
-    position: what is added to embedded tokens, as in `bert`.
+    The weights have the names and shapes of `bert`'s. `--from` with the folder of a trained `bert` and the same
+    keywords approximates that model; with 25 clusters the paper lost nothing. A training step (width 256, batch 1, on a
+    CPU) is faster than `bert`'s from about 1,800 tokens on, and 1.8 times as fast at 4,096 (bench/README.md).
+
+    d: model width.
+    depth: number of layers.
+    heads: number of attention heads.
+    form: "plain" gives all queries of a cluster the output of their mean, y_i = sum over l of A^c_jl v_l. "improved"
+        corrects it: each query weighs the `topk` keys that its cluster's mean weighs most.
+    clusters: number of clusters per row and head; the paper's speech models have 100 to 300.
+    topk: number of keys that each query weighs itself.
+    bits: number of random projections of the hash.
+    iterations: number of k-means iterations.
+    hash_bias: hash by hyperplanes that need not pass through 0, as in the authors' code.
+    redraw: number of training steps after which the projections are drawn again; 1 is nearest to the authors' code.
+        None keeps them. Redrawn projections are saved with the weights, so the weights of a `bert` no longer fit.
+    head_dim: width of a head; d / heads if None.
+    position: position encoding that is added to the embeddings, as in `bert`.
     norm: "post" as in BERT and the authors' code, or "pre".
-    length: the longest row, with learned positions.
-    kinds: how many kinds of segments are told apart.
-    vocab: tokens there are.
-    dropout: the share of numbers and of attention weights dropped in training.
+    length: longest row in tokens (learned positions).
+    kinds: number of segment types.
+    vocab: vocabulary size, in tokens.
+    dropout: dropout probability of embeddings, attention weights and sublayer outputs.
     """
     wiring = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout, eps=EPS)
 

@@ -1,4 +1,4 @@
-"""Collaborative heads: a decoder whose heads share one query and one key matrix."""
+"""Collaborative heads: a decoder in which all heads share one query matrix and one key matrix."""
 
 from kinformer.core.checks import check_at_least
 from kinformer.core.discover import member
@@ -32,21 +32,23 @@ def collaborative(
 ) -> LM:
     """Collaborative attention (Cordonnier et al., 2020, arXiv:2006.16362), as a decoder.
 
-    Choose it over `gpt` for fewer parameters and a smaller cache: heads weigh `shared` columns of queries and keys in
-    place of having their own. A pair costs heads x shared products in place of d, so it saves time in what is projected
-    alone, unless `shared` is below d / heads. The paper replaces attention in BERT, in translation and in vision; the
-    blocks here are those of `gpt`. `Collaborative.from_trained` turns the projection of a trained gpt layer into one.
+    Each head weighs `shared` columns of queries and keys in place of having its own. Choose it over `gpt` for fewer
+    parameters and a smaller cache. A pair costs heads x shared products in place of d. So it saves time only in the
+    projections, unless `shared` is below d / heads. `Collaborative.from_trained` converts the projection of a trained
+    `gpt` layer.
 
-    d: the width of the model.
-    depth: blocks.
-    heads: heads of attention.
-    head_dim: the width of a head's values; d / heads unless given. Queries and keys have `shared` columns.
-    shared: columns of queries and keys; d / 4 unless given, with which the paper loses nothing in translation.
+    d: model width.
+    depth: number of blocks.
+    heads: number of attention heads.
+    head_dim: width of a head's values; d / heads if None. Queries and keys have `shared` columns.
+    shared: columns of queries and keys; d / 4 if None, with which the paper loses nothing in translation.
     mixing, scale, content: as in `projections.collaborative.Collaborative`.
-    pattern: the expression of who reads whom, such as "Causal() & Band(64)", in every block.
-    length: the longest row it can read.
-    vocab: tokens there are.
-    dropout: the share of numbers dropped in training.
+    pattern: expression for the tokens that each token reads, such as "Causal() & Band(64)", in every block.
+    length: longest row in tokens.
+    vocab: vocabulary size, in tokens.
+    dropout: dropout probability of embeddings, attention weights and sublayer outputs.
+
+    Differences: the paper replaces attention in BERT, in translation and in vision. The blocks here are as in `gpt`.
     """
     columns = max(d // 4, 1) if shared is None else shared
 

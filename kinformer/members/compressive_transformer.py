@@ -1,4 +1,4 @@
-"""Compressive Transformer: a Transformer-XL whose oldest memories are compressed instead of forgotten."""
+"""Compressive Transformer: a Transformer-XL that compresses its oldest memories."""
 
 from collections.abc import Callable
 from typing import Any, Literal
@@ -43,14 +43,29 @@ def compressive_transformer(
     vocab: int = 256,
     dropout: float = 0.0,
 ) -> LM:
-    """Compressive Transformer (Rae et al., 2019, arXiv:1911.05507): a Transformer-XL with a second, compressed memory.
+    """Compressive Transformer (Rae et al., 2019, arXiv:1911.05507) with two memories.
 
-    Choose it for what must be remembered longer than a Transformer-XL does: each layer reads its `segment`, `memory`
-    tokens before it, and `rate` times `compressed` tokens before those. `loss` trains the compressions that learn,
-    "conv" and "dilated", and nothing else, by a `distance` for each token ("l2", "mse") or, as in the paper, one for a
-    whole "segment", for which no segment may be cut. It has no weight: Adam steps as far whatever the size of a
-    gradient, and no other loss reaches a compression. Distances to compressed states `count` slots, as in the paper, or
-    their tokens, which lets documents be kept apart in a row.
+    Choose it if the memory of `transformer_xl` is too short. Each layer reads its segment, the `memory` tokens before
+    it, and `rate` times `compressed` tokens before those. Blocks are post-norm.
+
+    d: model width.
+    depth: number of layers.
+    heads: number of attention heads.
+    head_dim: width of a head; d / heads if None.
+    segment: tokens of a segment; a multiple of `rate`.
+    memory: tokens before the segment that are kept uncompressed.
+    compressed: number of compressed states that are kept.
+    rate: number of old states per compressed state.
+    compression: "mean", "max" or "most_used", which have no parameters, or "conv" or "dilated", which learn.
+    count: unit of distances to compressed states: "slots" as in the paper, or "tokens", which can separate the
+        documents of a row.
+    loss: loss of the learned compressions, "attention" (error of what attention reads) or "autoencoding".It trains only
+        the compression, and no other loss reaches the compression. It has no weight, because the step size of Adam does
+        not depend on the size of the gradient.
+    distance: error in the loss: "l2" or "mse" for each token, or "segment", the paper's norm over a whole segment. With
+        "segment" no segment may be cut.
+    vocab: vocabulary size, in tokens.
+    dropout: dropout probability of embeddings, attention weights and sublayer outputs.
     """
     biases = TransformerXL.make_sharing(
         check_at_least("depth", depth, 1), heads, resolve_head_dim(d, heads, head_dim), d

@@ -1,4 +1,4 @@
-"""CSALR: compressed self-attention with a low-rank approximation, as an encoder of text."""
+"""CSALR: compressed self-attention with a low-rank approximation, as a text encoder."""
 
 from kinformer.core.checks import check_at_least
 from kinformer.core.discover import member
@@ -28,20 +28,21 @@ def csalr(
 
     y = softmax(Q K~^T / sqrt(d)) (A + I)^-1 softmax(Q~ K^T / sqrt(d)) V, A = softmax(Q~ K~^T / sqrt(d))
 
-    Choose it over `nystromformer` where an iteration for the inverse is not wanted; it is no estimate of softmax
-    attention, whose weights it about halves. The paper's model tells pictures apart, and its attention stands in a
-    convolutional network; here it stands in pre-norm blocks with learned positions that fill in hidden tokens. A step
-    of training (width 256, batch 1, on a CPU) is faster than `bert`'s at 1,024 tokens already, at 4,096 2.7 times as
-    fast (bench/README.md).
+    Choose it over `nystromformer` to avoid an iteration for the inverse. It does not estimate softmax attention: it
+    about halves the weights. A training step (width 256, batch 1, on a CPU) is faster than `bert`'s already at 1,024
+    tokens, and 2.7 times as fast at 4,096 (bench/README.md).
 
-    d: width of a token.
-    depth: layers.
-    heads: heads of attention.
-    head_dim: the width of a head; d / heads unless given.
-    size: tokens that are pooled into a landmark, by strided means.
-    length: the longest row it can read.
-    vocab: tokens there are.
-    dropout: the share of numbers dropped in training.
+    d: model width.
+    depth: number of layers.
+    heads: number of attention heads.
+    head_dim: width of a head; d / heads if None.
+    size: number of tokens in each landmark, which is their strided mean.
+    length: longest row in tokens.
+    vocab: vocabulary size, in tokens.
+    dropout: dropout probability of embeddings and sublayer outputs.
+
+    Differences: the paper's model classifies pictures, with this attention in a convolutional network. This member has
+    pre-norm blocks and learned positions, and trains on the prediction of hidden tokens.
     """
 
     def block() -> PreNorm:

@@ -1,4 +1,4 @@
-"""DA-Transformer: an encoder whose heads each learn how much distance counts."""
+"""DA-Transformer: an encoder with heads that each learn how much distance counts."""
 
 from functools import partial
 from typing import Literal
@@ -30,13 +30,26 @@ def da_transformer(
     vocab: int = 256,
     dropout: float = 0.0,
 ) -> MLM:
-    """DA-Transformer (Wu et al., 2020, arXiv:2010.06925): ReLU(scores) times a learned sigmoid of the distance.
+    """DA-Transformer (Wu et al., 2020, arXiv:2010.06925): distance-aware attention.
 
-    Choose it over `bert` where some heads should read nearby and others far away, and to see which: `alpha` and `beta`
-    of each block's DistanceAware say it, two numbers a head. The distance has no sign, so alone it does not tell what
-    comes before from what comes after; `position` adds something that does. The paper trains the encoder on labels;
-    here it fills in hidden tokens. `pattern` says who reads whom, `norm` where norms stand, "post" as in the
-    Transformer that the paper builds on; learned positions have `length` rows.
+    The logits are ReLU(scores) times a learned sigmoid of the distance.
+
+    Choose it over `bert` if some heads should read nearby tokens and others distant ones, and to see which heads do.
+    `alpha` and `beta` of each block's DistanceAware show it, with two numbers per head. The distance has no sign, so
+    only `position` can tell earlier tokens from later ones.
+
+    d: model width.
+    depth: number of blocks.
+    heads: number of attention heads.
+    head_dim: width of a head; d / heads if None.
+    pattern: expression for the tokens that each token reads, such as "Band(64)".
+    position: position encoding that is added to the embeddings: "none", "sinusoidal" or "learned" with `length` rows.
+    norm: "post" as in the Transformer on which the paper builds, or "pre".
+    length: longest row in tokens (learned positions).
+    vocab: vocabulary size, in tokens.
+    dropout: dropout probability of embeddings, attention weights and sublayer outputs.
+
+    Differences: the paper trains the encoder on labels. This member trains on the prediction of hidden tokens.
     """
     wiring = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout)
     projection = partial(QKV, d, heads, head_dim=wiring.width)

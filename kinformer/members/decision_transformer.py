@@ -1,4 +1,4 @@
-"""Decision Transformer: asked for a return, it says what was done before such a return came."""
+"""Decision Transformer: given a target return, it predicts the actions that led to such a return."""
 
 from typing import Any
 
@@ -29,23 +29,34 @@ def decision_transformer(
     steps: int = 1000,
     dropout: float = 0.1,
 ) -> Trajectory:
-    """Decision Transformer (Chen et al., 2021, arXiv:2106.01345): GPT over returns to go, states and actions.
+    """Decision Transformer (Chen et al., 2021, arXiv:2106.01345): GPT on returns and actions.
 
-    For `--data offline=PATH`, whose episodes decide `states`, `actions`, `discrete` and `steps`; `kinformer play DIR
-    --env ID --return R` then asks it for returns. Choose it over `behaviour_cloning` where episodes are of mixed
-    quality: it learns from all of them, and the return that is asked for says which to follow. It puts no episodes
-    together to one that is better than each, as learned values can, and what lies beyond the data it does not know.
+    The model reads returns to go, states and actions, and predicts each action.
 
-    context: steps that it reads, the paper's K: 20 on MuJoCo, 5 on Reacher, 30 on Atari and 50 on its Pong.
-    activation: relu in the code for MuJoCo, gelu in that for Atari.
-    bounded: numbers of actions through tanh; kinds have none.
-    beside: the weight of predicting states and returns too, which the paper did not find to help.
-    states, actions, discrete: numbers of an observation; kinds of actions, or numbers of one with discrete=false.
+    Train it with `--data offline=PATH`; the episodes set `states`, `actions`, `discrete` and `steps`. `kinformer play
+    DIR --env ID --return R` then asks for a return. Choose it over `behaviour_cloning` if episodes have mixed quality:
+    it learns from all of them, and the target return selects which to follow. It does not combine episodes into a
+    better one, as learned values can, and it knows nothing beyond the data.
+
+    d: model width; the default is the paper's for MuJoCo, as for depth, heads and dropout.
+    depth: number of blocks.
+    heads: number of attention heads.
+    head_dim: width of a head; d / heads if None.
+    hidden: width of the feed-forward layer; 4 d if None.
+    context: number of last steps that the model reads, the paper's K: 20 on MuJoCo, 5 on Reacher, 30 on Atari and 50 on
+        Atari's Pong.
+    activation: activation of the feed-forward layer; relu in the authors' code for MuJoCo, gelu in its code for Atari.
+    pattern: expression for the tokens that each token reads, such as "Causal()".
+    bounded: bound real-valued actions with tanh; discrete actions have no bound.
+    beside: loss weight of predicting states and returns too; the paper found no help in it.
+    best: percentage of all steps to learn from, taken from the episodes with the highest returns.
+    states: numbers in an observation.
+    actions: number of kinds of actions if `discrete`, else the numbers in one action.
+    discrete: actions are kinds; if False, they are real numbers.
     steps: steps of the longest episode.
-    head_dim: the width of a head, d / heads unless given.
-    best: learn from this percent of steps, in the episodes of the highest returns.
+    dropout: dropout probability of embeddings, attention weights and sublayer outputs.
 
-    d, depth, heads and dropout are the paper's for MuJoCo. Scores of heads are no other than GPT-2's.
+    The model computes attention scores exactly as GPT-2 does.
     """
     body = trajectory_body(d, depth, heads, head_dim, hidden, activation, dropout, pattern)
     return Trajectory(

@@ -1,4 +1,4 @@
-"""The depth-adaptive Transformer: a decoder that says after its first layer, or after each, where a token leaves."""
+"""Depth-adaptive Transformer: a decoder that chooses the number of layers for each token."""
 
 from typing import Literal
 
@@ -48,19 +48,42 @@ def depth_adaptive(
     vocab: int = 256,
     dropout: float = 0.0,
 ) -> MultiExit | MultiExitSeq2Seq:
-    """The depth-adaptive Transformer (Elbayad et al., 2019, arXiv:1910.10073), as a decoder.
+    """Depth-adaptive Transformer (Elbayad et al., 2019, arXiv:1910.10073), as a decoder.
 
-    Choose it to have the network itself say how many layers a token is worth. The `classifier` names an exit after the
-    first layer ("multinomial"), or after each layer says whether to stop ("geometric", above the `threshold`; `shared`:
-    one unit for all layers), or names one exit for a whole row from the mean of what the encoder made ("sequence"; with
-    `form` "encoder_decoder" alone). They learn, weighted by `alpha`, which exit was best by the `oracle`, where a layer
-    costs `price`, of a whole row against the sum of its tokens, and tokens `sigma` apart count too. "probability"
-    learns nothing: a token leaves once its largest probability reaches the threshold. Thresholds by layer are what
-    `kinformer calibrate --search` finds. All exits learn, by `weights`, from a reading in which nobody leaves; `gamma`
-    scales their gradients by layer. With `paths`, 1 to 6 in the paper, they learn from so many readings with exits
-    drawn by chance, "mixed training"; the classifier still from one without. `outputs` "each" gives each exit a head of
-    its own. The paper's own model translates: `form` "encoder_decoder", with `norm` "post" and `position` "sinusoidal";
-    the default is a `gpt`, whose keywords the others are.
+    Choose it if the network itself should decide how many layers a token needs. All exits are trained. `kinformer
+    calibrate --search` finds a threshold for each layer.
+
+    d: model width.
+    depth: number of layers.
+    heads: number of attention heads.
+    head_dim: width of a head; d / heads if None.
+    form: "decoder", or "encoder_decoder" for pairs.
+    classifier: rule that decides the exit. With "multinomial" it predicts an exit after the first layer. With
+        "geometric" it decides after each layer whether to stop. With "sequence" it predicts one exit for a whole row
+        from the mean of the encoder's output, and needs form "encoder_decoder". With "probability" a token leaves when
+        its largest probability reaches the threshold; this rule learns nothing.
+    oracle: definition of the best exit, the target of the classifier: "likelihood" or "correctness".
+    price: cost of a layer in the oracle; for "sequence" it is compared with the sum over the tokens of a row.
+    sigma: width of the window in which the oracle also counts neighbouring tokens, in squared tokens; 0 counts only the
+        token.
+    alpha: loss weight of the classifier.
+    threshold: probability at which a token leaves ("geometric", "probability"); one number, or one for each layer but
+        the last.
+    shared: use one stopping unit for all layers ("geometric").
+    weights: loss weights of the exits: "uniform", "linear" or "sqrt".
+    paths: number of forward passes with random exits per batch ("mixed training"), 1 to 6 in the paper. The classifier
+        still learns from a pass in which no token leaves. With 0 the exits also learn from such a pass.
+    gamma: layer n of N learns from its own exit with a gradient scaled by gamma (N - n); None leaves gradients as is.
+    outputs: "shared" uses one output head; "each" gives every exit its own.
+    pattern: expression for the tokens that each token reads, such as "Causal()".
+    position: position encoding, as in `gpt`.
+    norm: "pre" or "post".
+    length: longest row in tokens (learned positions).
+    vocab: vocabulary size, in tokens.
+    dropout: dropout probability of embeddings, attention weights and sublayer outputs.
+
+    Differences: the paper's model translates, with form "encoder_decoder", norm "post" and position "sinusoidal". The
+    default has the layers of `gpt`.
     """
     if paths:
         check_unused(f"paths={paths}", weights=(weights, "uniform"), gamma=(gamma, None))

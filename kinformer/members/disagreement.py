@@ -1,4 +1,4 @@
-"""Disagreement: a decoder whose heads are kept apart while it trains."""
+"""Disagreement: a decoder with losses that keep its heads different during training."""
 
 import math
 
@@ -38,20 +38,24 @@ def disagreement(
 
     loss = -log p + subspace D_sub + position D_pos + output D_out, each the mean over tokens, summed over layers
 
-    Choose it over `gpt` where heads come out alike. It writes as `gpt` does: the terms cost training alone, `output`
-    and `subspace` heads^2 head_dim a token, `position` heads^2 a pair and all weights once more, L^2 d. The paper puts
-    them into a translating Transformer; the blocks here are those of `gpt`.
+    Choose it over `gpt` if heads become similar. It generates as `gpt` does, because the terms cost only training time.
+    The terms `output` and `subspace` cost heads^2 head_dim per token. The term `position` costs heads^2 per pair, and
+    computes all weights a second time, in L^2 d.
 
-    d: the width of the model.
-    depth: blocks.
-    heads: heads of attention.
-    head_dim: the width of a head; d / heads unless given.
-    subspace, position, output: the weights of how alike heads' values, attention weights and outputs are; 0 leaves a
-        term out. The paper weighs with 1, and finds output the best alone.
-    pattern: the expression of who reads whom, such as "Causal() & Band(64)", in every block.
-    length: the longest row it can read.
-    vocab: tokens there are.
-    dropout: the share of numbers dropped in training.
+    d: model width.
+    depth: number of blocks.
+    heads: number of attention heads.
+    head_dim: width of a head; d / heads if None.
+    subspace: loss weight of the similarity of the heads' values; 0 leaves the term out, here and below.
+    position: loss weight of the similarity of the heads' attention weights.
+    output: loss weight of the similarity of the heads' outputs. The paper weighs with 1, and finds this term best on
+        its own.
+    pattern: expression for the tokens that each token reads, such as "Causal() & Band(64)", in every block.
+    length: longest row in tokens.
+    vocab: vocabulary size, in tokens.
+    dropout: dropout probability of embeddings, attention weights and sublayer outputs.
+
+    Differences: the paper adds the terms to a translation Transformer. The blocks here are as in `gpt`.
     """
     for name, weight in (("subspace", subspace), ("position", position), ("output", output)):
         check_in_range(name, weight, 0, math.inf)

@@ -1,4 +1,4 @@
-"""ETC: an encoder of long, structured texts, with a global token for each part of the text."""
+"""ETC: an encoder for long, structured texts with a global token for each part of the text."""
 
 from functools import partial
 from typing import Any, Literal
@@ -54,41 +54,48 @@ def etc(
     vocab: int = 256,
     dropout: float = 0.0,
 ) -> MLM:
-    """ETC (Ainslie et al., 2020, arXiv:2004.08483): long tokens read `radius` either side, and all read global tokens.
+    """ETC (Ainslie et al., 2020, arXiv:2004.08483): local attention of long tokens, and global tokens.
 
-    Choose it over `longformer` where the text has parts: each gets one of up to `tokens` global tokens, which see
-    everything. Distances up to `clip`, and whether a part is one's own, are labels with learned vectors. No absolute
-    positions: any length. Trained by hiding tokens. Feed-forward and norms serve both kinds of tokens; the authors'
-    code has two norms after attention.
+    Long tokens read `radius` tokens on either side, and all tokens read the global tokens. Choose it over `longformer`
+    if the text has parts: each part gets one of up to `tokens` global tokens, which see everything. Learned vectors
+    label distances up to `clip`, and whether a part is the token's own. There are no absolute positions, so rows may
+    have any length. The model trains on the prediction of hidden tokens.
 
-    d: width of a token.
-    depth: blocks.
-    heads: heads of attention.
-    head_dim: the width of a head; d / heads unless given.
-    radius: how many long tokens a long token reads on either side.
-    tokens: the most global tokens; the last one stands for all parts that come after.
-    clip: the furthest distance with a vector of its own.
-    unit: the unit of a part; sentences in the paper. Training finds parts in the original text, so a hidden full stop
-        still ends a sentence. `kinformer fill` finds them in the text with gaps. The search reads bytes, or the text
-        that the tokens of a tokenizer add, such as the paper's word pieces.
-    projections: "reader": who reads decides by what matrices keys are made (the paper's separate W for global and long;
-        l2l and l2g share, g2g and g2l share, in the authors' code share_kv_projections). "four": keys of their own for
-        each of the four pieces, the authors' code with nothing shared. "shared": one for all, their code's default.
-        "own": the stream of the key itself decides, a form of this package.
-    outputs: whether global and long tokens have output matrices of their own, as in the authors' code, or share one.
-    hard: pieces in which a token reads its own part alone: the paper's g2l; in the authors' code l2g too; l2l and g2g
-        are this package's.
-    g2g, g2l, l2g, l2l: the paper's four binary matrices, as expressions of patterns such as "Band(3)" or "Tokens(1)";
-        in g2l global tokens read long ones. Global and long tokens are numbered separately from 0. By default all
-        pairs are read, in l2l within `radius`.
-    order: True tells parts before from parts after.
-    contrast: the weight of the paper's contrastive loss beside that of hidden tokens, which has the rest: the summary
-        of a part that is wholly hidden must be nearest to that of the part read alone. An independent code has 0.2,
-        for documents: `--data text=FILE,documents=blank` and its like give each a row. 0 unless given: a window of a
-        text that is no documents begins and ends in the middle of parts, a step reads the batch twice, and in several
-        processes a part is held against the rows of its own process alone, so that they do not learn as one would.
-    vocab: tokens there are.
-    dropout: the share of numbers dropped in training.
+    d: model width.
+    depth: number of blocks.
+    heads: number of attention heads.
+    head_dim: width of a head; d / heads if None.
+    radius: number of long tokens that a long token reads on either side.
+    tokens: maximum number of global tokens; the last one represents all remaining parts.
+    clip: largest distance with a vector of its own.
+    unit: unit of a part; sentences in the paper. Training finds parts in the original text, so a hidden full stop still
+        ends a sentence. `kinformer fill` finds parts in the text with gaps. The search reads bytes, or the text that
+        the tokens of a tokenizer add, such as the paper's word pieces.
+    projections: matrices of the keys. With "reader" they depend on the kind of query: the paper's separate W for global
+        and long queries. In the authors' code this is share_kv_projections: l2l and l2g share, g2g and g2l share. With
+        "four" each of the four pieces has separate keys, as in the authors' code with nothing shared. With "shared" all
+        pieces have one matrix, the default of that code. With "own" the matrices depend on the kind of the key, a form
+        of this package.
+    outputs: "separate" gives global and long tokens their own output matrices, as in the authors' code; "shared" has
+        one matrix for both.
+    hard: pieces in which a token reads only its own part: g2l in the paper, also l2g in the authors' code. For l2l and
+        g2g this is an option of this package.
+    g2g, g2l, l2g, l2l: the paper's four binary matrices, as pattern expressions such as "Band(3)" or "Tokens(1)"; in
+        g2l global tokens read long ones. Global and long tokens are numbered separately from 0. The default reads all
+        pairs, in l2l within `radius`.
+    order: distinguish earlier parts from later parts.
+    contrast: weight of the paper's contrastive loss; the loss of hidden tokens gets the rest. The summary of a wholly
+        hidden part must be nearest to the summary of that part read separately. An independent implementation has 0.2.
+        Use it for documents, such as `--data text=FILE,documents=blank`, which gives each document a row. A window of
+        running text begins and ends within parts.
+    vocab: vocabulary size, in tokens.
+    dropout: dropout probability of embeddings, attention weights and sublayer outputs.
+
+    With `contrast` a training step reads the batch twice. In several processes a part is compared only with the rows of
+    its own process, so the result differs from training in one process.
+
+    Differences: global and long tokens share one feed-forward layer and norms. The authors' code has two norms after
+    attention.
     """
     pattern, width = Band(radius) | Tokens(tokens), resolve_head_dim(d, heads, head_dim)
 

@@ -1,4 +1,4 @@
-"""Gaussian Transformer: attention that falls off with the square of the distance, as fast as is learned."""
+"""Gaussian Transformer: attention that decays with the squared distance, at a learned rate."""
 
 from kinformer.core.checks import check_flag
 from kinformer.core.discover import member
@@ -34,27 +34,30 @@ def gaussian_transformer(
     dropout: float = 0.0,
     smoothing: float = 0.0,
 ) -> LM | MLM | Seq2Seq:
-    """Gaussian Transformer (Guo et al., 2019, AAAI): scores lose |w (i - j)^2 + b|, with w and b learned in each layer.
+    """Gaussian Transformer (Guo et al., 2019, AAAI): attention with a learned Gaussian window.
 
-    Choose it over `bert` for short texts and little data, where what is near matters most; over `bloom`, whose slopes
-    are given, to let each layer find how far it looks. The paper's model reads pairs of sentences to tell what follows
-    from what; here its encoder fills in hidden tokens, and the same blocks write. Every pair is scored: time grows as
-    L^2 d, as `bert`'s does.
+    Each score loses |w (i - j)^2 + b|, with w and b learned in each layer. Choose it over `bert` for short texts and
+    little data, if near tokens matter most. Choose it over `bloom`, which has fixed slopes, if each layer should learn
+    its own range. Every pair has a score, so time grows as L^2 d, as in `bert`.
 
-    d: the width of the model.
-    depth: blocks, of each side.
-    heads: heads of attention.
-    head_dim: the width of a head, d / heads unless given.
-    by_head: w and b for each head in place of the paper's, which a layer's heads share.
-    sigma: the deviation at the start, in positions.
-    own: what a token loses of its own score at the start, |b|.
-    form: an "encoder", the paper's; a "decoder" of text; or an "encoder_decoder" for pairs.
-    position, norm: as in `transformer`; without positions nothing tells before from after.
-    hidden: units of each feed-forward, 4 d unless given.
-    length: the longest row, of learned positions alone.
-    vocab: tokens there are.
-    dropout: the share of numbers dropped in training.
-    smoothing: of labels, in an encoder_decoder.
+    d: model width.
+    depth: number of blocks, on each side of an "encoder_decoder".
+    heads: number of attention heads.
+    head_dim: width of a head; d / heads if None.
+    by_head: learn w and b for each head; in the paper the heads of a layer share them.
+    sigma: initial standard deviation, in positions.
+    own: initial |b|, the reduction of a token's score with itself.
+    form: "encoder" as in the paper, "decoder" for text, or "encoder_decoder" for pairs.
+    position: position encoding, as in `transformer`; with "none" nothing distinguishes earlier from later tokens.
+    norm: "pre" or "post".
+    hidden: width of the feed-forward layer; 4 d if None.
+    length: longest row in tokens (learned positions).
+    vocab: vocabulary size, in tokens.
+    dropout: dropout probability of embeddings, attention weights and sublayer outputs.
+    smoothing: label smoothing of an "encoder_decoder".
+
+    Differences: the paper's model reads pairs of sentences and predicts whether one follows from the other. The encoder
+    here trains on the prediction of hidden tokens, and the same blocks can form a decoder.
     """
     wiring = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout)
     groups = heads if check_flag("by_head", by_head) else 1

@@ -28,18 +28,29 @@ def gpt(
     vocab: int = 256,
     dropout: float = 0.0,
 ) -> LM:
-    """GPT-2 (Radford et al., 2019): causal attention, pre-norm blocks, learned positions, tied embeddings.
+    """GPT-2 (Radford et al., 2019): a pre-norm decoder with learned positions and tied embeddings.
 
-    The baseline that every other decoder is compared with. `pattern` is the expression of who reads whom, such as
-    "Causal() & Band(64)", in every block, or one for each from the bottom, as Sparse Transformers interleave them.
-    `position` is how it knows order; learned ones have `length` rows, and with `per_layer` are added anew before each
-    block, a table for each (Al-Rfou et al., 2018, arXiv:1808.04444). `norm` is "pre" as in GPT-2, or "post" as in the
-    first GPT (2018).
+    Choose it as the baseline for every other decoder.
 
-    `init` sets the initial weights (`kinformer.nn.initialise`). "paper" with pre-norm is "scaled_normal", as in GPT-2:
-    N(0, 0.02^2) at a width of 768, scaled by d^-1/2 at other widths, the last map of each of the N = 2 depth branches
-    divided by sqrt(N), biases 0. With post-norm it is "normal", without that division, as in the first GPT. "library"
-    is the start of the other decoders here.
+    d: model width.
+    depth: number of blocks.
+    heads: number of attention heads.
+    head_dim: width of a head; d / heads if None.
+    pattern: expression for the tokens that each token reads, such as "Causal() & Band(64)". Give one for every block,
+        or a tuple with one for each block from the bottom, as in Sparse Transformers.
+    position: position encoding; "learned" positions have `length` rows.
+    norm: "pre" as in GPT-2, or "post" as in the first GPT (2018).
+    length: longest row in tokens (learned positions).
+    per_layer: add absolute positions again before each block, with a separate table for each (Al-Rfou et al., 2018,
+        arXiv:1808.04444).
+    init: initial weights (`kinformer.nn.initialise`), described below; "library" is the initialisation of the other
+        decoders here.
+    vocab: vocabulary size, in tokens.
+    dropout: dropout probability of embeddings, attention weights and sublayer outputs.
+
+    With pre-norm, init "paper" is "scaled_normal", as in GPT-2: N(0, 0.02^2) at width 768, scaled by d^-1/2 at other
+    widths, with biases 0. The last map of each of the N = 2 depth branches is divided by sqrt(N). With post-norm, init
+    "paper" is "normal", without that division, as in the first GPT.
     """
     wiring = Wiring(d, heads, head_dim, position, length, per_layer=per_layer, norm=norm, dropout=dropout)
 

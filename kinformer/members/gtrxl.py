@@ -25,16 +25,29 @@ def gtrxl(
     vocab: int = 256,
     dropout: float = 0.0,
 ) -> LM:
-    """Gated Transformer-XL (Parisotto et al., 2019, arXiv:1910.06764): a stream without norms, gates for sublayers.
+    """Gated Transformer-XL (Parisotto et al., 2019, arXiv:1910.06764): gates and pre-normed sublayers.
 
-    Choose it over transformer_xl where training is unstable, above all in reinforcement learning: at the start it
-    hands on what it reads, the nearer the larger `b_g` (0 for gates half open). With 2, the paper's, a "gru" keeps 0.88
-    of the stream and four layers a third of it, in nearly its direction; with 5 they keep 0.94. `gate` is the
-    paper's ablation: "gru" is GTrXL, "residual" TrXL-I, "post_norm" TrXL. Each layer reads its `segment` and `memory`
-    tokens before it, normed together; with normed="keys" queries are not normed, as in DI-engine. The norm
-    is applied to the input of a sublayer, a ReLU to its output. Gates of "gru" cost as much as the rest of a layer.
-    Embeddings start with a standard deviation of 0.02 and are multiplied by sqrt(d). The paper has no norm at the end,
-    so a token's own logit starts at about d^1.5 times the variance of the embeddings.
+    Choose it over `transformer_xl` if training is unstable, especially in reinforcement learning. At the start it is
+    close to the identity. A norm is applied to the input of a sublayer, and a ReLU to its output.
+
+    d: model width.
+    depth: number of layers.
+    heads: number of attention heads.
+    head_dim: width of a head; d / heads if None.
+    segment: tokens of a segment, which each layer reads.
+    memory: tokens before the segment that each layer also reads.
+    gate: gate of a sublayer, the paper's ablation: "gru" (GTrXL), "input", "output", "highway", "sigtanh", "residual"
+        (TrXL-I) or "post_norm" (TrXL). The gates of "gru" cost as much as the rest of a layer.
+    b_g: initial bias of the gates; 0 opens them half. With the paper's 2, each "gru" keeps 0.88 of the stream, and four
+        layers keep a third of it, in nearly its direction. With 5, four layers keep 0.94.
+    normed: "both" normalises segment and memory together; "keys" leaves the inputs of queries unnormalised, as in
+        DI-engine.
+    hidden: width of the feed-forward layer; 4 d if None.
+    vocab: vocabulary size, in tokens.
+    dropout: dropout probability of embeddings, attention weights, feed-forward units and sublayer outputs.
+
+    Embeddings start with a standard deviation of 0.02 and are multiplied by sqrt(d). As in the paper there is no final
+    norm, so a token's own logit starts at about d^1.5 times the variance of the embeddings.
     """
     wiring = GatedXL(d, depth, heads, segment, memory, gate, b_g, head_dim, hidden, dropout, normed)
     return LM(vocab, d, wiring.stack(), scale=d**0.5, std=0.02, dropout=dropout, lanes=True)

@@ -1,4 +1,4 @@
-"""Guided attention: an encoder whose heads begin near patterns that trained ones are known to have."""
+"""Guided attention: an encoder with heads that start near patterns known from trained models."""
 
 import math
 from typing import Any, Literal
@@ -54,26 +54,28 @@ def guided_attention(
     vocab: int = 256,
     dropout: float = 0.0,
 ) -> MLM:
-    """Guided attention (Deshpande and Narasimhan, 2020, arXiv:2010.02399): some heads are held to patterns, for a time.
+    """Guided attention (Deshpande and Narasimhan, 2020, arXiv:2010.02399), as an encoder.
 
     loss = -log p + alpha(progress) sum over layers and guided heads of |A - P|^2, the mean over tokens
 
-    Choose it over `bert` where training is slow to find what heads are for. The blocks are those of `bert`; in training
-    all weights are made once more, L^2 d, a block of queries at a time.
+    The loss holds some heads to given patterns for a part of the training. Choose it over `bert` if training is slow to
+    find a use for heads. The blocks are as in `bert`. Training computes all attention weights a second time, in L^2 d,
+    one block of queries at a time.
 
-    d: the width of the model.
-    depth: blocks, post-norm.
-    heads: heads of attention.
-    head_dim: the width of a head; d / heads unless given.
-    guides: patterns that guided heads of each layer take in turn.
-    share: of the heads that is guided, half in the paper.
-    alpha: the weight at the start; the paper's is of a sum over queries (and its code's, of a mean, is 100).
-    hold: the part of the training in which it stays; from there it falls in a line to 0 at the end.
-    over: as in `losses.guided_attention.GuidedAttention`.
-    delimiter, period: the tokens of these guides; a line feed and a full stop, as bytes.
-    length: the longest row it can read.
-    vocab: tokens there are.
-    dropout: the share of numbers dropped in training.
+    d: model width.
+    depth: number of blocks, post-norm.
+    heads: number of attention heads.
+    head_dim: width of a head; d / heads if None.
+    guides: patterns that the guided heads of each layer take in turn.
+    share: fraction of heads that are guided; half in the paper.
+    alpha: initial loss weight of the guides. The paper's weight is for a sum over queries; its code has 100, for a
+        mean.
+    hold: fraction of the training with constant weight; the weight then falls linearly to 0 at the end.
+    over: reduction of the squares, as in `losses.guided_attention.GuidedAttention`.
+    delimiter, period: token ids of these two guides; a line feed and a full stop, as bytes.
+    length: longest row in tokens.
+    vocab: vocabulary size, in tokens.
+    dropout: dropout probability of embeddings, attention weights and sublayer outputs.
     """
     width, guided = resolve_head_dim(d, heads, head_dim), round(check_in_range("share", share, 0, 1) * heads)
 
@@ -89,7 +91,7 @@ def guided_attention(
         return (tokens == delimiter).long() + 2 * (tokens == period)
 
     def block(n: int) -> PostNorm:
-        # layers go on where the one beneath has stopped, so that few heads have all guides between them
+        # each layer continues the list of guides from the layer below, so that few heads cover all guides
         turn = [GUIDES[guides[(n * guided + h) % len(guides)]] for h in range(guided)] if guides else []
         read = Softmax(Full(), dropout=dropout)
         guides_of_heads = (*turn, *[None] * (heads - len(turn)))

@@ -1,4 +1,4 @@
-"""Hard-coded Gaussian attention: every head reads around a fixed place beside the token, whatever stands there."""
+"""Hard-coded Gaussian attention: every head reads around a fixed offset from the token."""
 
 from dataclasses import replace
 from typing import Literal
@@ -50,32 +50,36 @@ def hard_coded_gaussian(
     dropout: float = 0.0,
     smoothing: float = 0.0,
 ) -> LM | MLM | Seq2Seq:
-    """Hard-coded Gaussian attention (You et al., 2020, arXiv:2005.00742): a token reads around i + o, o by head.
+    """Hard-coded Gaussian attention (You et al., 2020, arXiv:2005.00742): token i reads around i + o.
 
-    In self-attention nothing but values is learned: no queries, no keys. Choose it to see how little of attention a
-    task needs: in the paper translation lost little by it, and much where attention to the source was hard-coded too.
-    Every pair is weighed, but none compared: time grows as L^2 d, or with a `pattern` such as Band(8) as L d.
-    `synthesizer` learns its fixed weights; `gaussian_transformer` adds a Gaussian to what tokens say.
+    The offset o depends on the head. Self-attention learns only values: it has no queries and no keys. Choose it to see
+    how little attention a task needs. In the paper translation lost little by it, and much if attention to the source
+    was hard-coded too. `synthesizer` learns its fixed weights, and `gaussian_transformer` adds a Gaussian to scores
+    from content. Every pair has a weight, but no pair is compared. Time grows as L^2 d, or as L d with a `pattern` such
+    as Band(8).
 
-    d: the width of the model.
-    depth: blocks, of each side.
-    heads: heads of attention.
-    head_dim: the width of a head, d / heads unless given.
-    offsets: o, taken in turn by heads: -1, 0, 1 unless given, in a decoder -1, 0, as the rest is not there yet.
-    sigma: the deviation, in positions.
-    weights: "densities" as they are, as in the authors' code: at the ends of a row they sum to less than 1; or
-        "softmax", densities over their sum.
-    across: attention to the source: "learned" as ever; a single learned head in the "last" block, none below; or
-        "hard_coded" around ratio i + o.
-    ratio: the usual length of a source over its target's, the paper's gamma.
-    pattern: the expression of what may be read at all; "Band(8)" makes the cost linear and changes next to nothing.
-    form: the paper's "encoder_decoder" for pairs, a "decoder" of text, or an "encoder" that fills in hidden tokens.
-    position, norm: as in `transformer`.
-    hidden: units of each feed-forward, 4 d unless given.
-    length: the longest row, of learned positions alone.
-    vocab: tokens there are.
-    dropout: the share of numbers dropped in training.
-    smoothing: of labels, in an encoder_decoder.
+    d: model width.
+    depth: number of blocks, on each side of an "encoder_decoder".
+    heads: number of attention heads.
+    head_dim: width of a head; d / heads if None.
+    offsets: values of o, which heads take in turn. The default is -1, 0, 1, and -1, 0 in a decoder, which has no later
+        tokens.
+    sigma: standard deviation, in positions.
+    weights: "densities" are used unchanged, as in the authors' code, so they sum to less than 1 at the ends of a row;
+        "softmax" divides densities by their sum.
+    across: attention to the source. "learned" is ordinary attention. With "last" a single learned head is in the last
+        block. With "hard_coded" it reads around ratio i + o.
+    ratio: usual ratio of source length to target length, the paper's gamma.
+    pattern: expression for the tokens that a token may read; "Band(8)" makes the cost linear and hardly changes the
+        result.
+    form: "encoder_decoder" for pairs as in the paper, "decoder" for text, or "encoder" that predicts hidden tokens.
+    position: position encoding, as in `transformer`.
+    norm: "pre" or "post".
+    hidden: width of the feed-forward layer; 4 d if None.
+    length: longest row in tokens (learned positions).
+    vocab: vocabulary size, in tokens.
+    dropout: dropout probability of embeddings, attention weights and sublayer outputs.
+    smoothing: label smoothing of an "encoder_decoder".
     """
     check_option("weights", weights, Weights), check_option("across", across, Across)
     wiring = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout)

@@ -1,4 +1,4 @@
-"""Image Transformer: pictures, each value from what is near it."""
+"""Image Transformer: pictures generated value by value, each value from its neighbourhood."""
 
 from typing import Any, Literal
 
@@ -20,7 +20,7 @@ from kinformer.nn.positions.halves import Halves, Kind
 
 Form = Literal["1d", "2d"]
 Output = Literal["categorical", "logistics"]
-MOST = 8  # rows and columns of a block that nobody named
+MOST = 8  # largest default rows and columns of a tile
 
 
 @member(
@@ -47,22 +47,34 @@ def image_transformer(
     norm: Norms = "post",
     dropout: float = 0.0,
 ) -> ImageModel:
-    """The Image Transformer (Parmar et al., 2018, arXiv:1802.05751): pictures value by value, from a memory nearby.
+    """Image Transformer (Parmar et al., 2018, arXiv:1802.05751) with local attention.
 
-    For `--data images=FOLDER`, whose pictures say their `shape`, channels first. `form` "1d" goes row by row: queries
-    of `block` values read their block and `memory` values before it. "2d" goes tile by tile: queries of a `tile` of
-    rows and columns read it and what is `around` it, rows above and columns to each side; both in pixels, and the
-    largest up to 8 that divide the picture unless given. The memory reaches further up in "2d".
+    `--data images=FOLDER` supplies the pictures and their `shape`. Channels have separate embeddings.
 
-    `output` "categorical" has a step for each channel of a pixel and 256 probabilities, "logistics" a step for each
-    pixel and a mixture of `mixtures` logistics: three times as few steps in colour. Channels have embeddings of their
-    own. With `classes` the label of a picture, below that number, adds a vector to every step. With `upscale` an
-    encoder reads the picture so many times smaller, and the model learns super-resolution: the paper makes 32 x 32 of
-    8 x 8, upscale=4.
+    shape: channels, rows and columns of a picture.
+    form: order of the values. With "1d" it is row by row: the queries of a block read this block and the values before
+        it. With "2d" it is tile by tile: the queries of a tile read the tile and its surroundings. The memory of "2d"
+        reaches further up.
+    block: values in a block of queries ("1d").
+    memory: values before the block that its queries also read ("1d").
+    tile: rows and columns of a tile, in pixels ("2d"); by default the largest divisors of the picture up to 8.
+    around: rows above the tile, and columns on each side, that its queries also read, in pixels; `tile` by default.
+    output: distribution of a step. With "categorical" each channel of a pixel has a step with 256 probabilities. With
+        "logistics" each pixel has a step with a mixture of logistics, which is a third of the steps in colour.
+    mixtures: number of logistics in a mixture.
+    upscale: factor of super-resolution: an encoder reads a copy of the picture that is smaller by this factor. The
+        paper makes 32 x 32 from 8 x 8 pixels, which is upscale=4. None trains without an encoder.
+    classes: number of labels; the label of a picture adds a vector to every step. 0 means no labels.
+    d: model width.
+    depth: number of blocks, and of encoder blocks if there is an encoder.
+    heads: number of attention heads.
+    head_dim: width of a head; d / heads if None.
+    hidden: width of the feed-forward layer; 4 d if None.
+    position: kind of the positions; half of each vector encodes the row, half the column and channel.
+    norm: "post" as in the paper, or "pre" for deeper models.
+    dropout: dropout probability of embeddings and sublayer outputs.
 
-    `position`: half of each vector tells the row, half the column and channel. Blocks are the paper's, post-norm with
-    ReLU; norm="pre" is for deeper ones. The paper has d=512, 12 layers and blocks of 256; the small size is this
-    library's.
+    Differences: the paper has d=512, 12 layers and blocks of 256. The default size here is smaller.
     """
     channels, rows, columns = check_shape(shape)
     depth = check_at_least("depth", depth, 1)
@@ -92,7 +104,7 @@ def image_transformer(
 
 
 def _make_intensities(output: Output, d: int, channels: int, mixtures: int) -> Intensities:
-    """256 probabilities for each channel, which has embeddings of its own, or a mixture of logistics for each pixel."""
+    """Make 256 probabilities for each channel with its own embeddings, or a mixture of logistics for each pixel."""
     if check_option("output", output, Output) == "categorical":
         return CategoricalIntensities(d, channels=channels)
     return LogisticMixture(d, channels, mixtures)
@@ -101,7 +113,7 @@ def _make_intensities(output: Output, d: int, channels: int, mixtures: int) -> I
 def _divide(
     rows: int, columns: int, tile: tuple[int, ...], around: tuple[int, ...]
 ) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Rows and columns of a block, and of what is read around it: the given ones, or the largest that divide."""
+    """Return rows and columns of a tile and of its surroundings: the given ones, or the largest that divide."""
     best = tuple(max(n for n in range(1, MOST + 1) if side % n == 0) for side in (rows, columns))
     tile = _pair("tile", tile or best, 1)
     for name, side, size in (("rows", rows, tile[0]), ("columns", columns, tile[1])):

@@ -1,4 +1,4 @@
-"""Informer: long series, forecast in one pass."""
+"""Informer: long time series, forecast in one pass."""
 
 from typing import Any, Literal
 
@@ -52,42 +52,46 @@ def informer(
     norm: Norms = "post",
     dropout: float = 0.05,
 ) -> Forecast:
-    """Informer (Zhou et al., 2020, arXiv:2012.07436): `horizon` rows of a series from `context` known ones, at once.
+    """Informer (Zhou et al., 2020, arXiv:2012.07436): a forecast of `horizon` rows in one pass.
 
-    For `--data series=FILE.csv`, whose columns decide `channels`, `targets` and `calendar`. Encoder blocks read by
-    ProbSparse attention, in which few queries read all and the others get a mean; between two of them the row is
-    halved. The decoder reads the last `label` known rows and zeros where answers are wanted, by causal ProbSparse
-    attention, then what the encoder made, by softmax. Choose it where known rows are many hundreds. On ETT a linear map
-    of 96 known hours errs less (Zeng et al., 2023, arXiv:2205.13504): on test of ETTh1 a small one had a mean squared
-    error of .49 at 24 hours and .77 at 96, least squares .31 and .38, and the last day again .42 and .51
-    (bench/README.md). So look at `kinformer evaluate`, which tells all three. A step of training
-    (width 256, batch 1, on a CPU) is 1.4 times as fast as with attention=full of 1,024 known rows, 5.1 times of 4,096.
+    Encoder blocks have ProbSparse attention: few queries read all keys, and the other queries get a mean. The row is
+    halved between two blocks. The decoder reads the last `label` known rows and a zero for each wanted row, with causal
+    ProbSparse attention. It then reads the encoder's output with softmax attention.
 
-    channels: numbers of a row.
-    targets: how many of them are forecast, the last ones; all unless given.
-    calendar: numbers that tell when a row was.
-    context: rows that are known.
-    label: how many of them, the last ones, the decoder reads again.
-    horizon: rows that are forecast.
-    d: the width of the model.
-    depth: blocks of the encoder.
-    decoder_depth: blocks of the decoder.
-    heads: heads of attention.
-    head_dim: the width of a head; d / heads unless given.
-    hidden: the width between the matrices of a feed-forward; 4 d unless given.
-    attention: "probsparse", or "full": softmax, what the paper compares with.
-    factor: how many queries read all, and how many keys are sampled, in logarithms of the row.
-    measure: how the queries that read all are chosen (`ProbSparse`).
-    divisor: whether the mean of a query's scores is over the "sample" or, as in the authors' code, the "row".
-    rest: what other queries of the decoder get, a "mean" or, as in the authors' code, the "sum" of values.
+    Choose it for many hundreds of known rows. On ETT a linear map of 96 known hours has a smaller error (Zeng et al.,
+    2023, arXiv:2205.13504). On the test data of ETTh1 a small Informer had a mean squared error of .49 at 24 hours and
+    .77 at 96. Least squares had .31 and .38, and repeating the last day had .42 and .51 (bench/README.md). `kinformer
+    evaluate` reports all three. A training step (width 256, batch 1, on a CPU) is 1.4 times as fast as with
+    attention="full" at 1,024 known rows, and 5.1 times at 4,096.
+
+    channels: numbers in a row; `--data series=FILE.csv` sets it, `targets` and `calendar` from its columns.
+    targets: number of columns, the last ones, that are forecast; all if None.
+    calendar: numbers that encode the time of a row.
+    context: number of known rows.
+    label: number of last known rows that the decoder also reads.
+    horizon: number of rows that are forecast.
+    d: model width.
+    depth: number of encoder blocks.
+    decoder_depth: number of decoder blocks.
+    heads: number of attention heads.
+    head_dim: width of a head; d / heads if None.
+    hidden: width of the feed-forward layer; 4 d if None.
+    attention: "probsparse", or "full" for softmax, the paper's baseline.
+    factor: number of queries that read all keys, and of sampled keys, in multiples of the logarithm of the row length.
+    measure: criterion that selects the queries that read all keys (`ProbSparse`).
+    divisor: divisor of the mean of a query's scores: "sample", or "row" as in the authors' code.
+    rest: result of the decoder's other queries: "mean" of the values, or "sum" as in the authors' code.
     distil: halve the row between encoder blocks.
-    replicas: smaller encoders beside the first, as in the paper's stack: each of half the rows and a block less.
-    norm: where the norm of a sublayer stands: "post" as in the paper, or "pre".
-    dropout: the share of numbers dropped in training.
+    replicas: number of smaller encoders beside the first, as in the paper's stack; each has half the rows and one block
+        less.
+    norm: "post" as in the paper, or "pre".
+    dropout: dropout probability of embeddings, attention weights and sublayer outputs.
 
-    The authors' code has d=512, 8 heads and 2,048 hidden; the small size is this library's. Its decoder reads the
-    memory of heads as if it were that of tokens (`mix`), by which places are shuffled: that is left out. Rows are of
-    one scale, each column by its mean and deviation in train.
+    Each column is scaled by its mean and standard deviation in the training data.
+
+    Differences: the authors' code has d=512, 8 heads and 2,048 hidden units; the default size here is smaller. The
+    decoder of that code (`mix`) reads the memory of heads as if its axis were tokens, which shuffles positions. This
+    member leaves that out.
     """
     wiring = Wiring(d, heads, head_dim, "sinusoidal", norm=norm, dropout=dropout)
     check_at_least("depth", depth, 1), check_at_least("decoder_depth", decoder_depth, 1)

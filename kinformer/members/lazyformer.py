@@ -1,4 +1,4 @@
-"""LazyFormer: every other block reuses the attention weights of the block below."""
+"""LazyFormer: every second block reuses the attention weights of the block below."""
 
 from typing import Literal
 
@@ -38,30 +38,32 @@ def lazyformer(
     dropout: float = 0.0,
     attention_dropout: float = 0.0,
 ) -> MLM | LM:
-    """LazyFormer (Ying et al., 2021, arXiv:2102.12702): the first of each `every` blocks says who reads whom.
+    """LazyFormer (Ying et al., 2021, arXiv:2102.12702): `every` blocks share one set of attention weights.
 
-    The others of a lazy block own no queries and keys and compare nothing. Choose it over `bert` for fewer parameters
-    and a decoder's smaller cache. Otherwise like `gpt` and `bert`: pre-norm blocks and learned positions. The paper
-    spends the saved time on a larger `d`.
+    The first of each `every` blocks computes the weights. The other blocks have no queries and no keys. Choose it over
+    `bert` for fewer parameters, and over `gpt` for a smaller cache. Otherwise it is like these: pre-norm blocks and
+    learned positions. The paper spends the saved time on a larger `d`.
 
-    Costs: a block that reuses weights skips queries and keys, 2 of the 12 d^2 multiplications of a block per token. A
-    fused kernel reads with the queries and keys of the block below, which is faster than storing L^2 weights per head
+    d: model width.
+    depth: number of blocks; if it is no multiple of `every`, the last group of blocks is shorter.
+    heads: number of attention heads.
+    head_dim: width of a head; d / heads if None.
+    every: number of consecutive blocks that share weights, the paper's m, which is 2 there; 1 shares none.
+    form: "encoder" predicts hidden tokens, like the paper's BERT. "decoder" generates text, which the paper does not
+        try; the blocks without queries then cache only values.
+    length: longest row in tokens.
+    vocab: vocabulary size, in tokens.
+    dropout: dropout probability of embeddings and sublayer outputs.
+    attention_dropout: dropout probability of attention weights, drawn again in each block; the paper advises 0.
+
+    Costs: a block that reuses weights saves queries and keys, 2 of the 12 d^2 multiplications of a block per token. A
+    fused kernel reads with the queries and keys of the block below. This is faster than storing L^2 weights per head
     and multiplying values by them. With 12 blocks of width 256, every=2 takes 0.92, 0.94 and 0.96 of the
-    multiplications of every=1 in rows of 128, 512 and 2,048 tokens, forward and backward, and its time falls as much
-    (bench/lazy.py). The paper's factor of 1.3 compares with blocks that each store a matrix of weights; `bert` here
-    stores none.
+    multiplications of every=1 in rows of 128, 512 and 2,048 tokens, forward and backward. Its time falls as much
+    (bench/lazy.py).
 
-    d: the width of the model.
-    depth: blocks; where they are no whole number of lazy blocks, the last of these is shorter.
-    heads: heads of attention.
-    head_dim: the width of a head; d / heads unless given.
-    every: blocks that share weights, m of the paper, which takes 2; 1 shares none.
-    form: "encoder" fills in hidden tokens, the paper's BERT; "decoder" writes text, which the paper does not try: lazy
-        blocks then keep values alone.
-    length: the longest row it can read.
-    vocab: tokens there are.
-    dropout: the share of numbers dropped in training.
-    attention_dropout: of attention weights, in each block anew; none as the paper advises.
+    Differences: the paper's factor of 1.3 compares with blocks that each store a matrix of weights. `bert` here stores
+    none.
     """
     causal, every = check_option("form", form, Form) == "decoder", check_at_least("every", every, 1)
     pattern = Causal() if causal else Full()
@@ -70,7 +72,7 @@ def lazyformer(
         mechanism: Mechanism
         if n % every:
             attention = Attention(ValueProjection(d, heads, v_dim=head_dim), Reused(pattern, dropout=attention_dropout))
-        elif every == 1 or n + 1 == depth:  # nobody reuses its weights
+        elif every == 1 or n + 1 == depth:  # no other block reuses its weights
             mechanism = Softmax(pattern, dropout=attention_dropout, lse=False)
             attention = Attention(QKV(d, heads, head_dim=head_dim), mechanism)
         else:

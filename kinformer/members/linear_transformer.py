@@ -1,4 +1,4 @@
-"""The linear Transformer: attention as sums of features, whose past is a state of fixed size."""
+"""Linear Transformer: attention as sums of features, with a past of fixed size."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -39,27 +39,31 @@ def linear_transformer(
     update: Literal["sum", "gated", "decayed", "delta"] = "sum",
     form: Literal["decoder", "encoder"] = "decoder",
 ) -> LM | MLM:
-    """Linear Transformer (Katharopoulos et al., 2020, arXiv:2006.16236): features elu(x) + 1, sums instead of softmax.
+    """Linear Transformer (Katharopoulos et al., 2020, arXiv:2006.16236): attention by feature sums.
 
-    Choose it where decoding must be cheap: each token costs the same, however long the row. It remembers less sharply
-    than softmax, since a head's whole past is one matrix. Pre-norm blocks, which the paper leaves open. A step of
-    training (width 256, batch 1, on a CPU) is faster than `gpt`'s from about 1,500 tokens on, at 16,384 4.5 times as
-    fast (bench/README.md). The authors' code adds 1e-6 to what a read divides by; here nothing is added.
+    Choose it if decoding must be cheap: each token has the same cost at every length of the row. It remembers less
+    sharply than softmax attention, because a head stores its whole past in one matrix. A training step (width 256,
+    batch 1, on a CPU) is faster than `gpt`'s from about 1,500 tokens on, and 4.5 times as fast at 16,384
+    (bench/README.md).
 
-    d: the width of the model.
-    depth: blocks.
-    heads: heads of attention.
-    head_dim: the width of a head; d / heads unless given.
-    length: the longest row it can read.
-    lanes: train on consecutive text with the sums carried on; positions are then sinusoids, which do not end.
-    vocab: tokens there are.
-    dropout: the share of numbers dropped in training.
-    features: "elu" is the paper's elu(x) + 1; "relu" leaves most numbers out.
-    update: "sum" is the paper's; "gated" sums fade, and a token enters as far as they do (Peng et al., 2021,
-        arXiv:2103.02143); with "decayed" it enters whole; "delta" rewrites what a key held (Schlag et al., 2021,
-        arXiv:2102.11174).
-    form: a "decoder" that writes text, or an "encoder" whose tokens read all others (its equation 5), as the paper's
-        model of speech is; here one that fills in hidden tokens.
+    d: model width.
+    depth: number of blocks.
+    heads: number of attention heads.
+    head_dim: width of a head; d / heads if None.
+    length: longest row in tokens.
+    lanes: train on consecutive text and carry the sums from batch to batch; positions are then sinusoids, which have no
+        end.
+    vocab: vocabulary size, in tokens.
+    dropout: dropout probability of embeddings and sublayer outputs.
+    features: "elu" is the paper's elu(x) + 1; "relu" sets most features to 0.
+    update: "sum" is the paper's. With "gated" the sums decay, and a token enters as much as they decay (Peng et al.,
+        2021, arXiv:2103.02143). With "decayed" it enters in full. "delta" replaces the value stored for a key (Schlag
+        et al., 2021, arXiv:2102.11174).
+    form: "decoder" generates text. In an "encoder" each token reads all others (the paper's equation 5), as in its
+        speech model; here it predicts hidden tokens.
+
+    Differences: the paper leaves the norms open; blocks here are pre-norm. The authors' code adds 1e-6 to the divisor
+    of each read. Nothing is added here.
     """
     updates: dict[str, Callable[[], StateUpdate]] = {
         "sum": AdditiveUpdate,

@@ -1,4 +1,4 @@
-"""Linformer: BERT whose keys and values are projected along the row to a few."""
+"""Linformer: BERT with keys and values that are projected along the row to a few."""
 
 from functools import partial
 from typing import Literal
@@ -44,26 +44,27 @@ def linformer(
     vocab: int = 256,
     dropout: float = 0.0,
 ) -> MLM:
-    """Linformer (Wang et al., 2020, arXiv:2006.04768): every token reads `k` mixtures of all keys and values of a row.
+    """Linformer (Wang et al., 2020, arXiv:2006.04768): attention to `k` mixtures of the keys and values.
 
-    Choose it over `bert` for rows that are long and all about as long: attention costs length x k in place of its
-    square. An encoder, trained by hiding tokens: a mixture is of the whole row, so nothing of it writes. `bert`
-    otherwise: post-norm, learned positions. A step of training (width 256, batch 1, on a CPU) is faster than `bert`'s
-    at 1,024 tokens already, at 4,096 2.8 times as fast (bench/README.md).
+    Choose it over `bert` for long rows of similar length: attention costs length x k in place of length^2. It is an
+    encoder and trains on the prediction of hidden tokens. It cannot be a decoder, because each mixture contains the
+    whole row. Otherwise it is like `bert`: post-norm with learned positions. A training step (width 256, batch 1, on a
+    CPU) is faster than `bert`'s already at 1,024 tokens, and 2.8 times as fast at 4,096 (bench/README.md).
 
-    d: width of a token.
-    depth: layers.
-    heads: heads of attention.
-    head_dim: the width of a head; d / heads unless given.
-    k: mixtures of a row: one number, or one for each layer from the bottom, the paper's higher ones smaller.
-    sharing: who shares matrices of length x k: "none", a pair for each head; "headwise", the heads of a layer a pair;
-        "key-value", the heads one for keys and values; "layerwise", all layers that one. Kernels are shared likewise.
-    projection: "linear" matrices along the row; or each length / k tokens that follow one another become one, by their
-        "mean", "max" or a "convolution".
-    length: the longest row. A shorter one meets the first columns of the matrices.
-    kinds: how many kinds of segments are told apart.
-    vocab: tokens there are.
-    dropout: the share of numbers dropped in training.
+    d: model width.
+    depth: number of layers.
+    heads: number of attention heads.
+    head_dim: width of a head; d / heads if None.
+    k: mixtures per row; one number, or one for each layer from the bottom. The paper's higher layers have fewer.
+    sharing: sharing of the length x k matrices. With "none" each head has two. With "headwise" the heads of a layer
+        share two. With "key-value" they share one for keys and values. With "layerwise" all layers share that one.
+        Convolution kernels are shared likewise.
+    projection: "linear" has matrices along the row. "mean", "max" and "convolution" reduce each group of length / k
+        consecutive tokens to one.
+    length: longest row in tokens; a shorter row uses the first columns of the matrices.
+    kinds: number of segment types.
+    vocab: vocabulary size, in tokens.
+    dropout: dropout probability of embeddings, attention weights and sublayer outputs.
     """
     sizes, width = numbers_per_layer("k", k, depth, 1), resolve_head_dim(d, heads, head_dim)
     check_option("sharing", sharing, Sharing)

@@ -1,4 +1,4 @@
-"""Llama: today's usual decoder."""
+"""Llama: a decoder with rotary positions, RMS norms and a gated feed-forward layer."""
 
 from kinformer.core.checks import check_at_least, resolve_head_dim
 from kinformer.core.discover import member
@@ -28,14 +28,24 @@ def llama(
     turned: int | None = None,
     tie: bool = False,
 ) -> LM:
-    """Llama (Touvron et al., 2023, arXiv:2302.13971): rotary positions, RMS norms, gated feed-forward, no biases.
+    """Llama (Touvron et al., 2023, arXiv:2302.13971): the usual architecture of current decoders.
 
-    Choose it over `gpt` for a smaller cache: `key_heads` keys and values serve all `heads`, as in Llama 2
-    (arXiv:2307.09288). Train it at the length that it is to read: its rotations have no end, but distances beyond those
-    of training make it worse, where `bloom` stays as it was. `hidden` is 8/3 d unless given; `base` sets the slowest
-    rotation; `pairs` are a head's halves as in its published weights, or "interleaved" as in RoPE's paper
-    (arXiv:2104.09864); `turned` of a head's numbers turn, all unless given, a quarter in GPT-NeoX (arXiv:2204.06745);
-    `tie` makes the head the embedding again.
+    It has rotary positions, RMS norms, a gated feed-forward layer and no biases. Choose it over `gpt` for a smaller
+    cache. Train it at the length that it will read. The rotations have no end, but distances beyond the training length
+    make its predictions worse. Choose `bloom` for longer rows.
+
+    d: model width.
+    depth: number of blocks.
+    heads: number of query heads.
+    head_dim: width of a head; d / heads if None.
+    key_heads: number of heads of keys and values, which all query heads share, as in Llama 2 (arXiv:2307.09288).
+    hidden: width of the feed-forward layer; 8/3 d if None.
+    vocab: vocabulary size, in tokens.
+    base: base of the rotation frequencies; it sets the slowest rotation.
+    pairs: numbers that rotate together: the "half" layout of the published weights, or "interleaved" as in RoPE's paper
+        (arXiv:2104.09864).
+    turned: count of a head's numbers that rotate; all if None, a quarter in GPT-NeoX (arXiv:2204.06745).
+    tie: use the embedding as the output head.
     """
 
     def block() -> PreNorm:

@@ -1,4 +1,4 @@
-"""Localness: a Transformer whose lower layers predict where each token looks, and how far around."""
+"""Localness: a Transformer with lower layers that predict a window for each token."""
 
 from typing import Literal
 
@@ -47,27 +47,28 @@ def localness(
     dropout: float = 0.0,
     smoothing: float = 0.0,
 ) -> LM | MLM | Seq2Seq:
-    """Localness (Yang et al., 2018, arXiv:1810.10182): in lower layers a learned Gaussian window about a learned place.
+    """Localness (Yang et al., 2018, arXiv:1810.10182): a learned Gaussian window in the lower layers.
 
-    Choose it over `bert` or `transformer` where phrases matter; over `gaussian_transformer`, whose window lies on the
-    token itself, where what belongs to it may stand elsewhere. Every pair is still scored, L^2 d, and its window added,
-    so it costs more than `bert`, not less.
+    Both the centre and the width of the window are learned. Choose it over `bert` or `transformer` if phrases matter.
+    Choose it over `gaussian_transformer`, which centres the window on the token, if related tokens may be elsewhere.
+    Every pair still has a score, in L^2 d, and the window is added. So it costs more than `bert`, not less.
 
-    d: the width of the model.
-    depth: blocks, of each side.
-    heads: heads of attention, each with places and windows of its own.
-    head_dim: the width of a head, d / heads unless given.
-    window: by "query", the paper's best, by "layer", from the mean of its keys, or "fixed".
-    width: of a fixed window, in positions; two deviations.
-    local: how many of the lowest blocks have windows: up to 3 unless given, which did best in the paper; 0 for none.
-    form: an "encoder" that fills in hidden tokens; a "decoder", whose windows are of what was read so far, for text; or
-        the paper's "encoder_decoder" for pairs, with windows in the encoder.
-    position, norm: as in `transformer`.
-    hidden: units of each feed-forward, 4 d unless given.
-    length: the longest row, of learned positions alone.
-    vocab: tokens there are.
-    dropout: the share of numbers dropped in training.
-    smoothing: of labels, in an encoder_decoder; the paper's is 0.1.
+    d: model width.
+    depth: number of blocks, on each side of an "encoder_decoder".
+    heads: number of attention heads; each has its own centres and windows.
+    head_dim: width of a head; d / heads if None.
+    window: width of a window: by "query", the paper's best, by "layer", from the mean of its keys, or "fixed".
+    width: width of a "fixed" window, in positions; two standard deviations.
+    local: number of the lowest blocks with windows; up to 3 if None, the best in the paper. 0 means no windows.
+    form: "encoder" predicts hidden tokens. "decoder" generates text, with windows over the tokens so far.
+        "encoder_decoder" is for pairs, with windows in the encoder, as in the paper.
+    position: position encoding, as in `transformer`.
+    norm: "pre" or "post".
+    hidden: width of the feed-forward layer; 4 d if None.
+    length: longest row in tokens (learned positions).
+    vocab: vocabulary size, in tokens.
+    dropout: dropout probability of embeddings, attention weights and sublayer outputs.
+    smoothing: label smoothing of an "encoder_decoder"; 0.1 in the paper.
     """
     check_option("window", window, Window), check_at_least("depth", depth, 1)
     wiring = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout)

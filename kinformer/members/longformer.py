@@ -1,4 +1,4 @@
-"""Longformer: an encoder of long texts, with a window for most tokens and all of the text for a few."""
+"""Longformer: an encoder for long texts with a window for most tokens and full attention for a few."""
 
 from functools import partial
 
@@ -37,28 +37,29 @@ def longformer(
     vocab: int = 256,
     dropout: float = 0.0,
 ) -> MLM:
-    """Longformer (Beltagy et al., 2020, arXiv:2004.05150): a window, and a few tokens that see and are seen by all.
+    """Longformer (Beltagy et al., 2020, arXiv:2004.05150): windows and a few global tokens.
 
-    Choose it over `bert` where a few tokens must see all of a text and the others little of it; `longformer_lm` writes.
-    A step of training (width 256, batch 1, on a CPU) takes less time than `bert`'s from about 1,600 tokens on, at 4,096
-    1.8 times as fast (bench/README.md).
+    Global tokens read all tokens, and all tokens read them. Choose it over `bert` if only a few tokens must see the
+    whole text. `longformer_lm` generates text. A training step (width 256, batch 1, on a CPU) takes less time than
+    `bert`'s from about 1,600 tokens on. At 4,096 it is 1.8 times as fast (bench/README.md).
 
-    d: width of a token.
-    depth: layers.
-    heads: heads of attention.
-    head_dim: the width of a head; d / heads unless given.
-    window: how many tokens each reads on either side (half of the paper's w): one number, or one for each layer from
-        the bottom, small ones first as in the paper.
-    top: the window of the highest layer; those between grow geometrically from `window`.
-    dilation: the distance between the tokens of a window, one number or one for each layer; 1 is none (the paper's
-        tables count the gaps, one less). The paper's encoder has none, its language model some in upper layers.
-    dilated: how many heads of a layer have it; the paper's two.
-    marked: the first tokens of a row, which are global; any others of a batch are by `Context(also=Marked(mask))`. They
-        read with projections of their own, which start as copies of the local ones.
-    length: the longest row.
-    kinds: how many kinds of segments are told apart.
-    vocab: tokens there are.
-    dropout: the share of numbers dropped in training.
+    d: model width.
+    depth: number of layers.
+    heads: number of attention heads.
+    head_dim: width of a head; d / heads if None.
+    window: tokens read on either side, half of the paper's w; one number, or one for each layer from the bottom, small
+        ones first as in the paper.
+    top: window of the highest layer; the windows between grow geometrically from `window`.
+    dilation: distance between the tokens of a window; one number, or one for each layer. 1 means no gaps; the paper's
+        tables count the gaps, one less. The paper's encoder has no gaps, and its language model has some in upper
+        layers.
+    dilated: number of heads per layer with dilation; 2 in the paper.
+    marked: number of first tokens of a row that are global. `Context(also=Marked(mask))` marks others in a batch.
+        Global tokens read with separate projections, which start as copies of the local ones.
+    length: longest row in tokens.
+    kinds: number of segment types.
+    vocab: vocabulary size, in tokens.
+    dropout: dropout probability of embeddings, attention weights and sublayer outputs.
     """
     check_at_least("marked", marked, 0)
     sizes, gaps = growing_windows(window, top, depth, 0), numbers_per_layer("dilation", dilation, depth, 1)

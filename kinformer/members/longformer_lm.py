@@ -1,4 +1,4 @@
-"""Longformer's language model: windows that grow with the layers, some heads of the upper ones with gaps."""
+"""Longformer's language model: windows that grow with the layers, and dilation in some heads."""
 
 from kinformer.core.checks import resolve_head_dim
 from kinformer.core.discover import member
@@ -30,27 +30,28 @@ def longformer_lm(
     vocab: int = 256,
     dropout: float = 0.0,
 ) -> LM:
-    """Longformer's language model (Beltagy et al., 2020, arXiv:2004.05150, section 4): causal windows, nothing global.
+    """Longformer's language model (Beltagy et al., 2020, arXiv:2004.05150, section 4).
 
-    Choose it over `gpt` where the cache of decoding must not grow with the row: each layer reads a window, small ones
-    at the bottom, and the windows of all layers add up. Pre-norm; relative positions of Transformer-XL, so any length.
-    A step of training (width 256, batch 1, on a CPU) is faster than `gpt`'s from about 1,400 tokens on, at 16,384 4.0
-    times as fast (bench/README.md).
+    It has causal windows and no global tokens. Choose it over `gpt` if the decoding cache must not grow with the row.
+    Each layer reads a window, small at the bottom, and the windows of all layers add up. Blocks are pre-norm. Positions
+    are relative as in Transformer-XL, so rows may have any length. A training step (width 256, batch 1, on a CPU) is
+    faster than `gpt`'s from about 1,400 tokens on, and 4.0 times as fast at 16,384 (bench/README.md).
 
-    d: width of a token.
-    depth: layers.
-    heads: heads of attention.
-    head_dim: the width of a head; d / heads unless given.
-    window: how many tokens each reads, itself included, i - window < j <= i: one number, or one for each layer from the
+    d: model width.
+    depth: number of layers.
+    heads: number of attention heads.
+    head_dim: width of a head; d / heads if None.
+    window: tokens read, the token itself included, i - window < j <= i; one number, or one for each layer from the
         bottom.
-    top: the window of the highest layer; those between grow geometrically from `window`. The paper's first phase goes
-        from 32 to 8,192, and a window that grows was best (none grows with top=none). Its later phases are
-        `kinformer train ... --then steps=50000` doubles the rows and `window`, at most to `top`, and halves the rate.
-    dilation: the distance between the tokens of a window, one number or one for each layer; 1 is none. The paper's
-        twelve layers count gaps of 0, 1, 2, 3 on layers 0-5, 6-7, 8-9, 10-11: 1, 2, 3, 4 here.
-    dilated: how many heads of a layer have it; the paper's two.
-    vocab: tokens there are.
-    dropout: the share of numbers dropped in training.
+    top: window of the highest layer; the windows between grow geometrically from `window`. The paper's first phase goes
+        from 32 to 8,192, and growing windows were best; top=none has no growth. `kinformer train ... --then
+        steps=50000` adds the later phases: each doubles the rows and `window`, at most to `top`, and halves the
+        learning rate.
+    dilation: distance between the tokens of a window; one number, or one for each layer. 1 means no gaps. The paper
+        counts gaps: its twelve layers have 0, 1, 2, 3 on layers 0-5, 6-7, 8-9, 10-11, which are 1, 2, 3, 4 here.
+    dilated: number of heads per layer with dilation; 2 in the paper.
+    vocab: vocabulary size, in tokens.
+    dropout: dropout probability of embeddings, attention weights and sublayer outputs.
     """
     width = resolve_head_dim(d, heads, head_dim)
     sizes, gaps = growing_windows(window, top, depth, 1), numbers_per_layer("dilation", dilation, depth, 1)

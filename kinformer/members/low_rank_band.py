@@ -1,4 +1,4 @@
-"""Low-rank and locality constrained attention: narrow heads over the whole row beside wide ones in a window."""
+"""Low-rank and locality-constrained attention: narrow heads over the whole row, wide ones in a window."""
 
 from typing import Literal
 
@@ -37,25 +37,27 @@ def low_rank_band(
     vocab: int = 256,
     dropout: float = 0.0,
 ) -> LM | MLM:
-    """Low-rank and band attention (Guo et al., 2019, TASLP 27(12)): far tokens are read roughly, near ones sharply.
+    """Low-rank and band attention (Guo et al., 2019, TASLP 27(12)): narrow heads plus a window.
 
     y = g low + (1 - g) band, a softmax of narrow queries and keys over the row, and one of wide ones in a window
 
-    Choose it over `longformer_lm` where a far token may matter, and over `gpt` for narrower keys in the cache. Pre-norm
-    blocks and learned positions, which the paper leaves open. A step of training (width 256, batch 1, on a CPU) is
-    faster than `gpt`'s from about 15,000 tokens on, at 16,384 1.0 times as fast (bench/README.md).
+    Choose it over `longformer_lm` if a distant token may matter, and over `gpt` for narrower keys in the cache. A
+    training step (width 256, batch 1, on a CPU) is faster than `gpt`'s from about 15,000 tokens on, and 1.0 times as
+    fast at 16,384 (bench/README.md).
 
-    d: width of a token.
-    depth: layers.
-    heads: heads of attention, each with both parts.
-    head_dim: the width of a head; d / heads unless given.
-    window: how far the band reaches, to both sides in an encoder.
-    rank: the width of narrow queries and keys; a quarter of a head unless given.
-    combine: how the parts are joined: by a learned "gate" for each head, one half at first, or their "sum".
-    form: a "decoder" that writes text, or an "encoder" that fills in hidden tokens; the paper's is an encoder.
-    length: the longest row it can read.
-    vocab: tokens there are.
-    dropout: the share of numbers dropped in training.
+    d: model width.
+    depth: number of layers.
+    heads: number of attention heads; each has both parts.
+    head_dim: width of a head; d / heads if None.
+    window: reach of the band, in tokens; on both sides in an encoder.
+    rank: width of the narrow queries and keys; a quarter of a head if None.
+    combine: combination of the parts: a learned "gate" for each head, initially one half, or their "sum".
+    form: "decoder" generates text; "encoder" predicts hidden tokens. The paper's model is an encoder.
+    length: longest row in tokens.
+    vocab: vocabulary size, in tokens.
+    dropout: dropout probability of embeddings, attention weights and sublayer outputs.
+
+    Differences: the paper leaves norms and positions open. This member has pre-norm blocks and learned positions.
     """
     narrow = max(resolve_head_dim(d, heads, head_dim) // 4, 1) if rank is None else check_at_least("rank", rank, 1)
     near: Pattern = Band(check_at_least("window", window, 0))

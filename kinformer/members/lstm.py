@@ -1,4 +1,4 @@
-"""LSTM: the recurrent language model that attention took the place of."""
+"""LSTM: the recurrent language model that attention replaced."""
 
 from kinformer.core.checks import check_at_least
 from kinformer.core.discover import member
@@ -9,13 +9,19 @@ from kinformer.nn.mixers.lstm import LSTM
 
 @member(recipe=Recipe(lr=3e-3))
 def lstm(d: int = 256, depth: int = 2, forget: float = 0.0, vocab: int = 256, dropout: float = 0.0) -> LM:
-    """An LSTM language model (Hochreiter and Schmidhuber, 1997; in this form Zaremba et al., 2014, arXiv:1409.2329).
+    """LSTM language model (Hochreiter and Schmidhuber, 1997; Zaremba et al., 2014, arXiv:1409.2329).
 
-    The baseline of members with a memory, as an agent's layers above all: it decodes at a cost that no length changes,
-    and what it remembers is 2 `d` numbers for each of its `depth` layers. Choose attention where something far back
-    must be looked up. With a `forget` of 3 it remembers for some 30 steps from the start, which an agent needs. A layer
-    has 8 d^2 weights where a Transformer's block has 12 d^2. It trains on consecutive text,
-    its state carried on.
+    Choose it as a baseline for members with a memory, especially for the layers of an `agent`. Decoding costs the same
+    at every length, and the state is 2 `d` numbers per layer. Choose attention if the model must look up something from
+    the distant past. A layer has 8 d^2 weights, and a Transformer's block has 12 d^2. The model trains on consecutive
+    text and carries its state from batch to batch.
+
+    d: model width.
+    depth: number of layers.
+    forget: additional initial bias of the forget gates; with 3 the model initially remembers about 30 steps, which an
+        agent needs.
+    vocab: vocabulary size, in tokens.
+    dropout: dropout probability of embeddings and of each layer's input.
     """
     body = LSTM(d, check_at_least("depth", depth, 1), dropout=dropout, forget=forget)
     return LM(vocab, d, body, tie=False, dropout=dropout, lanes=True)

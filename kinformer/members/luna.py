@@ -1,4 +1,4 @@
-"""Luna: a long row packed into a short sequence and unpacked again, as an encoder and as a decoder."""
+"""Luna: attention through a short packed copy of a long row, as an encoder or a decoder."""
 
 from typing import Literal
 
@@ -36,29 +36,33 @@ def luna(
     vocab: int = 256,
     dropout: float = 0.0,
 ) -> MLM | LM:
-    """Luna (Ma et al., 2021, arXiv:2106.01540): attention of a row over few packs of it, and of packs over the row.
+    """Luna (Ma et al., 2021, arXiv:2106.01540): a row packed into a few vectors, and unpacked again.
 
-    Choose it over `bert` for a cost linear in the row, and over `star_transformer` where a row needs more than one
-    vector to be summed up; as a decoder over `linear_transformer` where a softmax should choose what is read, though
-    averages of all tokens so far learn late to part one of them from the others. Post-norm layers. A step of training
-    (width 256, batch 1, on a CPU) of an encoder is faster than `bert`'s at 1,024 tokens already, at 4,096 2.9 times as
-    fast, that of a decoder than `gpt`'s from about 2,000 on, at 16,384 4.1 times (bench/README.md).
+    The packs attend to the row, and the row attends to the packs. Layers are post-norm. Choose it over `bert` for a
+    cost linear in the row, and over `star_transformer` if one vector cannot summarise a row. As a decoder, choose it
+    over `linear_transformer` if a softmax should select what is read. Its averages of all tokens so far learn late to
+    separate one token from the others.
 
-    d: the width of the model.
-    depth: layers.
-    heads: heads of attention.
-    head_dim: the width of a head, d / heads unless given; of an encoder's that unpack, since what is packed passes no
-        matrix that could bring other widths back to d.
-    packs: vectors into which a row is packed, the paper's l (16 to 256 in its tables).
-    pack_heads: heads that pack, `heads` unless given; of an encoder.
-    tied: keys are values, one matrix for both, as the authors train it; the equations have two.
-    start: packs as the lowest layer finds them: "learned", or "sinusoidal" ones that stay.
-    form: an "encoder" that fills in hidden tokens, whose packs go up from layer to layer, or a "decoder" that writes
-        text, whose layers share the packs they begin with.
-    weight: of a decoder, how much of a token goes into a pack: "softplus", "elu", or the authors' code's "log2".
-    length: the longest row.
-    vocab: tokens there are.
-    dropout: the share of numbers dropped in training.
+    A training step (width 256, batch 1, on a CPU) of an encoder is faster than `bert`'s already at 1,024 tokens, and
+    2.9 times as fast at 4,096. A decoder is faster than `gpt` from about 2,000 tokens on, and 4.1 times as fast at
+    16,384 (bench/README.md).
+
+    d: model width.
+    depth: number of layers.
+    heads: number of attention heads.
+    head_dim: width of a head; d / heads if None. In an encoder it applies to the unpacking heads, because no output
+        matrix could bring packs of another width back to d.
+    packs: number of vectors into which a row is packed, the paper's l; 16 to 256 in its tables.
+    pack_heads: number of heads that pack, in an encoder; `heads` if None.
+    tied: keys and values share one matrix, as in the authors' training; the paper's equations have two.
+    start: initial packs of the lowest layer: "learned", or "sinusoidal", which do not train.
+    form: "encoder" predicts hidden tokens, and its packs pass from layer to layer. "decoder" generates text, and its
+        layers share the initial packs.
+    weight: activation that weighs how much of a token enters a pack, in a decoder: "softplus", "elu", or "log2" as in
+        the authors' code.
+    length: longest row in tokens.
+    vocab: vocabulary size, in tokens.
+    dropout: dropout probability of embeddings, attention weights and sublayer outputs.
     """
     check_at_least("depth", depth, 1), check_at_least("packs", packs, 1)
     begin = Packs(packs, d, start)

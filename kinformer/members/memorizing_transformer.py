@@ -1,4 +1,4 @@
-"""Memorizing Transformer: one layer that finds what was said long ago."""
+"""Memorizing Transformer: a decoder with one layer that retrieves distant tokens."""
 
 from typing import Literal
 
@@ -39,16 +39,25 @@ def memorizing_transformer(
     dropout: float = 0.0,
     search: str = "exact",
 ) -> LM:
-    """Memorizing Transformer (Wu et al., 2022, arXiv:2203.08913): a layer near the top with a long memory.
+    """Memorizing Transformer (Wu et al., 2022, arXiv:2203.08913): one upper layer with a long memory.
 
-    Choose it for text that repeats itself over long distances. Every layer reads its own token and the `segment` before
-    it, the paper's sliding window, or with `local="segments"` its segment and all of the one before, with T5's biases
-    of distance; one layer also the `k` best of the `memory` keys before its segment: the one three quarters up, as the
-    paper's is the 9th of 12, or number `layer` from the bottom. `memory` is no part of the weights: a trained model's
-    go into a member with a larger one. It trains on consecutive text, its state carried on: random windows would leave
-    the memory empty. `dropout` reaches the attention weights of all layers but
-    the one with the memory, which drops none. `search` names how the memory is searched: "exact", or an index
-    of FAISS, such as "hnsw" or "ivf:probes=16".
+    Choose it for text that repeats itself over long distances. The model trains on consecutive text and carries its
+    state from batch to batch, because random windows would leave the memory empty. Distances have T5's biases.
+
+    d: model width.
+    depth: number of layers.
+    heads: number of attention heads.
+    head_dim: width of a head; d / heads if None.
+    segment: number of earlier tokens that every layer reads.
+    memory: number of keys before the segment that the memory layer stores. It is not part of the weights, so the
+        weights of a trained model also fit a larger memory.
+    k: number of best memory keys that each query of the memory layer also reads.
+    local: "window" reads the token and the `segment` before it, the paper's sliding window. With "segments" a token
+        reads its own segment and all of the one before.
+    layer: number of the memory layer, from 1 at the bottom; three quarters up if None, as the 9th of 12 in the paper.
+    vocab: vocabulary size, in tokens.
+    dropout: dropout probability of embeddings, sublayer outputs, and attention weights except in the memory layer.
+    search: search in the memory: "exact", or an index of FAISS, such as "hnsw" or "ivf:probes=16".
     """
     sliding = check_option("local", local, Local) == "window"
     near = Causal() & (Band(segment) if sliding else Segment(segment, segment))

@@ -1,4 +1,4 @@
-"""T-DMCA: a decoder whose layers read by turns their block of the row, and all of it compressed."""
+"""T-DMCA: a decoder that alternates between layers over a block and layers over the compressed row."""
 
 from torch import Tensor
 
@@ -37,25 +37,28 @@ def memory_compressed_transformer(
     vocab: int = 256,
     dropout: float = 0.0,
 ) -> LM:
-    """T-DMCA (Liu et al., 2018, arXiv:1801.10198): layers L read their block, layers M the whole past compressed.
+    """T-DMCA (Liu et al., 2018, arXiv:1801.10198): local layers L and memory-compressed layers M.
 
-    Choose it over `gpt` for long rows whose far past may be told in summary: an M layer reads and caches a key and a
-    value for each `compress` tokens, an L layer those of a block. The paper's five layers are LMLML. Pre-norm, learned
-    positions; the paper's mixture of experts is not here. A step of training of an M layer (width 256, batch 1, on a
-    CPU) is faster than `gpt`'s from about 1,500 tokens on, at 16,384 2.2 times as fast (bench/README.md).
+    Layers L read their block, and layers M read the whole past compressed. Choose it over `gpt` for long rows with a
+    distant past that a summary can represent. An M layer reads and caches one key and value per `compress` tokens, and
+    an L layer caches its block. A training step of an M layer (width 256, batch 1, on a CPU) is faster than `gpt`'s
+    from about 1,500 tokens on, and 2.2 times as fast at 16,384 (bench/README.md).
 
-    d: width of a token.
-    depth: layers.
-    heads: heads of attention.
-    head_dim: the width of a head; d / heads unless given.
-    layers: L and M from the bottom, over again until there are `depth`.
-    block: tokens of an L layer's block, which read each other and nothing else; the paper's 256.
-    compress: kernel and stride of an M layer's convolutions; the paper's 3. A query reads groups that are whole.
-    tied: keys and values share a convolution, as in the published PyTorch package.
-    null: a learned key and value in M layers, as in that package; without them a row's first tokens read nothing there.
-    length: the longest row.
-    vocab: tokens there are.
-    dropout: the share of numbers dropped in training.
+    d: model width.
+    depth: number of layers.
+    heads: number of attention heads.
+    head_dim: width of a head; d / heads if None.
+    layers: letters L and M from the bottom, repeated up to `depth`; LMLML in the paper.
+    block: tokens in the block of an L layer, which read only one another; 256 in the paper.
+    compress: kernel and stride of the convolutions of an M layer; 3 in the paper. A query reads only complete groups.
+    tied: keys and values share one convolution, as in the published PyTorch package.
+    null: add a learned key and value to M layers, as in that package. Without it the first tokens of a row read nothing
+        there.
+    length: longest row in tokens.
+    vocab: vocabulary size, in tokens.
+    dropout: dropout probability of embeddings, attention weights and sublayer outputs.
+
+    Differences: this member has pre-norm blocks and learned positions, and not the paper's mixture of experts.
     """
     width = resolve_head_dim(d, heads, head_dim)
     if not layers or set(layers) - {"L", "M"}:

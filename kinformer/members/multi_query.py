@@ -1,4 +1,4 @@
-"""Multi-query attention: a decoder with one head of keys and values, whose cache is small."""
+"""Multi-query attention: a decoder with one head of keys and values and a small cache."""
 
 from typing import Literal
 
@@ -24,25 +24,27 @@ def multi_query(
     vocab: int = 256,
     dropout: float = 0.0,
 ) -> LM:
-    """Multi-query attention (Shazeer, 2019, arXiv:1911.02150), as a decoder: all heads read one head of keys.
+    """Multi-query attention (Shazeer, 2019, arXiv:1911.02150), as a decoder.
 
-    Choose it over `gpt` where decoding must be cheap: its cache is `heads` times smaller. Otherwise it is `gpt`.
+    All query heads read the same head of keys and values. Choose it over `gpt` if decoding must be cheap: its cache is
+    `heads` times smaller. Otherwise it is like `gpt`.
 
-    d: the width of the model.
-    depth: blocks.
-    heads: heads of queries.
-    key_heads: heads of keys and values; 1 is the paper, more are groups (Ainslie et al., 2023, arXiv:2305.13245).
-    head_dim: the width of a head, d / heads unless given.
-    hidden: units of the feed-forward. Unless given it has those that the saved keys and values pay for, as the paper
-        has, so that the model is as large as its twin with a head of keys for every head.
-    pattern: the expression of who reads whom, such as "Causal() & Band(64)", in every block.
-    position: how it knows order.
-    length: the longest row it can read where positions are learned.
-    vocab: tokens there are.
-    dropout: the share of numbers dropped in training.
+    d: model width.
+    depth: number of blocks.
+    heads: number of query heads.
+    key_heads: number of heads of keys and values; 1 is the paper, and more are groups (Ainslie et al., 2023,
+        arXiv:2305.13245).
+    head_dim: width of a head; d / heads if None.
+    hidden: width of the feed-forward layer. If None, it is larger by the parameters that keys and values save, as in
+        the paper. The model is then as large as one with a head of keys for every query head.
+    pattern: expression for the tokens that each token reads, such as "Causal() & Band(64)", in every block.
+    position: position encoding.
+    length: longest row in tokens (learned positions).
+    vocab: vocabulary size, in tokens.
+    dropout: dropout probability of embeddings, attention weights and sublayer outputs.
     """
     wiring = Wiring(d, heads, head_dim, position, length, dropout=dropout, key_heads=key_heads)
-    # two matrices of d numbers a unit against two of d numbers a column of keys or values
+    # a unit has 2 d weights, as does a column of keys and values
     units = 4 * d + (heads - key_heads) * wiring.width if hidden is None else hidden
 
     def block() -> Layer:

@@ -1,4 +1,4 @@
-"""Multi-Scale Transformer: heads with windows of many widths, shared out by layer."""
+"""Multi-Scale Transformer: heads with windows of several widths, distributed by layer."""
 
 import math
 from typing import Literal
@@ -32,25 +32,27 @@ def multi_scale(
     vocab: int = 256,
     dropout: float = 0.0,
 ) -> MLM | LM:
-    """Multi-Scale Transformer (Guo et al., 2020, arXiv:1912.00544): each head reads a window of its own width.
+    """Multi-Scale Transformer (Guo et al., 2020, arXiv:1912.00544): one window width per head.
 
     head of scale w: token i reads i - w to i + w; of layer l of N, heads are shared out by softmax(z^l) over scales
 
-    where z^l of the widest is 0, and of each narrower one alpha / l more than of the next wider; in the last layer all
-    are 0. So low layers look near, high ones everywhere. Choose it over `bert` for small data, where a prior for what
-    is near saves learning it; over `longformer` where heads should differ. Time grows as L times the widths, where
-    windows are narrow beside the row.
+    The z^l of the widest scale is 0, and each narrower scale has alpha / l more than the next wider one. In the last
+    layer all are 0. So low layers look nearby, and high layers look everywhere. Choose it over `bert` for small data,
+    because the prior for near tokens need not be learned. Choose it over `longformer` if heads should differ. Time
+    grows as L times the widths if windows are narrow compared with the row.
 
-    d: the width of the model.
-    depth: blocks.
-    heads: heads of attention; shares are rounded by the largest remainder, for narrower scales where they tie.
-    scales: the widths w, rising; 1, 3 and a 16th, 8th, 4th and half of `length` unless given.
-    alpha: how much more low layers look near; 0 shares out evenly, below 0 low layers look far.
-    form: an "encoder" that fills in hidden tokens, the paper's, or a "decoder", whose windows end with the token.
-    position, norm, head_dim: as in `bert`.
-    length: the longest row it can read.
-    vocab: tokens there are.
-    dropout: the share of numbers dropped in training.
+    d: model width.
+    depth: number of blocks.
+    heads: number of attention heads. Shares are rounded by the largest remainder; ties go to narrower scales.
+    scales: window widths w, rising; by default 1, 3 and a 16th, 8th, 4th and half of `length`.
+    alpha: preference of low layers for near tokens; 0 distributes heads evenly, and below 0 low layers look far.
+    form: "encoder" predicts hidden tokens, as in the paper. "decoder" has windows that end with the token.
+    position: position encoding, as in `bert`.
+    norm: "post" or "pre".
+    head_dim: width of a head; d / heads if None.
+    length: longest row in tokens.
+    vocab: vocabulary size, in tokens.
+    dropout: dropout probability of embeddings, attention weights and sublayer outputs.
     """
     check_option("form", form, Form)
     wiring = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout)
@@ -74,17 +76,24 @@ def multi_scale(
 
 
 def default_scales(length: int) -> tuple[int, ...]:
-    """1, 3 and a 16th, an 8th, a 4th and half of a length; each once, rising."""
+    """Return 1, 3 and a 16th, an 8th, a 4th and half of `length`; each once, rising."""
     return tuple(sorted({1, 3, *(max(length // part, 1) for part in (16, 8, 4, 2))}))
 
 
 def shares(layer: int, depth: int, heads: int, scales: int, alpha: float) -> tuple[int, ...]:
-    """How many heads of a layer, from 1 to depth, have each scale, the narrowest first."""
+    """Return the number of heads of each scale in a layer, the narrowest scale first.
+
+    layer: the layer, from 1 to `depth`.
+    depth: number of layers.
+    heads: number of heads of the layer.
+    scales: number of scales.
+    alpha: preference of low layers for narrow scales.
+    """
     step = alpha / layer if layer < depth else 0.0
     weights = [math.exp(step * (scales - 1 - n) - max(step, 0) * (scales - 1)) for n in range(scales)]
     exact = [heads * weight / sum(weights) for weight in weights]
     counts = [math.floor(share) for share in exact]
-    # rounded, so that equal remainders tie in spite of the last bit
+    # rounding makes equal remainders tie despite floating-point errors
     order = sorted(range(scales), key=lambda n: (-round(exact[n] - counts[n], 9), n))
     for n in order[: heads - sum(counts)]:
         counts[n] += 1

@@ -1,4 +1,4 @@
-"""Nystromformer: BERT whose attention goes through landmarks."""
+"""Nystromformer: BERT with attention through landmarks."""
 
 from functools import partial
 from typing import Literal
@@ -39,32 +39,33 @@ def nystromformer(
     vocab: int = 256,
     dropout: float = 0.0,
 ) -> MLM:
-    """Nystromformer (Xiong et al., 2021, arXiv:2102.03902): every token reads every token through a few landmarks.
+    """Nystromformer (Xiong et al., 2021, arXiv:2102.03902): full attention through a few landmarks.
 
     y = softmax(Q K~^T / sqrt(d)) A^+ softmax(Q~ K^T / sqrt(d)) V + conv(V), A = softmax(Q~ K~^T / sqrt(d))
 
-    Choose it over `bert` for rows much longer than `landmarks`: its cost is linear in the row. Post-norm and learned
-    positions, as in BERT. Trained by hiding tokens. A step of training (width 256, batch 1, on a CPU) is faster than
-    `bert`'s from about 1,300 tokens on, at 4,096 2.2 times as fast (bench/README.md).
+    Choose it over `bert` for rows much longer than `landmarks`: its cost is linear in the row. It has post-norm blocks
+    and learned positions, as in BERT, and trains on the prediction of hidden tokens. A training step (width 256, batch
+    1, on a CPU) is faster than `bert`'s from about 1,300 tokens on, and 2.2 times as fast at 4,096 (bench/README.md).
 
-    d: width of a token.
-    depth: layers.
-    heads: heads of attention.
-    head_dim: the width of a head; d / heads unless given.
-    landmarks: means of a row's tokens that stand for the others; published models have 64. Rows of so many tokens or
-        fewer are read exactly.
-    conv: tokens that the convolution of values reads, an odd number, its own in the middle; none for no convolution.
-        Published models take 65.
-    iterations: of the pseudo-inverse.
-    norms: it starts from each "head"'s own norms, as in the paper, or from the largest of the "batch", as in the
-        authors' code, so that a row is read otherwise beside other rows. "head" unless given, with form=published
-        "batch".
-    form: "paper": landmarks are of a row's own tokens. "published", as in the authors' code: of the columns of a batch,
-        padding counted in (`PublishedNystrom`).
-    length: the longest row it can read.
-    kinds: how many kinds of segments are told apart.
-    vocab: tokens there are.
-    dropout: the share of numbers dropped in training, none of them attention weights, as in the authors' code.
+    d: model width.
+    depth: number of layers.
+    heads: number of attention heads.
+    head_dim: width of a head; d / heads if None.
+    landmarks: number of means of a row's tokens that represent the others; 64 in published models. Attention is exact
+        for rows of at most this length.
+    conv: kernel size of the convolution of values, an odd number with the token in the middle; None for no convolution.
+        Published models have 65.
+    iterations: number of iterations of the pseudo-inverse.
+    norms: start of the pseudo-inverse: the norms of each "head", as in the paper, or the largest of the "batch", as in
+        the authors' code. With "batch" the result for a row depends on the other rows. The default is "head", and
+        "batch" if form="published".
+    form: "paper": landmarks are means of a row's own tokens. "published", as in the authors' code: they are means of
+        the columns of a batch, including padding (`PublishedNystrom`).
+    length: longest row in tokens.
+    kinds: number of segment types.
+    vocab: vocabulary size, in tokens.
+    dropout: dropout probability of embeddings and sublayer outputs; attention weights have none, as in the authors'
+        code.
     """
 
     def block() -> PostNorm:

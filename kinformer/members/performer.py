@@ -1,4 +1,4 @@
-"""Performer: softmax attention estimated by positive random features, and kernels of their own."""
+"""Performer: softmax attention estimated by positive random features, and other kernels."""
 
 from typing import Literal
 
@@ -62,37 +62,40 @@ def performer(
     stabiliser: Stabiliser = "token",
     window: int | None = None,
 ) -> LM | MLM:
-    """Performer (Choromanski et al., 2020, arXiv:2009.14794): FAVOR+, softmax attention at a linear price.
+    """Performer (Choromanski et al., 2020, arXiv:2009.14794): FAVOR+, softmax attention at linear cost.
 
-    Choose it over `linear_transformer` to stay near softmax: random features estimate its kernel, and the past is a
-    state of fixed size. Pre-norm blocks and learned positions; the paper changes attention alone. A step of training
-    (width 256, batch 1, on a CPU) is faster than `gpt`'s from about 1,800 tokens on, at 16,384 4.1 times as fast
-    (bench/README.md).
+    Choose it over `linear_transformer` to stay close to softmax attention. Random features estimate its kernel, and the
+    past is a state of fixed size. A training step (width 256, batch 1, on a CPU) is faster than `gpt`'s from about
+    1,800 tokens on, and 4.1 times as fast at 16,384 (bench/README.md).
 
-    d: the width of the model.
-    depth: blocks; each draws directions of its own.
-    heads: heads of attention.
-    head_dim: the width of a head; d / heads unless given.
-    features: directions, shared by the heads; the more, the better the estimate. The authors take 256.
-    redraw: directions are drawn anew every so many steps of training; None for never. With `lanes` they stay, because
-        the sums that are carried on are of theirs.
-    length: the longest row it can read.
-    lanes: train on consecutive text with the sums carried on; positions are then sinusoids, which do not end.
-    vocab: tokens there are.
-    dropout: the share of numbers dropped in training.
-    kernel: "softmax" and "hyperbolic", each direction read both ways, estimate softmax's kernel; the others are
-        generalised attention with a kernel of that function ("relu" is the paper's Performer-ReLU). "trigonometric"
-        estimates softmax's by sines and cosines, which the paper finds unstable; it has no eps.
-    orthogonal: directions at right angles; False draws each by itself.
-    lengths: of directions at right angles: as long as normal vectors, or all sqrt(d / heads) ("equal").
-    eps: added to features; 1e-6 for estimates of softmax and 1e-3 for other kernels unless given, as in the authors'
-        TensorFlow code; their JAX code has 1e-4 for softmax.
-    form: a "decoder" that writes text, or an "encoder" that fills in hidden tokens; the paper has both.
-    stabiliser: what keeps exp(...) of keys small: their "token"'s own largest, or the "sequence"'s as in the authors'
-        code, with which a decoder's eps knows of later tokens.
-    window: read so many of the last tokens exactly, as softmax does, and estimate what lies before them alone; None,
-        the paper's, estimates all and is much further from softmax where attention is sharp. For a decoder whose kernel
-        is softmax's ("softmax", "hyperbolic").
+    d: model width.
+    depth: number of blocks; each draws its own directions.
+    heads: number of attention heads.
+    head_dim: width of a head; d / heads if None.
+    features: number of random directions, which the heads share; more give a better estimate. The authors have 256.
+    redraw: number of training steps after which the directions are drawn again; None for never. With `lanes` they stay,
+        because the carried sums belong to them.
+    length: longest row in tokens.
+    lanes: train on consecutive text and carry the sums from batch to batch; positions are then sinusoids, which have no
+        end.
+    vocab: vocabulary size, in tokens.
+    dropout: dropout probability of embeddings and sublayer outputs.
+    kernel: "softmax", and "hyperbolic", which reads each direction both ways, estimate the softmax kernel.
+        "trigonometric" estimates it by sines and cosines, which the paper finds unstable; it has no eps. The others are
+        generalised attention with a kernel of that function; "relu" is the paper's Performer-ReLU.
+    orthogonal: draw orthogonal directions; False draws each one independently.
+    lengths: lengths of orthogonal directions: "normal" draws them like lengths of normal vectors, and "equal" makes all
+        of them sqrt(d / heads).
+    eps: number added to features. The default is 1e-6 for estimates of softmax and 1e-3 for other kernels, as in the
+        authors' TensorFlow code; their JAX code has 1e-4 for softmax.
+    form: "decoder" generates text; "encoder" predicts hidden tokens. The paper has both.
+    stabiliser: value that keeps exp(...) of keys small: the maximum of each "token", or of the "sequence" as in the
+        authors' code. With "sequence" a decoder's eps depends on later tokens.
+    window: number of last tokens that are read exactly, as by softmax; only earlier tokens are estimated. None, as in
+        the paper, estimates all tokens, and is much further from softmax if attention is sharp. It needs form "decoder"
+        and kernel "softmax" or "hyperbolic".
+
+    Differences: the paper changes only the attention. Blocks here are pre-norm with learned positions.
     """
     check_at_least("features", features, 1)
     width = resolve_head_dim(d, heads, head_dim)

@@ -1,4 +1,4 @@
-"""Poolingformer: two levels of attention, a window and pooled keys of a wider one."""
+"""Poolingformer: two levels of attention, a window and pooled keys of a wider window."""
 
 from typing import Literal
 
@@ -34,29 +34,30 @@ def poolingformer(
     vocab: int = 256,
     dropout: float = 0.0,
 ) -> MLM:
-    """Poolingformer (Zhang et al., 2021, arXiv:2105.04371): a window, and a wider one of pooled keys.
+    """Poolingformer (Zhang et al., 2021, arXiv:2105.04371): a window and a wider one of pooled keys.
 
-    Choose it over `longformer` where far tokens matter roughly and none of them is known to be global; its cost is
-    linear in the row too. Trained by hiding tokens. The paper begins with the weights of RoBERTa; near=64, far=256,
-    kernel=5, stride=4 are its sizes. A step of training (width 256, batch 1, on a CPU) is faster than `bert`'s from
-    about 2,300 tokens on, at 4,096 1.4 times as fast (bench/README.md).
+    Choose it over `longformer` if distant tokens matter approximately and no token is known to be global. Its cost is
+    also linear in the row. It trains on the prediction of hidden tokens. A training step (width 256, batch 1, on a CPU)
+    is faster than `bert`'s from about 2,300 tokens on, and 1.4 times as fast at 4,096 (bench/README.md).
 
-    d: width of a token.
-    depth: layers.
-    heads: heads of attention.
-    head_dim: the width of a head; d / heads unless given, and where the second level is `shared`.
-    near: how many tokens the first level reads on either side (half of the paper's w1).
-    far: how far pooled keys reach on either side (half of w2).
-    kernel: tokens of a pooled key.
-    stride: from the begin of one kernel to that of the next.
-    pool: "mean", "max", or "dynamic": a kernel weighed by its middle token, LDConv, the paper's best.
+    d: model width.
+    depth: number of layers.
+    heads: number of attention heads.
+    head_dim: width of a head; d / heads if None, and always with `shared`.
+    near: tokens that the first level reads on either side, half of the paper's w1; 64 in the paper.
+    far: reach of pooled keys on either side, half of the paper's w2; 256 in the paper.
+    kernel: tokens per pooled key; 5 in the paper.
+    stride: distance between the first tokens of consecutive kernels; 4 in the paper.
+    pool: "mean", "max", or "dynamic" (LDConv, the paper's best): weights that the middle token of a kernel predicts.
     shared: the second level has the projections of the first.
-    length: the longest row.
-    vocab: tokens there are.
-    dropout: the share of numbers dropped in training.
+    length: longest row in tokens.
+    vocab: vocabulary size, in tokens.
+    dropout: dropout probability of embeddings, attention weights and sublayer outputs.
+
+    Differences: the paper starts from the weights of RoBERTa.
     """
     width = resolve_head_dim(d, heads, head_dim)
-    # a longer kernel fits into no window
+    # a kernel longer than the window would fit nowhere
     check_whole_between("kernel", kernel, 1, 2 * check_at_least("far", far, 0) + 1)
 
     def windows() -> WindowShortener:

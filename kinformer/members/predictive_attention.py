@@ -1,4 +1,4 @@
-"""Predictive and Evolving Attention: scores that a convolution makes of those of the block beneath."""
+"""Predictive and Evolving Attention: scores from a convolution of the scores of the block below."""
 
 from typing import Literal
 
@@ -42,29 +42,30 @@ def predictive_attention(
     vocab: int = 256,
     dropout: float = 0.0,
 ) -> MLM | LM:
-    """Predictive and Evolving Attention (Wang et al., 2021, arXiv:2102.12895): attention maps seen as pictures.
+    """Predictive and Evolving Attention (Wang et al., 2021, arXiv:2102.12895): attention maps as pictures.
 
-    Choose it over `realformer` where patterns of attention have a form among neighbouring pairs: a block convolves the
-    scores of the block beneath, all heads together. The lowest block, which has none beneath, is a plain one, as in the
-    authors' code. Every block has the same pattern; matrices of scores are held, so memory grows with the square of a
-    row, and time as L^2 (d + heads^2 size^2). `gpt` and `bert` otherwise: pre-norm blocks and learned positions.
+    A block convolves the scores of the block below, all heads together. The lowest block is an ordinary one, as in the
+    authors' code. Choose it over `realformer` if attention patterns have a shape among neighbouring pairs. Every block
+    has the same pattern. Matrices of scores are stored, so memory grows with the square of a row, and time as L^2 (d +
+    heads^2 size^2). Otherwise it is like `gpt` and `bert`: pre-norm blocks and learned positions.
 
-    d: the width of the model.
-    depth: blocks.
-    heads: heads of attention.
-    head_dim: the width of a head; d / heads unless given.
-    scores: "evolving" mixes scores from beneath with the block's own and convolves both; "predictive", the form before
-        it, convolves those from beneath alone.
-    alpha: of "evolving", how much of what is convolved comes from beneath; of "predictive", how much of the scores is
-        the block's own.
-    beta: of "evolving", how much of the scores is convolved.
-    size: rows and columns of the convolution; odd for an encoder.
-    slope: of what is below 0 after the convolution, the authors' rectifier; 1 for none, as the paper's equation has it.
-    form: "encoder" fills in hidden tokens; "decoder" writes text: convolutions then end at the pair itself, and
-        decoding keeps the last rows of scores beside the keys.
-    length: the longest row it can read.
-    vocab: tokens there are.
-    dropout: the share of numbers dropped in training.
+    d: model width.
+    depth: number of blocks.
+    heads: number of attention heads.
+    head_dim: width of a head; d / heads if None.
+    scores: "evolving" mixes the scores from below with the block's own and convolves the mixture. "predictive", the
+        earlier form, convolves only the scores from below.
+    alpha: with "evolving" the fraction of the convolved mixture that comes from below; with "predictive" the fraction
+        of the scores that is the block's own.
+    beta: fraction of the scores that is convolved ("evolving").
+    size: rows and columns of the convolution; odd in an encoder.
+    slope: slope of negative values after the convolution, the authors' rectifier; 1 means none, as in the paper's
+        equation.
+    form: "encoder" predicts hidden tokens. "decoder" generates text: convolutions then end at the pair itself, and
+        decoding stores the last rows of scores besides the keys.
+    length: longest row in tokens.
+    vocab: vocabulary size, in tokens.
+    dropout: dropout probability of embeddings, attention weights and sublayer outputs.
     """
     causal, evolving = (
         check_option("form", form, Form) == "decoder",

@@ -1,4 +1,4 @@
-"""RealFormer: scores of attention that add up through the blocks."""
+"""RealFormer: attention scores that add up from block to block."""
 
 from functools import partial
 from typing import Literal
@@ -52,26 +52,27 @@ def realformer(
     vocab: int = 256,
     dropout: float = 0.0,
 ) -> MLM | LM:
-    """RealFormer (He et al., 2020, arXiv:2012.11747): each block's scores are added to those of the block beneath.
+    """RealFormer (He et al., 2020, arXiv:2012.11747): a residual path through the attention scores.
 
-    Choose it over `bert` for deep stacks: the residual path through the scores lets blocks refine what the first ones
-    attend to, for no parameters. Every block has the same pattern, because scores are handed up pair by pair. It holds
-    each block's matrix of scores, so memory grows with the square of a row.
+    Each block adds the scores of the block below to its own. Choose it over `bert` for deep stacks: blocks can refine
+    what the first blocks attend to, without extra parameters. Every block has the same pattern, because scores pass up
+    pair by pair. Each block's matrix of scores is stored, so memory grows with the square of a row.
 
-    d: the width of the model.
-    depth: blocks, post-norm as in the paper.
-    heads: heads of attention.
-    head_dim: the width of a head; d / heads unless given.
-    form: "encoder" fills in hidden tokens, the paper's BERT; "decoder" writes text, which the paper does not try.
-    scores: "sum" adds the scores of all blocks so far; "mean" averages them, which the authors found helpful from 30
-        blocks on. "weighted" is own * (scores of the block) + below * g(scores of the block below), the general prior
-        from lower modules (Lin et al., 2021, arXiv:2106.04554, section 4.5.2).
-    own, below: the weights of "weighted".
+    d: model width.
+    depth: number of blocks, post-norm as in the paper.
+    heads: number of attention heads.
+    head_dim: width of a head; d / heads if None.
+    form: "encoder" predicts hidden tokens, like the paper's BERT; "decoder" generates text, which the paper does not
+        try.
+    scores: "sum" adds the scores of all blocks so far. "mean" averages them, which the authors found helpful from 30
+        blocks on. With "weighted" they are own * (scores of the block) + below * g(scores of the block below). This is
+        the general prior from lower modules (Lin et al., 2021, arXiv:2106.04554, section 4.5.2).
+    own, below: the two weights of "weighted".
     mixed: True makes g a learned mix of the heads below, in each block; False makes g the identity.
-    length: the longest row it can read.
-    kinds: how many kinds of segments an encoder tells apart.
-    vocab: tokens there are.
-    dropout: the share of numbers dropped in training.
+    length: longest row in tokens.
+    kinds: number of segment types of an encoder.
+    vocab: vocabulary size, in tokens.
+    dropout: dropout probability of embeddings, attention weights and sublayer outputs.
     """
 
     check_option("scores", scores, Sums)

@@ -1,4 +1,4 @@
-"""Reformer: attention within buckets of like tokens, in layers that keep no activations."""
+"""Reformer: attention within buckets of similar tokens, in layers that store no activations."""
 
 from typing import Literal
 
@@ -53,40 +53,44 @@ def reformer(
     restricted: bool = True,
     divided: bool = True,
 ) -> LM:
-    """Reformer (Kitaev et al., 2020, arXiv:2001.04451): LSH attention with shared queries and keys, reversible layers.
+    """Reformer (Kitaev et al., 2020, arXiv:2001.04451): LSH attention in reversible layers.
 
-    Choose it for deep models and long rows: training keeps no activations. Even blocks read their block of `local`
-    positions and the one before it, odd blocks what hashes put into their own buckets: the alternation is that of
-    Hugging Face's default configuration. The paper describes no local blocks: `local` None hashes in all. A step of
-    training (width 256, batch 1, on a CPU) is faster than `gpt`'s from about 1,700 tokens on, at 16,384 3.9 times as
-    fast (bench/README.md).
+    Choose it for deep models and long rows: training stores no activations. Queries and keys are shared. Even layers
+    read their block of `local` positions and the block before it. Odd layers read the tokens that hashes put into their
+    own bucket. A training step (width 256, batch 1, on a CPU) is faster than `gpt`'s from about 1,700 tokens on, and
+    3.9 times as fast at 16,384 (bench/README.md).
 
-    d: the width of each of the stream's two halves.
-    depth: blocks.
-    heads: heads of attention.
-    buckets: buckets of a round, an even number.
-    rounds: how often is hashed in training.
-    eval_rounds: how often a trained model hashes, `rounds` unless given; the paper trains with 4 and evaluates with 1
-        to 8. Weights are the same for any number.
-    redraw: draws the rotations anew after so many steps of training, 1 being nearest to the authors' code; kept unless
-        given.
-    local: positions of a block of the even blocks; None hashes in every block.
-    chunk: cuts the sorted list as published, which bounds the cost where buckets are uneven but lets later tokens move
-        the cuts; whole buckets unless given.
-    length: the longest row it can read.
-    vocab: tokens there are.
-    tie: False gives the head a matrix of its own.
-    dropout: the share of numbers dropped in training.
-    scale: the factor of q.k in the blocks that hash, whose keys have length 1: the paper's 1/sqrt(head_dim) unless
-        given, 1 in the authors' code.
-    halves: "own" embeds a token for each half by itself and hands both to the head; tables of equal halves make it the
-        authors' code. "same" starts both as one embedding and hands on their mean, as reformer-pytorch has it: half the
-        embedding's weights.
-    ff_chunk: tokens that a feed-forward reads at a time, which bounds the memory of its wide values; all unless given.
-    head_dim: the width of a head, d / heads unless given.
-    restricted: False, with a `chunk`, reads other buckets of the two chunks too, as Hugging Face has it.
-    divided: False, with a `chunk`, counts a key once for each round that finds it, as Hugging Face and reformer-pytorch
-        have it; the paper once.
+    d: width of each of the stream's two halves.
+    depth: number of layers.
+    heads: number of attention heads.
+    buckets: number of buckets per round, an even number.
+    rounds: number of hash rounds during training.
+    local: positions in a block of the even layers; None hashes in every layer.
+    chunk: size of the pieces into which the sorted list is cut, as published. It bounds the cost if buckets are uneven,
+        but later tokens move the cuts. None reads whole buckets.
+    length: longest row in tokens.
+    vocab: vocabulary size, in tokens.
+    tie: use the embedding as the output head; False gives the head its own matrix.
+    dropout: dropout probability of embeddings, feed-forward units and sublayer outputs.
+    scale: factor of q.k in the hashing layers, which have keys of length 1. None is the paper's 1/sqrt(head_dim); the
+        authors' code has 1.
+    eval_rounds: number of hash rounds during evaluation; `rounds` if None. The paper trains with 4 and evaluates with 1
+        to 8. The weights fit any number.
+    redraw: number of training steps after which the rotations are drawn again; 1 is nearest to the authors' code. None
+        keeps them.
+    halves: embedding of the two halves. With "own" each half has a separate embedding and both reach the head; tables
+        with equal halves make it the authors' code. With "same" both halves start as one embedding and their mean
+        reaches the head, as in reformer-pytorch. It needs half the embedding weights.
+    ff_chunk: number of tokens that a feed-forward layer reads at a time, which bounds the memory of its hidden units;
+        all if None.
+    head_dim: width of a head; d / heads if None.
+    restricted: with a `chunk`, read only the query's own bucket; False also reads the other buckets of the two chunks,
+        as in Hugging Face.
+    divided: with a `chunk`, count a key once if several rounds find it, as in the paper; False counts it once per
+        round, as in Hugging Face and reformer-pytorch.
+
+    Differences: the paper describes no local blocks, which is `local` None. The alternation is the default
+    configuration of Hugging Face.
     """
     check_option("halves", halves, Halves)
     wide = resolve_head_dim(d, heads, head_dim)

@@ -1,4 +1,4 @@
-"""RFA: attention by random features, whose past fades through a learned gate."""
+"""RFA: attention by random features with a past that fades through a learned gate."""
 
 from typing import Literal
 
@@ -37,28 +37,29 @@ def rfa(
 ) -> LM:
     """Random feature attention (Peng et al., 2021, arXiv:2103.02143), as a decoder.
 
-    Choose it over `performer` where what is recent matters more. Pre-norm blocks; the past is a state of fixed size.
-    A step of training of one block (width 256, batch 1, on a CPU) is faster than `gpt`'s from about 5,600 tokens on, at
-    16,384 1.7 times as fast (bench/README.md).
+    Choose it over `performer` if recent tokens matter more. Blocks are pre-norm, and the past is a state of fixed size.
+    A training step of one block (width 256, batch 1, on a CPU) is faster than `gpt`'s from about 5,600 tokens on, and
+    1.7 times as fast at 16,384 (bench/README.md).
 
-    d: the width of the model.
-    depth: blocks; each draws directions of its own.
-    heads: heads of attention.
-    head_dim: the width of a head; d / heads unless given.
-    features: directions a head; the more, the nearer to the kernel.
-    gate: each head learns what to forget at each token, the paper's RFA-Gate; False adds up all tokens, its RFA.
-    length: the longest row it can read.
-    lanes: train on consecutive text with the sums carried on; positions are then sinusoids, which do not end.
-    vocab: tokens there are.
-    dropout: the share of numbers dropped in training.
-    redraw: other directions every so many steps of training; 1 is the paper's, None for never. With `lanes` they stay,
-        because the sums that are carried on are of theirs.
-    tau: divides the directions: the temperature at the start, which each head then learns. The arc-cosine kernel has
-        none.
-    kernel: "gaussian", softmax's of unit vectors by sines and cosines; or "arc-cosine", a flatter one by rectified
-        directions, each one feature: the paper gives it twice as many. With it a head learns no temperature.
-    form: "published" has the numbers of the authors' causal code: features times 0.1, 1e-3 added to lengths, sums
-        raised to 1 before they divide, so that what short rows read is shrunk. For the Gaussian kernel.
+    d: model width.
+    depth: number of blocks; each draws its own directions.
+    heads: number of attention heads.
+    head_dim: width of a head; d / heads if None.
+    features: number of random directions per head; more come closer to the kernel.
+    gate: each head learns what to forget at each token, the paper's RFA-Gate; False sums all tokens, its RFA.
+    length: longest row in tokens.
+    lanes: train on consecutive text and carry the sums from batch to batch; positions are then sinusoids, which have no
+        end.
+    vocab: vocabulary size, in tokens.
+    dropout: dropout probability of embeddings and sublayer outputs.
+    redraw: number of training steps after which the directions are drawn again; 1 as in the paper, None for never. With
+        `lanes` they stay, because the carried sums belong to them.
+    tau: divisor of the directions, the initial temperature, which each head then learns ("gaussian").
+    kernel: "gaussian" is the softmax kernel of unit vectors, by sines and cosines. "arc-cosine" is a flatter kernel by
+        rectified directions with one feature each. The paper gives it twice as many, and heads learn no temperature
+        with it.
+    form: "published" has the numbers of the authors' causal code for the Gaussian kernel: features are multiplied by
+        0.1, 1e-3 is added to lengths, and divisors are at least 1. This shrinks the results of short rows.
     """
     check_option("kernel", kernel, ("gaussian", "arc-cosine"))
     check_at_least("features", features, 1)

@@ -1,4 +1,4 @@
-"""Routing by agreement: a decoder or translator whose lower layers combine heads by capsule routing."""
+"""Routing by agreement: a Transformer with lower layers that combine heads by capsule routing."""
 
 from typing import Literal
 
@@ -55,29 +55,31 @@ def routing_by_agreement(
     dropout: float = 0.0,
     smoothing: float = 0.1,
 ) -> LM | Seq2Seq:
-    """Combines heads by capsule routing (Li et al., 2019, arXiv:1904.03100; Gu and Feng, 2019); decoder or translator.
+    """Capsule routing of heads (Li et al., 2019, arXiv:1904.03100; Gu and Feng, 2019).
 
-    Choose it over `gpt` where heads say overlapping things: what a head says counts the more, the more heads agree. It
-    costs heads x d products a token and iteration and none by length, beside an output matrix as large as any. The
-    papers use it in a translation Transformer; the blocks of the decoder form are those of `gpt`.
+    A head's output counts more if more heads agree with it. Choose it over `gpt` if the outputs of heads overlap. It
+    costs heads x d products per token and iteration, independent of the length, and has an output matrix of the usual
+    size.
 
-    d: the width of the model.
-    depth: blocks.
-    heads: heads of attention.
-    head_dim: the width of a head; d / heads unless given.
+    d: model width.
+    depth: number of blocks.
+    heads: number of attention heads.
+    head_dim: width of a head; d / heads if None.
     routing: "em", the better of the two in the paper, or "dynamic".
-    capsules: output capsules, each d / capsules wide; as many as heads unless given.
-    iterations: of routing; 3 in the papers.
-    lower: the lowest layers, which route; the others have a matrix. Half of them unless given: the paper finds that
-        routing helps low and not high.
-    form: a "decoder" of text, or the papers' "encoder_decoder" for pairs, which is `transformer` with routed heads.
-    places: the attentions of an encoder_decoder with routed heads: "encoder", "decoder" for the decoder's
-        self-attention, and "cross" for its attention to the source.
-    pattern: the expression of who reads whom, such as "Causal() & Band(64)", in every block.
-    length: the longest row it can read.
-    vocab: tokens there are.
-    dropout: the share of numbers dropped in training.
-    smoothing: label smoothing of an encoder_decoder.
+    capsules: number of output capsules, each d / capsules wide; as many as heads if None.
+    iterations: number of routing iterations; 3 in the papers.
+    lower: number of the lowest layers that route; the others have an output matrix. Half of them if None: the paper
+        finds that routing helps in low layers and not in high ones.
+    form: "decoder" for text, or the papers' "encoder_decoder" for pairs, which is `transformer` with routed heads.
+    places: attentions of an "encoder_decoder" with routed heads: "encoder", "decoder" for the decoder's self-attention,
+        and "cross" for its attention to the source.
+    pattern: expression for the tokens that each token reads, such as "Causal() & Band(64)", in every block.
+    length: longest row in tokens.
+    vocab: vocabulary size, in tokens.
+    dropout: dropout probability of embeddings, attention weights and sublayer outputs.
+    smoothing: label smoothing of an "encoder_decoder".
+
+    Differences: the papers have a translation Transformer. The blocks of form "decoder" are as in `gpt`.
     """
     check_option("form", form, Form)
     check_option("routing", routing, Routing)

@@ -1,4 +1,4 @@
-"""Routing Transformer: half of the heads local, the others within learned clusters of like tokens."""
+"""Routing Transformer: local heads, and heads that read learned clusters of similar tokens."""
 
 import math
 from collections.abc import Callable
@@ -55,40 +55,43 @@ def routing_transformer(
     norm: Norm = "layer",
     eps: float = 0.0,
 ) -> LM:
-    """Routing Transformer (Roy et al., 2020, arXiv:2003.05997): local heads, and heads that read their token's cluster.
+    """Routing Transformer (Roy et al., 2020, arXiv:2003.05997): local heads and heads with clusters.
 
-    Choose it for long rows whose far dependencies are few and found by content; over `reformer` where clusters should
-    be learned. In blocks that route, the first half of the heads is local and the second half reads what online k-means
-    put into the query's cluster; blocks beneath are local. Pre-norm blocks. A step of training (width 256, batch 1, on
-    a CPU) is faster than `gpt`'s from about 1,900 tokens on, at 16,384 4.0 times as fast (bench/README.md).
+    Choose it for long rows with few distant dependencies that content can find. Choose it over `reformer` if clusters
+    should be learned. In routing blocks the first half of the heads is local. The second half reads the tokens that
+    online k-means puts into the query's cluster. Lower blocks are local. Blocks are pre-norm. A training step (width
+    256, batch 1, on a CPU) is faster than `gpt`'s from about 1,900 tokens on, and 4.0 times as fast at 16,384
+    (bench/README.md).
 
-    d: the width.
-    depth: blocks.
-    heads: heads of attention, an even number.
-    head_dim: the width of a head, d / heads unless given.
-    local: how many tokens back local heads read.
-    routed: how many blocks, from the top, route: 2 are the last two; all unless given.
-    clusters: centroids of a head, the paper's sqrt(length) unless given.
-    window: tokens that a centroid takes, as published: its cost is certain, but which tokens it takes depends on later
-        ones, so that a model trained with it knows a little of what comes; whole clusters unless given.
-    update: how centroids follow: "sum" is the paper's, "direction" the published PyTorch code's, which moves them some
-        hundred times less.
-    decay: of the centroids' moving average.
-    commitment: the weight in the loss of the distance of queries and keys to their centroids. The paper's algorithm has
-        none; the authors' code has one, and the published PyTorch code (1e-4).
-    position: what is not added to the embedded is known to local heads alone, as "relative" is in the authors' code.
-    length: the longest row it can read where positions are learned.
-    vocab: tokens there are.
-    dropout: the share of numbers dropped in training.
-    shared: in heads that route keys are their queries, the paper's causal form; False gives keys a matrix of their own,
-        as the published PyTorch code does unless told.
-    alone: with a `window` and without `shared`, what a cluster counts for in the mean in which a query found no key:
-        "skipped" nothing, "zero" a read of 0, "null" has a learned key and value beside those of every cluster, as the
-        published PyTorch code does. A query that is its own key finds at least that.
-    norm: "layer" normalises queries and keys that route, without gain and bias, as in the paper; "none" leaves them, as
-        the published PyTorch code does.
-    eps: with a `window`, added to the number of clusters that a token's reads are divided by: 1e-5 in the published
-        PyTorch code, 1e-2 in the authors'.
+    d: model width.
+    depth: number of blocks.
+    heads: number of attention heads, an even number.
+    head_dim: width of a head; d / heads if None.
+    local: number of earlier tokens that local heads read.
+    routed: number of blocks, from the top, that route; all if None.
+    clusters: number of centroids per head; the paper's sqrt(length) if None.
+    window: number of tokens that a centroid takes, as published. The cost is then fixed, but later tokens affect which
+        tokens it takes, so a model trained with it sees a little of the future. None reads whole clusters.
+    update: update of the centroids: "sum" as in the paper, or "direction" as in the published PyTorch code, which moves
+        them about a hundred times less.
+    decay: decay of the centroids' moving average.
+    commitment: loss weight of the distance of queries and keys to their centroids. The paper's algorithm has none; the
+        authors' code has one, as does the published PyTorch code (1e-4).
+    position: position encoding. Encodings that are not added to embeddings apply only to local heads, as does
+        "relative" in the authors' code.
+    length: longest row in tokens (learned positions).
+    vocab: vocabulary size, in tokens.
+    dropout: dropout probability of embeddings, local attention weights, feed-forward units and sublayer outputs.
+    shared: in routing heads the queries are also the keys, the paper's causal form. False gives keys their own matrix,
+        the default of the published PyTorch code.
+    alone: with a `window` and without `shared`, the contribution to the mean of a cluster in which a query found no
+        key. With "skipped" the cluster is left out, and with "zero" it counts as a result of 0. With "null" every
+        cluster has a learned key and value, as in the published PyTorch code. A query that is its own key always finds
+        at least that key.
+    norm: "layer" normalises the queries and keys that route, without gain and bias, as in the paper. "none" does not,
+        as in the published PyTorch code.
+    eps: with a `window`, number added to the count of clusters that divides a token's results: 1e-5 in the published
+        PyTorch code, 1e-2 in the authors' code.
     """
     check_option("alone", alone, Alone)
     half = check_multiple("heads", heads, "halves", 2) // 2
@@ -137,7 +140,7 @@ TINY: dict[str, Any] = {"d": 16, "heads": 4, "local": 4, "vocab": 11}
 
 
 def _keys_apart(alone: Alone) -> Callable[[], LM]:
-    """Routing by keys of their own, with queries that may be alone in a cluster."""
+    """Return a builder with separate keys, so that queries may be alone in a cluster."""
     keywords: dict[str, Any] = {"window": 4, "clusters": 2, "shared": False, "position": "relative", "alone": alone}
     return lambda: routing_transformer(**TINY, depth=1, **keywords)
 

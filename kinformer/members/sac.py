@@ -30,27 +30,29 @@ def sac(
     vocab: int = 256,
     dropout: float = 0.0,
 ) -> ReinforcedLM:
-    """SAC, sparse adaptive connection (Li et al., 2020, arXiv:2003.09833): an LSTM chooses what is read, by reward.
+    """SAC, sparse adaptive connection (Li et al., 2020, arXiv:2003.09833), as a decoder.
 
-    Choose it to see which few connections a text asks for; a step of the LSTM for every edge makes it slow. Each token
-    reads itself and `edges` earlier tokens, so that it decodes: the paper, whose network chooses queries of the whole
-    row too, is `sac_encoder`. Pre-norm, learned positions.
+    An LSTM chooses the tokens that each token reads, and learns by reward. Choose it to see the few connections that a
+    text needs. It is slow, because each edge takes a step of the LSTM. Each token reads itself and `edges` earlier
+    tokens. Blocks are pre-norm with learned positions.
 
-    d: the width.
-    depth: layers.
-    heads: heads of attention.
-    head_dim: the width of a head; d / heads unless given.
-    edges: earlier tokens that a token reads.
-    share: who has edges of its own: the whole "model", chosen in the lowest layer, each "layer", or each "head".
-    width: of the network that chooses.
-    clip: the furthest distance that it tells from further ones.
-    reward: what a choice is rewarded by: the log-likelihood of its "token"'s target, which has less noise, or the mean
-        over its "row", the paper's.
-    decay: of the running mean of rewards, the baseline.
-    weight: of what the choices learn by in the loss.
-    length: the longest row.
-    vocab: tokens there are.
-    dropout: the share of numbers dropped in training.
+    d: model width.
+    depth: number of layers.
+    heads: number of attention heads.
+    head_dim: width of a head; d / heads if None.
+    edges: number of earlier tokens that a token reads.
+    share: unit with its own edges: the whole "model", which chooses in the lowest layer, each "layer", or each "head".
+    width: width of the LSTM.
+    clip: largest distance that the LSTM can distinguish.
+    reward: reward of a choice: the log-likelihood of its "token"'s target, which has less noise, or the mean over its
+        "row", as in the paper.
+    decay: decay of the running mean of rewards, the baseline.
+    weight: loss weight of the term that trains the choices.
+    length: longest row in tokens.
+    vocab: vocabulary size, in tokens.
+    dropout: dropout probability of embeddings and sublayer outputs.
+
+    Differences: the paper's network also chooses queries from the whole row, as in `sac_encoder`.
     """
     choose = partial(SAC, edges, width, clip=clip)
     mechanisms = share_mechanisms(share, depth, choose, GivenEdges)

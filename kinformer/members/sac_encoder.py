@@ -27,15 +27,14 @@ def sac_encoder(
     vocab: int = 256,
     dropout: float = 0.0,
 ) -> ReinforcedMLM:
-    """SAC as published (Li et al., 2020, arXiv:2003.09833): an LSTM chooses pairs of the whole row, by reward.
+    """SAC as published (Li et al., 2020, arXiv:2003.09833): an LSTM chooses pairs of the whole row.
 
-    Choose it to see which connections a text asks for that is there as a whole. `edges` times as many pairs as tokens
-    are chosen, first a query and then its key. Trained by hiding tokens; a choice is rewarded by what its row's hidden
-    tokens gain.
+    Choose it to see the connections that a complete text needs. The LSTM chooses `edges` times as many pairs as tokens,
+    first a query and then its key. The model trains on the prediction of hidden tokens. The reward of a choice is the
+    gain of its row's hidden tokens.
 
-    edges: pairs per token, the paper's alpha. A token may get many or none; it always reads itself.
-
-    Others: those of `sac`.
+    edges: number of pairs per token, the paper's alpha. A token may get many pairs or none, and always reads itself.
+    d, depth, heads, head_dim, share, width, clip, decay, weight, length, vocab, dropout: as in `sac`.
     """
     choose = partial(PublishedSAC, edges, width, clip=clip)
     mechanisms = share_mechanisms(share, depth, choose, GivenPairs)

@@ -1,4 +1,4 @@
-"""Set Transformer: attention that reads sets, and pools them by attention."""
+"""Set Transformer: an attention model for sets with pooling by attention."""
 
 from typing import Literal
 
@@ -49,29 +49,31 @@ def set_transformer(
     answer: Literal["number", "count"] = "number",
     dropout: float = 0.0,
 ) -> SetRegressor:
-    """Set Transformer (Lee et al., 2018, arXiv:1810.00825): says a number of a set of vectors, whatever their order.
+    """Set Transformer (Lee et al., 2018, arXiv:1810.00825): one number from a set of vectors in any order.
 
-    Choose it over a mean of elements, each read alone, where the answer is of how they stand to one another. `--data
-    sets=maximum`, `sets=unique` and `sets=FILE.npz` say what `inputs` and `answer` are. encoder=alone pooling=mean is
-    what the paper compares with. A step of training of one block (width 256, one set, on a CPU) is 1.2 times as fast as
-    with inducing=none for 1,024 elements, 2.2 times for 4,096 and 6.1 times for 16,384 (bench/README.md).
+    Choose it over a mean of separately read elements if the answer depends on relations between elements. A training
+    step of one block (width 256, one set, on a CPU) is 1.2 times as fast as with inducing=none for 1,024 elements, 2.2
+    times for 4,096 and 6.1 times for 16,384 (bench/README.md).
 
     d: width of an element.
-    depth: blocks of the encoder.
-    heads: heads of attention.
-    head_dim: the width of a head; d / heads unless given, and with form=published, which adds heads side by side to
-        the query.
-    inducing: points of each ISAB; none reads every pair (SAB), which costs less for sets of fewer than 2 x as many.
-    seeds: vectors that pooling by attention makes, read side by side.
-    decoder: blocks in which these read one another.
-    encoder: "alone" has a feed-forward in place of attention.
-    pooling: by attention (PMA), or the mean, sum or largest over elements.
-    form: "paper": sums of what came in, an output matrix, scales of a head, rFF before PMA. "published", the authors'
-        code: sums of the projected query, scales of d, rFF of one matrix, none before PMA.
-    norm: "none" leaves out layer norms, as the code does unless told.
-    inputs: numbers of an element.
-    answer: what is said: any number, judged by the absolute error, or a count, by accuracy.
-    dropout: the share of pooled numbers, and with form=paper of sublayers' numbers, dropped in training.
+    depth: number of encoder blocks.
+    heads: number of attention heads.
+    head_dim: width of a head; d / heads if None, and always with form="published", which adds concatenated heads to the
+        query.
+    inducing: number of points of each ISAB. None reads every pair (SAB), which costs less for sets of fewer than twice
+        as many elements.
+    seeds: number of vectors that pooling by attention produces; they are read side by side.
+    decoder: number of blocks in which these vectors read one another.
+    encoder: "attention", or "alone" for a feed-forward layer in its place.
+    pooling: "attention" (PMA), or "mean", "sum" or "max" over elements. encoder=alone pooling=mean is the paper's
+        baseline.
+    form: variant of the blocks. With "paper" each block adds its input, and has an output matrix, scales of a head and
+        an rFF before PMA. With "published", the authors' code, it adds the projected query. It then has scales of d, an
+        rFF of one matrix and none before PMA.
+    norm: "layer", or "none" without layer norms, the default of the authors' code.
+    inputs: numbers of an element; `--data sets=maximum`, `sets=unique` and `sets=FILE.npz` set it and `answer`.
+    answer: kind of the result: any "number", judged by the absolute error, or a "count", judged by accuracy.
+    dropout: dropout probability of the pooled vectors, and with form="paper" of sublayer outputs.
     """
     normed = LayerNorm if norm == "layer" else nn.Identity
 

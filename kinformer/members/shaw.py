@@ -1,4 +1,4 @@
-"""Shaw's Transformer: relative positions in keys and values, and no others."""
+"""Shaw's Transformer: relative positions in keys and values, and no other positions."""
 
 from kinformer.core.discover import member
 from kinformer.core.training_recipe import Recipe
@@ -25,15 +25,30 @@ def shaw(
     dropout: float = 0.1,
     smoothing: float = 0.1,
 ) -> Seq2Seq:
-    """The Transformer with relative positions (Shaw et al., 2018, arXiv:1803.02155), for pairs of sequences.
+    """Transformer with relative positions (Shaw et al., 2018, arXiv:1803.02155), for pairs of sequences.
 
-    Choose it over `transformer` where a token's neighbours matter and its place does not, and for rows longer than
-    those of training: distances beyond `clip` are all alike. Each layer that reads its own sequence has a table of keys
-    and, with `values`, a table of values; the heads of a layer share them. A table has 2 clip + 1 vectors. In the
-    decoder, which never reads ahead, it has clip + 1. The paper finds that leaving out `values` costs little. With
-    `by_head` each head has tables of its own, as in the paper's base model, whose sizes are the defaults. No positions
-    are added to embeddings, and cross-attention ignores distances. For text alone choose `gpt(position="relative")`.
-    The recipe and `init` are those of `transformer`.
+    Choose it over `transformer` if a token's neighbours matter more than its place, and for rows longer than the
+    training
+    rows: all distances beyond `clip` are alike. Choose `gpt(position="relative")` for text without a source.
+
+    Each self-attention layer has a table of keys and, with `values`, a table of values. The heads of a layer share
+    them. A table has 2 clip + 1 vectors. In the decoder, which never reads ahead, it has clip + 1. No positions are
+    added to embeddings, and cross-attention ignores distances.
+
+    d: model width; the default sizes are the paper's base model.
+    depth: number of blocks, on each side.
+    heads: number of attention heads.
+    head_dim: width of a head; d / heads if None.
+    hidden: width of the feed-forward layer.
+    clip: largest distance with a vector of its own.
+    values: add relative vectors to values too; the paper finds that leaving them out costs little.
+    by_head: give each head its own tables, as in the paper's base model.
+    pattern: expression for the tokens that each token reads, as in `transformer`.
+    norm: "post" or "pre".
+    init: initial weights, as in `transformer`; the recipe is also the same.
+    vocab: vocabulary size, in tokens.
+    dropout: dropout probability of embeddings and sublayer outputs.
+    smoothing: label smoothing.
     """
     wiring = Wiring(
         d, heads, head_dim, "relative", clip=clip, values=values, by_head=by_head, norm=norm, dropout=dropout

@@ -31,16 +31,19 @@ def sinkhorn_encoder(
     vocab: int = 256,
     dropout: float = 0.0,
 ) -> MLM:
-    """Sinkhorn Transformer as an encoder (Tay et al., 2020, arXiv:2002.11296): blocks sorted over the whole row.
+    """Sinkhorn Transformer as an encoder (Tay et al., 2020, arXiv:2002.11296).
 
-    Choose it over `longformer` where what a block needs may stand anywhere; with `cut` at a cost linear in the row.
-    Trained by hiding tokens. A step of training (width 256, batch 1, on a CPU) is faster than `bert`'s from about 1,700
-    tokens on, at 4,096 1.7 times as fast (bench/README.md).
+    Blocks are sorted over the whole row. Choose it over `longformer` if the tokens that a block needs may be anywhere;
+    with `cut` the cost is linear in the row. The model trains on the prediction of hidden tokens. A training step
+    (width 256, batch 1, on a CPU) is faster than `bert`'s from about 1,700 tokens on, and 1.7 times as fast at 4,096
+    (bench/README.md).
 
-    cut: SortCut: every token reads this many blocks of the sorted row and nothing else; none unless given.
-    near: with a cut, a token reads its own block too, as in the published PyTorch package.
-
-    Others: those of `sinkhorn_transformer`.
+    cut: number of blocks of the sorted row that every token reads, and only these (SortCut); None disables it.
+    near: with `cut`, a token also reads its own block, as in the published PyTorch package.
+    d, depth, heads, head_dim, block, net: as in `sinkhorn_transformer`.
+    iterations, temperature, noise, pool: as in `sinkhorn_transformer`.
+    softmax, mixture, length: as in `sinkhorn_transformer`.
+    vocab, dropout: as in `sinkhorn_transformer`.
     """
     width = resolve_head_dim(d, heads, head_dim)
 

@@ -1,4 +1,4 @@
-"""Sinkhorn Transformer: blocks that read themselves and what a learned sort of blocks puts beside them."""
+"""Sinkhorn Transformer: blocks that read themselves and a block chosen by a learned sort."""
 
 from kinformer.core.checks import check_at_least, resolve_head_dim
 from kinformer.core.discover import member
@@ -29,29 +29,31 @@ def sinkhorn_transformer(
     vocab: int = 256,
     dropout: float = 0.0,
 ) -> LM:
-    """Sinkhorn Transformer (Tay et al., 2020, arXiv:2002.11296): a block reads itself and a mixture of earlier blocks.
+    """Sinkhorn Transformer (Tay et al., 2020, arXiv:2002.11296): attention over sorted blocks.
 
-    Choose it for long rows in which a block needs one other block, found by a sort that the gradient learns; over
-    `reformer` and `routing_transformer` where the choice should be soft. Pre-norm, learned positions.
-    `sinkhorn_encoder` fills in hidden tokens. A step of training (width 256, batch 1, on a CPU) is faster than `gpt`'s
-    from about 2,900 tokens on, at 16,384 2.4 times as fast (bench/README.md).
+    A block reads itself and a mixture of earlier blocks, which a differentiable sort selects. Choose it for long rows
+    in which a block needs one other block. Choose it over `reformer` and `routing_transformer` if the choice should be
+    soft. Blocks of layers are pre-norm with learned positions. `sinkhorn_encoder` predicts hidden tokens. A training
+    step (width 256, batch 1, on a CPU) is faster than `gpt`'s from about 2,900 tokens on, and 2.4 times as fast at
+    16,384 (bench/README.md).
 
-    d: the width.
-    depth: layers.
-    heads: heads of attention; each sorts for itself.
-    head_dim: the width of a head; d / heads unless given.
-    block: tokens of a block; the square root of the length costs least.
-    net: what sorts: "blocks", the paper's network of a logit for each of the row's blocks, "pairs" a product of what
-        is pooled of two blocks, as in the published PyTorch package, for any number of blocks.
-    iterations: of causal balancing; 0 is a softmax over earlier blocks, the package's causal form.
-    temperature: of the sort; the lower, the harder.
-    noise: Gumbel noise on the sort in training.
-    pool: what is known of a block: the "sum" of its tokens, the paper's, or their "mean".
-    softmax: "joint" over both blocks, as in the package; "apart": one for each, added, as in the first author's code.
-    mixture: adds what dense attention reads, the paper's mixture, at its cost.
-    length: the longest row.
-    vocab: tokens there are.
-    dropout: the share of numbers dropped in training.
+    d: model width.
+    depth: number of layers.
+    heads: number of attention heads; each has its own sort.
+    head_dim: width of a head; d / heads if None.
+    block: tokens in a block; the square root of the length costs least.
+    net: network that sorts. With "blocks", as in the paper, it has a logit for each block of the row. With "pairs", as
+        in the published PyTorch package, it multiplies the pooled vectors of two blocks, for any number of blocks.
+    iterations: iterations of causal balancing; 0 is a softmax over earlier blocks, the causal form of that package.
+    temperature: temperature of the sort; lower is harder.
+    noise: add Gumbel noise to the sort during training.
+    pool: vector of a block: the "sum" of its tokens, as in the paper, or their "mean".
+    softmax: "joint" over both blocks, as in the package. "apart" adds one softmax for each, as in the first author's
+        code.
+    mixture: add the result of dense attention, the paper's mixture, at its cost.
+    length: longest row in tokens.
+    vocab: vocabulary size, in tokens.
+    dropout: dropout probability of embeddings, attention weights and sublayer outputs.
     """
     width = resolve_head_dim(d, heads, head_dim)
 

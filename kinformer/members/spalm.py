@@ -1,4 +1,4 @@
-"""SPALM: a Transformer-XL that looks up a datastore, and learns when to."""
+"""SPALM: a Transformer-XL with a datastore, and a gate that learns when to trust it."""
 
 import importlib
 from pathlib import Path
@@ -14,7 +14,7 @@ from kinformer.models.spalm import SPALM
 from kinformer.nn.biases.transformer_xl import SHARED
 from kinformer.nn.initialise import Scheme, with_embeddings
 
-START = 2.0  # the length of an embedding at the start
+START = 2.0  # initial length of an embedding
 
 
 @member(recipe=Recipe(lr=1e-3, warmup=0.2))
@@ -36,25 +36,29 @@ def spalm(
     vocab: int = 256,
     dropout: float = 0.0,
 ) -> LM:
-    """SPALM (Yogatama et al., 2021, arXiv:2102.02557): short memory of hidden states, long memory of a datastore.
+    """SPALM (Yogatama et al., 2021, arXiv:2102.02557): a Transformer-XL with a datastore.
 
-    Choose it over `knn-lm` where a model is trained anyway and its text has a corpus beside it: a gate learns token by
-    token how far to trust what is looked up. Train a `transformer_xl`, build a datastore of it (`kinformer datastore
-    build`), then train this on the same text: a row finds nothing of itself. Keys stay those of the trained model,
-    values are this one's embeddings. The paper's keys are last hidden states (`--tap 4` of five layers); any will do.
-    Without a datastore it is the `transformer_xl` that it is compared with. Its folder keeps the datastore's path and
-    what made its keys, not the datastore: that must lie there when it is loaded, or `--datastore` say where; and the
-    model that made its keys where it was, or beside the datastore under its name.
+    Hidden states are the short memory, and the datastore is the long memory. Choose it over `knn-lm` if a model is
+    trained anyway and a corpus exists for its text: a gate learns for each token how far to trust the retrieved
+    neighbours.
 
-    datastore: the folder of the datastore.
-    frozen: the folder of the model that made its keys; where the datastore says, unless given.
-    k: neighbours of a token; the paper has 4.
+    Train a `transformer_xl`, build a datastore with it (`kinformer datastore build`), then train this member on the
+    same text; a row does not find itself. The keys stay those from the trained model, and the values are the embeddings
+    of this one. The paper's keys are last hidden states (`--tap 4` of five layers); any states work.
+
+    The saved folder stores the path of the datastore and the source of its keys, but not the datastore itself. The
+    datastore must be at this path when the model is loaded, or `--datastore` gives its path. The model that made the
+    keys must be at its old path, or next to the datastore under its name.
+
+    datastore: folder of the datastore. None builds the `transformer_xl` that is the baseline.
+    frozen: folder of the model that made the keys; the folder that the datastore names if None.
+    k: number of neighbours per token; 4 in the paper.
     distance: let near neighbours count more; the paper saw no gain.
-    std: the initial standard deviation of embeddings; with a datastore 2 / sqrt(d) unless given. A retrieved embedding
-        y adds at most |y|^2 to the logit of its token, which starts at d std^2 = 4. With the 0.02 of `transformer_xl`
-        it would be 0.05 for d=128 and rise slowly in training, so the gate would stay closed. The paper does not
-        state a value.
-    Others: those of `transformer_xl`.
+    std: initial standard deviation of embeddings; with a datastore 2 / sqrt(d) if None. A retrieved embedding y adds at
+        most |y|^2 to the logit of its token, and |y|^2 starts at d std^2 = 4. With the 0.02 of `transformer_xl` it
+        would be 0.05 for d=128 and rise slowly in training, so the gate would stay closed. The paper does not state a
+        value.
+    d, depth, heads, head_dim, segment, memory, same_length, clamp, init, vocab, dropout: as in `transformer_xl`.
     """
     options: dict[str, Any] = {"head_dim": head_dim, "same_length": same_length, "clamp": clamp, "dropout": dropout}
     if std is None and datastore is not None:
@@ -64,7 +68,7 @@ def spalm(
     if datastore is None:
         check_unused("datastore=None", frozen=(frozen, None), k=(k, 4), distance=(distance, False))
         return base
-    # A path is opened by a public verb, which lies above the members.
+    # Datastore is a public name of the package, which imports the members, so it is imported late.
     keys = importlib.import_module("kinformer").Datastore.with_model(Path(datastore), frozen)
     model = SPALM(
         vocab,

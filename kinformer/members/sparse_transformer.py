@@ -1,4 +1,4 @@
-"""Sparse Transformer: each set of keys is about the p-th root of what was before, and p of them reach all of it."""
+"""Sparse Transformer: attention factorised into p sparse sets of keys."""
 
 import math
 from typing import Any, Literal
@@ -57,24 +57,38 @@ def sparse_transformer(
     vocab: int = 256,
     dropout: float = 0.0,
 ) -> LM | ImageModel:
-    """The Sparse Transformer (Child et al., 2019, arXiv:1904.10509), for text or, with form=images, for pictures.
+    """Sparse Transformer (Child et al., 2019, arXiv:1904.10509), for text or for pictures.
 
-    `attention` "strided" has sets A1 = {i - l .. i} and A2 = {j : (i - j) mod l = 0}, l being the `stride`: for what
-    has that period, as pictures. "fixed" has A1 = the own block of l and A2 = the last c positions of every block, c
-    being the `summary`: for text. With `sub_blocks` heads take c positions of their own, further from the block's end.
-    Higher `factors` p go on: set m leaps by powers of l, and every earlier position is reached in p steps. `window`
-    "code" is the authors' l keys in place of l + 1. A step of training (width 256, batch 1, on a CPU) is faster than
-    `gpt`'s from about 2,000 tokens on, at 16,384 2.1 times as fast (bench/README.md).
+    Each set of keys has about the p-th root of the earlier positions, and p steps reach all of them. The sets of
+    "strided" attention are A1 = {i - l .. i} and A2 = {j : (i - j) mod l = 0}, with l the `stride`. For "fixed"
+    attention, A1 is the own block of l, and A2 is the last c positions of every block, with c the `summary`. With more
+    factors, set m jumps by powers of l. A training step (width 256, batch 1, on a CPU) is faster than `gpt`'s from
+    about 2,000 tokens on, and 2.1 times as fast at 16,384 (bench/README.md).
 
-    `use` "interleaved" gives layer n the set n mod p, "merged" all of them to every head, "heads" to head h the set
-    h mod p. A picture goes row by row, channel by channel, with a table for rows, one for columns and one for channels;
-    text has rows of `stride` tokens in place of that, up to `length`.
+    form: "text" or "images".
+    attention: "fixed" for text, or "strided" for data with the period l, such as pictures.
+    use: assignment of the sets. "interleaved" gives layer n the set n mod p. "merged" gives all sets to every head.
+        "heads" gives head h the set h mod p.
+    stride: l, the period or the block size.
+    summary: c, the number of last positions of each block ("fixed").
+    sub_blocks: number of choices of c positions, each further from the block's end, that heads take in turn ("fixed").
+    factors: p, the number of sets.
+    window: "paper" has l + 1 keys in A1; "code" has the authors' l keys ("strided").
+    gain: initial weights are `gain` / sqrt(fan-in).
+    d: model width.
+    depth: number of blocks.
+    heads: number of attention heads.
+    head_dim: width of a query and of a key; d / heads if None. Half the width saves time for long rows.
+    v_dim: width of a value; `head_dim` if None.
+    hidden: width of the feed-forward layer; 4 d if None.
+    shape: channels, rows and columns of a picture.
+    length: longest row in tokens; positions are tables of rows of `stride` tokens and of columns.
+    vocab: vocabulary size, in tokens.
+    dropout: dropout probability of embeddings and sublayer outputs.
 
-    `head_dim` is the width of a query and of a key, d / heads unless given, and `v_dim` that of a value, `head_dim`
-    unless given: keys of half the width save time where a row is long. `hidden` is that of the feed-forward, 4 d.
-
-    Blocks are pre-norm with x * sigmoid(1.702 x). Weights start at `gain` / sqrt(fan-in), the last of each sublayer
-    sqrt(2 depth) times smaller, the head at 0. For long rows train with --checkpointing, and with --precision bf16.
+    Pictures are generated row by row and channel by channel, with position tables for rows, columns and channels.
+    Blocks are pre-norm with the activation x * sigmoid(1.702 x). The last map of each sublayer starts sqrt(2 depth)
+    times smaller, and the head starts at 0. For long rows train with --checkpointing and --precision bf16.
     """
     check_option("attention", attention, Sets)
     wiring = Wiring(d, heads, head_dim, v_dim=v_dim, dropout=dropout)
@@ -97,7 +111,12 @@ def sparse_transformer(
 
 
 def make_coordinates(d: int, rows: int, columns: int, channels: int, gain: float) -> Position:
-    """A table for each coordinate; together they start as large as the embedding."""
+    """Make a position table for each coordinate; their sum starts as large as the embedding.
+
+    d: model width.
+    rows, columns, channels: sizes of the tables.
+    gain: initial scale, as in `sparse_transformer`.
+    """
     return Coordinates(d, rows, columns, channels, std=gain / math.sqrt(d * (2 if channels == 1 else 3)))
 
 

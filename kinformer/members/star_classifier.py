@@ -1,4 +1,4 @@
-"""Star-Transformer that sorts texts: what it says of one is its relay, alone or mixed with its tokens."""
+"""Star-Transformer as a text classifier: it reads the relay, alone or mixed with the tokens."""
 
 from typing import Literal
 
@@ -25,12 +25,17 @@ def star_classifier(
     vocab: int = 256,
     dropout: float = 0.0,
 ) -> Classifier:
-    """Star-Transformer that sorts texts (Guo et al., 2019, arXiv:1902.09113, section 3.4): a class for each row.
+    """Star-Transformer as a text classifier (Guo et al., 2019, arXiv:1902.09113, section 3.4).
 
-    Choose it over `bert_classifier` for little data and long texts: `--data labelled=FILE.tsv`, whose labels say how
-    many `classes` there are. `pool` makes one vector of a text: "mixed", the paper's, the largest of each number over
-    its tokens and the relay, half and half; "relay" the relay alone. One matrix makes classes of it, where the authors'
-    code has a hidden layer. All else is as in `star_transformer`: `--from` the folder of a trained one fine-tunes that.
+    Choose it over `bert_classifier` for little data and long texts. `--data labelled=FILE.tsv` supplies the texts and
+    their labels. `--from` with the folder of a trained `star_transformer` fine-tunes that model.
+
+    d, depth, heads, head_dim, form, position, length, vocab, dropout: as in `star_transformer`.
+    classes: number of classes; the labels of the data set it.
+    pool: vector of a text. With "mixed", as in the paper, half is the maximum of each number over the tokens, and half
+        is the relay. With "relay" it is only the relay.
+
+    Differences: the authors' code has a hidden layer before the classes. This member has one matrix.
     """
     body, places = star(d, depth, heads, head_dim, form, dropout, pool), Learned(d, length)
     return Classifier(

@@ -24,22 +24,24 @@ def star_transformer(
     vocab: int = 256,
     dropout: float = 0.0,
 ) -> MLM:
-    """Star-Transformer (Guo et al., 2019, arXiv:1902.09113): a token reads its neighbours and a relay, the relay all.
+    """Star-Transformer (Guo et al., 2019, arXiv:1902.09113): a ring of tokens and one relay.
 
-    Choose it over `bert` for a cost that grows with the length of a row alone, and where little data wants short paths
-    more than many pairs. Trained by hiding tokens; `star_classifier` sorts texts. A step of training (width 256, batch
-    1, on a CPU) is faster than `bert`'s at 1,024 tokens already, at 4,096 2.5 times as fast (bench/README.md).
+    Each token reads its neighbours and the relay, and the relay reads all tokens. Choose it over `bert` for a cost
+    linear in the row, and for little data, which benefits from short paths more than from many pairs. The model trains
+    on the prediction of hidden tokens; `star_classifier` classifies texts. A training step (width 256, batch 1, on a
+    CPU) is faster than `bert`'s already at 1,024 tokens, and 2.5 times as fast at 4,096 (bench/README.md).
 
     d: width of a token and of the relay.
-    depth: rounds, the paper's T, each with weights of its own.
-    heads: heads of attention.
-    head_dim: the width of a head, d / heads unless given.
-    form: "paper": LN(ReLU(..)) of tokens and relay, a closed ring. "published", the authors' code: LeakyReLU, a norm of
-        tokens before the ring alone, keys of zeros beyond the ends of a row, and padding on the ring.
-    position: learned ones are added to what comes in; without, neighbours alone tell order.
-    length: the longest row.
-    vocab: tokens there are.
-    dropout: the share of numbers dropped in training.
+    depth: number of rounds, the paper's T; each has its own weights.
+    heads: number of attention heads.
+    head_dim: width of a head; d / heads if None.
+    form: variant of a round. With "paper" it has LN(ReLU(..)) of tokens and relay, and a closed ring. With "published",
+        as in the authors' code, it has LeakyReLU, and a norm of the tokens only before the ring. It also has zero keys
+        beyond the ends of a row, and padding on the ring.
+    position: "learned" positions are added to the embeddings; with "none" only the neighbours encode order.
+    length: longest row in tokens.
+    vocab: vocabulary size, in tokens.
+    dropout: dropout probability of embeddings, and of tokens and relay after each round.
     """
     body = star(d, depth, heads, head_dim, form, dropout)
     return MLM(vocab, d, body, position=Learned(d, length) if position == "learned" else None, dropout=dropout)
@@ -48,7 +50,11 @@ def star_transformer(
 def star(
     d: int, depth: int, heads: int, head_dim: int | None, form: Form, dropout: float, out: Outgoing = "tokens"
 ) -> StarRounds:
-    """The rounds of either form."""
+    """Build the rounds of either form.
+
+    d, depth, heads, head_dim, form, dropout: as in `star_transformer`.
+    out: vectors that the rounds return, such as "tokens".
+    """
     rounds, of = (StarRounds, StarRound) if form == "paper" else (PublishedStarRounds, PublishedStarRound)
     return rounds([of(d, heads, head_dim) for _ in range(check_at_least("depth", depth, 1))], out=out, dropout=dropout)
 

@@ -1,4 +1,4 @@
-"""Synthesizer: Transformers whose attention compares no tokens: weights by a token alone, or by positions alone."""
+"""Synthesizer: attention weights from single tokens or from positions, without comparing tokens."""
 
 from math import isqrt
 from typing import Literal
@@ -49,31 +49,33 @@ def synthesizer(
     vocab: int = 256,
     dropout: float = 0.0,
 ) -> LM | MLM:
-    """Synthesizer (Tay et al., 2020, arXiv:2005.00743): attention weights that come from no product of two tokens.
+    """Synthesizer (Tay et al., 2020, arXiv:2005.00743): attention weights without products of tokens.
 
-    Choose it to see what a task needs of attention: where a random table does, positions say what belongs together. A
-    synthesizer by itself looks nothing up by content; the mixture with the product, the default, did best in the paper.
-    `gpt` and `bert` otherwise: pre-norm blocks and learned positions. Scores of all pairs are held, so time and memory
-    grow with the square of the row, as a product's time does.
+    Choose it to see how much attention a task needs: if a random table suffices, positions determine which tokens
+    belong together. Without products it cannot look up by content. The default, a mixture with the product, did best in
+    the paper. Otherwise it is like `gpt` and `bert`: pre-norm blocks and learned positions. Scores of all pairs are
+    stored, so time and memory grow with the square of the row, as the time of a product does.
 
-    d: the width of the model.
-    depth: blocks; each has tables of its own.
-    heads: heads of attention.
-    head_dim: the width of a head; d / heads unless given.
-    scores: where scores come from, one kind or several that are mixed: "dense", of the token alone by two matrices;
-        "factorised_dense", of it by two short vectors; "random", a trained table; "fixed_random", one that stays as it
-        was drawn; "factorised_random", a trained one of low rank; "product", queries and keys. Without a product there
-        are no queries and no keys.
-    weights: of a mixture: "learned", which sum to 1, or a "sum", of scores as they are.
-    units: of a "dense" one, between its two matrices, by head; d / heads unless given.
-    first: the width of the first factor of a "factorised_dense", which divides the length; its largest divisor up to
-        the root unless given.
-    second: its second factor "tiled" as the first, the paper's text, or "repeated", which tells all positions apart.
-    rank: of a "factorised_random"; 8 in the paper.
-    form: a "decoder" that writes text, or an "encoder" that fills in hidden tokens.
-    length: the longest row: rows and columns of tables, and positions; 512 in the authors' code.
-    vocab: tokens there are.
-    dropout: the share of numbers dropped in training.
+    d: model width.
+    depth: number of blocks; each has its own tables.
+    heads: number of attention heads.
+    head_dim: width of a head; d / heads if None.
+    scores: source of the scores, one kind or a tuple of kinds that are mixed. The kind "dense" computes them from the
+        token with two matrices. The kind "factorised_dense" computes them from it with two short vectors. The kind
+        "random" is a trained table, and "fixed_random" is a random table that is not trained. The kind
+        "factorised_random" is a trained table of low rank. The kind "product" has queries and keys; the others have
+        none.
+    weights: weights of a mixture: "learned", which sum to 1, or "sum", which adds the scores unchanged.
+    units: hidden units of "dense" per head, between its two matrices; d / heads if None.
+    first: width of the first factor of "factorised_dense", a divisor of the length. If None, it is the largest divisor
+        up to the square root.
+    second: second factor of "factorised_dense": "tiled" like the first, as in the paper's text, or "repeated", which
+        distinguishes all positions.
+    rank: rank of "factorised_random"; 8 in the paper.
+    form: "decoder" generates text; "encoder" predicts hidden tokens.
+    length: longest row in tokens: rows and columns of tables, and positions; 512 in the authors' code.
+    vocab: vocabulary size, in tokens.
+    dropout: dropout probability of embeddings, attention weights and sublayer outputs.
     """
     kinds = scores if isinstance(scores, tuple) else (scores,)
     if not kinds:
@@ -107,7 +109,7 @@ def synthesizer(
 
 
 def _divisor(length: int) -> int:
-    """The largest divisor up to the root."""
+    """Return the largest divisor of `length` up to its square root."""
     return max(n for n in range(1, isqrt(check_at_least("length", length, 1)) + 1) if length % n == 0)
 
 

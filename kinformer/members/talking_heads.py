@@ -1,4 +1,4 @@
-"""Talking heads: a decoder whose heads hear each other before and after the softmax."""
+"""Talking heads: a decoder with heads that are mixed before and after the softmax."""
 
 from typing import Literal
 
@@ -38,24 +38,26 @@ def talking_heads(
 ) -> LM:
     """Talking-heads attention (Shazeer et al., 2020, arXiv:2003.02436), as a decoder.
 
-    Choose it over `gpt` to use many narrow heads, at a price: it holds every head's matrix of scores, so memory grows
-    with the square of a row, and time as L^2 (d + h (h_k + h_v)). The paper puts it into T5, an encoder with a decoder;
-    the blocks here are those of `gpt`.
+    Choose it over `gpt` to use many narrow heads, at a cost. Every head's matrix of scores is stored, so memory grows
+    with the square of a row. Time grows as L^2 (d + h (h_k + h_v)).
 
-    d: the width of the model.
-    depth: blocks.
-    heads: heads of queries and keys, the paper's h_k.
-    head_dim: the width of a head of queries and keys, d / heads unless given; of values too, d / value_heads unless
-        given.
-    softmax_heads: heads in which the softmax is taken, h; `heads` unless given.
-    value_heads: heads of values, h_v; `heads` unless given.
-    mixes: heads talk before the softmax and after it ("both"), or as the paper leaves one of them out, by "scores" or
-        "weights" alone: then as many heads stand on either side of what is left out.
-    bias: adds a number per head to each mix, as CaiT does (Touvron et al., 2021, arXiv:2103.17239).
-    pattern: the expression of who reads whom, such as "Causal() & Band(64)", in every block.
-    length: the longest row it can read.
-    vocab: tokens there are.
-    dropout: the share of numbers dropped in training.
+    d: model width.
+    depth: number of blocks.
+    heads: number of heads of queries and keys, the paper's h_k.
+    head_dim: width of a head of queries, keys and values. If None, queries and keys have d / heads, and values have
+        d / value_heads.
+    softmax_heads: number of heads in the softmax, h; `heads` if None.
+    value_heads: number of heads of values, h_v; `heads` if None.
+    mixes: positions of the mixes: before and after the softmax ("both"), or, as in the paper's ablations, only before
+        it ("scores") or only after it ("weights"). The number of heads is then the same on both sides of the missing
+        mix.
+    bias: add a number per head to each mix, as CaiT does (Touvron et al., 2021, arXiv:2103.17239).
+    pattern: expression for the tokens that each token reads, such as "Causal() & Band(64)", in every block.
+    length: longest row in tokens.
+    vocab: vocabulary size, in tokens.
+    dropout: dropout probability of embeddings, attention weights and sublayer outputs.
+
+    Differences: the paper has this attention in T5, an encoder with a decoder. The blocks here are as in `gpt`.
     """
     between = heads if softmax_heads is None else softmax_heads
     values = (

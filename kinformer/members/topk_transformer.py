@@ -1,4 +1,4 @@
-"""Top-k Transformer: a decoder whose queries read the few keys that fit them best."""
+"""Top-k Transformer: a decoder in which each query reads only the keys with the highest scores."""
 
 from typing import Literal
 
@@ -35,25 +35,25 @@ def topk_transformer(
     dropout: float = 0.0,
     search: str = "exact",
 ) -> LM:
-    """Explicit Sparse Transformer (Zhao et al., 2019, arXiv:1912.11637): each query reads its `k` best keys alone.
+    """Explicit Sparse Transformer (Zhao et al., 2019, arXiv:1912.11637): attention to the `k` best keys.
 
     y_i = sum of softmax over the keys of query i whose score is at least its k-th highest
 
-    Choose it where attention should settle on few tokens that content chooses. `gpt` otherwise: pre-norm blocks and
-    learned positions.
+    Choose it if attention should settle on few tokens that content selects. Otherwise it is like `gpt`: pre-norm blocks
+    and learned positions.
 
-    d: width of a token.
-    depth: layers.
-    heads: heads of attention.
-    k: keys that a query reads: one number, or one for each layer from the bottom. The paper found 8 good, and lower
-        ones worse.
-    ties: "all", the paper's: every key whose score equals the k-th highest is read. "latest" reads k and no more, of
-        equal ones the latest.
-    head_dim: the width of a head, d / heads unless given.
-    length: the longest row it can read.
-    vocab: tokens there are.
-    dropout: the share of numbers dropped in training.
-    search: how keys are found, with `ties="latest"`: "exact", or an index of FAISS, such as "hnsw", that finds most of
+    d: model width.
+    depth: number of layers.
+    heads: number of attention heads.
+    k: number of keys that a query reads; one number, or one for each layer from the bottom. The paper found 8 good, and
+        smaller numbers worse.
+    ties: "all" reads every key with a score equal to the k-th highest, as in the paper. "latest" reads exactly k keys,
+        and prefers later keys among equal scores.
+    head_dim: width of a head; d / heads if None.
+    length: longest row in tokens.
+    vocab: vocabulary size, in tokens.
+    dropout: dropout probability of embeddings, attention weights and sublayer outputs.
+    search: search for the keys, with ties="latest": "exact", or an index of FAISS, such as "hnsw", which finds most of
         the best without scoring all.
     """
     search_method = search_named(search)

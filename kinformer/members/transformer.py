@@ -1,4 +1,4 @@
-"""The Transformer: the encoder-decoder of 2017."""
+"""Transformer: the encoder-decoder of 2017."""
 
 from typing import Any
 
@@ -26,21 +26,34 @@ def transformer(
     dropout: float = 0.1,
     smoothing: float = 0.1,
 ) -> Seq2Seq:
-    """The Transformer (Vaswani et al., 2017, arXiv:1706.03762): `depth` encoder and as many decoder blocks, post-norm.
+    """Transformer (Vaswani et al., 2017, arXiv:1706.03762): a post-norm encoder and decoder.
 
-    The base model of the paper, for pairs of sequences: sinusoidal positions, one embedding for source, target and
-    head, scaled by sqrt(d), label smoothing. For text alone choose `gpt`. `norm` is "post" as in the paper, which wants
-    a warm-up, or "pre" (Xiong et al., 2020, arXiv:2002.04745). `pattern` is the self-attention pattern of encoder and
-    decoder: one for all blocks, or a tuple from the bottom. Every target token reads the whole source. `position`
-    encodes order on each side; learned positions have `length` rows.
+    Choose it for pairs of sequences; the default is the base model of the paper. Choose `gpt` for text without a
+    source. Source, target and head share one embedding, scaled by sqrt(d). Every target token reads the whole source.
 
-    Embeddings start small, so that the first loss is near ln(vocab): with the d**-0.5 of the authors' code the tied
-    head repeats what it has read, at more than twice that. `init` sets the initial linear
-    maps (`kinformer.nn.initialise`). The paper states none; its code has "xavier", which learns as fast as "library".
+    d: model width.
+    depth: number of encoder blocks, and of decoder blocks.
+    heads: number of attention heads.
+    head_dim: width of a head; d / heads if None.
+    hidden: width of the feed-forward layer.
+    pattern: self-attention pattern of encoder and decoder; one for all blocks, or a tuple with one for each block from
+        the bottom.
+    position: position encoding on each side; "learned" positions have `length` rows.
+    norm: "post" as in the paper, which needs a warm-up, or "pre" (Xiong et al., 2020, arXiv:2002.04745).
+    length: longest row in tokens (learned positions).
+    init: initial linear maps (`kinformer.nn.initialise`). The paper states none; its code has "xavier", which learns as
+        fast as "library".
+    vocab: vocabulary size, in tokens.
+    dropout: dropout probability of embeddings and sublayer outputs.
+    smoothing: label smoothing.
 
     The learning rate is the paper's, d^-1/2 min(t^-1/2, t 4000^-3/2) in step t of 100,000, scaled to the length of the
-    training: it peaks after 4% of the training. `--warmup 4000` gives exactly the paper's steps. Adam's betas and eps
-    are the paper's, 0.9, 0.98 and 1e-9; the weight decay of 0.1 is this library's.
+    training. It peaks after 4% of the training. `--warmup 4000` gives exactly the paper's steps. Adam's betas and eps
+    are the paper's, 0.9, 0.98 and 1e-9.
+
+    Differences: the weight decay of 0.1 is this library's. Embeddings start small, so that the first loss is near
+    ln(vocab). With the d**-0.5 of the authors' code the tied head repeats the input token, and the first loss is more
+    than twice that.
     """
     wiring = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout)
 

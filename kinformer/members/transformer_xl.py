@@ -1,4 +1,4 @@
-"""Transformer-XL: segments that read hidden states of the segments before."""
+"""Transformer-XL: segments that read the hidden states of earlier segments."""
 
 from kinformer.core.checks import check_at_least, check_flag, resolve_head_dim
 from kinformer.core.discover import member
@@ -34,18 +34,31 @@ def transformer_xl(
     vocab: int = 256,
     dropout: float = 0.0,
 ) -> LM:
-    """Transformer-XL (Dai et al., 2019, arXiv:1901.02860): segments, hidden memory, relative positions, post-norm.
+    """Transformer-XL (Dai et al., 2019, arXiv:1901.02860): segments with a memory of hidden states.
 
-    Choose it for text longer than what attention can hold: each layer reads its `segment` and `memory` tokens before
-    it, so `depth` layers see depth times as far; with `same_length` each token reads exactly `memory` keys, itself
-    included, wherever it stands in its segment. `memory` is no part of the weights: a trained model's go into a member
-    with a longer one, in which distances beyond `clamp` count as that. Both are options of the authors' code, for
-    evaluation. It trains on consecutive text, its memory carried from batch to batch.
+    Choose it for text that is too long for full attention. Each layer reads its segment and the tokens before it in the
+    memory, so `depth` layers see depth times as far. The model trains on consecutive text and carries its memory from
+    batch to batch. It has relative positions and post-norm blocks.
 
-    `init` sets the initial weights (`nn.initialise`). The paper states none; its code has "normal", N(0, 0.02^2)
-    at a width of 410, scaled by d^-1/2 at other widths, biases 0. "library" starts embeddings at the 0.02 of the code
-    and linear maps as PyTorch does. `std` sets the standard deviation of embeddings. Embeddings are multiplied by
-    sqrt(d), so in a post-norm stack a token's own logit starts at about d times that deviation.
+    d: model width.
+    depth: number of layers.
+    heads: number of attention heads.
+    head_dim: width of a head; d / heads if None.
+    segment: tokens of a segment.
+    memory: tokens before the segment that each layer also reads. It is not part of the weights, so the weights of a
+        trained model also fit a longer memory.
+    same_length: each token reads exactly `memory` keys, itself included, at every place of its segment. Like `clamp`,
+        it is an option of the authors' code for evaluation.
+    clamp: largest distance; larger distances count as this one.
+    init: initial weights (`nn.initialise`), described below.
+    std: initial standard deviation of embeddings; the value of `init` if None.
+    vocab: vocabulary size, in tokens.
+    dropout: dropout probability of embeddings, attention weights, feed-forward units and sublayer outputs.
+
+    The paper states no initial weights. Its code has init "normal": N(0, 0.02^2) at width 410, scaled by d^-1/2 at
+    other widths, with biases 0. With "library" embeddings start at the 0.02 of that code, and linear maps start as in
+    PyTorch. Embeddings are multiplied by sqrt(d), so in a post-norm stack a token's own logit starts at about d times
+    their standard deviation.
     """
     biases = TransformerXL.make_sharing(
         check_at_least("depth", depth, 1), heads, resolve_head_dim(d, heads, head_dim), d, clamp

@@ -1,4 +1,4 @@
-"""The Universal Transformer: one block, as often as each token needs."""
+"""Universal Transformer: one block, repeated as often as each token needs."""
 
 from typing import Any, Literal
 
@@ -46,17 +46,34 @@ def universal_transformer(
 ) -> LM | Seq2Seq:
     """Universal Transformer (Dehghani et al., 2018, arXiv:1807.03819): one block of up to `depth` steps.
 
-    Choose it for tasks whose tokens need unequal work. With `halting` "act" each token stops once its halting sum
-    exceeds 1 - `epsilon`, and pays `ponder` per step; the defaults are the paper's appendix. Its text says that the
-    states of `halted` tokens are "copied". Time then falls with the number of steps (`ACT` gives the sizes); with
-    "updated" states it falls only if whole rows have halted. "graves" is the form of Graves (2016, arXiv:1603.08983): a
-    mean weighted by probabilities, the remainder as weight of the last step, halting judged by the output of a step,
-    and a stop at 1 - `epsilon`. `bias` is the initial bias of the halting unit. In short trainings tokens often stop
-    after one step, and then no gradient teaches them to take more; a lower `bias` starts with more steps. "fixed" takes
-    all steps and has no keywords of halting. `form` "encoder_decoder" is the paper's for pairs of sequences, "decoder"
-    its language model. `transition` and `hidden` are type and width of the second half of the block. Positions and
-    steps count from `first`, 0 in the authors' code. Their code also `tie`s the head to the embedding, which starts 2
-    to 3.5 nats above chance; the paper's head has a matrix of its own. The block is wide, because it is repeated.
+    Choose it for tasks in which tokens need different amounts of work. The default block is wide, because it is
+    repeated.
+
+    d: model width.
+    depth: maximum number of steps.
+    heads: number of attention heads.
+    head_dim: width of a head; d / heads if None.
+    form: "decoder", the paper's language model, or "encoder_decoder" for pairs of sequences.
+    transition: type of the second half of the block: "mlp" or "separable_conv".
+    hidden: width of the second half of the block.
+    halting: rule that stops a token, described below: "act", "graves", or "fixed", which takes all steps and has no
+        other keywords of halting.
+    halted: states of tokens that have stopped. With "copied", as in the paper's text, time falls with the number of
+        steps (`ACT` gives the sizes). With "updated" it falls only if whole rows have stopped.
+    ponder: loss weight of each step.
+    epsilon: tolerance of the halting sum.
+    bias: initial bias of the halting unit. In short trainings tokens often stop after one step, and then no gradient
+        teaches them to take more; a lower bias starts with more steps.
+    first: number of the first position and step; 0 in the authors' code.
+    tie: use the embedding as the output head, as in the authors' code; it starts 2 to 3.5 nats above chance. The
+        paper's head has its own matrix.
+    vocab: vocabulary size, in tokens.
+    dropout: dropout probability of embeddings, attention weights, units of the transition and sublayer outputs.
+
+    With halting "act" a token stops when its halting sum exceeds 1 - `epsilon`; this is the form of the paper's
+    appendix. "graves" is the form of Graves (2016, arXiv:1603.08983). Its output is a mean weighted by probabilities,
+    and the remainder is the weight of the last step. The output of a step determines halting, and a token stops at 1 -
+    `epsilon`.
     """
     (
         check_option("form", form, Form),
