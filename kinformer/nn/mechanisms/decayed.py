@@ -15,7 +15,7 @@ from kinformer.nn.mechanisms.state_update import DecayUpdate
 
 
 class Decayed(DecayUpdate):
-    """State update for linear attention with a learned decay of the past and full weight for each new token.
+    """State update with a learned decay of the past and full weight for each new token.
 
     S_t = g_t S_(t-1) + phi(k_t) v_t^T, g_t = sigmoid(w.x_t + b)
 

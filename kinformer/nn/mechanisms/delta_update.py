@@ -20,9 +20,9 @@ class DeltaUpdate(StateUpdate):
     S_t = S_(t-1) + b_t phi(k_t) (v_t - S_(t-1)^T phi(k_t))^T, y_t = S_t^T phi(q_t), b_t = sigmoid(w.x_t + b)
 
     Choose it, as `LinearAttention(ELU(), DeltaUpdate())`, if plain sums would mix the values of keys that repeat. Each
-    key head has its own rate b_t, an extra key projection of the layer. phi is divided by the sum of its absolute
-    values, as in the paper, so b_t = 1 replaces at most the whole value of a key. The read is not divided by a sum of
-    weights, so it has no lse. The tokens of a piece are computed together by a triangular solve.
+    key head has its own rate b_t, an extra key projection of the layer. The features phi are divided by the sum of
+    their absolute values, as in the paper, so b_t = 1 replaces at most the whole value of a key. The read is not
+    divided by a sum of weights, so it has no lse. The tokens of a piece are computed together by a triangular solve.
 
     Source: Schlag et al., 2021, arXiv:2102.11174, section 4; pieces: Yang et al., 2024, arXiv:2406.06484.
     """
@@ -65,7 +65,6 @@ class DeltaUpdate(StateUpdate):
 
 
 def _normal(phi: Tensor) -> Tensor:
-    """Divide features by the sum of their absolute values."""
     return phi / phi.abs().sum(-1, keepdim=True).clamp_min(torch.finfo(phi.dtype).tiny)
 
 

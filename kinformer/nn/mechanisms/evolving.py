@@ -1,4 +1,4 @@
-"""EvolvingAttention: attention that mixes its scores with the scores of the block below and convolves them."""
+"""EvolvingAttention: attention that mixes its scores with lower scores and convolves them."""
 
 from jaxtyping import Float
 from torch import Tensor
@@ -12,7 +12,7 @@ from kinformer.nn.mechanisms.score_convolution import Kernel
 
 
 class EvolvingAttention(ConvolvedScores):
-    """Attention whose scores are mixed with the scores of the block below and then convolved.
+    """Attention that mixes its scores with the scores of the block below and convolves the result.
 
     In = alpha s_below + (1 - alpha) q.k
     s = beta LeakyReLU(conv(In)) + (1 - beta) In, y = softmax(s) v
@@ -32,8 +32,8 @@ class EvolvingAttention(ConvolvedScores):
     alpha: share of the scores from below in In, 0 to 1. The authors' code calls it beta.
     beta: share of the convolution in the scores, 0 to 1. The authors' code calls it alpha.
     size: number of rows and columns of the kernel; 3 in the paper. Only a causal kernel may have an even size.
-    kernel: "centred" for encoders; under `Causal()`, pairs ahead are masked. "causal", for decoders, ends at the pair
-        itself in both directions. "cross", for cross-attention, ends at the pair itself only along the queries.
+    kernel: "centred" for encoders; under `Causal()`, pairs ahead are masked. A "causal" kernel, for decoders, ends at
+        the pair itself in both directions. A "cross" kernel, for cross-attention, does so only along the queries.
     slope: negative slope of the LeakyReLU after the convolution; 1 for none. The authors' code has this LeakyReLU.
     scale: factor of the dot product; 1/sqrt(head_dim) by default.
     dropout: fraction of attention weights that training drops.

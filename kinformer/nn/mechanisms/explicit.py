@@ -26,7 +26,7 @@ PAIRS = 1 << 20  # maximum number of scores in a block, over all rows and heads
 
 
 class Explicit(KeyValueMechanism):
-    """Softmax attention that computes the whole matrix of scores, so that scores and weights can be changed.
+    """Softmax attention that computes the whole matrix of scores and can change scores and weights.
 
     y = after(softmax(before(score + bias))) v
 
