@@ -86,7 +86,7 @@ class LinearAttention(Mechanism):
     or wider. The lse is the log of the sum of kernel values, and None for signed maps.
 
     map: feature map phi, such as `ELU()`.
-    update: rule by which a token enters the sums; `AdditiveUpdate()` by default. `GatedUpdate()` lets the past decay,
+    update: rule for adding a token to the sums; `AdditiveUpdate()` by default. `GatedUpdate()` lets the past decay,
         and `DeltaUpdate()` replaces old values.
     piece: number of tokens in a piece of the row. Each token is multiplied with the tokens of its piece, and the
         backward pass keeps the sums before each piece. Small pieces mean fewer pairs and more sums. 64 was fastest on

@@ -1,4 +1,4 @@
-"""Shared functions of linear attention: features of queries and keys, sums in float32 or wider, and the quotient."""
+"""Shared functions of linear attention: features, sums in float32 or wider, and the quotient."""
 
 import torch
 from jaxtyping import Bool, Float
@@ -28,7 +28,10 @@ def empty_state(spec: StateSpec, sizes: HeadSizes, features: int) -> LinearState
 
 
 def check_heads(sizes: HeadSizes) -> None:
-    """Raise ValueError if `sizes` has different numbers of key heads and value heads, because sums need pairs."""
+    """Raise ValueError if `sizes` has different numbers of key heads and value heads.
+
+    The sums need one value head for each key head.
+    """
     if sizes.value_heads != sizes.key_heads:
         raise ValueError(
             f"linear attention adds up products of {sizes.key_heads} key heads and {sizes.value_heads} value heads; "
@@ -63,9 +66,8 @@ def key_features(map: FeatureMap, keys: Keys, real: Bool[Tensor, "B 1 T"], dtype
     dtype: dtype of the result.
     """
     k, constant = map(keys.k.to(dtype), False)
-    weight = constant.masked_fill(
-        keys.pos[:, :1] < 0, -torch.inf
-    )  # after the map, because the map may give padding a feature
+    # after the map, because the map may give padding a feature
+    weight = constant.masked_fill(keys.pos[:, :1] < 0, -torch.inf)
     return KeyFeatures(k, F.pad(keys.v.to(dtype), (0, 1), value=1.0), weight, real, keys.extras)
 
 

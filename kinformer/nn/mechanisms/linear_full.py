@@ -1,4 +1,4 @@
-"""FullLinearAttention: attention through feature maps over every key, for encoders and cross-attention."""
+"""FullLinearAttention: linear attention over every key, for encoders and cross-attention."""
 
 from collections.abc import Mapping
 
@@ -28,7 +28,7 @@ from kinformer.nn.mechanisms.state_update import LinearState
 
 
 class FullLinearAttention(Mechanism):
-    """Attention with weights phi(q).phi(k) over every key: linear attention for encoders and cross-attention.
+    """Linear attention over every key, for encoders and cross-attention: weights phi(q).phi(k).
 
     y_i = sum_j phi(q_i).phi(k_j) v_j / sum_j phi(q_i).phi(k_j)
 

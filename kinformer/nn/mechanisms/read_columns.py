@@ -1,4 +1,4 @@
-"""Column reads: attention in which each query reads selected keys of its own."""
+"""Reads by column: attention in which each query reads its own selected keys."""
 
 import torch
 from jaxtyping import Int
@@ -14,9 +14,12 @@ from kinformer.nn.mechanisms.highest_scores import block_sizes
 
 
 def read_columns(request: Request, columns: Int[Tensor, "B H T R"]) -> AttentionOutput:
-    """Attention of each query to the keys at its columns, a block of queries at a time; a column of -1 is padding.
+    """Return the attention of each query to the keys at its columns, one block of queries at a time.
 
-    The backward gathers the keys again, because storing R keys for each query would take too much memory.
+    The backward pass gathers the keys again, because storing R keys for each query would take too much memory.
+
+    request: read with the queries and keys.
+    columns: columns of the keys of each query, [B, H, T, R]; -1 for padding.
     """
     sizes = block_sizes(request)
     if len(sizes) == 1:
