@@ -1,4 +1,4 @@
-"""Nystrom: attention through landmarks and a pseudo-inverse; NystromIdentity: with the inverse of A + I."""
+"""Nystrom: attention through landmarks and a pseudo-inverse, or the inverse of A + I."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -32,8 +32,9 @@ class Nystrom(ThroughLandmarks):
 
     The paper's iteration computes A^+: Z <- Z/4 (13 I - A Z (15 I - A Z (7 I - A Z))). It starts from Z = A^T / (|A|_1
     |A|_inf) for each row and head. If landmarks are so similar that A is nearly singular, six iterations leave small
-    singular values out. Many more iterations amplify rounding errors: by a hundred times in float32 at twenty. A
-    sequence of at most `landmarks` keys is read exactly; the authors' code does so with as many landmarks as tokens.
+    singular values out. Many more iterations amplify rounding errors; in float32, twenty iterations amplify them a
+    hundred times. A sequence of at most `landmarks` keys is read exactly; the authors' code does so with as many
+    landmarks as tokens.
 
     The cost per row and head is (T + S) * landmarks scores and 4 * iterations products of landmarks^3. The weights of
     tokens may be negative and their sum is only nearly 1, so there is no lse.
@@ -153,7 +154,7 @@ class NystromIdentity(ThroughLandmarks):
 
     def approximate_inverse(self, a: Float[Tensor, "B H M M"]) -> Float[Tensor, "B H M M"]:
         eye = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
-        # A + I is singular if scores are so extreme that A permutes landmarks; the eps keeps it invertible
+        # extreme scores can make A permute landmarks; A + I is then singular, and the eps keeps it invertible
         # QR, because a batch of LU factors of 150 rows and more never returns on 2 threads of a CPU (torch 2.13, oneMKL)
         q, r = torch.linalg.qr(a + eye * (1 + 8 * torch.finfo(a.dtype).eps))
         return torch.linalg.solve_triangular(r, q.mT, upper=True)

@@ -12,17 +12,17 @@ from kinformer.nn.shorteners.windows import WindowShortener
 
 
 class Pooling(Shortened):
-    """Softmax attention over pooled keys of i - window .. i + window, with kernels that start `stride` apart.
+    """Softmax attention over the pooled keys of i - window .. i + window.
 
     z_i = softmax(scale q_i pool(K)^T) pool(V), pool(X) = kernels of X_(i-window) .. X_(i+window)
 
-    Choose it as the second of two levels (`PoolingLevels`). It sees further than a window of single keys at the cost
-    of a
+    Kernels start `stride` apart. Choose it as the second of two levels (`PoolingLevels`). It sees further than a
+    window of single keys at the cost of a
     few: a query reads floor((2 window + 1 - kernel) / stride) + 1 pooled keys. The kernels of a query start at i -
     window. At an end of the row they pool the keys that exist, and kernels without keys are left out. All kernels of a
     row are computed once and read with a stride, so the cost is linear in the row.
 
-    window: distance to which pooled keys reach on either side; half of w2 in the paper.
+    window: number of tokens on either side that pooled keys cover; half of w2 in the paper.
     pool: pooling of a kernel: `MeanWindows(kernel)`, `MaxWindows(kernel)` or `DynamicWindows(kernel, ...)`.
     stride: distance between the starts of two kernels; xi in the paper.
     scale: factor of the dot product; 1/sqrt(k_dim) by default.
@@ -42,7 +42,7 @@ class Pooling(Shortened):
         size = check_part("pool", pool, WindowShortener, "one, such as MeanWindows(5)").size
         if size > 2 * check_at_least("window", window, 0) + 1:
             raise ValueError(f"a kernel of {size} keys does not fit into window={window}, which holds {2 * window + 1}")
-        # a kernel has the position of its last key, shifted so that its distance from the query is a multiple of the stride
+        # a kernel has the position of its last key, shifted to a multiple of the stride from the query
         offset = (window - size + 1) % check_at_least("stride", stride, 1)
         left = window - size + 1 - offset
         pattern = Band(left, 2 * window + 1 - size - left) & Strided(stride)

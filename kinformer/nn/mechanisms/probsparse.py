@@ -36,15 +36,16 @@ ALL = 32  # maximum ratio of keys to draws for which multiplying all keys is fas
 
 
 class ProbSparse(KeyValueMechanism):
-    """Softmax attention for the u = factor ceil(ln L) queries with the largest M; other queries get mean(v).
+    """Softmax attention for the u = factor ceil(ln L) queries with the largest M; others get mean(v).
 
     M(q, K) = max_j s_j - mean_j s_j,  s_j = scale q.k_j
 
     Choose it for long encoders, such as of time series, in which few queries look for something. The cost per row and
     head is L ln L. M is near 0 if a query weighs all keys equally, and its output is then near the mean of the values.
     M is estimated for each query and head from U = factor ceil(ln S) keys. They are drawn with replacement, anew in
-    each step. u and U depend on the real tokens of a row, and draws use ranks among them, so padding and batch mates
-    change nothing. There is no lse, because a read of some of the keys chooses other queries than a read of all.
+    each step. The numbers u and U depend on the real tokens of a row, and draws use ranks among them. Padding and
+    batch mates therefore change nothing. There is no lse, because a read of some of the keys chooses other queries
+    than a read of all.
 
     With causal=True, a chosen query reads no later keys, and another query gets the mean of the values up to its own.
     The choice of queries still uses all queries and keys of the row, as in the paper and its code. Later tokens
@@ -52,10 +53,11 @@ class ProbSparse(KeyValueMechanism):
 
     causal: True hides later keys from the chosen queries.
     factor: factor c of the paper; 5 in its experiments.
-    measure: "sampled" estimates M from drawn keys. The others use all keys at the cost of dense products: "max-mean"
-        is M itself, and "log-sum-exp" is equation 2, ln sum_j exp s_j - mean_j s_j, which is up to ln S larger.
-    divisor: divisor of the sampled sum: "sample", the number of draws (algorithm 1 of the paper), or "row", the number
-        of keys, as in the authors' code. "row" makes the mean small and M nearly the maximum.
+    measure: "sampled" estimates M from drawn keys. The others use all keys at the cost of dense products. With
+        "max-mean" it is M itself. With "log-sum-exp" it is equation 2, ln sum_j exp s_j - mean_j s_j, which is up to
+        ln S larger.
+    divisor: divisor of the sampled sum. With "sample" it is the number of draws, as in algorithm 1 of the paper. With
+        "row" it is the number of keys, as in the authors' code. The mean is then small, and M is nearly the maximum.
     rest: output of causal queries that are not chosen: "mean" of the values up to their own, or "sum" as in the
         authors' code, which grows along the row.
     scale: factor of the dot product; 1/sqrt(k_dim) by default.
