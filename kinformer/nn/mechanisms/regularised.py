@@ -26,9 +26,9 @@ class Regularised(Mechanism):
     mechanism: mechanism that reads by a softmax over all keys of its pattern, such as `Softmax(Causal())`.
     regularisers: regularisers to report; each key may occur once.
 
-    Errors: ValueError for a mechanism of another kind or without the lse that a regulariser needs; for no regulariser
-    or two with the same key; and for cross-attention with a regulariser that needs self-attention. NoState from
-    `start` if the mechanism has no state.
+    Errors: ValueError for a mechanism of another kind or without the lse that a regulariser needs, and without
+    regularisers or with two of the same key. ValueError for cross-attention with a regulariser that needs
+    self-attention. NoState from `start` if the mechanism has no state.
     """
 
     def __init__(self, mechanism: KeyValueMechanism, *regularisers: Regulariser):

@@ -10,12 +10,13 @@ from kinformer.core.checks import check_whole_number
 
 
 class Chance(nn.Module):
-    """Uniform random numbers that depend only on a seed, the training step and integers such as head, block or position.
+    """Uniform random numbers that depend only on a seed, the training step and given integers.
 
-    The numbers do not depend on how a row is cut or on the other rows, and a recomputed layer draws the same ones.
-    Every step has different numbers. Rows of a batch share them unless one of the integers differs between rows, such
-    as `row_bits` of their content. Content depends on weights, so an `Agent` sets `by_content` to False. A learning
-    step between two reads of a rollout then changes no draw.
+    The integers are, for example, a head, a block or a position. The numbers do not depend on how a row is cut or on
+    the other rows, and a recomputed layer draws the same ones. Every step has different numbers. Rows of a batch share
+    them unless one of the integers differs between rows, such as `row_bits` of their content. Content depends on
+    weights, so an `Agent` sets `by_content` to False. A learning step between two reads of a rollout then changes no
+    draw.
 
     seed: seed of the numbers.
     """
@@ -37,7 +38,7 @@ class Chance(nn.Module):
         return -(-self(*numbers).log()).log()
 
     def row_bits(self, x: Float[Tensor, "*B n"]) -> Int[Tensor, "*B"]:
-        """Return an integer for each vector x by which rows draw differently; 0 without `by_content`."""
+        """Return an integer for each vector x, so that rows draw differently; 0 without `by_content`."""
         return sign_bits(x) if self.by_content else torch.zeros_like(x[..., 0], dtype=torch.long)
 
     def after_step(self, progress: float, stats: Mapping[str, Tensor]) -> None:

@@ -17,7 +17,7 @@ from kinformer.nn.patterns.band import Band
 
 
 class Restricted(KeyValueMechanism):
-    """Softmax attention with a masking function m(x), which neither reads nor caches keys that m masks completely.
+    """Softmax attention with a masking function m(x); fully masked keys are neither read nor cached.
 
     The weights of softmax(scale q.k + bias) are multiplied by m(x) and renormalised. Choose it for learned spans.
     `Softmax(pattern, span)` computes the same numbers. This class also applies `Band(mask.reach)`, so a learned span

@@ -73,9 +73,8 @@ class Routed(KeyValueMechanism):
         return {"commitment": Penalty(trains=(), reaches_x=True)}
 
     def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
-        check_made_for_layer(
-            self, sizes, self.heads, self.k_dim
-        )  # a layer calls this when it is built, so the error is raised there
+        # a layer calls this when it is built, so the error is raised there
+        check_made_for_layer(self, sizes, self.heads, self.k_dim)
         return super().query_extras(sizes)
 
     def start(self, spec: StateSpec, sizes: HeadSizes) -> KV:

@@ -149,7 +149,10 @@ class PublishedRouting(Routed):
         return {**tags, "liked": keys.tags.get("liked", no_likes)}
 
     def _choose_queries(self, request: Request) -> "RoutedTokens":
-        """The queries of this call that are among the most similar to each centroid of all tokens so far."""
+        """Return the queries of this call that each centroid takes.
+
+        A centroid takes the most similar queries of all tokens so far.
+        """
         queries, keys = request.queries, request.keys
         heads = queries.q.shape[1]
         key_column, has_key = (x.expand(-1, heads, -1)[..., None] for x in own_column(request))  # [B H T 1]
@@ -160,7 +163,7 @@ class PublishedRouting(Routed):
             return is_among_largest(liked, self.window, near).take_along_dim(key_column, 2) & has_key
 
         is_chosen = choice(best)
-        at = stable_top_k(is_chosen.long(), self.window)  # those taken, then others [B H w C]
+        at = stable_top_k(is_chosen.long(), self.window)  # taken queries first, then others [B H w C]
         column, real = (x.permute(0, 3, 1, 2) for x in (at, is_chosen.take_along_dim(at, 2)))  # [B C H w]
         return RoutedTokens(column, gather_positions(queries.pos, column, real))
 
