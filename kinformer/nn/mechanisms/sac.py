@@ -1,4 +1,4 @@
-"""SAC (sparse adaptive connection): a network chooses the keys of each query and learns from the reward."""
+"""SAC (sparse adaptive connection): attention to keys that a network chooses and learns by reward."""
 
 from typing import NamedTuple
 
@@ -62,7 +62,9 @@ class EdgeAttention(KeyValueMechanism):
         return super().start(spec, sizes)
 
     def read_positions(self, request: Request, position: Int[Tensor, "B P T E"]) -> AttentionOutput:
-        """Read the keys at the given positions and the query's own token; a key that was chosen twice counts once.
+        """Read the keys at the given positions and the query's own token.
+
+        A key that was chosen twice counts once.
 
         request: read with the queries and keys.
         position: positions of the keys of each query, [B, P, T, E]; -1 for none.
@@ -104,7 +106,7 @@ class EdgeAttention(KeyValueMechanism):
 
 
 class SAC(EdgeChooser, EdgeAttention):
-    """Softmax attention over the own token and `edges` earlier tokens, which an LSTM chooses one after the other.
+    """Softmax attention over the own token and `edges` earlier tokens, which an LSTM chooses in turn.
 
     Choose it to see which connections a task needs. Do not choose it for speed, because choices are made one by one.
     For each token, in order, the LSTM runs `edges` times on the token that it chose last. It chooses key j with p(j) =
@@ -172,7 +174,7 @@ class SAC(EdgeChooser, EdgeAttention):
     def choose(
         self, request: Request, state: SACState | None
     ) -> tuple[Int[Tensor, "B P T E"], Float[Tensor, "B T"], WalkState]:
-        """Return the positions of the keys of each query (-1 at padding), the log-probabilities and the new state."""
+        """Return the positions of each query's keys (-1 at padding), the log-probabilities and the state."""
         nodes, k_pos = self.nodes(request), request.keys.pos
         walk = self.predictor.begin(nodes)
         if state is not None:

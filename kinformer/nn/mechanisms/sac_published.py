@@ -27,7 +27,7 @@ from kinformer.nn.mechanisms.key_groups import own_pairs
 
 
 class EdgePairAttention(KeyValueMechanism):
-    """Base class of published SAC layers: dense attention under chosen pairs, and always the query's own token.
+    """Base class of published SAC layers: dense attention under chosen pairs and to the own token.
 
     pattern: keys that a query may read at all; `Full()` if None.
     scale: factor of the dot product; 1/sqrt(k_dim) if None.
@@ -65,12 +65,12 @@ class EdgePairAttention(KeyValueMechanism):
 
 
 class PublishedSAC(EdgeChooser, EdgePairAttention):
-    """Softmax attention over the own token and over (query, key) pairs that an LSTM chooses from the whole row.
+    """Softmax attention over the own token and over pairs that an LSTM chooses from the whole row.
 
-    Choose it for encoders, to see which connections a task needs; each token may get many or none. The network works
-    as in `SAC`, with two kinds of steps. Odd steps choose a query from all tokens, p(i) = softmax_i(h W (x_i + D)).
-    Even steps choose a key for it. D is a vector of the distance to the token chosen last. This gives edges * length
-    pairs.
+    A pair is a query and a key. Choose it for encoders, to see which connections a task needs; each token may get many
+    or none. The network works as in `SAC`, with two kinds of steps. Odd steps choose a query from all tokens, p(i) =
+    softmax_i(h W (x_i + D)). Even steps choose a key for it. D is a vector of the distance to the token chosen last.
+    This gives edges * length pairs.
 
     The network sees the whole row, so it has no state. Attention is computed densely under the chosen pairs. The
     auxiliary output "log_p" of a token is the log-probability of its choices as a query and of its keys; a
@@ -147,7 +147,7 @@ class PublishedSAC(EdgeChooser, EdgePairAttention):
 
 
 class GivenPairs(EdgePairAttention):
-    """Softmax attention over the own token and the pairs that a lower `PublishedSAC(send=True)` layer chose.
+    """Softmax attention over the own token and pairs from a lower `PublishedSAC(send=True)` layer.
 
     pattern, scale: as in `PublishedSAC`.
 

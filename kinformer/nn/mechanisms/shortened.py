@@ -32,7 +32,7 @@ HELD = Causal()  # lets a cache keep every key; the mechanism decides which of t
 
 
 class Stairs:
-    """Queries at positions 0, 1, .. that read the first floor((i + 1) / size) keys, and one more with a null key.
+    """Queries i = 0, 1, .. that read the first floor((i + 1) / size) keys, and one more with a null key.
 
     Each run of `size` queries reads the same keys, and the next run reads one more. The first queries of all runs form
     one head, the second queries another, and so on. These heads read under a plain `Causal()`. The fused kernels need

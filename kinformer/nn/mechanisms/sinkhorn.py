@@ -65,11 +65,12 @@ class Sinkhorn(KeyValueMechanism):
     noise: True adds Gumbel noise in training, which makes permutations harder. Each step and row draws its own noise.
         In an `Agent`, all rows share the noise.
     pool: pooling of the tokens of a block: "sum", as in the paper, or "mean". If causal, it pools all tokens from the
-        begin of the row.
+        start of the row to the first token of the block.
     cut: SortCut: every query reads only the first `cut` blocks of the sorted row. Encoders only.
     near: True with a cut also reads the query's own block, as in the sinkhorn-transformer package.
-    softmax: "joint" takes one softmax over the keys of both blocks, as in the package. "apart" takes one for each
-        block and adds the reads, as in the first author's code of Long Range Arena (2021); the read then has no lse.
+    softmax: "joint" takes one softmax over the keys of both blocks, as in the package. With "apart" each block has its
+        own softmax and the reads are added, as in the first author's code of Long Range Arena (2021); the read then
+        has no lse.
     mixture: True adds the read of dense attention with the same queries, keys and values; the read then has no lse.
     scale: factor of the dot product; 1/sqrt(k_dim) by default.
     dropout: fraction of attention weights that training drops.
@@ -81,10 +82,10 @@ class Sinkhorn(KeyValueMechanism):
     Source: Tay et al., 2020, arXiv:2002.11296.
 
     Differences: the text of the paper was not available when this was written. The first author's later code adds two
-    softmaxes, has no mixture, and sums the tokens of a block and, if causal, the tokens before it. By default that
-    code uses a softmax instead of balancing, and its causal balancing does not run. Three points therefore remain
-    readings: one softmax over both blocks (the paper's equation has a row of scores for each), the sum in `mixture`,
-    and the rows and columns of causal balancing.
+    softmaxes, has no mixture, and sums the tokens of a block and, if causal, the tokens before it. That code uses a
+    softmax instead of balancing by default, and its causal balancing does not run. Three points are therefore readings
+    of this library: one softmax over both blocks (the paper's equation has a row of scores for each), the sum in
+    `mixture`, and the rows and columns of causal balancing.
     """
 
     received_attention = Mechanism.received_attention  # a mixture of blocks has no single attention matrix
