@@ -155,7 +155,7 @@ class NystromIdentity(ThroughLandmarks):
     def approximate_inverse(self, a: Float[Tensor, "B H M M"]) -> Float[Tensor, "B H M M"]:
         eye = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
         # extreme scores can make A a permutation, so that A + I is singular; the eps keeps it invertible
-        # QR, because a batch of LU factors of 150 rows and more never returns on 2 threads of a CPU (torch 2.13, oneMKL)
+        # QR, because LU factors of a batch of 150 rows and more never return on 2 threads of a CPU (torch 2.13, oneMKL)
         q, r = torch.linalg.qr(a + eye * (1 + 8 * torch.finfo(a.dtype).eps))
         return torch.linalg.solve_triangular(r, q.mT, upper=True)
 

@@ -83,9 +83,9 @@ class Sinkhorn(KeyValueMechanism):
 
     Differences: the text of the paper was not available when this was written. The first author's later code adds two
     softmaxes, has no mixture, and sums the tokens of a block and, if causal, the tokens before it. That code uses a
-    softmax instead of balancing by default, and its causal balancing does not run. Three points are therefore readings
-    of this library: one softmax over both blocks (the paper's equation has a row of scores for each), the sum in
-    `mixture`, and the rows and columns of causal balancing.
+    softmax instead of balancing by default, and its causal balancing does not run. This library therefore follows its
+    own reading in three points: one softmax over both blocks (the paper's equation has a row of scores for each), the
+    sum in `mixture`, and the rows and columns of causal balancing.
     """
 
     received_attention = Mechanism.received_attention  # a mixture of blocks has no single attention matrix

@@ -156,9 +156,8 @@ def _make_round(queries: SortedTokens, keys: SortedTokens, sizes: list[tuple[int
         ]
         tokens = torch.cat(at) if at else side.order.new_zeros(0)
         place = torch.full((side.order.numel() + 1,), -1, device=tokens.device)
-        place[tokens] = torch.arange(
-            len(tokens), device=tokens.device
-        )  # index -1 writes to the last place, which is cut off
+        # index -1 writes to the last place, which is cut off
+        place[tokens] = torch.arange(len(tokens), device=tokens.device)
         places.append((tokens, place[:-1]))
     (query, q_place), (key, k_place) = places
     return SortedRound(sizes, query, key, q_place, k_place)
@@ -233,9 +232,11 @@ def _read_round(request: Request, sorted_round: SortedRound, tag: str, turn: int
 
 
 class RowPermutation(torch.autograd.Function):
-    """Permutation of the rows of x. Its arguments give the row at each place (-1 for none) and the place of each row.
+    """Permutation of the rows of x, with a backward pass that only moves gradients.
 
-    No row occurs twice, so the backward pass only moves gradients and adds nothing up.
+    Its arguments give the row at each place (-1 for none) and the place of each row.
+
+    No row occurs twice, so no gradients are summed.
     """
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""StateUpdate: rules by which tokens enter the sums of linear attention, and reads of these sums."""
+"""StateUpdate: rules that add tokens to the sums of linear attention, and reads of these sums."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ class UpdateWeights(NamedTuple):
     For query i, a key j <= i of its piece has weight exp(entered_j - top_i), and the sums before the piece have weight
     before_i. After a piece, its keys have the weights `entering`, and the sums before it have the last number of `before`.
 
-    entered, top, before, entering: as above, each [B, G, N, P].
+    entered, top, before, entering: weights as above, each [B, G, N, P].
     """
 
     entered: Float[Tensor, "B G N P"]
@@ -36,13 +36,16 @@ class UpdateWeights(NamedTuple):
         return (self.entered[..., None, :] - self.top[..., :, None]).add_(future).exp_()
 
     def pair_weights_in_place(self) -> Float[Tensor, "B G N P S"]:
-        """Return the result of `pairs` without gradients. exp of -inf took thirteen times as long on a Xeon."""
+        """Return the result of `pairs`, without gradients.
+
+        On a Xeon, exp of -inf took thirteen times as long.
+        """
         return (self.entered[..., None, :] - self.top[..., :, None]).exp_().tril_()
 
     def is_uniform(self, s: Float[Tensor, "B G F W"]) -> bool:
-        """Return True if every key has weight 1 and no nonzero sum `s` decays, so that weights need no multiplication.
+        """Return True if every key has weight 1 and no nonzero sum `s` decays.
 
-        On devices other than a CPU it returns False, to avoid a wait.
+        Weights then need no multiplication. On devices other than a CPU it returns False, to avoid a wait.
         """
         first = self.before[:, :, 0]
         if first.device.type != "cpu":
@@ -59,7 +62,12 @@ class UpdateWeights(NamedTuple):
 
 
 class DecayedSum(torch.autograd.Function):
-    """Function read_i = before_i q_i S + sum over j <= i of weight_ij (q_i.k_j) v_j, with S the sums before the piece."""
+    """Function for the read of a piece and the sums after it.
+
+    read_i = before_i q_i S + sum over j <= i of weight_ij (q_i.k_j) v_j
+
+    S are the sums before the piece.
+    """
 
     @staticmethod
     def forward(
@@ -171,7 +179,9 @@ class LinearState(NamedTuple):
 
 
 class KeyFeatures(NamedTuple):
-    """Tokens of a chunk in float32 or wider, before they enter the sums; in N pieces of P tokens or in a row.
+    """Tokens of a chunk before they enter the sums, in float32 or wider.
+
+    They are stored as a row or as N pieces of P tokens.
 
     k: features of the keys.
     v: values with an appended 1.
@@ -199,9 +209,9 @@ class KeyFeatures(NamedTuple):
 
 
 def in_pieces(x: Float[Tensor, "B G T *n"] | Bool[Tensor, "B 1 T"], sizes: list[int], piece: int) -> list[Tensor]:
-    """Split x into chunks of pieces, [B, G, N, P, *n]; one split, because the gradient of a slice is as long as the row.
+    """Split x into chunks of pieces, [B, G, N, P, *n].
 
-    x: tensor with tokens in dimension 2.
+    x: tensor with tokens in dimension 2. One split is used, because the gradient of a slice is as long as the row.
     sizes: number of tokens of each chunk.
     piece: number of tokens of a piece.
     """
@@ -210,7 +220,9 @@ def in_pieces(x: Float[Tensor, "B G T *n"] | Bool[Tensor, "B 1 T"], sizes: list[
 
 
 class StateUpdate(nn.Module, ABC):
-    """Base class of rules by which a chunk of tokens changes the sums of linear attention, such as sum, gate or delta.
+    """Base class of update rules for the sums of linear attention, such as sum, gate or delta.
+
+    A rule defines the change of the sums by a chunk of tokens, and the reads of the chunk's queries.
 
     A decoding step is a chunk of one token. A faster computation of the same rule is another StateUpdate.
     """
@@ -328,7 +340,9 @@ def apply_in_pieces(
     piece: int,
     levels: bool,
 ) -> tuple[Float[Tensor, "B G R T W"] | None, Float[Tensor, "B G T"] | None, LinearState]:
-    """Apply an update to a row in pieces. Return the read and the level of each query, and the sums after the row.
+    """Apply an update to a row in pieces.
+
+    Return the read and the level of each query, and the sums after the row.
 
     update: rule of the sums.
     sums: sums before the row.
