@@ -14,7 +14,7 @@ from kinformer.nn.mechanisms.score_convolution import Kernel
 class EvolvingAttention(ConvolvedScores):
     """Attention that mixes its scores with the scores of the block below and convolves the result.
 
-    In = alpha s_below + (1 - alpha) q.k
+    In = alpha s_below + (1 - alpha) q.k,
     s = beta LeakyReLU(conv(In)) + (1 - beta) In, y = softmax(s) v
 
     Choose it over RealFormer's plain sum if attention forms shapes in the plane of queries and keys, such as diagonals

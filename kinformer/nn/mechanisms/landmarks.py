@@ -82,9 +82,10 @@ class ThroughLandmarks(Mechanism):
 
     y = F C (B V)
 
-    No pair of tokens is scored. F = softmax(scale Q K~^T), A = softmax(scale Q~ K~^T), B = softmax(scale Q~ K^T), and
-    C = `approximate_inverse(A)`. The landmarks Q~ and K~ are means of segments, which a subclass defines in `segments`.
-    All computations use float32 or wider, because C amplifies rounding errors. There is no lse.
+    No pair of tokens is scored. The factors are F = softmax(scale Q K~^T), A = softmax(scale Q~ K~^T), B =
+    softmax(scale Q~ K^T), and C = `approximate_inverse(A)`. The landmarks Q~ and K~ are means of segments, which a
+    subclass defines in `segments`. All computations use float32 or wider, because C amplifies rounding errors. There
+    is no lse.
 
     Errors: NoState from `start`; ValueError without a source in cross-attention, for positions by head, and with
     `ctx.only` or `ctx.also`.

@@ -19,8 +19,9 @@ __all__ = ["DecayUpdate", "StateUpdate"]
 class UpdateWeights(NamedTuple):
     """Weights of keys, in pieces of P tokens.
 
-    For query i, a key j <= i of its piece has weight exp(entered_j - top_i), and the sums before the piece have weight
-    before_i. After a piece, its keys have the weights `entering`, and the sums before it have the last number of `before`.
+    A query i gives weight exp(entered_j - top_i) to a key j <= i of its piece, and weight before_i to the sums before
+    the piece. After a piece, its keys have the weights `entering`. The sums before it then have the last number of
+    `before`.
 
     entered, top, before, entering: weights as above, each [B, G, N, P].
     """

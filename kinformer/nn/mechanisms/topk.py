@@ -35,8 +35,8 @@ class TopK(KeyValueMechanism):
 
     y_i = sum over j in S_i of softmax(scale q_i.k_j) v_j
 
-    Choose it if attention should settle on few tokens: the weights of all others are exactly 0. By default the search
-    is exact (maximum inner product). Every allowed pair is scored, one block at a time, so T x S scores are never
+    Choose it if attention should settle on few tokens: the weights of all others are exactly 0. The search is exact
+    (maximum inner product) by default. Every allowed pair is scored, one block at a time, so T x S scores are never
     stored. Each query reads only k values, and gradients flow only through these. Scores within rounding error count
     as equal, and the latest positions win ties. `BestOfRow` reads all scores that equal the k-th, as in the paper.
     Decoding uses a cache of all keys that the pattern may still read.
