@@ -46,7 +46,7 @@ MOST = 1 << 24  # maximum number of pairs for which a pattern is evaluated when 
 
 
 class Retrieval(KeyValueMechanism):
-    """Local attention, together with attention to the k keys of a long memory that have the highest scores.
+    """Local attention, together with attention to the k best keys of a long memory.
 
     y_i = g_h far_i + (1 - g_h) near_i, g_h a learned number per head that starts at 1/2
 

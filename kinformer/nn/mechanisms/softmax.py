@@ -1,4 +1,4 @@
-"""Softmax: attention under a pattern and a bias."""
+"""Softmax: softmax attention under a pattern and a bias."""
 
 from kinformer.attend import impl_of, read
 from kinformer.core.attention_output import AttentionOutput
