@@ -1,1 +1,1 @@
-"""Mechanisms: how queries read keys."""
+"""Attention mechanisms: the ways in which queries read keys, such as softmax and linear attention."""

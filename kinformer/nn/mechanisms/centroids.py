@@ -1,4 +1,4 @@
-"""Centroids: directions that follow those of what is near them, by online k-means."""
+"""Centroids: unit vectors that follow the queries and keys nearest to them, by online k-means."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -16,20 +16,26 @@ Update = Literal["sum", "direction"]
 
 
 class Centroids(nn.Module):
-    """`clusters` directions per head, which follow those that are nearest to them: online spherical k-means.
+    """Unit vectors for each head that follow their nearest queries and keys: online spherical k-means.
 
-    mu = unit(decay mu + (1 - decay) seen) after each step; a cluster that saw none stays. They are no parameters.
+    mu = unit(decay mu + (1 - decay) seen)
 
-    heads: each has clusters of its own.
-    k_dim: the width of what is clustered.
-    clusters: how many centroids a head has.
-    decay: of the moving average; the paper's is 0.999.
-    update: "sum" has seen half the sum of the directions of all queries and keys of the cluster, the paper's;
-        "direction" that sum at length 1, the published PyTorch code's, by which centroids move some hundred times less.
-        The authors' code, which divides a moving sum by a moving count and leaves the length free, is not here.
-    seed: draws the first centroids, which are saved.
+    Each training step updates the centroids. A cluster without members keeps its centroid. Centroids are buffers, so
+    the optimizer does not change them. The routing mechanisms use this part.
+
+    heads: number of heads; each head has its own clusters.
+    k_dim: width of the vectors that are clustered.
+    clusters: number of centroids per head.
+    decay: decay of the moving average; 0.999 in the paper.
+    update: how `seen` is computed. With "sum", as in the paper, it is half the sum of the directions of all queries and
+        keys of the cluster. With "direction", as in the published PyTorch code, this sum is scaled to length 1.
+        Centroids then move some hundred times less.
+    seed: seed of the first centroids, which are saved in checkpoints.
 
     Source: Roy et al., 2020, arXiv:2003.05997, section 4.1; the routing-transformer package (P. Wang, 2020).
+
+    Differences: the authors' code divides a moving sum by a moving count and leaves the length of the centroids free.
+    This class does not offer that update.
     """
 
     mu: Float[Tensor, "H C K"]
@@ -42,19 +48,25 @@ class Centroids(nn.Module):
         self.register_buffer("mu", unit(torch.randn(heads, clusters, k_dim, generator=draw)))
 
     def similarities(self, x: Float[Tensor, "B G T K"]) -> Float[Tensor, "B H T C"]:
-        """The product of each direction with each centroid; a head of keys has those of the query heads it serves."""
+        """Return the dot product of each direction with each centroid.
+
+        Each key head is compared with the centroids of all query heads that it serves.
+        """
         directions = unit(at_least_float32(x))
         mu = self.mu.to(directions.dtype).unflatten(0, (x.shape[1], -1))  # [G H/G C K]
-        with disable_autocast(x):  # or it would round what was just made precise
+        with disable_autocast(x):  # autocast would round the float32 directions again
             return torch.einsum("bgtk,ghck->bghtc", directions, mu).flatten(1, 2)
 
     def assign_clusters(self, x: Float[Tensor, "B G T K"]) -> Int[Tensor, "B H T"]:
-        """Each vector's cluster."""
+        """Return the nearest cluster of each vector."""
         with torch.no_grad():
             return choice(lambda: self.similarities(x).argmax(-1))
 
     def distance(self, x: Float[Tensor, "B H T K"], cluster: Int[Tensor, "B H T"]) -> Float[Tensor, "B T"]:
-        """The mean squared difference of a direction x and the centroid of its cluster, over numbers and heads."""
+        """Return the mean squared difference between each direction x and the centroid of its cluster.
+
+        The mean runs over the heads and the components of the vectors.
+        """
         centroid = self.mu.to(x.dtype)[torch.arange(len(self.mu), device=x.device)[:, None], cluster]  # [B H T K]
         return (x - centroid).square().mean((1, 3))
 
@@ -62,15 +74,15 @@ class Centroids(nn.Module):
     def sums(
         self, x: Float[Tensor, "B H T K"], cluster: Int[Tensor, "B H T"], real: Bool[Tensor, "B #H T"]
     ) -> Float[Tensor, "H C K"]:
-        """The sum of the directions x of each cluster."""
+        """Return the sum of the directions x in each cluster; padding is left out."""
         heads, clusters, width = self.mu.shape
         place = cluster + clusters * torch.arange(heads, device=x.device)[:, None]
-        place = place.where(real, heads * clusters)  # padding goes into a row of its own
+        place = place.where(real, heads * clusters)  # padding adds to one extra row, which is dropped
         sums = x.new_zeros(heads * clusters + 1, width).index_add_(0, place.flatten(), x.reshape(-1, width))
         return sums[:-1].view(heads, clusters, width)
 
     def update_average(self, sums: Float[Tensor, "H C K"]) -> Float[Tensor, "H C K"]:
-        """The moving average after one more step, not yet at length 1."""
+        """Return the moving average after one more step, before it is scaled to length 1."""
         is_used = (sums != 0).any(-1, keepdim=True)
         old = at_least_float32(self.mu)
         average = unit(sums.to(old)) if self.update == "direction" else sums.to(old) / 2

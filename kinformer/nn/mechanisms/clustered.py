@@ -1,4 +1,4 @@
-"""Clustered: queries that are alike read as one, their mean."""
+"""Clustered: softmax attention that replaces similar queries by their mean."""
 
 from collections.abc import Mapping
 
@@ -26,29 +26,35 @@ from kinformer.nn.mechanisms.query_clusters import QueryClusters
 
 
 class Clustered(KeyValueMechanism):
-    """Softmax attention of the means of clusters of queries; each query gets what the mean of its cluster read.
+    """Softmax attention of cluster means: similar queries share one read, computed with their mean.
 
     y_i = softmax(scale q^c_c(i) K^T) V, q^c_j = the mean of q_i over c(i) = j
 
-    Choose it for long encoders whose queries repeat themselves, at a cost of C * S pairs for C clusters, in place of
-    T * S, and no weight more: it reads with the projections of any encoder, also trained ones. All keys are read, and
-    the error of a query is bounded by its distance from the mean. Over LSH and routing where attention is spread over
-    many keys: they read few keys, and keys and queries must meet in a bucket. Over Linformer where keys must stay
-    tokens, of rows of any length. `ImprovedClustered` is nearer to dense attention, at a cost of T * topk pairs more.
+    Choose it for long encoders with many similar queries. It computes C * S pairs for C clusters instead of T * S. It
+    adds no weights, so it also works with the projections of an encoder that is already trained. All keys are read,
+    and the error of a query is bounded by its distance from the mean of its cluster.
 
-    Keys are not clustered: a source may be as long as it likes. Reads of disjoint keys merge. No causal form is known:
-    a query's cluster, and so its mean, is made of queries that come later.
+    Prefer it to LSH and routing if attention is spread over many keys. Those mechanisms read few keys, and a key and a
+    query must meet in a bucket. Prefer it to Linformer if keys must stay tokens or if sequences have any length.
+    `ImprovedClustered` is closer to dense attention and computes T * topk more pairs.
 
-    grouping: which queries are of one cluster, `HammingKMeans(k_dim)` in the paper. Clusters are of a row and a head of
-        queries; which heads share a key head changes nothing.
-    scale: the factor of the product, 1/sqrt(k_dim) unless given.
-    dropout: the share of the means' attention weights that training drops, so for all queries of a cluster alike.
+    Keys are not clustered, so a source may have any length. Reads of disjoint sets of keys can be merged. No causal
+    form is known: the mean of a query's cluster includes later queries.
 
-    Errors: NoState from `start`; ValueError for `ctx.only`, which speaks of single queries. Source: Vyas et al., 2020,
-    arXiv:2007.04825, section 3.2; the fast-transformers package computes the same from the same clusters.
+    grouping: assigns queries to clusters; `HammingKMeans(k_dim)` in the paper. Each row and query head has its own
+        clusters. Sharing of key heads does not change them.
+    scale: factor of the dot product; 1/sqrt(k_dim) by default.
+    dropout: fraction of the attention weights of the means that training drops; all queries of a cluster lose the same
+        weights.
+
+    Errors: NoState from `start`; ValueError for `ctx.only`, which limits single queries.
+
+    Source: Vyas et al., 2020, arXiv:2007.04825, section 3.2; the fast-transformers package computes the same from the
+    same clusters.
     """
 
-    received_attention = Mechanism.received_attention  # its matrix is of means of queries, and not of the request's
+    # the matrix belongs to the cluster means, not to the request's queries
+    received_attention = Mechanism.received_attention
 
     def __init__(self, grouping: Grouping, *, scale: float | None = None, dropout: float = 0.0):
         super().__init__()
@@ -56,7 +62,7 @@ class Clustered(KeyValueMechanism):
         self.pattern, self.scale, self.dropout = Full(), check_scale(scale), check_probability("dropout", dropout)
 
     def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
-        self.grouping.check(sizes.k_dim)  # asked when a layer is built, and so refused there
+        self.grouping.check(sizes.k_dim)  # a layer calls this when it is built, so a wrong width fails there
         return super().query_extras(sizes)
 
     def start(self, spec: StateSpec, sizes: HeadSizes) -> KV:
@@ -75,7 +81,7 @@ class Clustered(KeyValueMechanism):
         return queries, keys
 
     def batch_pattern(self, ctx: Context) -> Pattern:
-        return self.pattern  # all is read already
+        return self.pattern  # every query reads all keys
 
     def read(self, request: Request) -> Out[AttentionOutput]:
         if not request.queries.q.shape[2]:
@@ -85,12 +91,15 @@ class Clustered(KeyValueMechanism):
         return Out(AttentionOutput(clusters.spread(of_clusters.y), self.spread_lse(clusters, of_clusters.lse)))
 
     def clusters(self, queries: Queries) -> QueryClusters:
-        """The clusters of the queries of a call: chosen once, also where a layer is computed again."""
+        """Return the clusters of the queries of a call. Gradient checkpointing does not choose them again."""
         cluster = choice(lambda: self.grouping(queries.q, queries.pos))
         return QueryClusters.from_clusters(cluster, queries.pos >= 0, self.grouping.clusters)
 
     def make_mean_request(self, request: Request, clusters: QueryClusters) -> Request:
-        """The read of the means of clusters. One of none is 0, and nobody asks what it read."""
+        """Return a request in which the cluster means are the queries.
+
+        The mean of an empty cluster is 0, and its read is not used.
+        """
         q, pos = request.queries.q, request.queries.pos
         centre = clusters.mean(at_least_float32(q)).to(q.dtype)
 
@@ -101,7 +110,7 @@ class Clustered(KeyValueMechanism):
         return request.replace(queries=Queries(centre, at, head=request.queries.head), below={})
 
     def spread_lse(self, clusters: QueryClusters, lse: Float[Tensor, "B H C"] | None) -> Float[Tensor, "B H T"]:
-        """The lse of each query: that of its cluster's mean."""
+        """Return the lse of each query, which is the lse of its cluster mean."""
         assert lse is not None
         return clusters.spread(lse[..., None], -torch.inf)[..., 0]
 

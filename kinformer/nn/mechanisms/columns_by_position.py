@@ -1,4 +1,4 @@
-"""Columns found again by their positions, in whatever order they stand."""
+"""Lookup of columns by their positions, in any order."""
 
 import torch
 from jaxtyping import Float, Int
@@ -7,17 +7,28 @@ from torch.nn import functional as F
 
 
 def find_columns(sources: Int[Tensor, "B M"], targets: Int[Tensor, "B N"]) -> Int[Tensor, "B N"]:
-    """The column of each target among the sources; M where there is none, and for targets below 0."""
+    """Return the column of each target position among the source positions.
+
+    sources: positions of the columns to search, [B, M], in any order.
+    targets: positions to look up, [B, N].
+
+    A target that is missing or negative gets M.
+    """
     count = sources.shape[1]
     ordered, order = sources.sort(1)
     at = torch.searchsorted(ordered, targets.contiguous())
-    # one more column, for what lies behind the last
+    # searchsorted returns M for targets above the last source
     is_source = F.pad(ordered, (0, 1), value=-1).gather(1, at) == targets
     return torch.where(is_source & (targets >= 0), F.pad(order, (0, 1), value=count).gather(1, at), count)
 
 
 def take_at(x: Float[Tensor, "B H T S"], at: Int[Tensor, "B N"], dim: int) -> Float[Tensor, "B H _ _"]:
-    """Rows (dim 2) or columns (dim 3) of x as `find_columns` found them, zeros where there is none."""
+    """Select rows or columns of x at the places that `find_columns` returned; a missing place gives zeros.
+
+    x: values of pairs, [B, H, T, S].
+    at: places from `find_columns`, [B, N].
+    dim: 2 for rows, 3 for columns.
+    """
     padded = F.pad(x, (0, 1) if dim == 3 else (0, 0, 0, 1))
     shape = list(x.shape)
     shape[dim] = at.shape[1]

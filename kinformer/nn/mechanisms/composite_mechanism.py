@@ -1,4 +1,4 @@
-"""CompositeMechanism: a mechanism made of several, each at a place of its own."""
+"""CompositeMechanism: base class of mechanisms that are made of other mechanisms."""
 
 from collections.abc import Mapping, Sequence
 
@@ -14,9 +14,14 @@ from kinformer.core.mechanism import Mechanism
 
 
 class CompositeMechanism(Mechanism):
-    """What mechanisms made of others share: the parts' extras, states and reports, each under the number of its part.
+    """Base class of mechanisms that are made of other mechanisms.
 
-    Each part gets all heads unless `share` says which. A subclass writes `forward`.
+    It collects the extra projections, states and reports of its parts. The number of a part prefixes their names. Each
+    part gets all heads unless `share` returns other sizes. A subclass defines `forward`.
+
+    parts: one or more mechanisms.
+
+    Errors: ValueError if no part is given.
     """
 
     def __init__(self, *parts: Mechanism):
@@ -30,7 +35,7 @@ class CompositeMechanism(Mechanism):
         self.wants, self.sends = wants_and_sends(self.parts, rising=False)
 
     def share(self, sizes: HeadSizes) -> HeadSizes:
-        """The heads of one part."""
+        """Return the head sizes of one part."""
         return sizes
 
     def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
@@ -45,12 +50,15 @@ class CompositeMechanism(Mechanism):
     def combine_outs(
         self, outs: Sequence[Out[AttentionOutput]], read: AttentionOutput, state: State | None
     ) -> Out[AttentionOutput]:
-        """What the whole returns: a read made of the parts', and what each of them reports."""
+        """Return the combined read together with the states and reports of all parts."""
         new_state = None if state is None else tuple(out.state for out in outs)
         reports = (by_part([getattr(out, kind) for out in outs]) for kind in ("aux", "up", "stats", "taps"))
         return Out(read, new_state, *reports)
 
 
 def by_part(reports: Sequence[Mapping]) -> dict:
-    """Entries of every part under its number."""
+    """Merge the entries of all parts into one dictionary, with the number of the part as prefix.
+
+    reports: one mapping of names to entries for each part.
+    """
     return {name: value for n, entries in enumerate(reports) for name, value in add_prefix(n, entries).items()}

@@ -1,4 +1,4 @@
-"""ConvolvedScores: attention whose scores come from a convolution over scores, and its state of rows."""
+"""ConvolvedScores: base class of attention that convolves its scores, and its state for decoding."""
 
 from abc import abstractmethod
 from typing import NamedTuple
@@ -24,9 +24,13 @@ from kinformer.nn.scores.lower_scores import of_pairs
 
 
 class ConvolvedScoresState(NamedTuple):
-    """A cache, and what was convolved of the last queries.
+    """Key-value cache together with the convolution inputs of the last queries.
 
-    Row r is that of the query at position now - rows + r, its columns are the keys at `pos`.
+    kv: cache of keys and values.
+    scores: convolution inputs, [B, H, R, C]. Row r belongs to the query at position now - R + r, column c to the key
+        at pos[c].
+    pos: positions of the keys of `scores`, [B, C].
+    now: position of the next query, [B].
     """
 
     kv: KV
@@ -36,17 +40,28 @@ class ConvolvedScoresState(NamedTuple):
 
     @property
     def q_pos(self) -> Int[Tensor, "B R"]:
-        """The positions of its queries, below 0 where there was none."""
+        """Positions of the queries of `scores`, [B, R]; negative for rows before the first query."""
         return self.now[:, None] + torch.arange(-self.scores.shape[2], 0, device=self.now.device)
 
 
 class ConvolvedScores(KeyValueMechanism):
-    """What mechanisms share that convolve scores: the matrix, its convolution by position, and what decoding keeps.
+    """Base class of mechanisms that convolve the matrix of scores.
 
-    A subclass says in `inputs` what is convolved and in `combine_scores` what becomes of it. Scores are handed up.
+    It computes the scores, convolves them by position, and keeps the rows that decoding needs. It sends its scores up
+    to the next block. A subclass defines `inputs`, which returns the tensor to convolve, and `combine_scores`, which
+    makes the layer's scores from the result.
+
+    pattern: keys that each query may read.
+    heads: number of heads of the layer.
+    size, kernel, slope: size, form and activation of the convolution, as in `ScoreConvolution`.
+    scale: factor of the dot product; 1/sqrt(head_dim) if None.
+    dropout: fraction of attention weights that training drops.
+
+    Errors: NoState from `start` if the pattern reads ahead, or for a centred kernel across sequences; ValueError for
+    `ctx.only` or `ctx.also` in cross-attention.
     """
 
-    received_attention = Mechanism.received_attention  # a row of weights takes the scores of other queries
+    received_attention = Mechanism.received_attention  # the weights of a query depend on the scores of other queries
     wants = (Want("scores", optional=True),)
     sends = frozenset({"scores"})
     needs_queries = True
@@ -70,13 +85,22 @@ class ConvolvedScores(KeyValueMechanism):
     def inputs(
         self, scores: Float[Tensor, "B H T S"], previous: Float[Tensor, "B H T S"] | None
     ) -> Float[Tensor, "B H T S"] | None:
-        """What is convolved of the layer's own scores and those from beneath; None for nothing."""
+        """Return the tensor to convolve, or None to convolve nothing.
+
+        scores: the layer's own scores.
+        previous: scores from the block below, or None.
+        """
 
     @abstractmethod
     def combine_scores(
         self, scores: Float[Tensor, "B H T S"], inputs: Float[Tensor, "B H T S"], convolved: Float[Tensor, "B H T S"]
     ) -> Float[Tensor, "B H T S"]:
-        """The layer's scores."""
+        """Return the scores of the layer.
+
+        scores: the layer's own scores.
+        inputs: the tensor that was convolved.
+        convolved: the result of the convolution.
+        """
 
     def start(self, spec: StateSpec, sizes: HeadSizes) -> ConvolvedScoresState:  # type: ignore[override]
         if sizes.cross and self.convolution.of_queries[-1] > 0:
@@ -108,12 +132,12 @@ class ConvolvedScores(KeyValueMechanism):
     def _read(
         self, request: Request, state: ConvolvedScoresState | None
     ) -> tuple[Out[AttentionOutput], PerPair | None]:
-        """What is read, and the rows that were convolved: earlier ones, and those of the request."""
+        """Return the output and the convolved rows: the rows of the state followed by the new ones."""
         own_scores = self.score(request)
         scores, rows = own_scores, None
         inputs = self.inputs(own_scores, of_pairs("scores", request))
         if inputs is not None:
-            out = inputs == -torch.inf  # a bias beneath shut it out
+            out = inputs == -torch.inf  # a bias in the block below excluded this pair
             inputs, allowed = inputs.masked_fill(out, 0.0), mask(request)
             allowed_inputs = inputs if allowed is None else inputs.masked_fill(~allowed, 0.0)
             rows = _append_rows(state, PerPair(allowed_inputs, request.queries.pos, request.keys.pos))
@@ -124,7 +148,7 @@ class ConvolvedScores(KeyValueMechanism):
 
 
 def _append_rows(state: ConvolvedScoresState | None, new: PerPair) -> PerPair:
-    """Rows of a state, their columns those of the new ones, and the new ones behind."""
+    """Reorder the rows of a state to the keys of the new rows, and append the new rows."""
     if state is None:
         return new
     old = take_at(state.scores.to(new.scores.dtype), find_columns(state.pos, new.k_pos[:, 0]), 3)
@@ -133,7 +157,7 @@ def _append_rows(state: ConvolvedScoresState | None, new: PerPair) -> PerPair:
 
 
 def _next_state(state: ConvolvedScoresState, cache: KV, rows: PerPair | None, request: Request) -> ConvolvedScoresState:
-    """The state after a call: the last rows of all, of keys that the cache keeps."""
+    """Return the state after a call: the last rows, for the keys that the cache keeps."""
     if rows is None:
         return state._replace(kv=cache)
     now = torch.maximum(state.now, rows.q_pos[:, 0].amax(1) + 1)

@@ -1,4 +1,4 @@
-"""Decayed: linear attention whose past fades, and in which each token enters whole."""
+"""Decayed: linear attention with a decaying past in which each new token has full weight."""
 
 from collections.abc import Mapping
 
@@ -15,14 +15,18 @@ from kinformer.nn.mechanisms.state_update import DecayUpdate
 
 
 class Decayed(DecayUpdate):
-    """S_t = g_t S_(t-1) + phi(k_t) v_t^T, g_t = sigmoid(w.x_t + b), and the sum that divides likewise.
+    """State update with a learned decay of the past and full weight for each new token.
 
-    Choose it where what is recent matters more, and a token that forgets should count no less itself, which with
-    `GatedUpdate` it does: there it enters times 1 - g_t. As `LinearAttention(ELU(), Decayed())`. Each key head has a
-    gate of its own, a key side of the layer.
+    S_t = g_t S_(t-1) + phi(k_t) v_t^T, g_t = sigmoid(w.x_t + b)
 
-    Source: the "gated" aggregation of Lin et al., 2021, arXiv:2106.04554, section 4.2; as in Peng et al., 2021,
-    arXiv:2103.02143, but for their factor 1 - g_t.
+    The sum that divides the read decays in the same way. Choose it, as `LinearAttention(ELU(), Decayed())`, if recent
+    tokens matter more. Choose `GatedUpdate` if a token that forgets the past should also count less itself: there it
+    enters with the factor 1 - g_t. Each key head has its own gate, an extra key projection of the layer.
+
+    Source: the "gated" aggregation of Lin et al., 2021, arXiv:2106.04554, section 4.2; Peng et al., 2021,
+    arXiv:2103.02143.
+
+    Differences: Peng et al. multiply the new token by 1 - g_t.
     """
 
     def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:

@@ -1,4 +1,4 @@
-"""Delayed: linear attention to keys that lie at least so many tokens back."""
+"""Delayed: linear attention that leaves out the most recent keys."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -18,7 +18,13 @@ from kinformer.nn.mechanisms.linear import LinearAttention
 
 
 class DelayedState(NamedTuple):
-    """The last keys of each row, which no query has read yet, -1 where there is none; and the state of the sums."""
+    """Recent keys that no query has read yet, and the state of the linear attention.
+
+    k, v: keys and values of the last N tokens, [B, G, N, K] and [B, G, N, V].
+    pos: positions of these tokens, [B, N]; -1 for an empty place.
+    extras: extra projections of these tokens by name.
+    body: state of the linear attention.
+    """
 
     k: Float[Tensor, "B G N K"]
     v: Float[Tensor, "B G N V"]
@@ -28,16 +34,20 @@ class DelayedState(NamedTuple):
 
 
 class Delayed(Mechanism):
-    """y_i = sum_(j <= i - by) phi(q_i).phi(k_j) v_j / sum_(j <= i - by) phi(q_i).phi(k_j): linear attention, late.
+    """Linear attention in which a query reads only the keys that lie at least `by` tokens back.
 
-    Choose it as the far part of `Merged`, whose near part reads the last `by` keys exactly: no key is left out, none is
-    read twice. By itself it is blind to what is near. A token enters the sums `by` tokens after it came; until then
-    the state holds it. The cost is that of `linear`.
+    y_i = sum_(j <= i - by) phi(q_i).phi(k_j) v_j / sum_(j <= i - by) phi(q_i).phi(k_j)
 
-    linear: how keys that lie back are read, such as `LinearAttention(FAVOR(64, 128))`.
-    by: how many of the last keys, the query's own among them, are left out.
+    Choose it as the far part of `Merged`, with a near part that reads the last `by` keys exactly. Together they read
+    every key once. Do not use it by itself, because it cannot see recent tokens. The state holds each token for `by`
+    steps before the token enters the sums. The cost is the same as for `linear`.
 
-    Errors: those of `LinearAttention`. Source: no paper; the far field of `Merged`.
+    linear: linear attention that reads the keys, such as `LinearAttention(FAVOR(64, 128))`.
+    by: number of recent keys that a query leaves out, its own key included; at least 1.
+
+    Errors: as in `LinearAttention`.
+
+    Source: no paper; the far field of `Merged`.
     """
 
     def __init__(self, linear: LinearAttention, by: int):
@@ -68,7 +78,7 @@ class Delayed(Mechanism):
         return out if state is None else out._replace(state=_next_state(waiting, state, out.state))
 
     def _empty_state(self, keys: Keys) -> DelayedState:
-        """What is held before the first token."""
+        """Return the state before the first token."""
 
         def zeros(x: Tensor) -> Tensor:
             return x.new_zeros(*x.shape[:2], self.by, x.shape[3])
@@ -79,22 +89,22 @@ class Delayed(Mechanism):
         )
 
     def _advance(self, keys: Keys, ctx: Context) -> tuple[Keys, Keys]:
-        """Of held and new keys those that enter with each query, and those that are held from then on."""
+        """Return the keys that enter the sums with each query, and the keys that wait after the call."""
         length = ctx.pos.shape[1]
         if ctx.full:
             return keys.cut(slice(0, length)), keys.cut(slice(length, None))
         real = ctx.pos >= 0
         count = real.cumsum(1)
-        skip = (count == 0).sum(1, keepdim=True)  # padding before a row's tokens, behind what is held
+        skip = (count == 0).sum(1, keepdim=True)  # padding between the held keys and the row's first token
         waiting = torch.arange(self.by, device=real.device) + real.sum(1, keepdim=True)
         late, waiting = (at + skip * (at >= self.by) for at in ((count - 1).clamp_min(0), waiting))
         entering = keys.cut(late)
-        # no time passes at padding: what would enter there enters with the next token
+        # padding does not count as a step: a key due at padding enters with the next token
         return entering._replace(pos=torch.where(real[:, None], entering.pos, -1)), keys.cut(waiting)
 
 
 def _append(waiting: DelayedState, keys: Keys) -> Keys:
-    """Held keys, and new ones behind them, as precise as the new."""
+    """Append new keys to the waiting keys, in the dtype of the new keys."""
 
     def join(old: Tensor, new: Tensor) -> Tensor:
         return torch.cat([old.to(new.dtype), new], 2)
@@ -104,7 +114,7 @@ def _append(waiting: DelayedState, keys: Keys) -> Keys:
 
 
 def _next_state(keys: Keys, old: DelayedState, body: State) -> DelayedState:
-    """Keys as a state, as precise as the old one."""
+    """Return a state of these keys in the dtype of the old state."""
     extras = {name: side.to(old.k.dtype) for name, side in keys.extras.items()}
     return DelayedState(keys.k.to(old.k.dtype), keys.v.to(old.v.dtype), keys.pos[:, 0], extras, body)
 

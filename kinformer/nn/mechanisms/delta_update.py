@@ -1,4 +1,4 @@
-"""DeltaUpdate: linear attention whose sums forget what a key held before they write what it holds now."""
+"""DeltaUpdate: linear attention in which a key replaces its old value (delta rule)."""
 
 from collections.abc import Mapping
 
@@ -15,12 +15,14 @@ from kinformer.nn.mechanisms.state_update import KeyFeatures, LinearState, State
 
 
 class DeltaUpdate(StateUpdate):
-    """S_t = S_(t-1) + b_t phi(k_t) (v_t - S_(t-1)^T phi(k_t))^T, y_t = S_t^T phi(q_t), b_t = sigmoid(w.x_t + b).
+    """State update for linear attention in which a key replaces its old value: the delta rule.
 
-    A key that comes again replaces its value in place of adding to it: choose it where sums would mix what must be
-    told apart, as `LinearAttention(ELU(), DeltaUpdate())`. Each key head has a rate b of its own, a key side of the
-    layer. phi is divided by the sum of its sizes, as in the paper, so that b = 1 rewrites a key wholly at most; the
-    sums are what is read, divided by nothing, so there is no lse. Tokens of a piece are solved for together.
+    S_t = S_(t-1) + b_t phi(k_t) (v_t - S_(t-1)^T phi(k_t))^T, y_t = S_t^T phi(q_t), b_t = sigmoid(w.x_t + b)
+
+    Choose it, as `LinearAttention(ELU(), DeltaUpdate())`, if plain sums would mix the values of keys that repeat. Each
+    key head has its own rate b_t, an extra key projection of the layer. The features phi are divided by the sum of
+    their absolute values, as in the paper, so b_t = 1 replaces at most the whole value of a key. The read is not
+    divided by a sum of weights, so it has no lse. The tokens of a piece are computed together by a triangular solve.
 
     Source: Schlag et al., 2021, arXiv:2102.11174, section 4; pieces: Yang et al., 2024, arXiv:2406.06484.
     """
@@ -35,7 +37,7 @@ class DeltaUpdate(StateUpdate):
             ..., None
         ]
         k = _normal(new.k)
-        # u_i = b_i (v_i - S_(i-1)^T k_i), what token i writes, is told_i - S^T known_i with the sums S before its piece
+        # token i writes u_i = b_i (v_i - S_(i-1)^T k_i) = new_value_i - S^T old_key_i, with S the sums before its piece
         solved = rate * torch.cat((new.v, k), -1)
         if k.shape[3] > 1:
             solved = torch.linalg.solve_triangular(

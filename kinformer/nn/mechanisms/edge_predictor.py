@@ -1,4 +1,4 @@
-"""Edges: a network that goes from token to token and says which pairs are read."""
+"""Edges: a recurrent network that chooses the keys of each token one by one."""
 
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
@@ -20,18 +20,26 @@ from kinformer.nn.mechanisms.repeatable_chance import Chance, content
 
 By = Literal["layer", "head"]
 
-NEVER = -1e30  # the logit of a token that may not be chosen; finite, so that rows without any give no NaN
+NEVER = -1e30  # logit of a token that is not allowed; finite, so rows without allowed tokens give no NaN
 
 
 class WalkState(NamedTuple):
-    """Where the network stands: its two vectors, and the token that it chose last."""
+    """State of the network between two choices.
+
+    h, c: hidden and cell vector of the LSTM, [B, P, n].
+    last: token that was chosen last, [B, P, n].
+    """
 
     h: Float[Tensor, "B P n"]
     c: Float[Tensor, "B P n"]
     last: Float[Tensor, "B P n"]
 
     def where(self, mask: Bool[Tensor, "B #P 1"], other: "WalkState") -> "WalkState":
-        """This one in the marked rows, the other elsewhere."""
+        """Return this state in the rows that `mask` marks, and the other state elsewhere.
+
+        mask: rows that keep this state, [B, #P, 1].
+        other: state of all other rows.
+        """
         return WalkState(*(torch.where(mask, a, b) for a, b in zip(self, other, strict=True)))
 
     def to(self, dtype: torch.dtype) -> "WalkState":
@@ -39,10 +47,12 @@ class WalkState(NamedTuple):
 
 
 class EdgePredictor(nn.Module):
-    """p(j) = softmax_j(h W (x_j + D_min(distance, clip))), h, c = LSTM(token chosen last; h, c).
+    """LSTM that chooses the next key from the key that it chose last.
 
-    width: of a token as the network sees it, and of the LSTM.
-    clip: the furthest distance with a vector of its own.
+    p(j) = softmax_j(h W (x_j + D_min(distance, clip))), h, c = LSTM(token chosen last; h, c)
+
+    width: width of a token as the network sees it, and of the LSTM.
+    clip: largest distance with its own vector; greater distances share it.
 
     Source: Li et al., 2020, arXiv:2003.09833, section 3.
     """
@@ -56,11 +66,11 @@ class EdgePredictor(nn.Module):
         self.distance = nn.Parameter(torch.randn(clip + 1, width) * width**-0.5)
 
     def begin(self, nodes: Float[Tensor, "B P S n"]) -> WalkState:
-        """Before the first choice among these: vectors that are learned."""
+        """Return the learned state before the first choice among these nodes."""
         return WalkState(*(x.to(nodes.dtype).expand(*nodes.shape[:2], -1) for x in self.first))
 
     def step(self, walk: WalkState) -> tuple[Float[Tensor, "B P n"], WalkState]:
-        """What the next choice is made by, and the vectors after it."""
+        """Run the LSTM once. Return the vector that scores the next choice, and the new state."""
         dtype, shape = self.cell.weight_ih.dtype, walk.h.shape
         last, h, c = (x.to(dtype).flatten(0, 1) for x in (walk.last, walk.h, walk.c))
         h, c = self.cell(last, (h, c))
@@ -75,10 +85,17 @@ class EdgePredictor(nn.Module):
         distance: Int[Tensor, "B #P S"],
         noise: Float[Tensor, "B P S"] | None,
     ) -> tuple[Int[Tensor, "B P 1"], Float[Tensor, "B P"], WalkState]:
-        """A column, drawn where there is noise and else the likeliest, the log of its probability, and the walk on."""
+        """Choose a key for each walk. Return its column, the log of its probability and the new state.
+
+        walk: state of the network.
+        nodes: tokens to choose from, [B, P, S, n].
+        may: tokens that are allowed, [B, #P, S].
+        distance: distance of each token from the query, in tokens, [B, #P, S].
+        noise: Gumbel noise for a random draw, [B, P, S]; None takes the most likely token.
+        """
         u, walk = self.step(walk)
         far = distance.clamp(0, self.clip).expand(-1, u.shape[1], -1)
-        with disable_autocast(nodes):  # or shares of keys would not add up to 1
+        with disable_autocast(nodes):  # rounded logits would give probabilities that do not sum to 1
             near = u @ self.distance.to(u.dtype).mT  # [B P clip + 1]
             logits = (nodes @ u[..., None])[..., 0] + near.gather(2, far)
         logits = logits.masked_fill(~may, NEVER)
@@ -86,7 +103,7 @@ class EdgePredictor(nn.Module):
         def best() -> Int[Tensor, "B P 1"]:
             if noise is not None:
                 return (logits + noise).masked_fill(~may, NEVER).argmax(-1, keepdim=True)
-            # equal tokens beyond the clip have equal scores, whatever rounding makes of them: of these the furthest
+            # equal tokens beyond the clip have equal scores up to rounding; the furthest of them is chosen
             size = u.norm(dim=-1, keepdim=True) * nodes.norm(dim=-1).masked_fill(~may, 0.0).amax(-1, keepdim=True)
             return torch.where(equal_to_largest(logits, tolerance_of(size)), distance, -1).argmax(-1, keepdim=True)
 
@@ -96,30 +113,42 @@ class EdgePredictor(nn.Module):
 
 
 class EdgeChooser(nn.Module):
-    """What both forms of SAC share: the network that chooses, what it sees of tokens, its chance and what trains it."""
+    """Base class of both forms of SAC: it owns the network that chooses keys, and its random numbers.
+
+    The network sees an extra projection of each token. A loss on its choices trains it.
+    """
 
     unrepeatable = Unrepeatable("SAC draws the keys it reads by what it has learned", "give a stack without SAC")
 
     def choose_by(self, edges: int, width: int, clip: int, by: By, seed: int) -> None:
-        """How many are chosen for a token, by which network, and for whom."""
+        """Create the network and its source of random numbers.
+
+        edges: number of choices for each token.
+        width, clip: sizes of the network, as in `EdgePredictor`.
+        by: "layer" chooses once for all heads, "head" for each key head.
+        seed: seed of the draws.
+        """
         self.edges, self.by = check_at_least("edges", edges, 1), check_option("by", by, By)
         self.predictor, self.chance = EdgePredictor(width, clip), Chance(seed)
 
     def sent_names(self, name: str, send: bool) -> frozenset[str]:
-        """What is handed up; ValueError where there are several sets of it."""
+        """Return the names of the outputs that are sent up: `name` if `send` is true.
+
+        Errors: ValueError for send=True with by="head", because there would be several sets.
+        """
         if check_flag("send", send) and self.by == "head":
             raise ValueError(f"send=True hands up one set of {name}; give by='layer' beside it")
         return frozenset({name} if send else ())
 
     def penalties(self) -> dict[str, Penalty]:
-        """What was chosen trains the network and, through what it sees, the layer's input."""
+        """Return the penalty that trains the network and, through its view of tokens, the layer's input."""
         return {CHOICES: Penalty(trains=tuple(self.predictor.parameters()), reaches_x=True, alone=True, by="weight")}
 
     def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
         return {"node": ExtraProjection(self.predictor.width)}
 
     def nodes(self, request: Request) -> Float[Tensor, "B P S n"]:
-        """Tokens as the network sees them: for each head of the keys, or once for the layer."""
+        """Return the tokens as the network sees them, for each key head or once for the layer."""
         nodes = at_least_float32(request.keys.extras["node"])
         return nodes if self.by == "head" else nodes.mean(1, keepdim=True)
 
@@ -130,10 +159,15 @@ class EdgeChooser(nn.Module):
         k_pos: Int[Tensor, "B #P S"],
         visible: Bool[Tensor, "B #P S"],
     ) -> Tensor | None:
-        """Gumbel noise [B P S] that turns an argmax over nodes into a draw; None in eval mode.
+        """Return Gumbel noise [B, P, S] that turns an argmax over nodes into a random draw; None in eval mode.
 
-        The noise depends on the turn and on the known nodes, those that the choice may depend on. So rows that differ
-        in a known node have independent draws.
+        The noise depends on the turn and on the visible nodes, which are the only nodes that the choice may depend on.
+        Rows that differ in a visible node have independent draws.
+
+        nodes: tokens as the network sees them, [B, P, S, n].
+        turn: number of the choice, [B, #P, 1].
+        k_pos: positions of the nodes, [B, #P, S].
+        visible: nodes that the choice may depend on, [B, #P, S].
         """
         if not self.training:
             return None

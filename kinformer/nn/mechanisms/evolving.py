@@ -1,4 +1,4 @@
-"""EvolvingAttention: scores of the block beneath and a block's own, mixed and convolved."""
+"""EvolvingAttention: attention that mixes its scores with lower scores and convolves them."""
 
 from jaxtyping import Float
 from torch import Tensor
@@ -12,30 +12,38 @@ from kinformer.nn.mechanisms.score_convolution import Kernel
 
 
 class EvolvingAttention(ConvolvedScores):
-    """In = alpha s_beneath + (1 - alpha) q.k; s = beta LeakyReLU(conv(In)) + (1 - beta) In; softmax(s) v.
+    """Attention that mixes its scores with the scores of the block below and convolves the result.
 
-    Choose it over RealFormer's plain sum where what to attend to has a form in the plane of queries and keys, such as
-    diagonals and stripes: the convolution sees a pair's neighbours and all heads. It holds the matrix of scores a few
-    times over, and costs size^2 heads products more per pair and head. The lowest block of the authors' stack has none
-    beneath and is a plain one, `Explicit(pattern, up=True)`; a layer of this class alone convolves its own scores.
+    In = alpha s_below + (1 - alpha) q.k,
+    s = beta LeakyReLU(conv(In)) + (1 - beta) In, y = softmax(s) v
 
-    Neighbours are those of the next positions, and no query hears of what it may not read (`ScoreConvolution`). With a
-    state it keeps, beside the keys, size - 1 rows of In of the last queries: decoding needs scores of earlier queries.
+    Choose it over RealFormer's plain sum if attention forms shapes in the plane of queries and keys, such as diagonals
+    or stripes. The convolution sees the neighbours of a pair and all heads. It holds the matrix of scores several
+    times, and computes size^2 * heads more products per pair and head. The lowest block has no scores below it. In the
+    authors' stack it is a plain block, `Explicit(pattern, up=True)`. A layer of this class without scores from below
+    convolves its own scores.
 
-    pattern: which keys each query may read.
-    heads: of the layer.
-    alpha: how much of In comes from beneath. The authors' code calls it beta.
-    beta: how much of the scores is convolved. The authors' code calls it alpha.
-    size: rows and columns of the kernel; 3 in the paper.
-    kernel: "centred" for encoders (under `Causal()` what lies ahead is masked), "causal", which ends at the pair itself
-        in both directions, for decoders, "cross", which does so among the queries alone, for cross-attention.
-    slope: of the rectifier behind the convolution, which the authors' code has; 1 for none.
-    scale: the factor of the product, 1/sqrt(head_dim) unless given.
-    dropout: the share of weights that training drops.
+    Neighbours are the pairs at adjacent positions. No query sees a pair that it may not read (see `ScoreConvolution`).
+    Decoding needs scores of earlier queries: beside the keys, the state keeps the rows of In of the last size - 1
+    queries, or size // 2 for a centred kernel.
 
-    Errors: ValueError for other heads and for scores from below of other pairs; NoState from `start` where the pattern
-    reads ahead, and for a centred kernel across sequences. Source: Wang et al., 2021, arXiv:2102.12895; the mask of a
-    decoder's kernel is a reading of it.
+    pattern: keys that each query may read.
+    heads: number of heads of the layer.
+    alpha: share of the scores from below in In, 0 to 1. The authors' code calls it beta.
+    beta: share of the convolution in the scores, 0 to 1. The authors' code calls it alpha.
+    size: number of rows and columns of the kernel; 3 in the paper. Only a causal kernel may have an even size.
+    kernel: "centred" for encoders; under `Causal()`, pairs ahead are masked. A "causal" kernel, for decoders, ends at
+        the pair itself in both directions. A "cross" kernel, for cross-attention, does so only along the queries.
+    slope: negative slope of the LeakyReLU after the convolution; 1 for none. The authors' code has this LeakyReLU.
+    scale: factor of the dot product; 1/sqrt(head_dim) by default.
+    dropout: fraction of attention weights that training drops.
+
+    Errors: ValueError for another number of heads, and for scores from below of other pairs; NoState from `start` if
+    the pattern reads ahead, and for a centred kernel across sequences.
+
+    Source: Wang et al., 2021, arXiv:2102.12895.
+
+    Differences: the mask of a decoder's kernel is this library's reading of the paper.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Explicit: softmax attention whose scores and weights can be changed, and whose scores can be handed up."""
+"""Explicit: softmax attention that can change its scores and weights, and send its scores up."""
 
 from itertools import accumulate, pairwise
 
@@ -22,30 +22,35 @@ from kinformer.core.score import Score
 from kinformer.core.score_matrix import attention, mask, scores, softmax, weigh_values
 from kinformer.core.scores.product import Product
 
-PAIRS = 1 << 20  # scores of a block, of all rows and heads
+PAIRS = 1 << 20  # maximum number of scores in a block, over all rows and heads
 
 
 class Explicit(KeyValueMechanism):
-    """Softmax attention that makes its whole matrix of scores; where nothing needs that, choose Softmax.
+    """Softmax attention that computes the whole matrix of scores and can change scores and weights.
 
-    after(softmax(before(score + bias))) v. A pair that the pattern does not allow has weight 0 whatever they do. Memory
-    is T x S per head where scores go up or come from below; elsewhere long rows are read a block of queries at a time,
-    and again in the backward, if `before` and `after` look at each query alone. RealFormer is
-    `Explicit(pattern, score=ResidualScores(), up=True)`; talking heads are in `nn/mechanisms/talking_heads.py`.
+    y = after(softmax(before(score + bias))) v
 
-    pattern: which keys each query may read.
-    bias: a change of the scores.
-    score: what makes them, the product of query and key unless given.
-    before: a change of all scores at once.
-    after: a change of all weights; changed weights are no softmax, so the read has no lse and cannot be merged.
-    up: sends the scores (after `before`, unmasked) up, where the next block's same sublayer finds them. With a state
-        they cover kept and new keys in the order of the cache, so layers that share scores must share one pattern.
-    scale: the factor of the product, 1/sqrt(head_dim) unless given.
-    dropout: the share of weights that training drops, after `after`.
+    Choose Softmax if nothing needs the matrix. A pair that the pattern does not allow has weight 0, even after
+    `before` and `after`. Memory is T x S per head if scores are sent up or taken from below. Otherwise long rows are
+    read in blocks of queries if `before` and `after` treat each query separately; the backward pass computes the
+    blocks again. RealFormer is `Explicit(pattern, score=ResidualScores(), up=True)`. For talking heads see
+    `nn/mechanisms/talking_heads.py`.
 
-    Errors: NoState from `start` where the pattern reads ahead; ValueError for heads of weights that cannot share the
-    heads of values. Source: prior from lower modules in Lin et al., 2021, arXiv:2106.04554; He et al., 2020,
-    arXiv:2012.11747.
+    pattern: keys that each query may read.
+    bias: bias that is added to the scores, or none.
+    score: computes the scores; the dot product of query and key by default.
+    before: map of all scores before the softmax.
+    after: map of all weights after the softmax. The result is not a softmax, so the read has no lse and cannot be
+        merged.
+    up: True sends the scores up to the same sublayer of the next block, after `before` and unmasked. With a state,
+        they cover kept and new keys in the order of the cache, so layers that share scores must use the same pattern.
+    scale: factor of the dot product; 1/sqrt(head_dim) by default.
+    dropout: fraction of attention weights that training drops, after `after`.
+
+    Errors: NoState from `start` if the pattern reads ahead; ValueError if the heads of weights are not a multiple of
+    the heads of values.
+
+    Source: prior from lower modules in Lin et al., 2021, arXiv:2106.04554; He et al., 2020, arXiv:2012.11747.
     """
 
     def __init__(
@@ -84,7 +89,7 @@ class Explicit(KeyValueMechanism):
         return Out(AttentionOutput(torch.cat(y, 2), torch.cat(lse, 2) if self.lse else None))
 
     def _blocks(self, request: Request) -> list[int]:
-        """Sizes of the blocks of queries; one where scores are handed on, or may depend on other queries."""
+        """Return the sizes of the blocks of queries; one block if scores are sent up or may depend on other queries."""
         length = request.queries.q.shape[2]
         alone = all(part is None or part.by_query for part in (self.before, self.after))
         size = max(16, length * PAIRS // max(request.pairs, 1))
@@ -96,7 +101,7 @@ class Explicit(KeyValueMechanism):
         return self._read_with_scores(request.piece(slice(lo, hi), None))[0]
 
     def _read_with_scores(self, request: Request) -> tuple[AttentionOutput, Float[Tensor, "B M T S"]]:
-        """What is read, and the scores."""
+        """Return the read and the unmasked scores."""
         x = scores(request)
         if self.before is not None:
             x = self.before.bind(request)(x, mask(request))
@@ -104,7 +109,7 @@ class Explicit(KeyValueMechanism):
         logits = x if where is None else x.masked_fill(~where, -torch.inf)
         weights, lse = softmax(logits) if self.lse else (attention(logits), None)
         if self.after is not None:
-            read = (logits > -torch.inf).any(1, keepdim=True)  # a constant that `after` adds is no leave to read a key
+            read = (logits > -torch.inf).any(1, keepdim=True)  # `after` may add a constant; masked keys stay unread
             weights = self.after(weights, read).masked_fill(~read, 0.0)
         _check_value_heads(weights.shape[1], request.keys.v.shape[1])
         y = weigh_values(F.dropout(weights, request.dropout), request)

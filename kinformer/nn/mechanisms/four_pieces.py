@@ -1,4 +1,4 @@
-"""FourPieces: global-local attention in which each of the four pieces has keys and values of its own."""
+"""FourPieces: global-local attention (ETC) with separate keys and values for each of the four pieces."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,20 +18,22 @@ from kinformer.nn.patterns.rows import Rows
 
 
 class FourPieces(GlobalSoftmax):
-    """ETC's attention with nothing shared: a key is made by who reads it and by what it is, global or long.
+    """ETC's attention with separate projections for each pair of reader and key type, global or long.
 
-    Choose it over `GlobalSoftmax(pattern, Rows(n), bias)`, where the reader alone decides (what the authors' code calls
-    share_kv_projections), when global and long tokens stand for very different things: two matrices for queries, four
-    for keys, four for values. Global rows read [g2g | g2l], long rows [l2g | l2l], each in one softmax. The layer's
-    projection makes long queries, and the keys and values of l2l.
+    Choose it if global and long tokens represent very different things. Choose `GlobalSoftmax(pattern, Rows(n), bias)`
+    if only the reader should select the projections; the authors' code calls that share_kv_projections. This class has
+    two matrices for queries, four for keys and four for values. Global rows read [g2g | g2l] and long rows read [l2g |
+    l2l], each in one softmax. The layer's own projections make the long queries and the keys and values of l2l.
 
-    pattern: which keys a long token reads, such as `Band(64) | Tokens(n)`; global tokens read all.
-    n: how many tokens are global: the first ones.
-    bias: a change of the scores, such as ETCLabels.
-    copied: False starts all matrices anew, as the authors' code does; True as copies of the layer's own.
-    how: scale, dropout and impl, as in GlobalSoftmax.
+    pattern: keys that a long token reads, such as `Band(64) | Tokens(n)`; global tokens read all keys.
+    n: number of global tokens, which are the first n tokens.
+    bias: bias that is added to the scores, such as ETCLabels.
+    copied: False initialises all matrices independently, as the authors' code does; True copies the layer's own.
+    settings: scale, dropout and impl, as in `GlobalSoftmax`.
 
-    Errors: those of GlobalSoftmax. Source: Ainslie et al., 2020, arXiv:2004.08483, section 3.2.
+    Errors: as in `GlobalSoftmax`.
+
+    Source: Ainslie et al., 2020, arXiv:2004.08483, section 3.2.
     """
 
     def __init__(self, pattern: Pattern, n: int, bias: Bias | None = None, *, copied: bool = False, **settings: Any):
@@ -43,7 +45,7 @@ class FourPieces(GlobalSoftmax):
         return {**super().key_extras(sizes), "l2g_k": k, "l2g_v": v, "g2g_k": k, "g2g_v": v}
 
     def wants_lazy_extras(self, sizes: HeadSizes, ctx: Context) -> bool:
-        return False  # a global query reads keys of two matrices
+        return False  # a global query reads keys of two matrices, so the lazy form does not apply
 
     def forward(
         self, queries: Queries, keys: Keys | None, state: GlobalSoftmaxState | None, ctx: Context
@@ -51,7 +53,7 @@ class FourPieces(GlobalSoftmax):
         return super().forward(queries, None if keys is None else self._by_piece(keys), state, ctx)
 
     def _by_piece(self, keys: Keys) -> Keys:
-        """Keys as long tokens read them, l2g and l2l, and among the sides as global ones do, g2g and g2l."""
+        """Put the keys for long readers (l2g, l2l) into k and v, and those for global readers into the extras."""
         keys, (l2g_k, l2g_v, g2g_k, g2g_v) = split_extras(keys, "l2g_k", "l2g_v", "g2g_k", "g2g_v")
         first = (keys.pos < self.n)[..., None]  # [B 1 S 1]
 

@@ -1,4 +1,4 @@
-"""GlobalSoftmax: softmax attention whose global queries read with projections of their own."""
+"""GlobalSoftmax: softmax attention with separate projections for global queries (Longformer)."""
 
 from collections.abc import Mapping
 from functools import reduce
@@ -31,9 +31,11 @@ Part = TypeVar("Part", Queries, Keys)
 
 
 class FewRows(NamedTuple):
-    """As many places in every row, those of its queries among them, and their positions.
+    """Columns that contain the global queries of each row, the same number for every row.
 
-    `alone`: they read nothing beside what is theirs, so whatever stands in their place may be overwritten.
+    places: columns of the queries, [B, R]. Other queries fill the rest of a row.
+    pos: positions of these queries, [B, 1, R].
+    alone: True if none of them reads a pair of the other read, so their other results may be overwritten.
     """
 
     places: Int[Tensor, "B R"]
@@ -41,76 +43,97 @@ class FewRows(NamedTuple):
     alone: bool
 
     def make_queries(self, queries: Queries, q: Float[Tensor, "B H R K"]) -> Queries:
-        """These queries, asking q."""
+        """Return the queries at these columns with `q` as their query vectors."""
         return queries.cut(self.places)._replace(q=q, pos=self.pos)
 
     def insert(self, read: AttentionOutput, few: AttentionOutput) -> AttentionOutput:
-        """The read of a row, in which these queries read their own too."""
+        """Merge a read of the few queries into the read of the whole row.
+
+        read: read of all queries of the row.
+        few: read of the queries at `places`.
+        """
         assert read.lse is not None
         if not self.alone:
             few = merge(AttentionOutput(cut(read.y, self.places, 2), cut(read.lse, self.places, 2)), few)
         assert few.lse is not None
         at = self.places[:, None].expand(-1, read.y.shape[1], -1)  # [B H R]
-        y, lse = few.y.to(read.y.dtype), few.lse.to(read.lse.dtype)  # autocast makes some of them wider than others
+        y, lse = few.y.to(read.y.dtype), few.lse.to(read.lse.dtype)  # autocast may give them different dtypes
         return AttentionOutput(read.y.scatter(2, at[..., None].expand_as(y), y), read.lse.scatter(2, at, lse))
 
 
 def few_rows(own_pairs: Pattern, other_pairs: Pattern, pos: Int[Tensor, "B T"]) -> FewRows:
-    """The rows that may read a pair of `own_pairs`; `other_pairs` are read otherwise."""
+    """Find the queries that may read a pair of `own_pairs`, as `FewRows`.
+
+    own_pairs: pairs that only the few queries read.
+    other_pairs: pairs of the other read, which decide `FewRows.alone`.
+    pos: positions of the queries, [B, T]; -1 for padding.
+    """
 
     def reads_any_key(pattern: Pattern, at: Int[Tensor, "B N"]) -> Bool[Tensor, "B N"]:
         q = at.clamp_min(0)
         return pattern.cover(q, q, 0 * q, pos.amax().clamp_min(0))[0] & (at >= 0)
 
     reads_own = reads_any_key(own_pairs, pos)
-    max_rows = max(1, int(reads_own.sum(1).amax()))  # one at least, so that what is learned has gradients
+    max_rows = max(1, int(reads_own.sum(1).amax()))  # at least one, so that the global projections always get gradients
     places = reads_own.int().sort(dim=1, descending=True, stable=True).indices[:, :max_rows]
     at = pos.gather(1, places)
     return FewRows(places, at[:, None], not bool(reads_any_key(other_pairs, at).any()))
 
 
 def of_values(read: AttentionOutput, v: LazyProjection) -> Float[Tensor, "B H R V"]:
-    """The y of values, from that of what they are made of; 0 where there was no key."""
+    """Turn a read of the layer's input into a read of values; a query without keys gets 0.
+
+    read: read in which y is a weighted mean of inputs, [B, H, R, D], with its lse.
+    v: lazy projection of the values.
+    """
     assert read.lse is not None
     return torch.where(read.lse[..., None] > -torch.inf, v.project_mean(read.y), 0.0)
 
 
 class GlobalSoftmaxState(NamedTuple):
-    """Keys of the local projections, which all queries but the global ones read, and keys of the global projections."""
+    """Key-value caches of both reads.
+
+    near: keys of the layer's own projections, for local queries.
+    wide: keys of the global projections, for global queries.
+    """
 
     near: KV
     wide: KV
 
 
 class GlobalSoftmax(Mechanism):
-    """Longformer's attention: a narrow pattern for most queries, and a few global ones that read every key.
+    """Longformer's attention: a narrow pattern for most queries, and global queries that read every key.
 
-    Choose it for long texts with a few tokens that must see all of it: a class token, a question. Both reads cost what
-    their pairs cost; a narrow pattern saves cache in decoding too, where no global query may come. The pairs of `rows`,
-    and of `Marked`, `MarkedRows` or `Tail` in `ctx.also`, are read with queries, keys and values of global projections;
-    all other pairs of `(pattern | also) & only` with the layer's own. A local query reads a global token by the local
-    projections: put `Tokens(n)` into the pattern, or use `Marked`.
+    y = merge(read of pattern & ~rows with q, k, v; read of rows with q_g, k_g, v_g)
 
-    The global projections are sides of the layer and are not turned by a rotation. In decoding their keys have a cache
-    of their own, in which all are kept while a global query may come; `ctx.also` then wants `ctx.only=Causal()`, the
-    same in every call. In cross-attention global queries read the whole source. With `Rows(n)` it is also the form of
-    ETC in which the reader decides by what projections its keys are made (`etc`).
+    Choose it for long texts in which a few tokens, such as a class token or a question, must see the whole text. The
+    cost is the number of pairs in both reads. A narrow pattern also saves cache in decoding if no global query can
+    occur.
 
-    y = merge(read of pattern & ~rows with q, k, v; read of rows with q_g, k_g, v_g).
+    The pairs of `rows`, and of `Marked`, `MarkedRows` or `Tail` in `ctx.also`, use the global projections for queries,
+    keys and values. All other pairs of `(pattern | also) & only` use the layer's own projections. A local query reads
+    a global token with the local projections: put `Tokens(n)` into the pattern, or use `Marked`.
 
-    Where few queries of a row are global and there is no bias, they read what keys and values are made of, and these
-    are not made: q_g.(W x) is (W^T q_g).x. In training a layer of one global token then projects four matrices and not
-    seven.
+    The global projections are extra projections of the layer, and rotary embeddings do not rotate them. In decoding
+    their keys have a separate cache, which keeps all keys while a global query can occur. `ctx.also` then needs
+    `ctx.only=Causal()`, the same in every call. In cross-attention, global queries read the whole source. With
+    `Rows(n)`, this class is also the form of ETC in which the reader selects the projections of its keys (`etc`).
 
-    pattern: which keys a query reads that is not global.
-    rows: which queries are global in every row, `Rows(n)`, or `Causal() & Rows(n)` in a decoder; none unless given.
-    bias: a change of the scores, the same in both reads.
-    copied: whether the global projections start as copies of the local ones, as in the paper; False starts them anew.
-    scale: the factor of the product, 1/sqrt(head_dim) unless given.
-    dropout: the share of attention weights that training drops.
-    impl: an executor by name; "auto" takes the cheapest.
+    If few queries of a row are global and there is no bias, global queries read the layer's input directly. Global
+    keys and values are then not computed, because q_g.(W x) = (W^T q_g).x. In training, a layer with one global token
+    projects four matrices instead of seven.
 
-    Errors: NoState where a pattern reads ahead; ValueError for a `ctx.also` of which it cannot tell the global rows.
+    pattern: keys that a local query reads.
+    rows: queries that are global in every row, such as `Rows(n)`, or `Causal() & Rows(n)` in a decoder; none by
+        default.
+    bias: bias that is added to the scores of both reads.
+    copied: True initialises the global projections as copies of the local ones, as in the paper; False independently.
+    scale: factor of the dot product; 1/sqrt(head_dim) by default.
+    dropout: fraction of attention weights that training drops.
+    impl: name of an executor; "auto" selects the cheapest.
+
+    Errors: NoState if a pattern reads ahead; ValueError if the global rows of a `ctx.also` cannot be determined.
+
     Source: Beltagy et al., 2020, arXiv:2004.05150, section 3.1.
     """
 
@@ -147,7 +170,7 @@ class GlobalSoftmax(Mechanism):
 
     def start(self, spec: StateSpec, sizes: HeadSizes) -> GlobalSoftmaxState:
         if not sizes.cross:
-            check_reads_no_future(self.pattern)  # by the pattern that was given, which its refusal shows
+            check_reads_no_future(self.pattern)  # the error message shows the user's own pattern
         return GlobalSoftmaxState(self.near.start(spec, sizes), self.wide.start(spec, sizes))
 
     def wants_lazy_extras(self, sizes: HeadSizes, ctx: Context) -> bool:
@@ -161,7 +184,7 @@ class GlobalSoftmax(Mechanism):
         if keys is not None and keys.lazy:
             return self._read_few_rows(queries, keys, ctx)
         wide, wide_keys = queries, keys
-        if not ctx.remember:  # then nobody asks
+        if not ctx.remember:  # with `remember`, only the state is needed and there are no queries
             queries, (q,) = split_extras(queries, "global_q")
             wide = queries._replace(q=q)
         if keys is not None:
@@ -170,18 +193,18 @@ class GlobalSoftmax(Mechanism):
         near_out = self.near(queries, keys, None if state is None else state.near, ctx)
         wide_out = self.wide(wide, wide_keys, None if state is None else state.wide, ctx)
         new_state = None if state is None else GlobalSoftmaxState(near_out.state, wide_out.state)
-        # what the bias reports is of the same sides in both reads
+        # both reads share the bias, so one report is enough
         return Out(near_out.y if ctx.remember else merge(near_out.y, wide_out.y), new_state, near_out.aux)
 
     def _read_few_rows(self, queries: Queries, keys: Keys, ctx: Context) -> Out[AttentionOutput]:
-        """A few global queries read the layer's input: q.(W x) = (W^T q).x, so no global key or value is made."""
+        """Read the layer's input with a few global queries: q.(W x) = (W^T q).x, so no global key is computed."""
         few, unmade = self._global_queries(ctx), {**queries.lazy, **keys.lazy}
         queries, keys = queries._replace(lazy={}), keys._replace(lazy={})
         near, _ = self.near.prepare_request(queries, keys, None, ctx)
         if few.alone and ctx.also is None:
             near = near.replace(
                 pattern=narrow_pattern(self.pattern, ctx.only, None)
-            )  # their holes in it cost more than they do
+            )  # excluding these few rows costs more than reading them
         q, x = unmade["global_q"].cut(few.places).materialize(), unmade["global_k"].x[:, None]
         key_queries, constant = unmade["global_k"].absorb_queries(q)
         wide, _ = self.wide.prepare_request(few.make_queries(queries, key_queries), keys._replace(k=x, v=x), None, ctx)
@@ -194,13 +217,13 @@ class GlobalSoftmax(Mechanism):
         )
 
     def _global_queries(self, ctx: Context) -> FewRows:
-        """The queries that may be global."""
+        """Return the queries that may be global."""
         near, wide = self.near.batch_pattern(ctx), self.wide.batch_pattern(ctx)
         return ctx.memo.get(lambda: few_rows(wide, near, ctx.pos), "global queries", near, wide, ctx.pos)
 
 
 class _Near(Softmax):
-    """All pairs but those that global queries read."""
+    """Read of all pairs that global queries do not read."""
 
     def __init__(self, pattern: Pattern, rows: Pattern, bias: Bias | None, **settings: Any):
         super().__init__(_without_rows(pattern, rows), bias, **settings)
@@ -214,7 +237,7 @@ class _Near(Softmax):
 
 
 class _Wide(Softmax):
-    """The pairs that global queries read."""
+    """Read of the pairs that global queries read."""
 
     def batch_pattern(self, ctx: Context) -> Pattern:
         return ctx.memo.get(
@@ -223,15 +246,23 @@ class _Wide(Softmax):
 
 
 def split_extras(part: Part, *names: str) -> tuple[Part, list[Tensor]]:
-    """Queries or keys without some of their extras, and these."""
+    """Remove some extra projections from queries or keys, and return the rest and the removed tensors.
+
+    part: queries or keys.
+    names: names of the extra projections to remove.
+    """
     rest = {name: side for name, side in part.extras.items() if name not in names}
     return part._replace(extras=rest), [part.extras[name] for name in names]
 
 
 def rows_of(also: Pattern) -> Pattern:
-    """The pairs of a batch's additions that global queries read: its `MarkedRows`, `TailRows` and `Rows`.
+    """Return the union of all `MarkedRows`, `TailRows` and `Rows` in a batch's additional pairs.
 
-    They stay moved where `GlobalNodes` or `GlobalTokens` put tokens of their own before the text.
+    Global queries read these pairs.
+
+    Patterns that `GlobalNodes` or `GlobalTokens` have shifted stay shifted.
+
+    also: pattern of `ctx.also`.
     """
     row_patterns: list[Pattern] = [
         leaf for leaf in _union(also) if isinstance(_strip_shifts(leaf), MarkedRows | TailRows | Rows)

@@ -1,4 +1,4 @@
-"""Hamming k-means: queries in clusters of like hashes."""
+"""HammingKMeans: clusters of queries with similar hashes."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -15,46 +15,54 @@ __all__ = ["Grouping", "HammingKMeans"]
 
 
 class Grouping(nn.Module, ABC):
-    """Which of `clusters` clusters each query of a row and head is in. Write one to give clusters of your own.
+    """Base class of parts that assign the queries of each row and head to clusters.
 
-    What it says of a query may depend on the queries of its own row and head alone, and on none that is padding.
+    Subclass it to define your own clusters.
+    The cluster of a query may depend only on the queries of its own row and head, and not on padding.
     """
 
     clusters: int
 
     @abstractmethod
     def forward(self, q: Float[Tensor, "B H T K"], pos: Int[Tensor, "B #H T"]) -> Int[Tensor, "B H T"]:
-        """From 0 to clusters - 1; anything at padding, where `pos` is -1."""
+        """Return the cluster of each query, from 0 to clusters - 1; any number at padding.
+
+        q: queries, [B, H, T, K].
+        pos: positions of the queries, [B, #H, T]; -1 for padding.
+        """
 
     def check(self, k_dim: int) -> None:
-        """ValueError for queries of a width that it was not made for."""
+        """Raise ValueError if `k_dim` is not the width of query that this part expects."""
 
 
 class HammingKMeans(Grouping):
-    """Lloyd's k-means over the signs of random projections of queries, in which far means many signs apart.
+    """Lloyd's k-means over the signs of random projections of queries, with the Hamming distance.
 
     b_i = [q_i . p_n > 0 for n in 1 .. bits];  c(i) = argmin_j |b_i - b^c_j|;  b^c_j = the majority of b_i over c(i) = j
 
-    At first b^c_j is that of the row's query of rank floor(j n / clusters), n being its real ones: the authors' code
-    takes the first ones. A bit of which as many are 0 as 1 is 0, and of clusters equally near the first is taken, as
-    there. A cluster that nobody is in stays as it is, where the authors' code draws another at random; so a row's
-    clusters are a function of the row. Where there are fewer queries than clusters, some stay empty.
+    Use it as the grouping of `Clustered` and `ImprovedClustered`. Centroid j starts as the bits of the row's query of
+    rank floor(j n / clusters), for n real queries. A bit with equal votes becomes 0, and the first of several nearest
+    clusters wins, as in the authors' code. An empty cluster keeps its centroid, so the clusters of a row depend only
+    on the row. If a row has fewer queries than clusters, some clusters stay empty. The cost per row and head is
+    iterations * T * clusters * bits.
 
-    k_dim: the width of a query; projections are alike for all heads.
-    clusters: of a row and head.
-    bits: random projections; the paper's 63.
-    iterations: how often queries are put into clusters; the paper's 10. Between two of them centroids move.
-    bias: a query's hyperplanes need not go through 0, as in the authors' code, which adds a normal number to each
-        projection.
-    redraw: None keeps the projections: they are the seed's, and no part of a checkpoint, so that weights of any
-        encoder fit. A number draws them anew after so many steps of training, and they are saved; 1 is nearest to the
-        authors' code, which draws for each batch, also in evaluation.
-    seed: of the draw.
+    k_dim: width of a query; all heads share the projections.
+    clusters: number of clusters for each row and head.
+    bits: number of random projections; 63 in the paper.
+    iterations: number of times that queries are assigned to clusters; 10 in the paper. Centroids move in between.
+    bias: True adds a random normal number to each projection, as the authors' code does, so that the hyperplanes need
+        not contain 0.
+    redraw: None keeps the projections. They follow from the seed and are not saved, so checkpoints of any encoder fit.
+        A number draws new projections after that many training steps and saves them. 1 is closest to the authors'
+        code.
+    seed: seed of the projections.
 
     Errors: ValueError for queries of another width.
 
-    Cost per row and head: iterations * T * clusters * bits. Source: Vyas et al., 2020, arXiv:2007.04825, section 3.2
-    and supplement; the fast-transformers package.
+    Source: Vyas et al., 2020, arXiv:2007.04825, section 3.2 and supplement; the fast-transformers package.
+
+    Differences: the authors' code starts with the first queries of a row, draws a random centroid for an empty
+    cluster, and draws new projections for each batch, also in evaluation.
     """
 
     planes: Float[Tensor, "b K1"]
@@ -92,12 +100,12 @@ class HammingKMeans(Grouping):
     @torch.no_grad()
     def forward(self, q: Float[Tensor, "B H T K"], pos: Int[Tensor, "B #H T"]) -> Int[Tensor, "B H T"]:
         real = pos >= 0
-        with disable_autocast(q):  # or it would round what was just made precise
+        with disable_autocast(q):  # autocast would round the float32 queries again
             sign = self.signs(q)
             centre = sign.take_along_dim(self._initial_columns(pos)[..., None], 2)  # [B H C b]
             cluster = self._assign_clusters(sign, centre)
             for _ in range(self.iterations - 1):
-                # of padding none is a member: a sum of votes, by a product, which is faster than adding rows up
+                # padding is no member; a matrix product sums the votes faster than an index_add
                 member = (cluster[..., None, :] == torch.arange(self.clusters, device=q.device)[:, None]) & real[
                     :, :, None
                 ]
@@ -107,31 +115,31 @@ class HammingKMeans(Grouping):
         return cluster
 
     def signs(self, q: Float[Tensor, "B H T K"]) -> Float[Tensor, "B H T b"]:
-        """1 and -1, in float32: products of them are exact."""
+        """Return 1 or -1 for each bit, in float32 or wider, so that their products are exact."""
         wide = at_least_float32(q)
         planes = self.planes.to(wide.dtype)
         return torch.where(wide @ planes[:, :-1].mT + planes[:, -1] > 0, 1.0, -1.0)
 
     def after_step(self, progress: float, stats: Mapping[str, Tensor]) -> None:
-        """Count a step of training, and draw new projections where it is time."""
+        """Count a training step, and draw new projections when they are due."""
         if (seed := next_draw_seed(self.steps, self.redraw, self.seed)) is not None:
             self.planes.copy_(self._draw_directions(seed))
 
     def _assign_clusters(
         self, sign: Float[Tensor, "B H T b"], centre: Float[Tensor, "B H C b"]
     ) -> Int[Tensor, "B H T"]:
-        """The cluster with the most signs in common, the first of equal ones."""
+        """Return the cluster with the most equal signs; the first one if several are equal."""
         return (sign @ centre.mT).argmax(-1)
 
     def _initial_columns(self, pos: Int[Tensor, "B #H T"]) -> Int[Tensor, "B #H C"]:
-        """Columns of real queries that lie evenly over a row, in order of their positions."""
+        """Return columns of real queries that are evenly spaced in the order of their positions."""
         real = pos >= 0
         order = pos.where(real, torch.iinfo(pos.dtype).max).argsort(dim=-1)
         rank = torch.arange(self.clusters, device=pos.device) * real.sum(-1, keepdim=True) // self.clusters
         return order.take_along_dim(rank, -1)
 
     def _draw_directions(self, seed: int) -> Float[Tensor, "b K1"]:
-        """A line of normal numbers for each bit, the last of which is added; 0 without `bias`."""
+        """Draw one row of normal numbers per bit; the last number is the bias, 0 without `bias`."""
         draw = torch.Generator().manual_seed(seed)
         planes = torch.randn(self.bits, self.k_dim + 1, generator=draw)
         planes[:, -1] *= self.bias

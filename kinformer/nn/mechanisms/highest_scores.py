@@ -1,4 +1,4 @@
-"""Nearest keys: the keys with the highest scores of each query, block by block, without the scores of a whole row."""
+"""Search for the keys with the highest scores, block by block, without a whole row of scores."""
 
 from functools import partial
 
@@ -13,12 +13,12 @@ from kinformer.core.request import Request
 from kinformer.core.score_matrix import full_mask, scores
 from kinformer.core.ties import score_tolerance, top_indices
 
-KEYS = 1024  # keys of a block
-PAIRS = 1 << 21  # scores of a block of queries and keys, over all rows and heads
+KEYS = 1024  # number of keys in a block
+PAIRS = 1 << 21  # maximum number of scores in a block, over all rows and heads
 
 
 def block_sizes(request: Request) -> list[int]:
-    """The number of queries in each block of queries."""
+    """Return the number of queries in each block of queries of `request`."""
     batch, heads, length, _ = request.queries.q.shape
     keys = min(request.keys.k.shape[2], KEYS)
     size = max(16, PAIRS // max(1, batch * heads * keys))
@@ -27,9 +27,13 @@ def block_sizes(request: Request) -> list[int]:
 
 @torch.no_grad()
 def find_by_scores(request: Request, k: int) -> Int[Tensor, "B H T R"]:
-    """The columns of the `k` keys with the highest scores of each query; of equal scores, the latest positions.
+    """Return the columns of the `k` keys with the highest scores of each query.
 
+    Later positions win ties.
     A query with fewer allowed keys gets -1 or columns that the pattern does not allow in the remaining places.
+
+    request: read with the queries and keys.
+    k: number of keys for each query.
     """
     with disable_autocast(request.queries.q):
         return _find_by_scores(to_precise(request), k)
@@ -52,7 +56,10 @@ def _find_by_scores(request: Request, k: int) -> Int[Tensor, "B H T R"]:
 
 
 def to_precise(request: Request) -> Request:
-    """The request with queries and keys in float32 or better: products in fewer bits would select other keys."""
+    """Return the request with queries and keys in float32 or wider.
+
+    Products in fewer bits would select other keys.
+    """
     queries, keys = request.queries, request.keys
     return request.replace(
         queries=queries._replace(q=at_least_float32(queries.q)), keys=keys._replace(k=at_least_float32(keys.k))
@@ -60,14 +67,14 @@ def to_precise(request: Request) -> Request:
 
 
 def _reorder_keys(keys: Keys, order: Int[Tensor, "B #H S"], heads: int) -> Keys:
-    """The keys in this order, without values; repeated for each head if heads have positions of their own."""
+    """Return the keys in this order, without values; repeated for each head if heads have their own positions."""
     k = keys.k if order.shape[1] in (1, keys.k.shape[1]) else keys.k.repeat_interleave(heads // keys.k.shape[1], 1)
     k = k.take_along_dim(order[..., None], 2)
     return Keys(k, k, keys.pos.take_along_dim(order, -1), own=keys.own)
 
 
 def _readable_blocks(request: Request, sizes: list[int], k_pos: Int[Tensor, "B #H S"]) -> list[list[bool]]:
-    """Whether a query of each block may read a key of each block of keys; always true in a compiled graph."""
+    """Tell for each pair of blocks if a query may read a key; always true in a compiled graph."""
     parts = k_pos.split(KEYS, 2)
     if len(sizes) * len(parts) == 1 or sizes == [0] or torch.compiler.is_compiling():
         return [[True] * len(parts)] * len(sizes)
@@ -78,14 +85,18 @@ def _readable_blocks(request: Request, sizes: list[int], k_pos: Int[Tensor, "B #
 
 
 def position_bounds(parts: tuple[Tensor, ...]) -> tuple[Int[Tensor, " n"], Int[Tensor, " n"]]:
-    """The lowest and the highest position of each block without padding; 0 and -1 for a block of padding."""
+    """Return the lowest and the highest position of each block without padding.
+
+    A block of padding gets 0 and -1.
+    parts: positions of each block.
+    """
     highest = torch.stack([part.amax() for part in parts])
     lowest = torch.stack([part.where(part >= 0, torch.iinfo(part.dtype).max).amin() for part in parts])
     return lowest.where(highest >= 0, 0), highest
 
 
 def _best(request: Request, starts: list[int], k: int) -> Int[Tensor, "B H T R"]:
-    """The best columns of one block of queries in the blocks of keys at `starts`; the order of keys decides ties."""
+    """Return the best columns of one block of queries in the blocks of keys at `starts`; earlier keys win ties."""
     batch, heads, length, _ = request.queries.q.shape
     k = min(k, request.keys.k.shape[2])
     columns = torch.full((batch, heads, length, k), -1, device=request.queries.q.device)
@@ -101,6 +112,6 @@ def _best(request: Request, starts: list[int], k: int) -> Int[Tensor, "B H T R"]
 
 
 def _columns(best: Int[Tensor, "B H T R"], lo: int, at: Int[Tensor, "B H T n"]) -> Int[Tensor, "B H T n"]:
-    """The columns of places in a list of the best columns so far followed by the columns from `lo` on."""
+    """Map places in the list of best columns, followed by the columns from `lo` on, to columns."""
     width = best.shape[-1]
     return torch.where(at < width, best.take_along_dim(at.clamp_max(width - 1), -1), at + (lo - width))

@@ -1,4 +1,4 @@
-"""Indexed keys: the best keys of each query, found by an index among keys that a whole block of queries may read."""
+"""Search for the best keys of each query with an index over keys that a block of queries shares."""
 
 from itertools import product
 from typing import NamedTuple
@@ -15,17 +15,22 @@ from kinformer.core.search import ProductIndex, Search
 from kinformer.core.ties import Tolerance, tolerance_of, top_indices
 from kinformer.nn.mechanisms.highest_scores import find_by_scores, position_bounds, to_precise
 
-FEW = 8  # a call with fewer queries scores every key and builds no index
-STEP = 256  # queries, and keys, of a block
-CANDIDATES = 1 << 14  # candidates scored together
+FEW = 8  # calls with fewer queries score every key without an index
+STEP = 256  # number of queries and of keys in a block
+CANDIDATES = 1 << 14  # number of candidates scored at once
 
 
 def find_best_keys(request: Request, k: int, search: Search, segment: int | None = None) -> Int[Tensor, "B H T R"]:
-    """The columns of the `k` keys with the highest scores of each query; of equal scores, the latest positions.
+    """Return the columns of the `k` keys with the highest scores of each query.
 
-    Keys that a whole block of queries may read are searched by an index, the other keys are scored. The queries of a
-    `segment`, a number of tokens, may read the same keys of earlier segments. A query with fewer allowed keys gets -1
-    or columns that the pattern does not allow in the remaining places.
+    Later positions win ties. An index searches the keys that a whole block of queries may read. Other keys are scored
+    directly. A query with fewer allowed keys gets -1 or columns that the pattern does not allow in the remaining
+    places. All keys are scored in calls with fewer than 8 queries, in compiled graphs, and if `search` has no index.
+
+    request: read with the queries and keys.
+    k: number of keys for each query.
+    search: kind of index.
+    segment: number of tokens per segment if the queries of a segment may read the same keys of earlier segments.
     """
     few = request.queries.q.shape[2] < FEW or torch.compiler.is_compiling()
     if few or search.product_index(request.keys.k.shape[-1]) is None:
@@ -35,7 +40,10 @@ def find_best_keys(request: Request, k: int, search: Search, segment: int | None
 
 @torch.no_grad()
 def find_by_index(request: Request, k: int, search: Search, segment: int | None = None) -> Int[Tensor, "B H T R"]:
-    """The same as `find_best_keys`, always with an index."""
+    """Do the same as `find_best_keys`, always with an index.
+
+    request, k, search, segment: as in `find_best_keys`.
+    """
     with disable_autocast(request.queries.q):
         return _find_by_index(to_precise(request), k, search, segment)
 
@@ -60,7 +68,7 @@ def _find_by_index(request: Request, k: int, search: Search, segment: int | None
 
 
 class _Row(NamedTuple):
-    """The queries of the heads that share a key head, and its keys in order of position, without padding."""
+    """Queries of the heads that share a key head, and its keys in order of position, without padding."""
 
     b: int
     heads: slice
@@ -70,7 +78,7 @@ class _Row(NamedTuple):
     pos: Int[Tensor, " n"]
 
     def of_blocks(self, blocks: Bool[Tensor, " m"]) -> Int[Tensor, " _"]:
-        """The numbers of the keys in these blocks."""
+        """Return the numbers of the keys in these blocks."""
         return blocks.repeat_interleave(STEP)[: len(self.columns)].nonzero()[:, 0]
 
 
@@ -84,14 +92,14 @@ def _row(request: Request, b: int, g: int, shared: int) -> _Row:
 
 
 def _sizes(pos: Int[Tensor, " T"], segment: int | None) -> list[int]:
-    """The sizes of blocks of at most STEP queries of one segment, cut by position, so that padding changes no cut."""
+    """Return the sizes of blocks of at most STEP queries of one segment; cuts follow positions, not padding."""
     of = pos // STEP if segment is None else pos // segment * segment + pos % segment // STEP
     counts = of.unique_consecutive(return_counts=True)[1].tolist()
     return [min(STEP, count - begin) for count in counts for begin in range(0, count, STEP)]
 
 
 def _cover(request: Request, row: _Row, sizes: list[int]) -> tuple[Bool[Tensor, "n m"], Bool[Tensor, "n m"]]:
-    """For each block of queries and of keys: whether a pair may be allowed, and whether every pair is allowed."""
+    """Tell for each block of queries and of keys if any pair may be allowed, and if every pair is allowed."""
     (q_lo, q_hi), (k_lo, k_hi) = (
         position_bounds(parts) for parts in (request.queries.pos[row.b].split(sizes, 1), row.pos.split(STEP))
     )
@@ -101,7 +109,7 @@ def _cover(request: Request, row: _Row, sizes: list[int]) -> tuple[Bool[Tensor, 
 
 
 class _SharedKeys:
-    """An index of the keys that all queries of a block may read; it grows while the next block may read them too."""
+    """Index of the keys that all queries of a block may read; the next block reuses and extends it."""
 
     def __init__(self, search: Search, row: _Row):
         self.search, self.row = search, row
@@ -121,7 +129,7 @@ class _SharedKeys:
         return self
 
     def find(self, q: Float[Tensor, "N K"], k: int) -> Int[Tensor, "N R"]:
-        """The numbers of candidate keys of each query; -1 for padding."""
+        """Return the numbers of candidate keys of each query; -1 for padding."""
         if self.index is None or not len(self.numbers):
             return self.numbers.new_empty(len(q), 0)
         candidates = self.index.find(q, k)
@@ -131,11 +139,11 @@ class _SharedKeys:
 def _of_block(
     request: Request, row: _Row, at: slice, shared: _SharedKeys, near: Int[Tensor, " n"], k: int
 ) -> Int[Tensor, "N R"]:
-    """The best columns of a block of queries, among shared keys by the index and among `near` keys by their scores."""
+    """Return the best columns of a block of queries: shared keys by the index, `near` keys by their scores."""
     q = row.q[:, at].flatten(0, 1)
     keys = shared.find(q, k)
     if len(near):
-        near = near.flip(0)  # of equal scores the latest position comes first
+        near = near.flip(0)  # equal scores prefer the latest position
         score = (q @ row.k[near].T).masked_fill(~_allowed_pairs(request, row, at, near), -torch.inf)
         nearest = top_indices(score, min(k, len(near)), _tolerance(row, q, near.expand(len(q), -1)))
         keys = torch.cat([keys, near[nearest].masked_fill(score.gather(1, nearest) == -torch.inf, -1)], 1)
@@ -152,7 +160,7 @@ def _of_block(
 
 
 def _tolerance(row: _Row, q: Float[Tensor, "N K"], numbers: Int[Tensor, "N n"]) -> Tolerance:
-    """The tolerance of the products of scaled queries with candidate keys, as a function of a candidate's place."""
+    """Return the rounding tolerance of the products with candidate keys, as a function of a candidate's place."""
 
     def tolerance(place: Int[Tensor, "N 1"]) -> Float[Tensor, "N 1"]:
         k = row.k[numbers.gather(1, place).clamp_min(0)[:, 0]]
@@ -162,7 +170,7 @@ def _tolerance(row: _Row, q: Float[Tensor, "N K"], numbers: Int[Tensor, "N n"]) 
 
 
 def _allowed_pairs(request: Request, row: _Row, at: slice, near: Int[Tensor, " n"]) -> Bool[Tensor, "N n"]:
-    """Which `near` keys each query of a block may read."""
+    """Return which `near` keys each query of a block may read."""
     q_pos = request.queries.pos[row.b : row.b + 1]
     q_pos = (q_pos[:, row.heads] if q_pos.shape[1] > 1 else q_pos)[..., at]
     names = range(request.queries.head + row.heads.start, request.queries.head + row.heads.stop)

@@ -1,7 +1,7 @@
-"""Groups: sets of keys chosen by content. A query reads the keys that carry a number of its own.
+"""Groups of keys that are chosen by content: a query reads the keys that share a group number with it.
 
-The numbers are tags of queries and keys: a bucket in each of several rounds of hashes, a cluster. `SameGroupScore` says
-what is read; `nn/mechanisms/sorted_groups.py` reads it at the cost of the groups where that is less.
+The numbers are tags of queries and keys, such as the bucket in each round of hashing, or a cluster. `SameGroupScore`
+defines the allowed pairs. If groups are small, `nn/mechanisms/sorted_groups.py` reads them at lower cost.
 """
 
 from functools import reduce
@@ -15,14 +15,17 @@ from kinformer.core.layer import Context
 from kinformer.core.request import Request
 from kinformer.core.scores.product import Product
 
-LAST_RESORT = 1e5  # what a token's score of itself loses: it reads itself where there is nothing else
+LAST_RESORT = 1e5  # subtracted from a token's score of itself, so it reads itself only if it finds no other key
 
 
 class SameGroupScore(Product):
-    """The product of a query and the keys that share a group with it in at least one round; no other key is read.
+    """Dot product of a query with the keys that share a group with it in one round or more.
 
-    tag: the name of the groups among the tags of queries [B H T R] and keys [B G S R * H / G].
-    lonely: a token finds itself too, with so low a score that it reads itself only where it finds nothing else.
+    Other keys are masked.
+
+    tag: name of the groups among the tags of queries [B, H, T, R] and keys [B, G, S, R * H / G].
+    lonely: True also lets a token read itself. It subtracts 1e5 from that score, so a token reads itself only if it
+        finds no other key.
     """
 
     def __init__(self, tag: str, *, lonely: bool = False):
@@ -36,7 +39,10 @@ class SameGroupScore(Product):
 
 
 def own_column(request: Request) -> tuple[Int[Tensor, "B #H T"], Bool[Tensor, "B #H T"]]:
-    """For each query the column of the key at its own position, and whether there is one."""
+    """Return the column of the key at each query's own position, and whether there is such a key.
+
+    request: the read with its queries and keys.
+    """
     q_pos, k_pos = request.queries.pos, request.keys.pos
     if q_pos is k_pos:
         return torch.arange(q_pos.shape[2], device=q_pos.device).expand(q_pos.shape), q_pos >= 0
@@ -49,13 +55,17 @@ def own_column(request: Request) -> tuple[Int[Tensor, "B #H T"], Bool[Tensor, "B
 
 
 def own_pairs(request: Request) -> Bool[Tensor, "B #H T S"]:
-    """Which key is the query's own token."""
+    """Return a mask of the pairs in `request` in which the key is the query's own token."""
     itself = request.queries.pos[..., :, None] == request.keys.pos[..., None, :]
     return itself if request.keys.own else torch.zeros_like(itself)
 
 
 def gather_columns(x: Float[Tensor, "B G S n"] | Int[Tensor, "B G S n"], at: Int[Tensor, "B N H w"]) -> Tensor:
-    """Columns of each query head from what its key head has, N of them folded into the batch: [B*N H w n]."""
+    """Gather columns for each query head from its key head, [B*N, H, w, n].
+
+    x: tensor with one entry for each key head and column, [B, G, S, n].
+    at: columns to gather, [B, N, H, w]; N is folded into the batch.
+    """
     batch, groups, length, width = x.shape
     _, count, heads, columns = at.shape
     group = torch.arange(heads, device=at.device) * groups // heads
@@ -65,29 +75,51 @@ def gather_columns(x: Float[Tensor, "B G S n"] | Int[Tensor, "B G S n"], at: Int
 
 
 def gather_positions(pos: Int[Tensor, "B #H S"], at: Int[Tensor, "B N H w"], is_key: Bool[Tensor, "B N H w"]) -> Tensor:
-    """Positions of such columns [B*N H w], -1 where there is none."""
+    """Gather the positions of such columns, [B*N, H, w], with -1 at empty places.
+
+    pos: positions of the keys, [B, #H, S].
+    at: columns to gather, [B, N, H, w].
+    is_key: False at empty places, [B, N, H, w].
+    """
     return gather_columns(pos[..., None], at)[..., 0].masked_fill(~is_key.flatten(0, 1), -1)
 
 
 def by_query_head(tag: Int[Tensor, "B G S N"], heads: int) -> Int[Tensor, "B H S R"]:
-    """Tags that a key has for each query head of its group, the heads in order."""
+    """Split the tags of key heads into tags for each query head, in the order of heads.
+
+    tag: tags of keys, [B, G, S, N].
+    heads: number of query heads.
+    """
     return tag.unflatten(-1, (heads // tag.shape[1], -1)).transpose(2, 3).flatten(1, 2)
 
 
 def by_key_head(tag: Int[Tensor, "B H S R"], groups: int) -> Int[Tensor, "B G S N"]:
-    """The way back."""
+    """Join tags of query heads into tags of key heads; the inverse of `by_query_head`.
+
+    tag: tags for each query head, [B, H, S, R].
+    groups: number of key heads.
+    """
     return tag.unflatten(1, (groups, -1)).transpose(2, 3).flatten(3)
 
 
 def check_no_additions(part: object, ctx: Context, sets: str) -> None:
-    """ValueError where a batch adds keys, which a part that reads sets of its own choice cannot."""
+    """Raise ValueError if `ctx.also` adds keys, because a part that chooses its own sets cannot read them.
+
+    part: the part that is checked; the message names it.
+    ctx: context of the call.
+    sets: name of the part's sets for the message.
+    """
     if ctx.also is not None:
         name = type(part).__name__
         raise ValueError(f"{name} reads its {sets} and cannot add keys to them by ctx.also; use Softmax, or drop it")
 
 
 def check_no_limits(part: object, ctx: Context, sets: str, instead: str) -> None:
-    """Refuse ctx.only for a part that chooses its sets from all tokens of a row."""
+    """Raise ValueError for `ctx.only` if a part chooses its sets from all tokens of a row.
+
+    part, ctx, sets: as in `check_no_additions`.
+    instead: advice for the message.
+    """
     if ctx.only is not None:
         name = type(part).__name__
         raise ValueError(
@@ -97,19 +129,32 @@ def check_no_limits(part: object, ctx: Context, sets: str, instead: str) -> None
 
 
 def check_made_for_keys(part: object, k: Float[Tensor, "B G S K"], heads: int, k_dim: int) -> None:
-    """ValueError for keys, whose heads may be fewer, that are not of the sizes a part was made for."""
+    """Raise ValueError if the keys `k` do not have the sizes that a part was made for.
+
+    There may be fewer key heads than heads.
+    part: the part that is checked.
+    heads, k_dim: sizes that the part was made for.
+    """
     if not k.shape[1] or heads % k.shape[1] or k_dim != k.shape[3]:
         raise ValueError(_misfit_message(part, heads, k_dim, k.shape[1], k.shape[3]))
 
 
 def check_made_for_queries(part: object, q: Float[Tensor, "B H T K"], heads: int, k_dim: int) -> None:
-    """ValueError for queries that are not of the sizes a part was made for."""
+    """Raise ValueError if the queries `q` do not have the sizes that a part was made for.
+
+    part: the part that is checked.
+    heads, k_dim: sizes that the part was made for.
+    """
     if (q.shape[1], q.shape[3]) != (heads, k_dim):
         raise ValueError(_misfit_message(part, heads, k_dim, q.shape[1], q.shape[3]))
 
 
 def check_made_for_layer(part: object, sizes: HeadSizes, heads: int, k_dim: int) -> None:
-    """ValueError for a layer that is not of the sizes a part was made for."""
+    """Raise ValueError if a layer's `sizes` are not the sizes that a part was made for.
+
+    part: the part that is checked.
+    heads, k_dim: sizes that the part was made for.
+    """
     if (sizes.heads, sizes.k_dim) != (heads, k_dim):
         raise ValueError(_misfit_message(part, heads, k_dim, sizes.heads, sizes.k_dim))
 
@@ -122,12 +167,16 @@ def _misfit_message(part: object, heads: int, k_dim: int, got_heads: int, width:
 
 
 def groups_of(request: Request, tag: str) -> tuple[Int[Tensor, "B H T R"], Int[Tensor, "B H S R"]]:
-    """The groups of queries, and of keys as each query head sees them."""
+    """Return the groups of queries, and the groups of keys as each query head sees them.
+
+    request: the read with its tags.
+    tag: name of the groups among the tags.
+    """
     q = request.queries.tags[tag]
     return q, by_query_head(request.keys.tags[tag], q.shape[1])
 
 
 def _share_group(request: Request, tag: str):  # type: ignore[no-untyped-def]
-    """For each round which pairs are in one group [B H T S]."""
+    """Return for each round the mask of pairs in one group, [B, H, T, S]."""
     q, k = groups_of(request, tag)
     return (q[..., :, None, n] == k[..., None, :, n] for n in range(q.shape[-1]))

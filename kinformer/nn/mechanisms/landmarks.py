@@ -1,4 +1,4 @@
-"""Landmarks: means of segments of a row, and attention that goes through them."""
+"""Landmarks: means of segments of a row, and base class of attention through them."""
 
 from abc import abstractmethod
 from typing import NamedTuple
@@ -17,11 +17,11 @@ from kinformer.core.request import Request
 
 
 class Segments(NamedTuple):
-    """The tokens of each row in segments that follow one another.
+    """Consecutive segments of the tokens of each row.
 
-    number: the segment of each token; at padding one more than there are.
-    pos: where a landmark stands among the others, -1 where a segment has no token.
-    even: whether all are known to be of as many tokens, none of them padding.
+    number: segment of each token, [B, S]; the number of segments at padding.
+    pos: index of each landmark, [B, 1, M]; -1 for a segment without tokens.
+    even: True if all segments are known to have the same number of tokens and no padding.
     """
 
     number: Int[Tensor, "B S"]
@@ -30,7 +30,12 @@ class Segments(NamedTuple):
 
     @classmethod
     def split_evenly(cls, real: Bool[Tensor, "B S"], max_segments: int, full: bool = False) -> "Segments":
-        """At most so many segments, as even as can be; `full` promises that all tokens are real."""
+        """Split each row into at most `max_segments` segments of nearly equal size.
+
+        real: False at padding, [B, S].
+        max_segments: maximum number of segments.
+        full: True promises that no token is padding.
+        """
         count = real.sum(1, keepdim=True)
         used, max_segments = count.clamp_max(max_segments), min(max_segments, real.shape[1])
         number = (real.cumsum(1) - 1) * used // count.clamp_min(1)
@@ -40,7 +45,12 @@ class Segments(NamedTuple):
 
     @classmethod
     def split_by_size(cls, real: Bool[Tensor, "B S"], size: int, full: bool = False) -> "Segments":
-        """Segments of so many tokens, the last of what is left."""
+        """Split each row into segments of `size` tokens; the last segment may be shorter.
+
+        real: False at padding, [B, S].
+        size: number of tokens in a segment.
+        full: True promises that no token is padding.
+        """
         used, segments = -(-real.sum(1, keepdim=True) // size), -(-real.shape[1] // size)
         return cls._from_numbers(
             (real.cumsum(1) - 1) // size, real, used, segments, full and segments > 0 and real.shape[1] % size == 0
@@ -54,36 +64,49 @@ class Segments(NamedTuple):
         return cls(torch.where(real, number, max_segments), torch.where(at < used, at, -1)[:, None], even)
 
     def means(self, x: Float[Tensor, "B G S n"]) -> Float[Tensor, "B G M n"]:
-        """Of the tokens of each segment; 0 where there is none."""
+        """Return the mean of the tokens x in each segment; 0 for a segment without tokens."""
         max_segments = self.pos.shape[2]
         if self.even:
             return x.unflatten(2, (max_segments, -1)).mean(3)
         at = self.number[:, None, :, None]
 
         def sum_segments(x: Tensor) -> Tensor:
-            total = x.new_zeros(*x.shape[:2], max_segments + 1, x.shape[3])  # padding falls into the last one
+            total = x.new_zeros(*x.shape[:2], max_segments + 1, x.shape[3])  # the last segment collects padding
             return total.scatter_add(2, at.expand_as(x), x)[:, :, :max_segments]
 
         return sum_segments(x) / sum_segments(torch.ones_like(x[:, :1, :, :1])).clamp_min(1)
 
 
 class ThroughLandmarks(Mechanism):
-    """y = F C (B V): queries read landmarks, and these read the keys, so that no pair of tokens is scored.
+    """Base class of attention through landmarks: queries read landmarks, and landmarks read keys.
 
-    F = softmax(scale Q K~^T), A = softmax(scale Q~ K~^T), B = softmax(scale Q~ K^T), and C = `between(A)`. Landmarks
-    Q~, K~ are means of the segments that a subclass cuts. All is computed in float32 at least, since C magnifies
-    what rounding leaves.
+    y = F C (B V)
+
+    No pair of tokens is scored. The factors are F = softmax(scale Q K~^T), A = softmax(scale Q~ K~^T), B =
+    softmax(scale Q~ K^T), and C = `approximate_inverse(A)`. The landmarks Q~ and K~ are means of segments, which a
+    subclass defines in `segments`. All computations use float32 or wider, because C amplifies rounding errors. There
+    is no lse.
+
+    Errors: NoState from `start`; ValueError without a source in cross-attention, for positions by head, and with
+    `ctx.only` or `ctx.also`.
     """
 
     scale: float | None = None
 
     @abstractmethod
     def segments(self, pos: Int[Tensor, "B 1 S"], ctx: Context) -> Segments:
-        """The segments of rows, made once for all layers that cut alike."""
+        """Return the segments of rows. Layers that split rows in the same way share them.
+
+        pos: positions of the tokens, [B, 1, S].
+        ctx: context of the call; its memo keeps the segments.
+        """
 
     @abstractmethod
     def approximate_inverse(self, a: Float[Tensor, "B H M N"]) -> Float[Tensor, "B H N M"]:
-        """What stands in the place of the inverse of A, whose lines and columns of no landmark are 0."""
+        """Return the matrix C that takes the place of the inverse of A.
+
+        a: A, [B, H, M, N]; rows and columns without a landmark are 0.
+        """
 
     def start(self, spec: StateSpec, sizes: HeadSizes) -> State:
         raise NoState(
@@ -98,7 +121,7 @@ class ThroughLandmarks(Mechanism):
             return Out(AttentionOutput(self.read(queries, keys, ctx).to(queries.q.dtype), None))
 
     def check(self, keys: Keys | None, ctx: Context) -> None:
-        """ValueError for what it cannot read."""
+        """Raise ValueError for keys or a context that this mechanism cannot read."""
         name = type(self).__name__
         if keys is None:
             raise ValueError(f"{name} keeps no source; give Context(source=..., source_pos=...) in every call")
@@ -106,11 +129,13 @@ class ThroughLandmarks(Mechanism):
             raise ValueError(f"{name} got positions by head {list(keys.pos.shape)}; give it keys that heads share")
         if keys.own:
             check_in_order(ctx, name)
-        if ctx.only is not None or ctx.also is not None:  # of a source too: queries are mixed as keys are
+        if (
+            ctx.only is not None or ctx.also is not None
+        ):  # this also holds for a source, because queries are averaged as keys are
             raise ValueError(f"ctx.only and ctx.also speak of single tokens, {name} reads means of them; drop them")
 
     def read(self, queries: Queries, keys: Keys, ctx: Context) -> Float[Tensor, "B H T V"]:
-        """What the queries read, in float32 at least."""
+        """Return the read of all queries in float32 or wider."""
         query_segments, key_segments = (self.segments(pos, ctx) for pos in (queries.pos, keys.pos))
         heads = queries.q.shape[1]
         q, q_mean = at_least_float32(queries.q), query_segments.means(at_least_float32(queries.q))
@@ -128,13 +153,13 @@ class ThroughLandmarks(Mechanism):
     def correct_values(
         self, landmark_values: Float[Tensor, "B H N V"], keys: Keys, key_segments: Segments
     ) -> Float[Tensor, "B H N V"]:
-        """What landmarks tell; a subclass may know better."""
+        """Return the values of the landmarks. A subclass may replace them by exact values."""
         return landmark_values
 
     def attend(
         self, q: Tensor, q_pos: Tensor, k: Tensor, v: Tensor, k_pos: Tensor, ctx: Context
     ) -> Float[Tensor, "B H T V"]:
-        """softmax(scale q k^T) v over all keys that are none of padding."""
+        """Return softmax(scale q k^T) v over all keys except padding."""
         queries, keys = (
             Queries(at_least_float32(q), q_pos),
             Keys(at_least_float32(k), at_least_float32(v), k_pos, own=False),
@@ -145,7 +170,7 @@ class ThroughLandmarks(Mechanism):
     def _weights(
         self, q: Tensor, k: Tensor, query_segments: Segments, key_segments: Segments
     ) -> Float[Tensor, "B H M N"]:
-        """A."""
+        """Return A."""
         is_key = key_segments.pos[:, :, None] >= 0
         scores = (self._scale(q) * q @ k.mT).masked_fill(~is_key, torch.finfo(q.dtype).min)
         return scores.softmax(-1) * (is_key & (query_segments.pos[..., None] >= 0))

@@ -1,4 +1,4 @@
-"""Lending: softmax attention whose weights higher layers reuse."""
+"""Lending: softmax attention with weights that higher layers reuse."""
 
 import kinformer as kf
 from kinformer.attend import read
@@ -12,23 +12,28 @@ from kinformer.core.request import Request
 from kinformer.core.score_matrix import scores
 from kinformer.nn.mechanisms.read_whole_matrix import read_whole
 
-MATRIX = 1  # queries of a call for which the matrix of weights itself goes up
+MATRIX = 1  # maximum number of queries for which the matrix of weights itself is sent up
 
 
 class Lending(KeyValueMechanism):
-    """softmax(score + bias) v, the first layer of a lazy block: `Reused` layers above it reuse its weights.
+    """First layer of a lazy block: softmax attention with weights that the `Reused` layers above it reuse.
 
-    Choose `Softmax` if no layer reuses the weights. With a bias, and in a decoding step, the layer sends the matrix of
-    weights up. Else it sends queries and keys up: a fused kernel that multiplies them again takes less time and memory
-    than T x S stored numbers per head.
+    y = softmax(score + bias) v
 
-    pattern: which keys each query may read.
-    bias: a change of the scores.
-    scale: the factor of the product, 1/sqrt(head_dim) unless given.
-    dropout: the share of weights that training drops here; the weights sent up have no dropout. The paper advises 0.
-    lse: False gives up the log-sum-exp for a faster executor.
+    Choose `Softmax` if no layer reuses the weights. With a bias, or in a decoding step, the layer sends the matrix of
+    weights up. Otherwise it sends queries and keys up. A fused kernel that multiplies them again needs less time and
+    memory than T x S stored numbers per head.
 
-    Errors: NoState from `start` where the pattern reads ahead. Source: Ying et al., 2021, arXiv:2102.12702.
+    pattern: keys that each query may read.
+    bias: bias that is added to the scores.
+    scale: factor of the dot product; 1/sqrt(head_dim) by default.
+    dropout: fraction of weights that training drops in this layer; the weights that it sends up have no dropout. The
+        paper recommends 0.
+    lse: False omits the log-sum-exp and allows a faster executor.
+
+    Errors: NoState from `start` if the pattern reads ahead.
+
+    Source: Ying et al., 2021, arXiv:2102.12702.
     """
 
     sends = frozenset({"weights"})
@@ -54,7 +59,7 @@ class Lending(KeyValueMechanism):
             output, weights = read_whole(scores(request), request)
             lse = output.lse if self.lse else None
             return Out(output._replace(lse=lse), up={"weights": PerPair(weights, queries.pos, keys.pos, self.pattern)})
-        # layers above scale products as usual
+        # layers above use the default scale, so q takes the difference
         q = queries.q if self.scale is None else queries.q * (self.scale * queries.q.shape[-1] ** 0.5)
         return Out(read(request), up={"weights": PairFactors(q, keys.k, queries.pos, keys.pos, self.pattern)})
 

@@ -1,4 +1,4 @@
-"""LinearAttention: attention through feature maps, whose past is a state of fixed size."""
+"""LinearAttention: causal attention through feature maps, with a state of fixed size."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -35,12 +35,16 @@ CROSS = (
     "LinearAttention adds up the sequence that asks, in its order, and keys of another sequence came; "
     "use FullLinearAttention(map) for cross-attention"
 )
-NUMBERS = 1 << 20  # features of a chunk's queries
-WHOLE = 8  # chunks that are read at once, and kept for the backward
+NUMBERS = 1 << 20  # maximum number of query features in a chunk
+WHOLE = 8  # up to this many chunks are computed at once and kept for the backward pass
 
 
 class AdditiveUpdate(DecayUpdate):
-    """S_t = S_(t-1) + phi(k_t) v_t^T: nothing is forgotten.
+    """State update of linear attention that adds each token with equal weight and forgets nothing.
+
+    S_t = S_(t-1) + phi(k_t) v_t^T
+
+    `LinearAttention` uses it by default.
 
     Source: Katharopoulos et al., 2020, arXiv:2006.16236, equations 18 and 19.
     """
@@ -53,10 +57,13 @@ class AdditiveUpdate(DecayUpdate):
 
 
 class GatedUpdate(DecayUpdate):
-    """S_t = g_t S_(t-1) + (1 - g_t) phi(k_t) v_t^T, g_t = sigmoid(w.x_t + b): choose it where what is recent matters.
+    """State update of linear attention with a learned gate between the past and the new token.
 
-    Each key head has a gate of its own, a key side of the layer. Source: Peng et al., 2021, arXiv:2103.02143, section
-    3.2.
+    S_t = g_t S_(t-1) + (1 - g_t) phi(k_t) v_t^T, g_t = sigmoid(w.x_t + b)
+
+    Choose it if recent tokens matter more. Each key head has its own gate, an extra key projection of the layer.
+
+    Source: Peng et al., 2021, arXiv:2103.02143, section 3.2.
     """
 
     def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
@@ -70,22 +77,26 @@ class GatedUpdate(DecayUpdate):
 
 
 class LinearAttention(Mechanism):
-    """Causal attention with weights phi(q).phi(k), whose time and memory per token do not grow.
+    """Causal attention with weights phi(q).phi(k), which needs constant time and memory per token.
 
     y_i = sum_(j <= i) phi(q_i).phi(k_j) v_j / sum_(j <= i) phi(q_i).phi(k_j)
 
-    Choose it for long text and cheap decoding. It reads array order as time, so it wants `ctx.run`, which every model
-    promises. The state is kept in float32 or better. The lse is the log of the sum of the kernel, None for signed maps.
+    Choose it for long text and cheap decoding. Choose `FullLinearAttention` for encoders and cross-attention. It
+    treats the order of the array as time, so it needs `ctx.run`, which every model sets. The state is kept in float32
+    or wider. The lse is the log of the sum of kernel values, and None for signed maps.
 
-    map: the features phi, such as `ELU()`.
-    update: how a token enters the sums, `AdditiveUpdate()` unless given; `GatedUpdate()` fades them, `DeltaUpdate()` of
-    delta_update.py rewrites.
-    piece: a call multiplies every token with those of its piece of the row, and keeps the sums before each piece for
-        the backward pass: fewer pairs or fewer sums. 64 was fastest on CPU, with 64 features and with 256.
+    map: feature map phi, such as `ELU()`.
+    update: rule for adding a token to the sums; `AdditiveUpdate()` by default. `GatedUpdate()` lets the past decay,
+        and `DeltaUpdate()` replaces old values.
+    piece: number of tokens in a piece of the row. Each token is multiplied with the tokens of its piece, and the
+        backward pass keeps the sums before each piece. Small pieces mean fewer pairs and more sums. 64 was fastest on
+        CPU, with 64 features and with 256.
 
-    Errors: ValueError without `ctx.run`, with `ctx.only` or `ctx.also` (sums cannot be narrowed), and for
-    cross-attention, when the layer is built. Source: Katharopoulos et al., 2020, arXiv:2006.16236, section 3.4; gated
-    sums and random features: Peng et al., 2021, arXiv:2103.02143.
+    Errors: ValueError without `ctx.run`, with `ctx.only` or `ctx.also` (sums cannot leave out keys), and for
+    cross-attention, when the layer is built.
+
+    Source: Katharopoulos et al., 2020, arXiv:2006.16236, section 3.4; gated sums and random features: Peng et al.,
+    2021, arXiv:2103.02143.
     """
 
     def __init__(self, map: FeatureMap, update: StateUpdate | None = None, *, piece: int = 64):
@@ -99,7 +110,7 @@ class LinearAttention(Mechanism):
         self.piece = check_at_least("piece", piece, 1)
 
     def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
-        if sizes.cross:  # checked when a layer is built, and so refused there
+        if sizes.cross:  # a layer calls this when it is built, so the error is raised there
             raise ValueError(CROSS)
         check_heads(sizes)
         return self.update.key_extras(sizes)
@@ -110,7 +121,10 @@ class LinearAttention(Mechanism):
         return UncastState(empty_state(spec, sizes, self.map.features(sizes.k_dim)))
 
     def check_keys(self, queries: Queries, keys: Keys | None, ctx: Context) -> Keys:
-        """The keys, if each token has one beside its query; ValueError for others, and for limits of a batch."""
+        """Return the keys if each token has a query and a key.
+
+        Errors: ValueError for other keys, and for `ctx.only` and `ctx.also`.
+        """
         if keys is None or not keys.own:
             raise ValueError(CROSS)
         if keys.k.shape[2] != queries.q.shape[2]:
@@ -138,9 +152,9 @@ class LinearAttention(Mechanism):
             return Out(_concatenate(reads), None if old is None else UncastState(_cast_sums(sums, old.s.dtype)))
 
     def _chunks(self, queries: Queries, keys: Keys) -> list[tuple[Queries, Keys]]:
-        """The row as chunks whose features are few: what is freshly allocated costs more than what is computed.
+        """Split a long row into chunks with few features, because allocating new memory costs more than the arithmetic.
 
-        They are computed again in the backward, for the same reason.
+        The backward pass computes the chunks again for the same reason.
         """
         batch, heads, length, width = queries.q.shape
         size = NUMBERS // max(1, batch * heads * self.map.features(width))
@@ -150,7 +164,7 @@ class LinearAttention(Mechanism):
         sizes = [min(size, length - begin) for begin in range(0, length, size)]
 
         def split(x: Tensor) -> tuple[Tensor, ...]:
-            return x.split(sizes, 2)  # once: the gradient of a slice is as long as the row
+            return x.split(sizes, 2)  # one split, because the gradient of a slice is as long as the row
 
         extras = {name: split(side) for name, side in keys.extras.items()}
         of = [{name: side[n] for name, side in extras.items()} for n in range(len(sizes))]
@@ -161,7 +175,7 @@ class LinearAttention(Mechanism):
     def _chunk(
         self, queries: Queries, keys: Keys, sums: LinearState, remember: bool
     ) -> tuple[AttentionOutput, LinearState]:
-        """What the queries of a chunk read, and the sums after it."""
+        """Return the read of the queries of a chunk, and the sums after it."""
         dtype = sums.s.dtype
         new = key_features(self.map, keys, queries.pos[:, :1] >= 0, dtype)
         q, constant = (None, None) if remember else query_features(self.map, queries, keys.k.shape[1], dtype)
@@ -178,7 +192,7 @@ def _call_chunk(
 
 
 def _concatenate(reads: list[AttentionOutput]) -> AttentionOutput:
-    """What the queries of a row read, from those of its chunks."""
+    """Join the reads of the chunks of a row."""
     if len(reads) == 1:
         return reads[0]
     y, lse = zip(*reads, strict=True)

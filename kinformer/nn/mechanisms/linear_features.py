@@ -1,4 +1,4 @@
-"""What both forms of linear attention do: features of queries and keys, sums in float32 or better, the quotient."""
+"""Shared functions of linear attention: features, sums in float32 or wider, and the quotient."""
 
 import torch
 from jaxtyping import Bool, Float
@@ -15,7 +15,12 @@ from kinformer.nn.mechanisms.state_update import KeyFeatures, LinearState
 
 
 def empty_state(spec: StateSpec, sizes: HeadSizes, features: int) -> LinearState:
-    """The sums before any key."""
+    """Return the sums before the first key.
+
+    spec: batch size, dtype and device of the state.
+    sizes: head sizes of the layer.
+    features: number of features of a key.
+    """
     check_heads(sizes)
     dtype = torch.promote_types(spec.dtype, torch.float32)
     s = torch.zeros(spec.batch, sizes.key_heads, features, sizes.v_dim + 1, dtype=dtype, device=spec.device)
@@ -23,7 +28,10 @@ def empty_state(spec: StateSpec, sizes: HeadSizes, features: int) -> LinearState
 
 
 def check_heads(sizes: HeadSizes) -> None:
-    """ValueError for heads of keys and values whose products cannot be added up."""
+    """Raise ValueError if `sizes` has different numbers of key heads and value heads.
+
+    The sums need one value head for each key head.
+    """
     if sizes.value_heads != sizes.key_heads:
         raise ValueError(
             f"linear attention adds up products of {sizes.key_heads} key heads and {sizes.value_heads} value heads; "
@@ -32,7 +40,7 @@ def check_heads(sizes: HeadSizes) -> None:
 
 
 def check_limits(ctx: Context) -> None:
-    """ValueError for limits of a batch, which sums cannot keep."""
+    """Raise ValueError if `ctx` has `only` or `also`, because sums cannot leave out keys."""
     if ctx.only is not None or ctx.also is not None:
         raise ValueError(
             "linear attention adds keys up before it reads them and cannot honour ctx.only or ctx.also; use Softmax"
@@ -40,22 +48,39 @@ def check_limits(ctx: Context) -> None:
 
 
 def precision(x: Tensor, sums: LinearState | None) -> torch.dtype:
-    """float32 at least, and what a state is kept in."""
+    """Return the dtype for the sums: float32 or wider, and at least as wide as the state.
+
+    x: keys of the call.
+    sums: state before the call, or None.
+    """
     wide = torch.promote_types(x.dtype, torch.float32)
     return wide if sums is None else torch.promote_types(wide, sums.s.dtype)
 
 
 def key_features(map: FeatureMap, keys: Keys, real: Bool[Tensor, "B 1 T"], dtype: torch.dtype) -> KeyFeatures:
-    """Features of keys, and their values with a 1 at the end."""
+    """Return the features of keys, and their values with an appended 1.
+
+    map: feature map.
+    keys: keys and values of the call.
+    real: False at padding, [B, 1, T].
+    dtype: dtype of the result.
+    """
     k, constant = map(keys.k.to(dtype), False)
-    weight = constant.masked_fill(keys.pos[:, :1] < 0, -torch.inf)  # after the map, which may give padding a feature
+    # after the map, because the map may give padding a feature
+    weight = constant.masked_fill(keys.pos[:, :1] < 0, -torch.inf)
     return KeyFeatures(k, F.pad(keys.v.to(dtype), (0, 1), value=1.0), weight, real, keys.extras)
 
 
 def query_features(
     map: FeatureMap, queries: Queries, groups: int, dtype: torch.dtype
 ) -> tuple[Float[Tensor, "B G R T F"], Float[Tensor, "B G R T"]]:
-    """Features of queries, R of them to a key head."""
+    """Return the features of queries, grouped by key head with R query heads each.
+
+    map: feature map.
+    queries: queries of the call.
+    groups: number of key heads.
+    dtype: dtype of the result.
+    """
     heads = number_of_groups(queries.q.shape[1], groups)
     by_group = queries.q.to(dtype).unflatten(1, (groups, heads)).flatten(2, 3)  # [B G R*T K]
     phi, constant = map(by_group, True)
@@ -66,9 +91,13 @@ def query_features(
 def divide_by_weights(
     map: FeatureMap, read: Float[Tensor, "B G R T W"], level: Float[Tensor, "B G R T"] | None, queries: Queries
 ) -> AttentionOutput:
-    """The quotient of sums over keys, whose last column is the sum of weights; padding reads nothing.
+    """Divide sums over keys by the sum of weights in their last column; padding gets 0.
 
-    Without a level the sums are no weighted mean: they are what is read, and have no lse.
+    map: feature map, which defines the denominator.
+    read: sums for each query, [B, G, R, T, W]; the last column is the sum of weights.
+    level: log of the factor that was taken out of the weights, [B, G, R, T]. Without a level, the sums are returned
+        undivided and have no lse.
+    queries: queries of the call.
     """
     read = read.flatten(1, 2)  # [B H T W]
     real = queries.pos[:, :1] >= 0
@@ -76,7 +105,7 @@ def divide_by_weights(
     if level is None:
         return AttentionOutput((y * real[..., None]).to(queries.q.dtype), None)
     divisor = map.denominator(total[..., 0])
-    # what is so small has lost digits of its own, and its gradients overflow: 8e-31 in float32
+    # smaller divisors have lost digits, and their gradients overflow: 8e-31 in float32
     is_divisible = real & (divisor.abs() > 2**26 * torch.finfo(divisor.dtype).tiny)
     safe = torch.where(is_divisible, divisor, torch.inf)
     slow = torch.compiler.is_compiling() or is_transformed()
@@ -87,9 +116,9 @@ def divide_by_weights(
 
 
 class Quotient(torch.autograd.Function):
-    """y / divisor, whose backward goes through its own result: half the passes over y.
+    """Quotient y / divisor with a backward pass through its own result, which halves the passes over y.
 
-    The result is kept for that, so whoever changes a read takes a copy, as of any function that keeps what it gives.
+    The result is saved for the backward pass, so code that changes it in place must copy it first.
     """
 
     @staticmethod

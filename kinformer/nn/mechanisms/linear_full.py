@@ -1,4 +1,4 @@
-"""FullLinearAttention: attention through feature maps over every key, for encoders and cross-attention."""
+"""FullLinearAttention: linear attention over every key, for encoders and cross-attention."""
 
 from collections.abc import Mapping
 
@@ -28,17 +28,19 @@ from kinformer.nn.mechanisms.state_update import LinearState
 
 
 class FullLinearAttention(Mechanism):
-    """Attention with weights phi(q).phi(k) over every key: linear attention for encoders and cross-attention.
+    """Linear attention over every key, for encoders and cross-attention: weights phi(q).phi(k).
 
     y_i = sum_j phi(q_i).phi(k_j) v_j / sum_j phi(q_i).phi(k_j)
 
-    Positions do not matter, except that padding is left out. In cross-attention it decodes: its state is the sums over
-    the source.
+    Choose `LinearAttention` for decoders. Positions do not matter, but padding is left out. Cross-attention can be
+    decoded with a state, which holds the sums over the source.
 
-    map: the features phi, such as `ELU()`.
+    map: feature map phi, such as `ELU()`.
 
-    Errors: NoState from `start` of a sequence that reads itself; ValueError there with `ctx.only` or `ctx.also`, and
-    for other heads of values than of keys. Source: Katharopoulos et al., 2020, arXiv:2006.16236, equation 5.
+    Errors: NoState from `start` in self-attention; ValueError in self-attention with `ctx.only` or `ctx.also`, and if
+    key heads and value heads differ in number.
+
+    Source: Katharopoulos et al., 2020, arXiv:2006.16236, equation 5.
     """
 
     def __init__(self, map: FeatureMap):
@@ -46,7 +48,7 @@ class FullLinearAttention(Mechanism):
         self.map = check_part("map", map, FeatureMap, "a feature map, such as ELU()")
 
     def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
-        check_heads(sizes)  # checked when a layer is built, and so refused there
+        check_heads(sizes)  # a layer calls this when it is built, so the error is raised there
         return {}
 
     def start(self, spec: StateSpec, sizes: HeadSizes) -> UncastState:
@@ -58,7 +60,7 @@ class FullLinearAttention(Mechanism):
         self, queries: Queries, keys: Keys | None, state: UncastState | None, ctx: Context
     ) -> Out[AttentionOutput]:
         if keys is not None and keys.own:
-            check_limits(ctx)  # what a batch says of its own pairs says nothing of a source
+            check_limits(ctx)  # ctx.only and ctx.also apply to a batch's own pairs, not to a source
             if state is not None:
                 raise _no_state()
         with disable_autocast(queries.q):
@@ -79,14 +81,14 @@ class FullLinearAttention(Mechanism):
 
 
 def _sum_keys(map: FeatureMap, keys: Keys, dtype: torch.dtype) -> LinearState:
-    """All keys at once."""
+    """Return the sums over all keys."""
     new = key_features(map, keys, keys.pos[:, :1] >= 0, dtype)
     if not map.levels or not new.k.shape[2]:
         level = new.weight.new_zeros(new.weight.shape[:2])
     else:
         level = new.weight.detach().amax(-1)
         level = torch.where(level == -torch.inf, 0.0, level)
-    weight = (new.weight - level[..., None]).exp()  # on values, which are narrower than features
+    weight = (new.weight - level[..., None]).exp()  # multiplies values, because they are narrower than features
     return LinearState(new.k.mT @ (new.v * weight[..., None]), level)  # [B G F S] [B G S W]
 
 

@@ -1,4 +1,4 @@
-"""LowRankBand: every query reads all keys by narrow heads, and a window of them by wide ones."""
+"""LowRankBand: narrow heads that read all keys, and wide heads that read a window."""
 
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
@@ -26,40 +26,47 @@ Combine = Literal["gate", "sum"]
 
 
 class LowRankBandState(NamedTuple):
-    """Narrow keys and values of all tokens that may be read from afar, and wide ones of the window."""
+    """Key-value caches of both parts.
+
+    low: narrow keys and the values of all tokens of the far part.
+    band: keys and values of the window.
+    """
 
     low: KV
     band: KV
 
 
 class LowRankBand(Mechanism):
-    """Attention in two parts: of low rank over all keys, and whole in a band.
+    """Attention in two parts: a low-rank part over all keys, and a full-rank part in a band.
 
         low_i = sum_j softmax(q'_i.k'_j / sqrt(rank)) v_j  over `far`,   q', k' of width `rank`
         band_i = sum_j softmax(q_i.k_j / sqrt(k_dim)) v_j  over `near`
         y_i = g_h low_i + (1 - g_h) band_i,  g_h = sigma(b_h), b_h learned, 0 at first
 
-    Choose it over a window alone where no far token may be lost, and over `Softmax` where what is far may be told
-    apart roughly, by fewer numbers in the cache. Each part has a softmax of its own, queries and
-    keys of its own (the layer's are the band's, narrow ones are extras), and both read the same values. The read has no
-    lse: a mean or a sum of two softmaxes is none. It decodes with a cache for each part, the band's no longer than its
-    window, and that of the whole row with keys of width `rank`.
+    Choose it over a plain window if distant tokens must stay visible. Choose it over `Softmax` to save cache memory if
+    distant tokens may be told apart roughly. Each part has its own softmax, queries and keys. The band uses the
+    layer's queries and keys; the narrow ones are extra projections. Both parts read the same values. The read has no
+    lse, because a mean or sum of two softmaxes is not a softmax. Decoding keeps a cache for each part: the band's is
+    no longer than its window, and the far part's holds the whole row with keys of width `rank`.
 
-    Every pair has a narrow score. PyTorch's fused kernel wants queries as wide as values, so narrow ones are filled up
-    with zeros: in time a layer costs what whole attention does and the window beside it, in memory no matrix of pairs.
+    Every pair has a narrow score. PyTorch's fused kernel needs queries as wide as values, so narrow queries are padded
+    with zeros. A layer therefore takes the time of full attention plus the window, and no memory for a matrix of
+    pairs.
 
-    heads: query heads of the layer.
-    near: what wide heads read, such as `Causal() & Band(16)`.
-    far: what narrow ones read, `Causal()` or `Full()`.
-    rank: the width of narrow queries and keys; a quarter of the layer's is usual.
-    combine: "gate", or "sum", low_i + band_i.
-    dropout: the share of attention weights that training drops.
+    heads: number of query heads of the layer.
+    near: keys that the wide heads read, such as `Causal() & Band(16)`.
+    far: keys that the narrow heads read, `Causal()` or `Full()`.
+    rank: width of narrow queries and keys; a quarter of the layer's width is usual.
+    combine: "gate" for the equation above, or "sum" for low_i + band_i.
+    dropout: fraction of attention weights that training drops.
 
-    How the parts are joined, and that each is normalised by itself, is a reading of the paper, whose text was not at
-    hand where this was written.
+    Errors: ValueError for another number of heads; NoState from `start` if a pattern reads ahead.
 
-    Errors: ValueError for other heads than it was made for; NoState from `start` where a pattern reads ahead. Source:
-    Guo et al., 2019, Low-Rank and Locality Constrained Self-Attention for Sequence Modeling, IEEE/ACM TASLP 27(12).
+    Source: Guo et al., 2019, Low-Rank and Locality Constrained Self-Attention for Sequence Modeling, IEEE/ACM TASLP
+    27(12).
+
+    Differences: the combination of the parts and their separate softmaxes are this library's reading of the paper; its
+    text was not available when this was written.
     """
 
     def __init__(
@@ -88,7 +95,7 @@ class LowRankBand(Mechanism):
     ) -> Out[AttentionOutput]:
         self._check_heads(queries.q.shape[1])
         low, low_keys = queries, keys
-        if not ctx.remember:  # then nobody asks
+        if not ctx.remember:  # with `remember`, only the state is needed and there are no queries
             queries, (q,) = split_extras(queries, "low_q")
             low = queries._replace(q=q)
         if keys is not None:
@@ -100,7 +107,7 @@ class LowRankBand(Mechanism):
         return Out(near.y if ctx.remember else AttentionOutput(self._combine(far.y.y, near.y.y), None), new_state)
 
     def head_values(self) -> Mapping[str, HeadValues]:
-        """g_h, the share of what a head reads that comes from the part of low rank."""
+        """Return g_h, the share of the low-rank part in the output of each head."""
         return {} if self.gate is None else {"low rank share": HeadValues(self.gate.sigmoid()[None, :, None])}
 
     def _combine(self, low: Float[Tensor, "B H T V"], band: Float[Tensor, "B H T V"]) -> Float[Tensor, "B H T V"]:
@@ -115,12 +122,14 @@ class LowRankBand(Mechanism):
 
 
 class _Narrow(Softmax):
-    """Softmax whose narrow queries and keys are read as wide as values, by kernels that want it so."""
+    """Softmax that pads narrow queries and keys to the width of values, for kernels that need this."""
 
     def read(self, request: Request) -> Out[AttentionOutput]:
         q, k = request.queries.q, request.keys.k
         missing_width = request.keys.v.shape[-1] - q.shape[-1]
-        if missing_width > 0 and q.shape[2] > 1:  # one query makes no matrix of pairs, and a cache is better not copied
+        if (
+            missing_width > 0 and q.shape[2] > 1
+        ):  # one query needs no matrix of pairs, so copying the cache would only cost time
             queries, keys = (
                 request.queries._replace(q=F.pad(q, (0, missing_width))),
                 request.keys._replace(k=F.pad(k, (0, missing_width))),

@@ -1,4 +1,4 @@
-"""LSH: a query reads the keys that random rotations put into its own buckets, whole buckets of them."""
+"""LSH: attention to the keys that random rotations put into the buckets of the query."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -32,19 +32,22 @@ from kinformer.nn.mechanisms.sorted_groups import read_groups
 
 
 class HashRotations(nn.Module):
-    """Angular hashes: the bucket of x in a round is argmax([x R, -x R]). A hash depends on its own vector alone.
+    """Angular hashes from random rotations: the bucket of x in a round is argmax([x R, -x R]).
 
-    One R per head and round. Those of the rounds of training are drawn from `seed` and saved. A round beyond them,
-    which an evaluation may ask for, is drawn from `seed` too, the same however many there are, and is in no checkpoint,
-    so weights load into rotations of any number of rounds.
+    A hash depends only on its own vector. Each head and round has its own R. The rotations of the training rounds come
+    from `seed` and are saved. Evaluation may use more rounds: their rotations also come from `seed`, do not depend on
+    the number of rounds, and are not saved. Weights therefore load into any number of rounds.
 
-    heads: each has rotations of its own.
-    k_dim: the width of what is hashed.
-    buckets: buckets of a round, an even number.
-    rounds: how often is hashed in training. `rounds` and `eval_rounds` may be set later.
-    eval_rounds: how often in eval mode, `rounds` unless given.
-    redraw: `after_step` draws those of training anew every so many steps, by seed and step; None for never.
-    seed: the draw comes from it.
+    heads: number of heads; each has its own rotations.
+    k_dim: width of the vectors.
+    buckets: number of buckets in a round; even.
+    rounds: number of hash rounds during training. `rounds` and `eval_rounds` may be set later.
+    eval_rounds: number of hash rounds in eval mode; `rounds` by default.
+    redraw: number of training steps after which `after_step` draws new training rotations from seed and step; None
+        keeps them.
+    seed: seed of the rotations.
+
+    Errors: ValueError if `buckets` is odd.
 
     Source: Andoni et al., 2015, arXiv:1509.02897.
     """
@@ -80,7 +83,7 @@ class HashRotations(nn.Module):
 
     @property
     def rounds(self) -> int:
-        """How often is hashed in training."""
+        """Number of hash rounds during training."""
         return self._rounds
 
     @rounds.setter
@@ -90,7 +93,7 @@ class HashRotations(nn.Module):
 
     @property
     def eval_rounds(self) -> int:
-        """How often is hashed in eval mode."""
+        """Number of hash rounds in eval mode."""
         return self._rounds if self._eval_rounds is None else self._eval_rounds
 
     @eval_rounds.setter
@@ -100,7 +103,7 @@ class HashRotations(nn.Module):
 
     @property
     def active_rotations(self) -> Float[Tensor, "H K n b"]:
-        """The rotations of the mode that this is in."""
+        """Rotations of the current mode, training or eval."""
         rounds = self.rounds if self.training else self.eval_rounds
         every = self.r if rounds <= self.r.shape[2] else torch.cat([self.r, self.extra_rotations.to(self.r)], 2)
         return every[:, :, :rounds]
@@ -108,25 +111,25 @@ class HashRotations(nn.Module):
     def forward(self, x: Float[Tensor, "B G T K"]) -> Int[Tensor, "B H T n"]:
         groups, wide = x.shape[1], at_least_float32(x)
         r = self.active_rotations.to(wide.dtype).unflatten(0, (groups, -1))  # [G H/G K n b]
-        with disable_autocast(x):  # or it would round what was just made precise
+        with disable_autocast(x):  # autocast would round the float32 vectors again
             turned = torch.einsum("bgtk,ghkrn->bghtrn", wide, r).flatten(1, 2)  # [B H T n b]
-        # of [turned, -turned] the largest: without a copy of both
+        # the argmax of [turned, -turned], without a copy of both
         (high, highest), (low, lowest) = turned.max(-1), turned.min(-1)
         return torch.where(high >= -low, highest, lowest + turned.shape[-1])
 
     def after_step(self, progress: float, stats: Mapping[str, Tensor]) -> None:
-        """Count a step of training, and draw new rotations where it is time."""
+        """Count a training step, and draw new rotations when they are due."""
         if (seed := next_draw_seed(self.steps, self.redraw, self.seed)) is not None:
             self.r.copy_(draw_rotations(self.r.shape, seed))
 
     def _extend(self) -> None:
-        """Draw the rounds that are not saved."""
+        """Draw the rotations of rounds that are not saved."""
         heads, k_dim, saved, half = self.r.shape
         every = draw_rotations((heads, k_dim, max(self.rounds, self.eval_rounds, saved), half), self.seed)
         self.extra_rotations = every[:, :, saved:].to(self.r)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """Weights of another number of rounds: what they have, and the rest as an evaluation draws it."""
+        """Load weights with any number of rounds; draw missing rounds from the seed."""
         stored = state_dict.get(f"{prefix}r")
         if isinstance(stored, Tensor) and stored.dim() == 4 and stored.shape[2] != self.r.shape[2]:
             rest = draw_rotations(self.r.shape, self.seed).to(stored)
@@ -135,14 +138,21 @@ class HashRotations(nn.Module):
 
 
 def draw_rotations(shape: tuple[int, ...], seed: int) -> Float[Tensor, "H K R b"]:
-    """Normal numbers, the first rounds the same however many there are."""
+    """Draw rotations from normal numbers. The first rounds do not depend on the number of rounds.
+
+    shape: number of heads, width, number of rounds and half the number of buckets.
+    seed: seed of the draw.
+    """
     heads, k_dim, rounds, half = shape
     draw = torch.Generator().manual_seed(seed)
     return torch.stack([torch.randn(heads, k_dim, half, generator=draw) for _ in range(rounds)], 2)
 
 
 class Hashed(KeyValueMechanism):
-    """What both forms of LSH attention share: hashes, and buckets that are cached with the keys."""
+    """Base class of both forms of LSH attention: it owns the hashes and caches the buckets of keys.
+
+    heads, k_dim, buckets, rounds, eval_rounds, redraw, pattern, scale, seed: as in `LSH`.
+    """
 
     def __init__(
         self,
@@ -166,7 +176,7 @@ class Hashed(KeyValueMechanism):
 
     @property
     def rounds(self) -> int:
-        """How often is hashed in training. It may be set, and is then no part of a checkpoint."""
+        """Number of hash rounds during training. It can be set, and checkpoints do not store it."""
         return self.hash.rounds
 
     @rounds.setter
@@ -175,7 +185,7 @@ class Hashed(KeyValueMechanism):
 
     @property
     def eval_rounds(self) -> int:
-        """How often is hashed in eval mode; it may be set likewise."""
+        """Number of hash rounds in eval mode. It can be set, and checkpoints do not store it."""
         return self.hash.eval_rounds
 
     @eval_rounds.setter
@@ -183,7 +193,8 @@ class Hashed(KeyValueMechanism):
         self.hash.eval_rounds = rounds
 
     def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
-        check_made_for_layer(self, sizes, self.heads, self.k_dim)  # asked when a layer is built, and so refused there
+        # a layer calls this when it is built, so the error is raised there
+        check_made_for_layer(self, sizes, self.heads, self.k_dim)
         return super().query_extras(sizes)
 
     def preprocess(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
@@ -203,30 +214,37 @@ class Hashed(KeyValueMechanism):
 
 
 class LSH(Hashed):
-    """Softmax attention over S_i = the keys that share a bucket with query i in at least one of several rounds.
+    """Softmax attention over S_i, the keys that share a bucket with query i in one or more hash rounds.
 
-    Choose it where few keys, found by content, carry the attention; with `SharedQK(d, heads)`, as in the paper. Buckets
-    are read whole, and a hash sees nothing but its own vector: cuts, padding and what comes later change nothing
-    (`PublishedLSH` is the paper's sorted and chunked form).
+    y_i = sum over j in S_i of softmax(scale q_i.k_j) v_j
 
-    y_i = sum over j in S_i of softmax(scale q_i.k_j) v_j: one softmax over the union of the rounds, each key once. It
-    equals the paper's merge of rounds with log N_ij taken off. Token i reads itself only where S_i holds nothing else.
-    Long rows are read sorted by bucket, at the cost of the buckets; compiled ones and short ones densely.
+    Choose it if a few keys, found by content, carry the attention. Use it with `SharedQK(d, heads)`, as in the paper.
+    Buckets are read whole, and a hash depends only on its own vector. Chunking, padding and later tokens therefore
+    change nothing. `PublishedLSH` is the paper's sorted and chunked form.
 
-    heads: heads of the queries; each hashes for itself.
-    k_dim: the width of a query and a key.
-    buckets: buckets of a round, an even number.
-    rounds: how often is hashed in training; more rounds read more keys.
-    eval_rounds: how often in eval mode, `rounds` unless given; the paper trains with 4 and evaluates with 1 to 8.
-    redraw: None keeps the rotations for all training. A number draws them anew after so many steps; 1 is nearest to the
-        authors' code, which draws for each batch, also in evaluation: here a cache and a checkpoint hash alike.
-    pattern: which keys may be read at all, `Causal()` unless given.
-    scale: the factor of the product, the paper's 1/sqrt(k_dim) unless given; in the authors' code, whose keys have
-        length 1 too, it is 1.
-    seed: draws the rotations. A vector near a border may change its bucket with its precision.
+    One softmax runs over the union of all rounds and reads each key once. It equals the paper's merge of rounds with
+    log N_ij subtracted. Token i reads itself only if S_i holds no other key. Long rows are read sorted by bucket and
+    cost the size of the buckets. Short rows and compiled graphs are read densely.
 
-    Errors: NoState from `start` where the pattern reads ahead; ValueError for a layer of other heads, and with
-    `ctx.also`, since keys of other buckets cannot be added. Source: Kitaev et al., 2020, arXiv:2001.04451, section 2.
+    heads: number of query heads; each has its own hashes.
+    k_dim: width of a query and a key.
+    buckets: number of buckets in a round; even.
+    rounds: number of hash rounds during training; each round adds candidate keys.
+    eval_rounds: number of hash rounds in eval mode; `rounds` by default. The paper trains with 4 and evaluates with 1
+        to 8.
+    redraw: None keeps the rotations during the whole training. A number draws new ones after that many steps; 1 is
+        closest to the authors' code.
+    pattern: keys that may be read at all; `Causal()` by default.
+    scale: factor of the dot product; 1/sqrt(k_dim), as in the paper, by default.
+    seed: seed of the rotations. A vector near a border may change its bucket with its precision.
+
+    Errors: NoState from `start` if the pattern reads ahead; ValueError for a layer with another number of heads, and
+    with `ctx.also`, because keys of other buckets cannot be added.
+
+    Source: Kitaev et al., 2020, arXiv:2001.04451, section 2.
+
+    Differences: the authors' code draws rotations for each batch, also in evaluation; here a cache and a checkpoint
+    have the same hashes. The scale in the authors' code is 1; its keys also have length 1.
     """
 
     merges = True
@@ -264,7 +282,7 @@ class LSH(Hashed):
 
 
 def in_float32(request: Request) -> Request:
-    """A request in float32 at least: a score of -1e5 is none in float16."""
+    """Return the `request` in float32 or wider, because float16 cannot represent a score of -1e5."""
     queries, keys = request.queries, request.keys
     return request.replace(
         queries=queries._replace(q=at_least_float32(queries.q)),

@@ -1,4 +1,4 @@
-"""PublishedLSH: Reformer's attention as published, by sorting tokens into buckets and cutting the sorted list."""
+"""PublishedLSH: Reformer's attention as published, with tokens sorted by bucket and cut into chunks."""
 
 from typing import NamedTuple
 
@@ -36,10 +36,12 @@ __all__ = ["PublishedLSH"]
 
 
 class HashChunks(NamedTuple):
-    """A sorted list of items, an item being a token in a round, cut into C chunks of m.
+    """Sorted list of items, cut into C chunks of m items. An item is a token in one hash round.
 
-    token, turn: which item stands there, a column of keys and its round; real: whether one does; before: the chunk that
-    chunk c looks back at, itself for none; place: where in the list each token stands in each round.
+    token, turn: column and round of the item at each place, [B, H, C, m].
+    real: False at places without an item, [B, H, C, m].
+    before: chunk that chunk c reads before itself, [B, #H, C]; c if there is no other chunk.
+    place: place of each token in the list in each round, [B, H, R, S].
     """
 
     token: Int[Tensor, "B H C m"]
@@ -49,9 +51,13 @@ class HashChunks(NamedTuple):
     place: Int[Tensor, "B H R S"]
 
     def of_every_chunk(self, column: Int[Tensor, "B H T"], has_key: Bool[Tensor, "B H T"]) -> "ChunkWindows":
-        """Each chunk with the queries of its items; `column` says where a query's own key stands."""
+        """Return a window for each chunk with the queries of its items.
+
+        column: column of each query's own key, [B, H, T].
+        has_key: False for queries without a key of their own, [B, H, T].
+        """
         batch, heads, count, _ = self.token.shape
-        # which query stands at a column of keys: what is no query's goes into one column more, which is dropped
+        # the query at each column of keys; one extra column, dropped later, takes queries without a key
         asks = column.new_full((batch, heads, self.place.shape[3] + 1), -1)
         index = torch.arange(column.shape[2], device=column.device).expand_as(column)
         asks = asks.scatter(2, column.where(has_key, self.place.shape[3]), index)[..., :-1]
@@ -62,7 +68,10 @@ class HashChunks(NamedTuple):
         return ChunkWindows(query, key_column, turn, chunk, self.before, place)
 
     def of_every_query(self, column: Int[Tensor, "B H T"], has_key: Bool[Tensor, "B H T"]) -> "ChunkWindows":
-        """Each query in each round with its own chunk: a few queries, such as a step's."""
+        """Return a window for each query and round, for calls with few queries such as a decoding step.
+
+        column, has_key: as in `of_every_chunk`.
+        """
         rounds, length = self.place.shape[2], column.shape[2]
         place = self.place.take_along_dim(column[:, :, None], 3).flatten(2)  # [B H R*T]
         asks = torch.arange(length, device=column.device).where(has_key, -1).repeat(1, 1, rounds)
@@ -74,10 +83,14 @@ class HashChunks(NamedTuple):
 
 
 class ChunkWindows(NamedTuple):
-    """N rows of w queries, each row with the keys of one chunk and the chunk before it.
+    """N windows of w queries each; a window reads the keys of one chunk and the chunk before it.
 
-    query: columns of queries, -1 for none; key_column: that of the query's own key; turn: the round in which it asks;
-    chunk: which one is read; at: where each query's read in each round stands among the N * w.
+    query: columns of the queries, [B, N, H, w]; -1 for none.
+    key_column: columns of the queries' own keys, [B, N, H, w].
+    turn: hash round of each query, [B, N, H, w].
+    chunk: chunk that each window reads, [B, N, H].
+    before: chunk before each chunk, [B, #H, C].
+    at: place of the read of each query in each round among the N * w queries, [B, H, R, T].
     """
 
     query: Int[Tensor, "B N H w"]
@@ -88,21 +101,24 @@ class ChunkWindows(NamedTuple):
     at: Int[Tensor, "B H R T"]
 
     def look(self, x: Tensor) -> Tensor:
-        """[B H C m] to [B N H 2m]: what the chunk before a row's own and its own hold."""
+        """Gather for each window the items of x in the previous chunk and in its own: [B H C m] to [B N H 2m]."""
         chunk = self.chunk.transpose(1, 2)  # [B H N]
         pair = torch.stack([self._previous_chunks(), chunk], 3)  # [B H N 2]
         items = x.take_along_dim(pair.flatten(2)[..., None], 2)  # [B H N*2 m]
         return items.unflatten(2, pair.shape[2:]).flatten(3).transpose(1, 2)
 
     def keys(self, chunks: HashChunks) -> tuple[Int[Tensor, "B N H m2"], Bool[Tensor, "B N H m2"]]:
-        """Columns of the keys of each row, and which there are: none twice where a chunk is its own chunk before."""
+        """Return the columns of the keys of each window, and a mask of the real ones.
+
+        If a chunk is its own previous chunk, its keys count only once.
+        """
         is_key = self.look(chunks.real)
         twice = (self._previous_chunks() == self.chunk.transpose(1, 2)).transpose(1, 2)[..., None]
         first = torch.arange(is_key.shape[3], device=is_key.device) < is_key.shape[3] // 2
         return self.look(chunks.token), is_key & ~(twice & first)
 
     def by_round(self, x: Float[Tensor, "BN H w n"]) -> Float[Tensor, "B H R T n"]:
-        """What each query read in each round."""
+        """Return the read of each query in each round."""
         rows = x.unflatten(0, self.chunk.shape[:2]).transpose(1, 2).flatten(2, 3)  # [B H N*w n]
         return rows.take_along_dim(self.at.flatten(2)[..., None], 2).unflatten(2, self.at.shape[2:])
 
@@ -111,7 +127,15 @@ class ChunkWindows(NamedTuple):
 
 
 def sort(bucket: Int[Tensor, "B H S R"], pos: Int[Tensor, "B #H S"], buckets: int, size: int) -> HashChunks:
-    """Items by (round, bucket, position), padding behind them, in chunks of `size`. Padding is counted nowhere."""
+    """Sort items by round, bucket and position, with padding last, and cut the list into chunks.
+
+    Padding does not count as an item.
+
+    bucket: bucket of each key in each round, [B, H, S, R].
+    pos: positions of the keys, [B, #H, S]; -1 for padding.
+    buckets: number of buckets in a round.
+    size: number of items in a chunk.
+    """
     length, rounds = bucket.shape[2:]
     real = pos >= 0
     turn = torch.where(real, pos, torch.iinfo(pos.dtype).max).argsort(-1).argsort(-1)  # rank by position [B #H S]
@@ -130,29 +154,33 @@ def sort(bucket: Int[Tensor, "B H S R"], pos: Int[Tensor, "B #H S"], buckets: in
 
 
 class PublishedLSH(Hashed):
-    """LSH attention at L log L: the tokens of all rounds in one list, sorted by (round, bucket, position) and cut.
+    """Reformer's LSH attention with cost L log L, which sorts tokens by bucket and cuts them into chunks.
 
-    A query reads its own chunk of the list and the one before it, the first reads the last: large buckets are
-    truncated. Choose it to reproduce Reformer; `LSH` reads whole buckets and keeps the laws that this one breaks.
-    Tokens are placed by their keys, so it wants `SharedQK(d, heads)` and one sequence. Any length will do; padding is
-    sorted behind everything. A state is a cache of keys and their buckets, sorted anew in every call; a step reads two
-    chunks in each round.
+    The list holds the tokens of all rounds, sorted by (round, bucket, position). A query reads its own chunk and the
+    chunk before it; the first chunk reads the last one. Large buckets are therefore truncated. Choose it to reproduce
+    Reformer. Choose `LSH`
+    otherwise: it reads whole buckets and keeps the laws that this form breaks.
 
-    heads: heads of the queries; each hashes for itself.
-    k_dim: the width of a query and a key.
-    buckets: buckets of a round, an even number.
-    chunk: tokens of a chunk; the paper's is 2 L / buckets.
+    Tokens are placed by their keys, so it needs `SharedQK(d, heads)` and a single sequence. Rows may have any length,
+    and padding is sorted last. The state is a cache of keys and their buckets, which every call sorts again. A
+    decoding step reads two chunks in each round.
+
+    heads: number of query heads; each has its own hashes.
+    k_dim: width of a query and a key.
+    buckets: number of buckets in a round; even.
+    chunk: number of tokens in a chunk; 2 L / buckets in the paper.
     rounds, eval_rounds, redraw, pattern, scale, seed: as in `LSH`.
-    restricted: False reads other buckets of the two chunks too, as Hugging Face has it.
-    divided: False counts a key once for each round that finds it, as Hugging Face and reformer-pytorch have it; the
-        paper takes log N_ij off the scores, N_ij being counted over chunks of the same round.
+    restricted: False also reads other buckets of the two chunks, as Hugging Face does.
+    divided: True subtracts log N_ij from the scores, as in the paper, with N_ij counted over chunks of the same round.
+        False counts a key once for each round that finds it, as Hugging Face and reformer-pytorch do.
 
     Errors: NoState from `start` if the pattern reads ahead; ValueError with `ctx.also` or `ctx.only`, for a layer with
-    another number of heads, and for keys of another sequence. Source: Kitaev et al., 2020, arXiv:2001.04451, section
-    2 and appendix A.
+    another number of heads, and for keys of another sequence.
+
+    Source: Kitaev et al., 2020, arXiv:2001.04451, section 2 and appendix A.
     """
 
-    received_attention = Mechanism.received_attention  # weights of chunks are not those of the pattern
+    received_attention = Mechanism.received_attention  # the weights in chunks differ from the weights under the pattern
     unrepeatable = Unrepeatable(
         "PublishedLSH sorts and cuts the tokens of each call anew", "leave out chunk= of reformer"
     )
@@ -209,19 +237,19 @@ class PublishedLSH(Hashed):
             windows.by_round(of_windows.y),
             windows.by_round(of_windows.lse[..., None])[..., 0],
         )  # [B H R T V], [B H R T]
-        lse = lse.where(has_key[:, :, None], -torch.inf)  # a query without a key of its own stands nowhere in the list
+        lse = lse.where(has_key[:, :, None], -torch.inf)  # a query without its own key has no place in the list
         merged = merge(*(AttentionOutput(y[:, :, n], lse[:, :, n]) for n in range(y.shape[2])))
         return Out(merged._replace(y=merged.y.to(dtype)))
 
     def _has_few_queries(self, request: Request) -> bool:
-        """Do queries with two chunks of their own, in each round, cost less than all chunks?"""
+        """True if two chunks for each query and round cost less than all chunks."""
         return request.queries.q.shape[2] * self.chunk < request.keys.k.shape[2]
 
     def _key_buckets(self, request: Request) -> Int[Tensor, "B H S R"]:
         return by_query_head(request.keys.tags["bucket"], request.queries.q.shape[1])
 
     def _fold_windows(self, request: Request, chunks: HashChunks, windows: ChunkWindows) -> Request:
-        """Each window as a row of the batch."""
+        """Return a request with each window as a row of the batch."""
         queries, keys = request.queries, request.keys
         chunk, bucket = (chunks.place // self.chunk).transpose(2, 3), self._key_buckets(request)  # [B H S R]
         column, is_key = windows.keys(chunks)
@@ -253,7 +281,11 @@ class PublishedLSH(Hashed):
 
 
 class ChunkScore(Score):
-    """The product within chunks: other buckets shut out, log N_ij off, and the token itself put last."""
+    """Dot product within chunks. A token's score of itself is lowered, so that it reads itself last.
+
+    restricted: True masks keys of other buckets.
+    divided: True subtracts log N_ij.
+    """
 
     def __init__(self, restricted: bool, divided: bool):
         super().__init__()
@@ -266,7 +298,7 @@ class ChunkScore(Score):
         shares_round, count = torch.zeros_like(score, dtype=torch.bool), torch.zeros_like(score)
         for n in rounds:
             q_at, k_at = q["chunk"][..., None, n], k["chunk"][..., None, :, n]
-            # the list's ends meet in one round only where there is no other, so the look-back around is no duplicate
+            # both ends of the list are in one round only if there is one round, so the wrapped chunk adds no duplicate
             is_near = (q_at == k_at) | (q_at == k_at + 1)
             if self.restricted:
                 same = q["bucket"][..., None, n] == k["bucket"][..., None, :, n]

@@ -1,4 +1,4 @@
-"""LunaCausal: a row packed into a few running averages, which each token unpacks; a state of fixed size."""
+"""LunaCausal: causal attention through a few running averages, with a state of fixed size."""
 
 import math
 from collections.abc import Mapping
@@ -28,7 +28,12 @@ CROSS = "LunaCausal packs the sequence that asks, in its order, and keys of anot
 
 
 class LunaCausalState(NamedTuple):
-    """All that Luna keeps of the past: sums of keys and of values, each by how much it goes into each of l packs."""
+    """Sums of the past keys and values, weighted by each of the l packs.
+
+    k: sums of keys, [B, G, K, l].
+    v: sums of values, [B, G, l, V].
+    tokens: number of past tokens, [B].
+    """
 
     k: Float[Tensor, "B G K l"]
     v: Float[Tensor, "B G l V"]
@@ -36,29 +41,34 @@ class LunaCausalState(NamedTuple):
 
 
 class LunaCausal(Mechanism):
-    """Causal attention through l running averages of the past: time O(T l d), a state of l keys and values.
+    """Causal attention through l running averages of the past, in time O(T l d).
 
     f(X, Y, Z)_t = (1/t) X_t sum_(j <= t) Y_j^T Z_j
     A_pack = w(X_p P_q^T / sqrt(K)), A_unpack = softmax(f(Q, K, A_pack) / sqrt(K)), Y = f(A_unpack, A_pack, V)
 
-    Choose it for long rows and cheap decoding, over `LinearAttention` where a softmax should choose among the packs.
-    P_q is a projection of the packs P, which all layers share, and X_p one of the tokens, a key side of the layer. The
-    packs know nothing of the row, or a token would hear of later ones; and what packs has no sum to divide by, for the
-    same reason. It reads array order as time, so it wants `ctx.run`. Sums are kept in float32 or better. There is no
-    lse: its softmax is over packs, not over tokens.
+    The state holds l keys and values. Choose it for long rows and cheap decoding. Choose it over `LinearAttention` if
+    a softmax should select among the packs. P_q is a projection of the packs P, which all layers share. X_p is an
+    extra key projection of the layer.
 
-    packs: P, one object for all layers of a model.
-    heads: heads of keys and values.
-    k_dim: the width of a query and a key.
-    weight: w, how much of a token goes into a pack: "softplus" or "elu", elu(x) + 1, both the paper's; "log2" is
-        log2(1 + 2^x), which the authors' code has (a softplus with beta = ln 2).
-    scale: the factor of both products, 1/sqrt(k_dim) unless given.
-    dropout: the share of packing and of unpacking weights that training drops.
-    bias: whether the projection of P has one.
-    piece: a call multiplies every token with those of its piece of the row, and keeps the sums before each piece.
+    Packs do not depend on the row, and packing weights are not normalised over tokens; otherwise a token would see
+    later tokens. The mechanism treats the order of the array as time, so it needs `ctx.run`. Sums are kept in float32
+    or wider. There is no lse, because the softmax runs over packs and not over tokens.
 
-    Errors: ValueError without `ctx.run`, with `ctx.only` or `ctx.also`, for a layer of other heads and for
-    cross-attention. Source: Ma et al., 2021, arXiv:2106.01540, section 3.3.
+    packs: the packs P; all layers of a model use the same object.
+    heads: number of heads of keys and values.
+    k_dim: width of a query and a key.
+    weight: function w for the weight of a token in a pack. "softplus" and "elu", elu(x) + 1, are from the paper. With
+        "log2" it is log2(1 + 2^x), a softplus with beta = ln 2, as in the authors' code.
+    scale: factor of both products; 1/sqrt(k_dim) by default.
+    dropout: fraction of packing and unpacking weights that training drops.
+    bias: True adds a bias to the projection of P.
+    piece: number of tokens in a piece of the row. Each token is multiplied with the tokens of its piece, and the sums
+        before each piece are kept.
+
+    Errors: ValueError without `ctx.run`, with `ctx.only` or `ctx.also`, for a layer with other head sizes, and for
+    cross-attention.
+
+    Source: Ma et al., 2021, arXiv:2106.01540, section 3.3.
     """
 
     def __init__(
@@ -82,7 +92,7 @@ class LunaCausal(Mechanism):
         self.update = AdditiveUpdate()
 
     def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
-        if sizes.cross:  # asked when a layer is built, and so refused there
+        if sizes.cross:  # a layer calls this when it is built, so the error is raised there
             raise ValueError(CROSS)
         check_heads(sizes)
         self._refuse(sizes.key_heads, sizes.k_dim)
@@ -133,7 +143,7 @@ class LunaCausal(Mechanism):
         return (scores * share * real[:, :, None, :, None]).flatten(1, 2), new
 
     def _packing(self, keys: Keys, dtype: torch.dtype) -> Float[Tensor, "B G T l"]:
-        """How much of each token goes into each pack."""
+        """Return the weight of each token in each pack."""
         ask = self.ask(self.packs()).to(dtype).unflatten(1, (self.heads, self.k_dim)).transpose(0, 1)  # [G l K]
         x = (keys.extras["pack"].to(dtype) @ ask.mT) * self._scale(keys.k)
         if self.weight == "elu":
@@ -143,7 +153,7 @@ class LunaCausal(Mechanism):
     def _sum_features(
         self, s: Float[Tensor, "B G F W"], q: Tensor | None, k: Tensor, v: Tensor, real: Tensor
     ) -> tuple[Float[Tensor, "B G R T W"] | None, Float[Tensor, "B G F W"]]:
-        """t f(q, k, v)_t of each token, and the sum after the last."""
+        """Return t f(q, k, v)_t for each token, and the sum after the last token."""
         entering = KeyFeatures(k, v, torch.where(real, 0.0, -torch.inf).to(k.dtype).expand(k.shape[:3]), real, {})
         read, _, sums = apply_in_pieces(
             self.update, LinearState(s, s.new_zeros(s.shape[:2])), q, entering, self.piece, False

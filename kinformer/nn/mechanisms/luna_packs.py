@@ -1,4 +1,4 @@
-"""Packs: the short sequence into which Luna packs a long one."""
+"""Packs: the short sequence that holds Luna's summary of a long one."""
 
 from typing import Literal
 
@@ -15,11 +15,11 @@ Start = Literal["learned", "sinusoidal"]
 
 
 class Packs(nn.Module):
-    """P [l d] as the lowest layer finds it.
+    """Initial packs P, [l, d], for the lowest layer of Luna.
 
-    count: how many vectors there are, the paper's l.
-    d: the width of each.
-    start: "learned", or "sinusoidal", which stays as it is.
+    count: number of packs; l in the paper.
+    d: width of a pack.
+    start: "learned" for a parameter, or "sinusoidal" for fixed values.
     """
 
     p: Tensor

@@ -1,4 +1,4 @@
-"""Merged: several mechanisms read disjoint keys, each in its own way, and their reads are merged."""
+"""Merged: one softmax over disjoint sets of keys, each read by its own mechanism."""
 
 import kinformer as kf
 from kinformer.core.attention_output import AttentionOutput, merge
@@ -9,25 +9,28 @@ from kinformer.nn.mechanisms.composite_mechanism import CompositeMechanism
 
 
 class Merged(CompositeMechanism):
-    """One softmax over several sets of keys: y = sum_n exp(lse_n) y_n / sum_n exp(lse_n), n being the mechanisms.
+    """One softmax over several sets of keys, each read by its own mechanism n.
 
-    Choose it where near keys should be read exactly and far ones cheaply: `Merged(Softmax(Causal() & Band(63)),
-    Delayed(LinearAttention(FAVOR(64, 128)), 64))` reads a window of 64 as softmax does and estimates what lies behind
-    it, at a linear price and with a state of fixed size. The mechanisms must read disjoint keys, which is not checked:
-    a key that two read counts twice. They must be of one kernel: softmax and its estimates (`FAVOR`) are.
+    y = sum_n exp(lse_n) y_n / sum_n exp(lse_n)
 
-    On queries and keys of a small trained decoder its output was .3 to .7 times as far off as that of FAVOR+ alone for
-    as many multiplications. Beside a wider window alone it was 1.5 to 1.9 times as far off in rows of 1,024, .9 to 1.1
-    times in rows of 4,096, and in time the window was ahead of it everywhere (bench/README.md). There attention was
-    local and sharp, which few features estimate badly. So choose it where what lies far must be heard at all, and give
-    it a window first.
+    Choose it to read near keys exactly and far keys cheaply. `Merged(Softmax(Causal() & Band(63)),
+    Delayed(LinearAttention(FAVOR(64, 128)), 64))` reads a window of 64 keys with softmax and estimates the keys behind
+    it. Its cost is linear and its state has a fixed size. The mechanisms must read disjoint keys. This is not checked,
+    and a key that two mechanisms read counts twice. They must also use the same kernel, such as softmax and its
+    estimate `FAVOR`.
 
-    parts: the mechanisms; each gets all queries and all keys.
+    On queries and keys of a small trained decoder, its error was .3 to .7 times the error of FAVOR+ with as many
+    multiplications. Compared with a wider window, its error was 1.5 to 1.9 times as large in rows of 1,024 tokens and
+    .9 to 1.1 times in rows of 4,096, and the window was always faster (bench/README.md). Attention there was local and
+    sharp, which few features estimate badly. Choose it if far keys must be read at all, and start with a window.
 
-    Errors: ValueError where a part gives no lse; NoState from `start` where a part has no state. Source: no paper; the
-    merge of reads is that of flash attention's blocks (Dao et al., 2022, arXiv:2205.14135), and near and far fields
-    that are summed apart are those of fast multipole methods (FMMformer, Nguyen et al., 2021, arXiv:2108.02347, adds
-    two attentions with learned weights in place of one softmax).
+    parts: mechanisms; each gets all queries and all keys.
+
+    Errors: ValueError if a part returns no lse; NoState from `start` if a part has no state.
+
+    Source: no paper; the merge of reads is that of flash attention's blocks (Dao et al., 2022, arXiv:2205.14135), and
+    near and far fields that are summed apart are those of fast multipole methods (FMMformer, Nguyen et al., 2021,
+    arXiv:2108.02347, adds two attentions with learned weights in place of one softmax).
     """
 
     def forward(self, queries: Queries, keys: Keys | None, state: State | None, ctx: Context) -> Out[AttentionOutput]:

@@ -1,4 +1,4 @@
-"""NullKey: a learned key and value that every query reads beside those of the row."""
+"""NullKey: a learned key and value that every query reads in addition to the row."""
 
 import torch
 from torch import Tensor, nn
@@ -11,15 +11,16 @@ __all__ = ["NullKey"]
 
 
 class NullKey(nn.Module):
-    """A key and a value of each head before all others, at position 0: under `Causal()` a first query reads it too.
+    """Learned key and value for each head at position 0, before all others.
 
-    They start at 0.
+    Both start at 0. Under `Causal()` the first query reads them too.
 
-    heads: heads of keys and of values.
-    k_dim, v_dim: the width of a key, and of a value, k_dim unless given.
+    heads: number of heads of keys and values.
+    k_dim, v_dim: width of a key, and of a value; v_dim is k_dim by default.
 
-    Errors: ValueError for keys of other heads and widths, or with extras, of which it has none. Source: the
-    memory-compressed-attention package (P. Wang, 2020).
+    Errors: ValueError for keys with other heads or widths, or with extra projections, which a null key does not have.
+
+    Source: the memory-compressed-attention package (P. Wang, 2020).
     """
 
     def __init__(self, heads: int, k_dim: int, v_dim: int | None = None):
@@ -29,7 +30,7 @@ class NullKey(nn.Module):
         self.v = nn.Parameter(torch.zeros(heads, k_dim if v_dim is None else check_at_least("v_dim", v_dim, 1)))
 
     def forward(self, keys: Keys) -> Keys:
-        """These keys behind it."""
+        """Return the keys with the null key in front."""
         for name, null_vector, x in (("k", self.k, keys.k), ("v", self.v, keys.v)):
             if (got_shape := (x.shape[1], x.shape[3])) != tuple(null_vector.shape):
                 raise ValueError(

@@ -1,4 +1,4 @@
-"""Nystrom: attention through landmarks, joined by a pseudo-inverse; NystromIdentity: by the inverse of A + I."""
+"""Nystrom: attention through landmarks and a pseudo-inverse, or the inverse of A + I."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -21,30 +21,37 @@ ACROSS_ROWS = "the pseudo-inverse starts from the largest norm of all rows that 
 
 
 class Nystrom(ThroughLandmarks):
-    """Softmax attention by the Nystroem method: y = F A^+ (B V) + skip(V), at a cost linear in the row.
+    """Approximation of softmax attention by the Nystroem method, with a cost linear in the row.
 
+        y = F A^+ (B V) + skip(V)
         F = softmax(Q K~^T / sqrt(d)),  A = softmax(Q~ K~^T / sqrt(d)),  B = softmax(Q~ K^T / sqrt(d))
 
-    Choose it for encoders of long rows that should stay near softmax without parameters of its own: over Linformer,
-    because it takes rows of any length, over FAVOR+, because it is not random. Landmarks Q~ and K~ are the means of
-    `landmarks` segments of a row's own tokens, as even as can be, padding left out. A^+ is found by the paper's
-    iteration, Z <- Z/4 (13 I - A Z (15 I - A Z (7 I - A Z))) from Z = A^T / (|A|_1 |A|_inf) of each row and head. Where
-    landmarks are so alike that A has hardly a rank, six iterations leave its small singular values out; many more
-    magnify what rounding left of them, in float32 by a hundred times at twenty. A sequence of at most `landmarks` keys
-    is read exactly, as the authors' code does where there are as many landmarks as tokens.
+    Choose it for encoders of long rows that should stay close to softmax without extra parameters. Unlike Linformer it
+    takes rows of any length, and unlike FAVOR+ it is not random. The landmarks Q~ and K~ are the means of `landmarks`
+    segments of the row, of nearly equal size and without padding.
 
-    Cost per row and head: (T + S) * landmarks scores, and 4 * iterations products of landmarks^3. Weights of tokens may
-    be negative and add up to one only nearly, so there is no lse.
+    The paper's iteration computes A^+: Z <- Z/4 (13 I - A Z (15 I - A Z (7 I - A Z))). It starts from Z = A^T / (|A|_1
+    |A|_inf) for each row and head. If landmarks are so similar that A is nearly singular, six iterations leave small
+    singular values out. Many more iterations amplify rounding errors; in float32, twenty iterations amplify them a
+    hundred times. A sequence of at most `landmarks` keys is read exactly; the authors' code does so with as many
+    landmarks as tokens.
 
-    landmarks: of a row; published models have 64.
-    iterations: of the pseudo-inverse.
-    norms: the norms in Z at the start: each "head"'s and row's own, the paper's, or with "batch" the largest of all,
-        as in the authors' code, so that a row is read otherwise beside other rows.
-    skip: a `ValueConv(heads, kernel)`, which the paper adds; none unless given.
-    scale: the factor of the product, 1/sqrt(k_dim) unless given. The paper gives queries and keys each the root of it.
+    The cost per row and head is (T + S) * landmarks scores and 4 * iterations products of landmarks^3. The weights of
+    tokens may be negative and their sum is only nearly 1, so there is no lse.
+
+    landmarks: number of landmarks of a row; published models use 64.
+    iterations: number of iterations of the pseudo-inverse.
+    norms: norms in the initial Z. With "head", as in the paper, these are the norms of each row and head. With
+        "batch", as in the authors' code, these are the largest norms of all, so the result for one row depends on the
+        other rows.
+    skip: `ValueConv(heads, kernel)`, which the paper adds; none by default.
+    scale: factor of the dot product; 1/sqrt(k_dim) by default. The paper multiplies queries and keys by its square
+        root.
 
     Errors: NoState from `start`; ValueError without `ctx.run`, with `ctx.only` or `ctx.also`, and for cross-attention
-    with a skip, which is of the queries' own values. Source: Xiong et al., 2021, arXiv:2102.03902, section 3.
+    with a skip, which needs the queries' own values.
+
+    Source: Xiong et al., 2021, arXiv:2102.03902, section 3.
     """
 
     def __init__(
@@ -66,7 +73,7 @@ class Nystrom(ThroughLandmarks):
         self.across_rows = ACROSS_ROWS if self.norms == "batch" else ""
 
     def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
-        if self.skip is not None:  # asked when a layer is built, and so refused there
+        if self.skip is not None:  # a layer calls this when it is built, so the error is raised there
             self._check_heads(sizes.heads, self.skip)
             if sizes.cross:
                 raise ValueError("the skip of Nystrom is of the queries' own values, and these are a source's; drop it")
@@ -93,7 +100,10 @@ class Nystrom(ThroughLandmarks):
     def correct_values(
         self, landmark_values: Float[Tensor, "B H N V"], keys: Keys, key_segments: Segments
     ) -> Float[Tensor, "B H N V"]:
-        """Where every token is a landmark, its own value, which makes F the whole softmax."""
+        """Return the values of the landmarks, which are exact if every token is a landmark.
+
+        F is then the full softmax.
+        """
         alone = (keys.pos >= 0).sum(2)[..., None, None] <= self.landmarks
         values = key_segments.means(at_least_float32(keys.v))
         return torch.where(
@@ -108,21 +118,24 @@ class Nystrom(ThroughLandmarks):
 
 
 class NystromIdentity(ThroughLandmarks):
-    """Compressed self-attention of low rank: y = F (A + I)^-1 (B V), F, A and B as in `Nystrom`.
+    """Compressed self-attention of low rank with landmarks that are means of consecutive tokens.
 
-    Choose it over `Nystrom` where a solution, found at once, is wanted in place of an iteration: A + I is well
-    conditioned where A is not. It is no estimate of softmax attention: where every token is a landmark it reads
-    S (S + I)^-1 S, about half of it, and its weights add up to 1/2. Landmarks are means of `size` tokens that follow
-    one another, strided average pooling, the last of what is left.
+    y = F (A + I)^-1 (B V)
 
-    Cost per row and head: T * S / size scores twice, and a system of (S / size)^3.
+    F, A and B are as in `Nystrom`. Choose it over `Nystrom` for a direct solution instead of an iteration: A + I is
+    well conditioned if A is not. It does not approximate softmax attention. If every token is a landmark, it computes
+    S (S + I)^-1 S, which is about half of it, and its weights sum to 1/2. Landmarks are strided average pooling: means
+    of `size` consecutive tokens, with a shorter last one.
 
-    size: tokens of a landmark, which is the stride too.
-    scale: the factor of the product, 1/sqrt(k_dim) unless given.
+    The cost per row and head is T * S / size scores twice, and a linear system of (S / size)^3.
+
+    size: number of tokens of a landmark, and its stride.
+    scale: factor of the dot product; 1/sqrt(k_dim) by default.
 
     Errors: NoState from `start`; ValueError without `ctx.run`, with `ctx.only` or `ctx.also`, and for cross-attention,
-    where A is not square. Source: Chen et al., 2020, Compressed Self-Attention for Deep Metric Learning with Low-Rank
-    Approximation, IJCAI.
+    in which A is not square.
+
+    Source: Chen et al., 2020, Compressed Self-Attention for Deep Metric Learning with Low-Rank Approximation, IJCAI.
     """
 
     def __init__(self, size: int = 8, *, scale: float | None = None):
@@ -141,14 +154,19 @@ class NystromIdentity(ThroughLandmarks):
 
     def approximate_inverse(self, a: Float[Tensor, "B H M M"]) -> Float[Tensor, "B H M M"]:
         eye = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
-        # scores so far apart that A swaps landmarks make A + I singular; this keeps it from that, within rounding
-        # by QR: a batch of LU factors of 150 rows and more never returns on 2 threads of a CPU (torch 2.13, oneMKL)
+        # extreme scores can make A a permutation, so that A + I is singular; the eps keeps it invertible
+        # QR, because LU factors of a batch of 150 rows and more never return on 2 threads of a CPU (torch 2.13, oneMKL)
         q, r = torch.linalg.qr(a + eye * (1 + 8 * torch.finfo(a.dtype).eps))
         return torch.linalg.solve_triangular(r, q.mT, upper=True)
 
 
 def pseudo_inverse(a: Float[Tensor, "B H M N"], iterations: int = 6, norms: Norms = "head") -> Float[Tensor, "B H N M"]:
-    """Z near the Moore-Penrose inverse of matrices without negative entries, by the iteration of `Nystrom`."""
+    """Return an approximate Moore-Penrose inverse of nonnegative matrices by the iteration of `Nystrom`.
+
+    a: matrices, [B, H, M, N].
+    iterations: number of iterations.
+    norms: "head" or "batch", as in `Nystrom`.
+    """
     columns, lines = (a.abs().sum(dim, keepdim=True) for dim in (-2, -1))
     if norms == "head":
         level = columns.amax((-2, -1), keepdim=True) * lines.amax((-2, -1), keepdim=True)

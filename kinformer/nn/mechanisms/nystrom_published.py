@@ -1,4 +1,4 @@
-"""PublishedNystrom: Nystrom attention as its authors' code computes it, padding among the landmarks."""
+"""PublishedNystrom: Nystrom attention as in its authors' code, with padding in the landmarks."""
 
 import torch
 from jaxtyping import Float, Int
@@ -13,17 +13,21 @@ from kinformer.nn.mechanisms.value_conv import ValueConv
 
 
 class PublishedNystrom(Nystrom):
-    """`Nystrom` with the landmarks of the authors' code: means over columns of a batch, padding counted in as zeros.
+    """`Nystrom` with the landmarks of the authors' code: means over all columns, with padding as zeros.
 
-    Choose it to read with weights that were trained by that code on padded rows; over `Nystrom` for nothing else. A
-    landmark of padding alone stands among the others, and its line of B is the mean of all values. Where rows have no
-    padding it differs from `Nystrom` by `norms` alone.
+    Choose it only for weights that the authors' code trained on padded rows; choose `Nystrom` otherwise. A landmark
+    that contains only padding stays among the others, and its row of B is the mean of all values. For rows without
+    padding, only the default of `norms` differs from `Nystrom`.
 
     landmarks, iterations, skip, scale: as in `Nystrom`.
-    norms: "batch" as in that code unless told otherwise, or each "head"'s own, the code's option "exact".
+    norms: "batch", as in the authors' code, or "head", which that code calls "exact".
 
-    Errors: those of `Nystrom`. Source: Xiong et al., 2021, arXiv:2102.03902, and its published code, which wants rows
-    that the landmarks divide; others are cut as evenly as can be.
+    Errors: as in `Nystrom`.
+
+    Source: Xiong et al., 2021, arXiv:2102.03902, and its published code.
+
+    Differences: the published code requires rows that the landmarks divide; here other rows are cut as evenly as
+    possible.
     """
 
     def __init__(
@@ -48,7 +52,7 @@ class PublishedNystrom(Nystrom):
     def correct_values(
         self, landmark_values: Float[Tensor, "B H N V"], keys: Keys, key_segments: Segments
     ) -> Float[Tensor, "B H N V"]:
-        return landmark_values  # rows so short are read exactly before it comes to this
+        return landmark_values  # `read` handles short rows exactly before this call
 
 
 _BROKEN = {

@@ -1,4 +1,4 @@
-"""Pooling: a query reads what pooling makes of the keys in a wide window about it."""
+"""Pooling: attention to pooled keys in a wide window around the query."""
 
 import kinformer as kf
 from kinformer.core.checks import check_at_least, check_part
@@ -12,24 +12,28 @@ from kinformer.nn.shorteners.windows import WindowShortener
 
 
 class Pooling(Shortened):
-    """Softmax attention over the pooled keys of i - window .. i + window, kernels of which begin `stride` apart.
+    """Softmax attention over the pooled keys of i - window .. i + window.
 
     z_i = softmax(scale q_i pool(K)^T) pool(V), pool(X) = kernels of X_(i-window) .. X_(i+window)
 
-    Choose it as the second of two levels (`PoolingLevels`), which sees further than a window of single keys at the
-    price of a few: there are floor((2 window + 1 - kernel) / stride) + 1 of them. Kernels begin at i - window, for each
-    query at its own places; at an end of the row they are of the keys that are there, and those without any are left
-    out. All kernels of a row are made once and read by a stride: the cost is linear in the row.
+    Kernels start `stride` apart. Choose it as the second of two levels (`PoolingLevels`). It sees further than a
+    window of single keys at the cost of a
+    few: a query reads floor((2 window + 1 - kernel) / stride) + 1 pooled keys. The kernels of a query start at i -
+    window. At an end of the row they pool the keys that exist, and kernels without keys are left out. All kernels of a
+    row are computed once and read with a stride, so the cost is linear in the row.
 
-    window: how far the pooled keys reach on either side, half of the paper's w2.
-    pool: what makes a kernel one key: `MeanWindows(kernel)`, `MaxWindows(kernel)` or `DynamicWindows(kernel, ...)`.
-    stride: from the begin of one kernel to that of the next, the paper's xi.
-    scale: the factor of the product, 1/sqrt(k_dim) unless given.
-    dropout: the share of attention weights that training drops.
+    window: number of tokens on either side that pooled keys cover; half of w2 in the paper.
+    pool: pooling of a kernel: `MeanWindows(kernel)`, `MaxWindows(kernel)` or `DynamicWindows(kernel, ...)`.
+    stride: distance between the starts of two kernels; xi in the paper.
+    scale: factor of the dot product; 1/sqrt(k_dim) by default.
+    dropout: fraction of attention weights that training drops.
 
-    Errors: NoState from `start`, as a window looks ahead; ValueError for a kernel longer than the window, and for
-    `ctx.only` and `ctx.also`. Source: Zhang et al., 2021, arXiv:2105.04371, section 3.2. No code of its authors is
-    known, so nothing but the equations was there to compare with.
+    Errors: NoState from `start`, because a window looks ahead; ValueError for a kernel longer than the window, and for
+    `ctx.only` and `ctx.also`.
+
+    Source: Zhang et al., 2021, arXiv:2105.04371, section 3.2.
+
+    Differences: no code of the authors is known, so only the equations were available for comparison.
     """
 
     def __init__(
@@ -38,7 +42,7 @@ class Pooling(Shortened):
         size = check_part("pool", pool, WindowShortener, "one, such as MeanWindows(5)").size
         if size > 2 * check_at_least("window", window, 0) + 1:
             raise ValueError(f"a kernel of {size} keys does not fit into window={window}, which holds {2 * window + 1}")
-        # a kernel stands at its last key, moved on until kernels of a query stand at multiples of the stride from it
+        # a kernel has the position of its last key, shifted to a multiple of the stride from the query
         offset = (window - size + 1) % check_at_least("stride", stride, 1)
         left = window - size + 1 - offset
         pattern = Band(left, 2 * window + 1 - size - left) & Strided(stride)

@@ -1,4 +1,4 @@
-"""PredictiveAttention: a block's own scores, and what a convolution predicts of them from the block beneath."""
+"""PredictiveAttention: attention that adds convolved scores of the block below to its own scores."""
 
 from jaxtyping import Float
 from torch import Tensor
@@ -11,13 +11,16 @@ from kinformer.nn.mechanisms.score_convolution import Kernel
 
 
 class PredictiveAttention(ConvolvedScores):
-    """s = alpha q.k + (1 - alpha) g(s_beneath), g = LeakyReLU(conv); softmax(s) v.
+    """Attention that mixes its own scores with a convolution of the scores from below.
 
-    The form before `EvolvingAttention`, whose other arguments, cost, state and errors it has: the block's own scores
-    are not convolved, so a trained model can be given g and go on from what it was with alpha near 1. The lowest block,
-    which has none beneath, takes the product as it is.
+    s = alpha q.k + (1 - alpha) g(s_below), g = LeakyReLU(conv), y = softmax(s) v
 
-    alpha: how much of the scores is the block's own.
+    This is the predecessor of `EvolvingAttention`, with the same cost, state and errors. The block's own scores are
+    not convolved. Choose it to add g to a trained model: with alpha near 1 the model starts close to its old output.
+    The lowest block has no scores below it and uses the dot product unchanged.
+
+    pattern, heads, size, kernel, slope, scale, dropout: as in `EvolvingAttention`.
+    alpha: share of the block's own scores, 0 to 1.
 
     Source: Wang et al., "Predictive Attention Transformer", submitted to ICLR 2021.
     """

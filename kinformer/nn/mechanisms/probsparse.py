@@ -1,4 +1,4 @@
-"""ProbSparse: queries whose attention is furthest from uniform read all keys, the others get a mean of the values."""
+"""ProbSparse: attention only for the queries that differ most from uniform attention (Informer)."""
 
 import math
 from collections.abc import Mapping
@@ -29,44 +29,50 @@ from kinformer.nn.mechanisms.repeatable_chance import Chance
 Measure = Literal["sampled", "max-mean", "log-sum-exp"]
 Divisor = Literal["sample", "row"]
 Rest = Literal["mean", "sum"]
-GATHERED = 1 << 16  # keys that are gathered at a time
-HELD = 1 << 20  # products that are held at a time, where those of all keys are made
-FEW = 16  # queries of each row and head at a time, for which reading all keys pays
-ALL = 32  # keys of a row for each that is drawn, up to which it is faster to multiply all of them than to gather
+GATHERED = 1 << 16  # maximum number of keys gathered at once
+HELD = 1 << 20  # maximum number of products held at once if all keys are multiplied
+FEW = 16  # minimum number of queries per row and head for which multiplying all keys is faster
+ALL = 32  # maximum ratio of keys to draws for which multiplying all keys is faster than gathering
 
 
 class ProbSparse(KeyValueMechanism):
-    """Softmax attention of the u = factor ceil(ln L) queries of each head with the largest M; others get mean(v).
+    """Softmax attention for the u = factor ceil(ln L) queries with the largest M; others get mean(v).
 
     M(q, K) = max_j s_j - mean_j s_j,  s_j = scale q.k_j
 
-    M is near 0 where a query weighs all keys alike, and then its output is near the mean of the values. It is found
-    from U = factor ceil(ln S) keys that are drawn for each query and head, with replacement, anew in every step. Choose
-    it for long encoders, such as of series, where few queries look for something: cost per row and head L ln L. Both u
-    and U go by the tokens that a row really has, and draws by their ranks among these, so padding and batch mates
-    change nothing. There is no lse: reads of parts of the keys choose other queries than the read of all.
+    Choose it for long encoders, such as of time series, in which few queries look for something. The cost per row and
+    head is L ln L. M is near 0 if a query weighs all keys equally, and its output is then near the mean of the values.
+    M is estimated for each query and head from U = factor ceil(ln S) keys. They are drawn with replacement, anew in
+    each step. The numbers u and U depend on the real tokens of a row, and draws use ranks among them. Padding and
+    batch mates therefore change nothing. There is no lse, because a read of some of the keys chooses other queries
+    than a read of all.
 
-    Causal, a chosen query reads what stands before it, another gets the mean of the values up to its own. But which
-    queries are chosen is found among all of the row, by keys of all of the row, as in the paper and its code: so later
-    tokens change earlier outputs, it has no state and trains no language model.
+    With causal=True, a chosen query reads no later keys, and another query gets the mean of the values up to its own.
+    The choice of queries still uses all queries and keys of the row, as in the paper and its code. Later tokens
+    therefore change earlier outputs. The mechanism has no state and cannot train a language model.
 
-    causal: whether chosen queries read nothing later.
-    factor: the paper's c; 5 in its experiments.
-    measure: "sampled"; or of all keys, at the cost of dense products: "max-mean", which the sample estimates, or
-        "log-sum-exp", equation 2: ln sum_j exp s_j - mean_j s_j, which is up to ln S more.
-    divisor: of the sampled sum: "sample", the number of draws (the paper's algorithm 1), or "row", the number of keys,
-        as in the authors' code, which makes the mean small and M nearly the maximum.
-    rest: what a causal query that is not chosen gets of the values up to its own: their "mean", or their "sum" as in
-        the authors' code, which grows along the row.
-    scale: the factor of the product, 1/sqrt(k_dim) unless given.
-    dropout: the share of attention weights that training drops.
-    seed: of the draws. The authors' code draws once for all heads and rows; `ranks` is where draws can be given.
+    causal: True hides later keys from the chosen queries.
+    factor: factor c of the paper; 5 in its experiments.
+    measure: "sampled" estimates M from drawn keys. The others use all keys at the cost of dense products. With
+        "max-mean" it is M itself. With "log-sum-exp" it is equation 2, ln sum_j exp s_j - mean_j s_j, which is up to
+        ln S larger.
+    divisor: divisor of the sampled sum. With "sample" it is the number of draws, as in algorithm 1 of the paper. With
+        "row" it is the number of keys, as in the authors' code. The mean is then small, and M is nearly the maximum.
+    rest: output of causal queries that are not chosen: "mean" of the values up to their own, or "sum" as in the
+        authors' code, which grows along the row.
+    scale: factor of the dot product; 1/sqrt(k_dim) by default.
+    dropout: fraction of attention weights that training drops.
+    seed: seed of the draws. Override `ranks` to provide other draws.
 
-    Errors: NoState from `start`; ValueError with `ctx.only` and `ctx.also`, causal for keys of another sequence, and
-    for positions by head. Source: Zhou et al., 2020, arXiv:2012.07436, section 3.1.
+    Errors: NoState from `start`; ValueError with `ctx.only` and `ctx.also`, for keys of another sequence if causal,
+    and for positions by head.
+
+    Source: Zhou et al., 2020, arXiv:2012.07436, section 3.1.
+
+    Differences: the authors' code draws the same keys for all heads and rows.
     """
 
-    received_attention = Mechanism.received_attention  # most queries have no weights
+    received_attention = Mechanism.received_attention  # most queries have no attention weights
 
     def __init__(
         self,
@@ -93,7 +99,7 @@ class ProbSparse(KeyValueMechanism):
 
     @property
     def causal(self) -> bool:
-        """Do chosen queries read nothing later?"""
+        """True if chosen queries read no later keys."""
         return isinstance(self.pattern, Causal)
 
     def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
@@ -110,7 +116,9 @@ class ProbSparse(KeyValueMechanism):
     def preprocess(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
         if keys is None:
             raise ValueError("ProbSparse keeps no source; give Context(source=..., source_pos=...) in every call")
-        if ctx.only is not None or ctx.also is not None:  # of a source too: queries are chosen among all of the row
+        if (
+            ctx.only is not None or ctx.also is not None
+        ):  # also for a source, because queries are chosen among the whole row
             raise ValueError(
                 "ctx.only and ctx.also limit single pairs, but ProbSparse chooses among all queries of a row; drop them"
             )
@@ -130,13 +138,13 @@ class ProbSparse(KeyValueMechanism):
         asking = Queries(q, pos, head=queries.head)
         y = read(request.regroup(queries=asking)).y
         rest = self.lazy_values(request).to(y.dtype)
-        last = rest.shape[2]  # one column more, for places that no query has
+        last = rest.shape[2]  # one extra column for places without a query
         column = torch.where(real, chosen, last)[..., None].expand_as(y)
         output = torch.cat([rest, torch.zeros_like(rest[:, :, :1])], 2).scatter(2, column, y)[:, :, :last]
         return Out(AttentionOutput(output.masked_fill((queries.pos < 0)[..., None], 0.0), None))
 
     def choose_queries(self, request: Request) -> Int[Tensor, "B H R"]:
-        """The columns of the queries with the largest M, the first among equals; -1 if a row has fewer."""
+        """Return the columns of the queries with the largest M; -1 if a row has fewer. The first wins ties."""
         pos = request.queries.pos
         scores = self.measure_sparsity(request).masked_fill(pos < 0, -torch.inf)
         share = self._share(pos)[..., None]  # [B 1 1]
@@ -152,7 +160,7 @@ class ProbSparse(KeyValueMechanism):
         return order.masked_fill(~mine, -1)
 
     def measure_sparsity(self, request: Request) -> Float[Tensor, "B H T"]:
-        """M of each query, in float32 or better."""
+        """Return M of each query, in float32 or wider."""
         if not request.keys.k.shape[2]:
             return at_least_float32(torch.zeros_like(request.queries.q[..., 0]))
         with torch.no_grad():
@@ -166,14 +174,20 @@ class ProbSparse(KeyValueMechanism):
     def ranks(
         self, heads: int, rank: Int[Tensor, "B 1 T"], keys: Int[Tensor, "B 1"], draws: int
     ) -> Int[Tensor, "B #H T U"]:
-        """Which keys each query is measured by, as ranks below the number of a row's keys; `rank` is its own."""
+        """Draw the keys for the measure of each query, as ranks among the real keys of the row, [B, #H, T, U].
+
+        heads: number of query heads.
+        rank: rank of each query among the real tokens, [B, 1, T].
+        keys: number of real keys of each row, [B, 1].
+        draws: number U of draws.
+        """
         assert self.chance is not None
         head, draw = (torch.arange(n, device=rank.device) for n in (heads, draws))
         ranks = self.chance(head[:, None, None], rank[..., None], draw) * keys[..., None, None]
         return ranks.long().minimum(keys[..., None, None] - 1).clamp_min(0)
 
     def lazy_values(self, request: Request) -> Float[Tensor, "B H T V"]:
-        """What queries that are not chosen get."""
+        """Return the outputs of queries that are not chosen."""
         heads, length = request.queries.q.shape[1:3]
         real = at_least_float32((request.keys.pos >= 0).to(request.keys.v.dtype))[..., None]
         total, count = at_least_float32(request.keys.v) * real, real
@@ -188,7 +202,7 @@ class ProbSparse(KeyValueMechanism):
     def _by_sample(self, request: Request) -> Float[Tensor, "B H T"]:
         q, k, (q_pos, k_pos) = request.queries.q, request.keys.k, (request.queries.pos, request.keys.pos)
         heads, is_key = q.shape[1], k_pos >= 0
-        places = (~is_key).to(torch.uint8).argsort(dim=-1, stable=True)  # [B 1 S], the columns of real keys first
+        places = (~is_key).to(torch.uint8).argsort(dim=-1, stable=True)  # [B 1 S], columns of real keys first
         count, sample_size = is_key.sum(-1), self._share(k_pos)  # [B 1]
         rank = (q_pos >= 0).cumsum(-1) - 1
         ranks = self.ranks(heads, rank, count, self._max_queries(k_pos.shape[2]))
@@ -217,19 +231,19 @@ class ProbSparse(KeyValueMechanism):
         return product.masked_fill(~used, -torch.inf).amax(-1) - mean
 
     def _share(self, pos: Int[Tensor, "B 1 N"]) -> Int[Tensor, "B 1"]:
-        """factor ceil(ln n) of the n tokens that each row has, one at least."""
+        """Return factor ceil(ln n) for the n real tokens of each row, at least 1 and at most n."""
         count = (pos >= 0).sum(-1)
         share = self.factor * count.clamp_min(1).double().log().ceil().long()
         return share.clamp_min(1).minimum(count)
 
     def _max_queries(self, length: int) -> int:
-        """The same of so many tokens: no row has more."""
+        """Return the maximum of `_share` for rows of this length."""
         return min(length, max(1, self.factor * math.ceil(math.log(max(length, 1)))))
 
 
 @torch.no_grad()
 def _tolerance(request: Request) -> Float[Tensor, "B H T"]:
-    """How far apart M of equal queries may be computed; it is a mean over keys, so their longest decides."""
+    """Return the rounding tolerance of M for each query. M is a mean over keys, so the longest key decides."""
     q, k = at_least_float32(request.queries.q), at_least_float32(request.keys.k)
     size = torch.where(request.keys.pos >= 0, k.norm(dim=-1), 0.0)  # [B G S]
     longest = size.amax(-1, keepdim=True) if size.shape[-1] else size.sum(-1, keepdim=True)
@@ -240,7 +254,7 @@ def _tolerance(request: Request) -> Float[Tensor, "B H T"]:
 def _of_all(
     q: Float[Tensor, "B H t K"], k: Float[Tensor, "B G S K"], column: Int[Tensor, "B H t U"]
 ) -> Float[Tensor, "B H t U"]:
-    """The products with the keys in some columns, of those with all of them."""
+    """Multiply with all keys, and return the products with the keys at `column`."""
     heads = number_of_groups(q.shape[1], k.shape[1])
     asking = q.unflatten(1, (-1, heads)).flatten(2, 3)  # [B G r*t K]
     return (asking @ k.mT).view(*q.shape[:3], k.shape[2]).gather(3, column)
@@ -249,7 +263,7 @@ def _of_all(
 def _gathered_products(
     q: Float[Tensor, "B H t K"], k: Float[Tensor, "B G S K"], column: Int[Tensor, "B H t U"]
 ) -> Float[Tensor, "B H t U"]:
-    """The same of keys that are gathered."""
+    """Return the same products, computed with gathered keys."""
     (batch, heads), (groups, size, width) = q.shape[:2], k.shape[1:]
     group = torch.arange(heads, device=q.device) // number_of_groups(heads, groups)
     row = torch.arange(batch, device=q.device)[:, None] * groups + group  # [B H]

@@ -1,4 +1,4 @@
-"""QueryClusters: queries in clusters, their means, and tiles of queries of one cluster each."""
+"""QueryClusters: clusters of queries, their means, and tiles with queries of one cluster."""
 
 from typing import NamedTuple
 
@@ -8,10 +8,11 @@ from torch import Tensor
 
 
 class ClusterTiles(NamedTuple):
-    """Queries in the order of their clusters, cut into tiles that hold queries of one cluster each.
+    """Queries sorted by cluster and cut into tiles; each tile holds queries of one cluster.
 
-    cluster: whose queries stand in each tile; column: which ones, -1 for none; place: where each query stands, and one
-    place behind all tiles for padding.
+    cluster: cluster of each tile, [B, H, N].
+    column: columns of the queries in each tile, [B, H, N, M]; -1 for an empty place.
+    place: place of each query among all tiles, [B, H, T]; N * M for padding.
     """
 
     cluster: Int[Tensor, "B H N"]
@@ -19,14 +20,18 @@ class ClusterTiles(NamedTuple):
     place: Int[Tensor, "B H T"]
 
     def spread(self, x: Float[Tensor, "B H N M n"]) -> Float[Tensor, "B H T n"]:
-        """What queries have, out of their tiles; 0 at padding."""
+        """Move the results x of the tiles back to the queries; padding gets 0."""
         last = x.shape[2] * x.shape[3]
         values = _take_rows(x.flatten(2, 3), self.place.clamp_max(last - 1))
         return values.masked_fill((self.place == last)[..., None], 0.0)
 
 
 class QueryClusters(NamedTuple):
-    """The cluster of each query, 0 to clusters - 1, and `clusters` at padding."""
+    """Cluster of each query.
+
+    cluster: cluster of each query, 0 to clusters - 1, and `clusters` at padding, [B, H, T].
+    clusters: number of clusters.
+    """
 
     cluster: Int[Tensor, "B H T"]
     clusters: int
@@ -35,31 +40,36 @@ class QueryClusters(NamedTuple):
     def from_clusters(
         cls, cluster: Int[Tensor, "B H T"], real: Bool[Tensor, "B #H T"], clusters: int
     ) -> "QueryClusters":
-        """Clusters that say anything at padding."""
+        """Create the object from clusters with any number at padding.
+
+        cluster: cluster of each query, [B, H, T].
+        real: False at padding, [B, #H, T].
+        clusters: number of clusters.
+        """
         return cls(cluster.where(real, clusters), clusters)
 
     def mean(self, x: Float[Tensor, "B H T n"]) -> Float[Tensor, "B H C n"]:
-        """Of the queries of each cluster; 0 of none."""
+        """Return the mean of x over the queries of each cluster; 0 for an empty cluster."""
         index = self.cluster[..., None]
         total = x.new_zeros(*x.shape[:2], self.clusters + 1, x.shape[3]).scatter_add(2, index.expand_as(x), x)
         return total[:, :, :-1] / self.many[:, :, :-1, None].clamp_min(1)
 
     @property
     def many(self) -> Int[Tensor, "B H C1"]:
-        """How many queries are in each cluster, the last number that of padding."""
+        """Number of queries in each cluster; the last entry counts padding."""
         zeros = self.cluster.new_zeros(*self.cluster.shape[:2], self.clusters + 1)
         return zeros.scatter_add(2, self.cluster, torch.ones_like(self.cluster))
 
     def spread(self, x: Float[Tensor, "B H C n"], nothing: float = 0.0) -> Float[Tensor, "B H T n"]:
-        """What clusters have, for each of their queries; `nothing` at padding."""
+        """Copy the results x of clusters to their queries; padding gets `nothing`."""
         values = _take_rows(x, self.cluster.clamp_max(self.clusters - 1))
         return values.masked_fill((self.cluster == self.clusters)[..., None], nothing)
 
     def tiles(self, parts: int) -> ClusterTiles:
-        """Tiles `parts` of which are as long as a cluster is on average.
+        """Cut the queries into tiles; a cluster of average size fills `parts` tiles.
 
-        However uneven clusters are, parts + 1 times as many tiles do, with 1 + 1 / parts times as many places as there
-        are queries.
+        For any cluster sizes, (parts + 1) * clusters tiles are enough. They have 1 + 1 / parts times as many places as
+        there are queries.
         """
         batch, heads, length = self.cluster.shape
         size, count = -(-length // (parts * self.clusters)), (parts + 1) * self.clusters
@@ -80,5 +90,5 @@ class QueryClusters(NamedTuple):
 
 
 def _take_rows(x: Float[Tensor, "B H P n"], at: Int[Tensor, "B H T"]) -> Float[Tensor, "B H T n"]:
-    """Vectors at some places; the index is a view, which `take_along_dim` would write out and keep."""
+    """Gather vectors with an index that is a view, because `take_along_dim` would copy and keep it."""
     return x.gather(2, at[..., None].expand(*at.shape, x.shape[3]))

@@ -1,4 +1,4 @@
-"""Column reads: attention in which each query reads selected keys of its own."""
+"""Reads by column: attention in which each query reads its own selected keys."""
 
 import torch
 from jaxtyping import Int
@@ -14,9 +14,12 @@ from kinformer.nn.mechanisms.highest_scores import block_sizes
 
 
 def read_columns(request: Request, columns: Int[Tensor, "B H T R"]) -> AttentionOutput:
-    """Attention of each query to the keys at its columns, a block of queries at a time; a column of -1 is padding.
+    """Return the attention of each query to the keys at its columns, one block of queries at a time.
 
-    The backward gathers the keys again, because storing R keys for each query would take too much memory.
+    The backward pass gathers the keys again, because storing R keys for each query would take too much memory.
+
+    request: read with the queries and keys.
+    columns: columns of the keys of each query, [B, H, T, R]; -1 for padding.
     """
     sizes = block_sizes(request)
     if len(sizes) == 1:
@@ -40,18 +43,18 @@ def _read_columns(request: Request, columns: Int[Tensor, "B H T R"]) -> Attentio
     slots_read = columns.clamp_min(0)
 
     def gather(x: Tensor) -> Tensor:
-        """[B G S ..] at the columns of each query, as [B*T H R ..]; a head reads the keys of its group."""
+        """Gather [B G S ..] at the columns of each query as [B*T H R ..]; a head reads the keys of its group."""
         group = h // number_of_groups(heads, x.shape[1])
         return x[b, group[:, None, None], slots_read].transpose(1, 2).flatten(0, 1)
 
     def vectors(x: Tensor) -> Tensor:
-        """The same for [B G S D], as an embedding lookup: it takes a third of the time, gradients included."""
+        """Do the same for [B G S D] as an embedding lookup, in a third of the time, gradients included."""
         groups, slots = x.shape[1:3]
         row = (b * groups + (h // number_of_groups(heads, groups))[:, None, None]) * slots + slots_read  # [B H T R]
         return F.embedding(row, x.reshape(-1, x.shape[3])).transpose(1, 2).flatten(0, 1)
 
     def by_query(x: Tensor) -> Tensor:
-        """[B #H T ..] to [B*T #H 1 ..]"""
+        """Move queries into the batch: [B #H T ..] to [B*T #H 1 ..]."""
         return x.transpose(1, 2).flatten(0, 1).unsqueeze(2)
 
     alone = Queries(by_query(queries.q), by_query(queries.pos), head=queries.head)

@@ -1,4 +1,4 @@
-"""What is read by a whole matrix of scores that a mechanism has made."""
+"""Read with a whole matrix of scores that a mechanism has computed."""
 
 import torch
 from jaxtyping import Float
@@ -11,7 +11,11 @@ from kinformer.core.score_matrix import mask, softmax, weigh_values
 
 
 def read_whole(scores: Float[Tensor, "B H T S"], request: Request) -> tuple[AttentionOutput, Float[Tensor, "B H T S"]]:
-    """The softmax of scores over the pairs that a request allows: what is read, and the weights before dropout."""
+    """Return the softmax read of a matrix of scores, and the weights before dropout.
+
+    scores: scores of all pairs, [B, H, T, S].
+    request: read with the keys, the pattern and the dropout; pairs that it does not allow are masked.
+    """
     where = mask(request)
     weights, lse = softmax(scores if where is None else scores.masked_fill(~where, -torch.inf))
     return AttentionOutput(weigh_values(F.dropout(weights, request.dropout), request), lse), weights

@@ -1,4 +1,4 @@
-"""Regularised: a mechanism whose heads are held to something while they train."""
+"""Regularised: a mechanism with penalties on its heads during training."""
 
 from collections.abc import Mapping
 
@@ -18,18 +18,17 @@ from kinformer.core.regulariser import Regulariser
 
 
 class Regularised(Mechanism):
-    """What the mechanism reads, and in training a penalty for each regulariser, under its key.
+    """Mechanism that also reports a penalty for each regulariser during training.
 
-    Choose it to keep heads apart (`OutputDisagreement` and its like) or near patterns (`GuidedAttention`) without
-    another way of reading; weigh each in the model by `penalties={key: weight}`. In eval mode it is the mechanism and
-    no more.
+    Choose it to keep heads apart (`OutputDisagreement` and similar) or close to patterns (`GuidedAttention`) without
+    changing the read. The model sets the weights with `penalties={key: weight}`. In eval mode only the mechanism runs.
 
-    mechanism: one that reads by a softmax over all that its pattern allows, such as `Softmax(Causal())`.
-    regularisers: what is reported; each key once.
+    mechanism: mechanism that reads by a softmax over all keys of its pattern, such as `Softmax(Causal())`.
+    regularisers: regularisers to report; each key may occur once.
 
-    Errors: ValueError for a mechanism of another kind or without the lse that a regulariser needs, for none and for two
-    of one key, and across sequences for one that looks at their own tokens; NoState from `start` where the mechanism
-    has no state.
+    Errors: ValueError for a mechanism of another kind or without the lse that a regulariser needs, and without
+    regularisers or with two of the same key. ValueError for cross-attention with a regulariser that needs
+    self-attention. NoState from `start` if the mechanism has no state.
     """
 
     def __init__(self, mechanism: KeyValueMechanism, *regularisers: Regulariser):
@@ -48,7 +47,7 @@ class Regularised(Mechanism):
         self.wants, self.sends = mechanism.wants, mechanism.sends
 
     def penalties(self) -> dict[str, Penalty]:
-        """They train what lies beneath: what makes queries, keys and values."""
+        """Return the penalties. They train the layers below, which make queries, keys and values."""
         return {
             regulariser.key: Penalty(tuple(regulariser.parameters()), reaches_x=True)
             for regulariser in self._regularisers

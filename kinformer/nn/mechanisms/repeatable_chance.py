@@ -1,4 +1,4 @@
-"""Chance: random numbers of training that do not depend on how a row is cut, padded or batched."""
+"""Chance: random numbers for training that do not depend on chunks, padding or other rows."""
 
 from collections.abc import Mapping
 
@@ -10,12 +10,15 @@ from kinformer.core.checks import check_whole_number
 
 
 class Chance(nn.Module):
-    """Uniform numbers that a seed, the step of training and any whole numbers decide: a head, a block, a position.
+    """Uniform random numbers that depend only on a seed, the training step and given integers.
 
-    So the numbers do not depend on how a row is cut or on the other rows, and a recomputed layer draws the same ones.
-    Every step has other numbers. Rows of a batch share them unless one of the integers differs between rows, such as
-    `row_bits` of their content. Content depends on weights, so an `Agent` sets `by_content` to False. A learning step
-    between two readings of a rollout then changes no draw.
+    The integers are, for example, a head, a block or a position. The numbers do not depend on how a row is cut or on
+    the other rows, and a recomputed layer draws the same ones. Every step has different numbers. Rows of a batch share
+    them unless one of the integers differs between rows, such as `row_bits` of their content. Content depends on
+    weights, so an `Agent` sets `by_content` to False. A learning step between two reads of a rollout then changes no
+    draw.
+
+    seed: seed of the numbers.
     """
 
     steps: Int[Tensor, ""]
@@ -27,24 +30,28 @@ class Chance(nn.Module):
         self.register_buffer("steps", torch.zeros((), dtype=torch.long))
 
     def forward(self, *numbers: Int[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """A number between 0 and 1, neither included, for each entry of these broadcast together."""
+        """Return a number in the open interval (0, 1) for each entry of the broadcast `numbers`."""
         return hashed_uniform(self.steps + self.seed * 0x9E3779B1, *numbers)
 
     def gumbel(self, *numbers: Int[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """Gumbel noise: the largest of logits with it is a sample of their softmax."""
+        """Return Gumbel noise. The argmax of logits plus this noise is a sample of their softmax."""
         return -(-self(*numbers).log()).log()
 
     def row_bits(self, x: Float[Tensor, "*B n"]) -> Int[Tensor, "*B"]:
-        """A whole number for each vector by which rows of other content draw apart; 0 unless `by_content`."""
+        """Return an integer for each vector x, so that rows draw differently; 0 without `by_content`."""
         return sign_bits(x) if self.by_content else torch.zeros_like(x[..., 0], dtype=torch.long)
 
     def after_step(self, progress: float, stats: Mapping[str, Tensor]) -> None:
-        """Count a step of training."""
+        """Count a training step."""
         self.steps += 1
 
 
 def hashed_uniform(seed: Int[Tensor, ""], *numbers: Int[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """A number between 0 and 1, neither included, that a seed and whole numbers decide, broadcast together."""
+    """Return numbers in the open interval (0, 1) that depend only on the seed and on integers.
+
+    seed: integer seed.
+    numbers: integers that are broadcast together.
+    """
     x = _mix_bits(seed)
     for number in numbers:
         x = _mix_bits(x * 31 + number)
@@ -52,9 +59,9 @@ def hashed_uniform(seed: Int[Tensor, ""], *numbers: Int[Tensor, "..."]) -> Float
 
 
 def sign_bits(x: Float[Tensor, "*B n"]) -> Int[Tensor, "*B"]:
-    """Hash each vector to an integer: the signs of its first 32 numbers are the bits.
+    """Hash each vector x to an integer: the signs of its first 32 numbers are the bits.
 
-    Choose it to draw equal numbers for equal rows and different numbers for different rows. Rounding changes the hash
+    Use it to draw equal numbers for equal rows and different numbers for different rows. Rounding changes the hash
     only if a number is close to 0.
     """
     positive = (x.detach()[..., :32] > 0).long()
@@ -62,12 +69,16 @@ def sign_bits(x: Float[Tensor, "*B n"]) -> Int[Tensor, "*B"]:
 
 
 def content(x: Float[Tensor, "B P S n"], pos: Int[Tensor, "B #P S"]) -> Int[Tensor, "B P S"]:
-    """Hash each token by vector and position to an integer, 0 at padding; sums of hashes identify rows."""
+    """Hash each token by vector and position to an integer; sums of these hashes identify rows.
+
+    x: vectors of the tokens, [B, P, S, n].
+    pos: positions of the tokens, [B, #P, S]; the hash of padding (-1) is 0.
+    """
     return torch.where(pos >= 0, _mix_bits(_mix_bits(sign_bits(x)) + pos), 0)
 
 
 def _mix_bits(x: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
-    """Bits of whole numbers stirred: xorshift64* (Vigna, 2014), of which no number but 0 stays what it is."""
+    """Mix the bits of integers with xorshift64* (Vigna, 2014), which changes every number except 0."""
     x = x ^ (x >> 12)
     x = x ^ (x << 25)
     return (x ^ (x >> 27)) * 2685821657736338717 + 1442695040888963407

@@ -1,4 +1,4 @@
-"""Restricted: softmax attention under a masking function, which reads and keeps no key that the function leaves out."""
+"""Restricted: softmax attention under a masking function, without the keys that it masks."""
 
 import math
 
@@ -17,20 +17,22 @@ from kinformer.nn.patterns.band import Band
 
 
 class Restricted(KeyValueMechanism):
-    """softmax(scale q.k + bias) v with its weights times m(x) and renormalised; keys that m leaves out are not kept.
+    """Softmax attention with a masking function m(x); fully masked keys are neither read nor cached.
 
-    Choose it for learned spans: `Softmax(pattern, span)` computes the same numbers, but this reads the pattern and
-    `Band(mask.reach)`, so that a learned span which got shorter needs a smaller cache, and less of a memory of hidden
-    states: `Hidden(length, mechanism.lookback)` follows it. A read of a whole row costs what its longest span reaches.
+    The weights of softmax(scale q.k + bias) are multiplied by m(x) and renormalised. Choose it for learned spans.
+    `Softmax(pattern, span)` computes the same numbers. This class also applies `Band(mask.reach)`, so a learned span
+    that became shorter needs a smaller cache and a smaller memory of hidden states: `Hidden(length,
+    mechanism.lookback)` follows it. The cost of a read is set by the longest span of the row.
 
-    pattern: which keys may be read at all, such as `Causal()`.
-    mask: the masking function, such as `AdaptiveSpan(heads, 1024)`.
-    bias: a further change of the scores, applied before it: the paper's is `Relative(head_dim, longest, values=False)`.
-    dropout: the share of attention weights that training drops.
-    impl: an executor by name; "auto" takes the cheapest.
+    pattern: keys that may be read at all, such as `Causal()`.
+    mask: masking function, such as `AdaptiveSpan(heads, 1024)`.
+    bias: further bias, applied before the mask; `Relative(head_dim, longest, values=False)` in the paper.
+    dropout: fraction of attention weights that training drops.
+    impl: name of an executor; "auto" selects the cheapest.
 
-    Errors: NoState from `start` where the pattern reads ahead. Source: Sukhbaatar et al., 2019, arXiv:1905.07799,
-    section 2.2; Lin et al., 2021, arXiv:2106.04554, section 4.6.2.
+    Errors: NoState from `start` if the pattern reads ahead.
+
+    Source: Sukhbaatar et al., 2019, arXiv:1905.07799, section 2.2; Lin et al., 2021, arXiv:2106.04554, section 4.6.2.
     """
 
     merges = True
@@ -52,14 +54,14 @@ class Restricted(KeyValueMechanism):
 
     @property
     def mask(self) -> Masking:
-        """The masking function, wherever among the biases it stands."""
+        """Masking function, which is the last of the biases."""
         last = self.bias.biases[-1] if isinstance(self.bias, Plus) else self.bias
         assert isinstance(last, Masking)
         return last
 
-    @property  # derived, because a span is learned
+    @property  # computed in each call, because a span is learned
     def pattern(self) -> Pattern:  # type: ignore[override]
-        """What m does not leave out."""
+        """Keys that the mask does not exclude."""
         return self.within if self.mask.reach == math.inf else self.within & Band(self.lookback())
 
     @property
@@ -68,7 +70,7 @@ class Restricted(KeyValueMechanism):
         return self.within if far == math.inf else self.within & Band(int(min(far, self.within.reach()[0])))
 
     def lookback(self) -> int:
-        """How many positions before its own a query still reads: what a memory must keep."""
+        """Return the number of earlier positions that a query still reads; a memory must keep them."""
         return int(min(self.mask.reach, self.within.reach()[0]))
 
     def read(self, request: Request) -> Out[AttentionOutput]:

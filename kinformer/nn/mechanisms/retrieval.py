@@ -1,4 +1,4 @@
-"""Retrieval: near keys are read as usual, far ones only where they are among the k best of their query."""
+"""Retrieval: local attention together with attention to the k best keys of a long memory."""
 
 import math
 from collections.abc import Mapping
@@ -42,47 +42,52 @@ CROSS = (
     "Retrieval searches the past of the sequence that asks, and keys of another one came; use Softmax to read a source"
 )
 EXACT = ExactSearch()
-MOST = 1 << 24  # pairs that a pattern is asked about when a layer is built
+MOST = 1 << 24  # maximum number of pairs for which a pattern is evaluated when a layer is built
 
 
 class Retrieval(KeyValueMechanism):
-    """Local attention, and beside it attention to the k keys of a long memory that fit a query best.
+    """Local attention, together with attention to the k best keys of a long memory.
 
     y_i = g_h far_i + (1 - g_h) near_i, g_h a learned number per head that starts at 1/2
 
-    Choose it, in one of the upper layers, for text that says again what was said long ago. Near is a query's own
-    segment of `length` tokens and `cache` before it, read as softmax attention does with the `bias`; far are the `k`
-    keys with the highest scores of the `memory` before the segment, of equal ones the latest. Queries and keys have
-    length 1 per head, and scores are a learned |s_h| times their product. The memory is searched exactly, in blocks:
-    every key is scored, and no more of the scores are held than of a block. As in the authors' code it holds the
-    cache's keys too, so that one of them can be read both ways.
+    Choose it, in one of the upper layers, for text that repeats what it said long ago. The near read is softmax
+    attention with the `bias` over a query's own segment of `length` tokens and the `cache` tokens before it. The far
+    read takes the `k` keys with the highest scores from the `memory` tokens before the segment. The latest positions
+    win ties.
 
-    Keys and values of earlier segments are read without gradients, in the cache and in the memory, wherever a row was
-    cut; the state is a cache of keys and carries its graph. Train a model whose only memory this is on consecutive text
-    (`LM(..., lanes=True)`). Documents of one row are kept apart by `ctx.only`.
+    Queries and keys have length 1 per head, and a learned |s_h| scales their product. The memory is searched exactly,
+    in
+    blocks: every key is scored, and only the scores of one block are held. As in the authors' code, the memory also
+    holds the keys of the cache, so a key can be read in both ways.
 
-    heads: query heads of the layer.
-    length: tokens of a segment.
-    memory: keys before the segment that are searched, at least as many as are read whole there. It is no parameter: set
-        it to another number at any time.
-    k: how many of them a query reads.
-    bias: a change of the near scores.
-    cache: tokens before the segment that are read whole.
-    near: what is read whole, in place of the segment and its cache (then no `cache=`): the paper's sliding window of w
-        tokens is `Causal() & Band(w)`, that of its code, without the query's own, `Band(w, -1)`.
-    apart: True searches only keys that are not read whole, `memory` of them before the cache.
-    combine: "gate", the paper's; "joint", as in later code, is one softmax over both, whose lse can be merged: each key
-        is read once, as with `apart`.
-    eps: added to |x|^2.
-    impl: the executor of the near read by name; "auto" takes the cheapest.
-    search: the search of the memory. `ExactSearch()` scores every key; an index of FAISS finds candidates. `Flat()`
-        finds the same keys (any of equal keys), `HNSW()` nearly all. Every call builds an index for each segment of a
-        row and key head. This has not been faster than exact search up to a memory of 16,384. Calls of a few tokens
-        and compiled calls use exact search.
+    Keys and values of earlier segments get no gradients, in the cache and in the memory, wherever a row was cut. The
+    state is a cache of keys and carries its graph. If a model has no other memory, train it on consecutive text
+    (`LM(..., lanes=True)`). `ctx.only` separates documents within one row.
 
-    Errors: ValueError for other heads than it was made for, for a `near` that reads ahead or without end, for a
-    `cache` beside it, for a `search` without its package (`pip install 'kinformer[faiss]'`) or that makes no index of
-    such keys, and for cross-attention. Source: Wu et al., 2022, arXiv:2203.08913, section 3.
+    heads: number of query heads of the layer.
+    length: number of tokens in a segment.
+    memory: number of keys before the segment that are searched, at least as many as the near read takes there. It is
+        not a parameter and can be changed at any time.
+    k: number of memory keys that a query reads.
+    bias: bias that is added to the near scores.
+    cache: number of tokens before the segment that the near read takes.
+    near: pattern of the near read, instead of the segment and its cache (without `cache=`). The paper's sliding window
+        of w tokens is `Causal() & Band(w)`. The window in its code, without the query's own token, is `Band(w, -1)`.
+    apart: True searches only keys that the near read leaves out, `memory` of them before the cache.
+    combine: "gate", from the paper, or "joint", from later code. With "joint" one softmax runs over both reads and has
+        an lse for merges. Each key is then read once, as with `apart`.
+    eps: number that is added to |x|^2.
+    impl: name of an executor for the near read; "auto" selects the cheapest.
+    search: search of the memory. `ExactSearch()` scores every key; a FAISS index finds candidates. `Flat()` finds the
+        same keys except for ties, and `HNSW()` finds nearly all. Every call builds an index for each segment of a row
+        and key head. This was not faster than exact search up to a memory of 16,384. Calls of a few tokens and
+        compiled calls use exact search.
+
+    Errors: ValueError for another number of heads, for cross-attention, and for a `near` that reads ahead or without
+    limit or stands beside a `cache`. ValueError also for a `search` without its package (`pip install
+    'kinformer[faiss]'`), or without an index for such keys.
+
+    Source: Wu et al., 2022, arXiv:2203.08913, section 3.
     """
 
     def __init__(
@@ -131,12 +136,12 @@ class Retrieval(KeyValueMechanism):
 
     @property
     def gradient_stops(self) -> Pattern:
-        """Pairs through which no gradient flows: those of a query and a key of an earlier segment."""
+        """Pairs without a gradient: a query and a key of an earlier segment."""
         return ~self.own
 
-    @property  # derived, because `memory` may be set to another number
+    @property  # computed in each call, because `memory` may change
     def pattern(self) -> Pattern:  # type: ignore[override]
-        """What may be read at all."""
+        """Keys that may be read at all."""
         back = self.cache + self.memory if self.apart else max(self.cache, self.memory)
         return Causal() & Segment(self.length, back)
 
@@ -168,7 +173,7 @@ class Retrieval(KeyValueMechanism):
         return Out(AttentionOutput(gate * distant.y + (1 - gate) * local.y, None))
 
     def head_values(self) -> Mapping[str, HeadValues]:
-        """g_h, the share of what a head reads that comes from its memory."""
+        """Return g_h, the share of the memory in the output of each head."""
         return {} if self.gate is None else {"memory share": HeadValues(self.gate.sigmoid()[None, :, None])}
 
     def memory_cost(self) -> MemoryCost:
@@ -180,7 +185,7 @@ class Retrieval(KeyValueMechanism):
         return Mechanism.received_attention(self, queries, keys, read, ctx)
 
     def _local(self, request: Request) -> AttentionOutput:
-        """The near read, its keys of earlier segments without gradients."""
+        """Return the near read, without gradients for keys of earlier segments."""
         near = request.replace(pattern=request.pattern & self.near)
         if not self.cache or not torch.is_grad_enabled():
             return read(near, self.impl)
@@ -195,11 +200,11 @@ class Retrieval(KeyValueMechanism):
 
 
 def _keys_before(near: Pattern, heads: int, length: int, back: int) -> int:
-    """The number of keys before a segment that its queries read: a window reaches back, a segment has a cache."""
+    """Return the number of keys before a segment that its queries read with the pattern `near`."""
     turns = math.lcm(near.period() or 0, length)
     if not turns or heads * turns * back > MOST:
         return back
-    with torch.device("cpu"):  # also where a layer is built without numbers
+    with torch.device("cpu"):  # on CPU, because a layer may be built on the meta device
         q = torch.arange(turns)[:, None] + -(-back // turns) * turns
         n = torch.arange(1, back + 1)  # keys before the first of the segment
         of_heads = torch.arange(heads)[:, None, None]

@@ -1,4 +1,4 @@
-"""Reused: values read by the attention weights of a block beneath."""
+"""Reused: attention with the weights of a lower layer."""
 
 from typing import TYPE_CHECKING
 
@@ -21,22 +21,23 @@ if TYPE_CHECKING:
 
 
 class Reused(KeyValueMechanism):
-    """A v with the attention weights A of the `Lending` layer below: a layer without queries and keys of its own.
+    """Attention with the weights A of the `Lending` layer below: y = A v, without own queries and keys.
 
-    Stand it above one, on a projection without queries and keys: `Attention(ValueProjection(d, heads),
-    Reused(pattern))`. Decoding keeps values alone. Any number of such layers may stand above one that lends. The read
+    Place it above a `Lending` layer, on a projection without queries and keys: `Attention(ValueProjection(d, heads),
+    Reused(pattern))`. Its cache keeps only values. Any number of these layers may use one `Lending` layer. The read
     has no lse.
 
-    pattern: which keys each query may read, that of the `Lending` layer: it says which values a cache keeps.
-    dropout: the share of weights that training drops, other ones in each layer; 0 is what the paper advises.
+    pattern: keys that each query may read, the same as in the `Lending` layer; it decides which values a cache keeps.
+    dropout: fraction of weights that training drops, drawn separately in each layer; the paper recommends 0.
 
-    Errors: ValueError for weights of another pattern, of other pairs or of another number of heads, and without any;
-    NoState from `start` where the pattern reads ahead. Source: Ying et al., 2021, arXiv:2102.12702.
+    Errors: ValueError for weights of another pattern, of other pairs or of another number of heads, and without
+    weights; NoState from `start` if the pattern reads ahead.
+
+    Source: Ying et al., 2021, arXiv:2102.12702.
     """
 
-    received_attention = (
-        Mechanism.received_attention
-    )  # its queries and keys have no width: the weights are not to be had from them
+    # its queries and keys have width 0, so the weights cannot be computed from them
+    received_attention = Mechanism.received_attention
     wants = (Want("weights"),)
     lse = False
 
@@ -59,7 +60,7 @@ class Reused(KeyValueMechanism):
         return Out(AttentionOutput(weigh_values(F.dropout(weights, request.dropout), request), None))
 
     def _check_pattern(self, sent: Below) -> None:
-        """ValueError for weights of another pattern: they are not those that this layer would sum to 1."""
+        """Raise ValueError for weights of another pattern, because they do not sum to 1 under this one."""
         pattern = None if isinstance(sent, PerToken) else sent.pattern
         if pattern is not None and pattern != self.pattern:
             raise ValueError(

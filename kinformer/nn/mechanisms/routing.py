@@ -1,4 +1,4 @@
-"""Routing: a query reads the keys of its own cluster, clusters being learned by online k-means."""
+"""Routing: attention within clusters that online k-means learns."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -40,7 +40,10 @@ EPS = 1e-5  # added to the variance
 
 
 class Routed(KeyValueMechanism):
-    """What both forms of routing share: norms, centroids, a cache of keys, the commitment and the statistics."""
+    """Base class of both forms of routing, with centroids, a cache of keys, and the commitment.
+
+    heads, k_dim, clusters, pattern, scale, norm, decay, update, seed: as in `Routing`.
+    """
 
     def __init__(
         self,
@@ -66,11 +69,12 @@ class Routed(KeyValueMechanism):
         )
 
     def penalties(self) -> dict[str, Penalty]:
-        """The commitment trains what lies beneath: projections of queries and keys. Centroids are no parameters."""
+        """Return the commitment, which trains the layers below and the projections, but not the centroids."""
         return {"commitment": Penalty(trains=(), reaches_x=True)}
 
     def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
-        check_made_for_layer(self, sizes, self.heads, self.k_dim)  # asked when a layer is built, and so refused there
+        # a layer calls this when it is built, so the error is raised there
+        check_made_for_layer(self, sizes, self.heads, self.k_dim)
         return super().query_extras(sizes)
 
     def start(self, spec: StateSpec, sizes: HeadSizes) -> KV:
@@ -95,16 +99,19 @@ class Routed(KeyValueMechanism):
         return {"cluster": by_key_head(self.centroids.assign_clusters(keys.k)[..., None], keys.k.shape[1])}
 
     def normalise(self, x: Float[Tensor, "B H T K"]) -> Float[Tensor, "B H T K"]:
-        """Queries or keys as they are clustered and multiplied."""
+        """Return queries or keys in the form in which they are clustered and multiplied."""
         if self.norm == "none":
             return x
-        # a token a row: PyTorch's compiler takes gradients of other layouts for what they are not
+        # one token per row, because PyTorch's compiler mistakes the gradients of other layouts
         flat = at_least_float32(x).flatten(0, -2)
         return F.layer_norm(flat, flat.shape[-1:], eps=EPS).view(x.shape).to(x.dtype)
 
     def report_distances(self, request: Request) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Half the distance of each token's query to its centroid and half that of its key; in training also the sums
-        by which the centroids move."""
+        """Return the commitment and the statistics of a read.
+
+        The commitment is half the distance of each token's query to its centroid plus half the distance of its key. In
+        training, the statistics are the sums that move the centroids.
+        """
         queries, keys = request.queries, request.keys
         heads = queries.q.shape[1]
         column, has_key = own_column(request)
@@ -126,31 +133,35 @@ class Routed(KeyValueMechanism):
 
 
 class Routing(Routed):
-    """Softmax attention over S_i = the keys whose nearest centroid is that of query i.
+    """Softmax attention over S_i, the keys with the same nearest centroid as query i.
 
-    Choose it where few keys, found by content, carry the attention, and the clusters should be learned; beside local
-    heads, as in the paper: `SplitHeads(Softmax(Causal() & Band(64)), Routing(...))`. Clusters are read whole and a
-    token's own vector alone decides on its cluster: so cuts, padding and what comes later change nothing, and it
-    decodes with a cache of keys (`PublishedRouting` is the paper's balanced form). Long rows are read sorted by
-    cluster, at the cost of the clusters; compiled ones and short ones densely.
+    y_i = sum over j in S_i of softmax(scale q_i.k_j) v_j
 
-    y_i = sum over j in S_i of softmax(scale q_i.k_j) v_j. With `SharedQK(d, heads)` a causal token always reads itself;
-    otherwise a query may read nothing. aux "commitment" is the mean squared distance, per number, of a token's
-    directions to their centroids: weigh it in a model, `LM(..., penalties={"commitment": 1e-2})`.
+    Choose it if a few keys, found by content, carry the attention, and the clusters should be learned. Use it beside
+    local heads, as in the paper: `SplitHeads(Softmax(Causal() & Band(64)), Routing(...))`. Clusters are read whole,
+    and only a token's own vector decides its cluster. Chunking, padding and later tokens therefore change nothing, and
+    it decodes with a cache of keys. `PublishedRouting` is the paper's balanced form. Long rows are read sorted by
+    cluster and cost the size of the clusters. Short rows and compiled graphs are read densely.
 
-    heads: heads of the queries; each has centroids of its own.
-    k_dim: the width of a query and a key.
-    clusters: centroids of a head; the paper's are the square root of the length.
-    pattern: which keys may be read at all, `Causal()` unless given.
-    scale: the factor of the product, 1/sqrt(k_dim) unless given.
-    norm: "layer" normalises queries and keys without gain and bias; "none" multiplies them as they are.
-    decay: of the centroids' moving average, made after each step of what training read.
-    update: "sum", the paper's, or "direction", the published PyTorch code's: see `Centroids`.
-    seed: draws the first centroids. A vector near a border may change its cluster with its precision.
+    With `SharedQK(d, heads)` a causal token always reads itself; otherwise a query may read nothing. The auxiliary
+    output "commitment" is the mean squared distance, per component, between the directions of a token and their
+    centroids. Set its weight in a model with `LM(..., penalties={"commitment": 1e-2})`.
 
-    Errors: NoState from `start` where the pattern reads ahead; ValueError with `ctx.also`, for a layer of other heads,
-    and for keys of another sequence. Source: Roy et al., 2020, arXiv:2003.05997, section 4; the commitment: the
-    routing-transformer package (P. Wang, 2020) after van den Oord et al., 2017, arXiv:1711.00937.
+    heads: number of query heads; each has its own centroids.
+    k_dim: width of a query and a key.
+    clusters: number of centroids per head; the square root of the length in the paper.
+    pattern: keys that may be read at all; `Causal()` by default.
+    scale: factor of the dot product; 1/sqrt(k_dim) by default.
+    norm: "layer" normalises queries and keys without gain and bias; "none" leaves them unchanged.
+    decay: decay of the centroids' moving average, which each training step updates.
+    update: "sum" from the paper, or "direction" from the published PyTorch code; see `Centroids`.
+    seed: seed of the first centroids. A vector near a border may change its cluster with its precision.
+
+    Errors: NoState from `start` if the pattern reads ahead; ValueError with `ctx.also`, for a layer with other head
+    sizes, and for keys of another sequence.
+
+    Source: Roy et al., 2020, arXiv:2003.05997, section 4; the commitment: the routing-transformer package (P. Wang,
+    2020) after van den Oord et al., 2017, arXiv:1711.00937.
     """
 
     merges = True

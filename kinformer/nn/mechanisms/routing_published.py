@@ -1,4 +1,4 @@
-"""PublishedRouting: the Routing Transformer's clusters as published, all of one size."""
+"""PublishedRouting: the Routing Transformer's clusters as published, all of the same size."""
 
 import math
 from collections.abc import Mapping
@@ -37,34 +37,38 @@ from kinformer.nn.mechanisms.routing import Norm, Routed
 
 Alone = Literal["skipped", "zero"]
 PRODUCT = Product()
-UNIT, LEAST = 2**40, -(2**62)  # similarities, from -1 to 1, as whole numbers that are cached with the keys
+UNIT, LEAST = 2**40, -(2**62)  # similarities from -1 to 1 are cached with the keys as integers
 
 
 class PublishedRouting(Routed):
-    """Each centroid takes the `window` queries and the `window` keys most similar to it, and those queries read those
-    keys; a query gets the mean of what it read in the clusters that took it, 0 where none did.
+    """Routing attention in which each centroid takes the `window` queries and keys most similar to it.
 
-    Choose it to reproduce the Routing Transformer, at a cost of clusters * window^2. `Routing` reads whole clusters and
-    keeps the laws that this one breaks: which clusters take a token depends on all others. The published PyTorch code
-    is `norm="none"`, `update="direction"`, `eps=1e-5` and, where it is causal, `null=True`; the authors' code adds
-    `eps=1e-2`. A state is a cache of keys, clustered anew in every call among all tokens so far. The lse is None,
-    because a mean of reads is no read.
+    The queries of a cluster read its keys. A query gets the mean of its reads over the clusters that took it, and 0 if
+    no cluster took it. Choose it to reproduce the Routing Transformer, at a cost of clusters * window^2. Choose
+    `Routing`
+    otherwise: it reads whole clusters and keeps the laws that this form breaks, because here the clusters of a token
+    depend on all other tokens.
+
+    The published PyTorch code corresponds to `norm="none"`, `update="direction"`, `eps=1e-5` and, if causal,
+    `null=True`. The authors' code adds `eps=1e-2`. The state is a cache of keys, which every call clusters again among
+    all tokens so far. The lse is None, because a mean of reads is not a softmax read.
 
     heads, k_dim, clusters, pattern, scale, norm, decay, update, seed: as in `Routing`.
-    window: tokens that a centroid takes; the paper's are length / clusters.
-    v_dim: the width of a value, k_dim unless given; only `null` asks for it.
-    null: a learned key and value per head and cluster, read beside those that were taken.
-    alone: what a cluster counts for in the mean in which a causal query found no key: "skipped" counts those alone in
-        which it found one, "zero" takes a read of 0. With `SharedQK(..., unit=False)`, the paper's causal form, and
-        with `null` there is none.
-    eps: added to the number of clusters before dividing by it.
+    window: number of tokens that a centroid takes; length / clusters in the paper.
+    v_dim: width of a value; k_dim by default. Only `null` uses it.
+    null: True adds a learned key and value for each head and cluster, which the queries of the cluster also read.
+    alone: treatment of a cluster in which a causal query found no key. "skipped" leaves the cluster out of the mean,
+        and "zero" counts a read of 0. With `SharedQK(..., unit=False)`, the paper's causal form, and with `null`,
+        there is no such cluster.
+    eps: number that is added to the count of clusters before the division.
 
-    Errors: as in `Routing`; also ValueError for `ctx.only` and for a null whose width is not that of values.
+    Errors: as in `Routing`; also ValueError for `ctx.only`, and if the width of the null value is not the width of
+    values.
 
     Source: Roy et al., 2020, arXiv:2003.05997, algorithm 1.
     """
 
-    received_attention = Mechanism.received_attention  # a mean of reads has no one attention matrix
+    received_attention = Mechanism.received_attention  # a mean of several reads has no single attention matrix
     unrepeatable = Unrepeatable(
         "PublishedRouting chooses the tokens of its clusters anew in each call",
         "leave out chunk= of reformer, window= of routing_transformer",
@@ -133,19 +137,22 @@ class PublishedRouting(Routed):
         assert keys is not None
         with torch.no_grad():
             liked = (self.centroids.similarities(queries.q) * UNIT).long()  # [B H T C]
-        if ctx.remember:  # nobody asks
+        if ctx.remember:  # only the state is needed, so there are no queries
             liked = torch.full_like(liked, LEAST)
         return queries, keys._replace(tags={"liked": by_key_head(liked, keys.k.shape[1])})
 
     def tags(self, keys: Keys) -> Mapping[str, Int[Tensor, "B G S r"]]:
         batch, groups, length, _ = keys.k.shape
         tags = super().tags(keys)
-        # how much each centroid likes the query of a key's token: a later call takes queries among all of them
+        # similarity of each centroid to the query of a key's token; a later call chooses among all queries
         no_likes = keys.pos.new_zeros(batch, groups, length, self.heads * self.clusters // groups)
         return {**tags, "liked": keys.tags.get("liked", no_likes)}
 
     def _choose_queries(self, request: Request) -> "RoutedTokens":
-        """The queries of this call that are among the most similar to each centroid of all tokens so far."""
+        """Return the queries of this call that each centroid takes.
+
+        A centroid takes the most similar queries of all tokens so far.
+        """
         queries, keys = request.queries, request.keys
         heads = queries.q.shape[1]
         key_column, has_key = (x.expand(-1, heads, -1)[..., None] for x in own_column(request))  # [B H T 1]
@@ -156,12 +163,12 @@ class PublishedRouting(Routed):
             return is_among_largest(liked, self.window, near).take_along_dim(key_column, 2) & has_key
 
         is_chosen = choice(best)
-        at = stable_top_k(is_chosen.long(), self.window)  # those taken, then others [B H w C]
+        at = stable_top_k(is_chosen.long(), self.window)  # taken queries first, then others [B H w C]
         column, real = (x.permute(0, 3, 1, 2) for x in (at, is_chosen.take_along_dim(at, 2)))  # [B C H w]
         return RoutedTokens(column, gather_positions(queries.pos, column, real))
 
     def _choose_keys(self, keys: Keys) -> "RoutedTokens":
-        """The keys that are most similar to each centroid; of equal ones the first, and padding never."""
+        """Return the keys most similar to each centroid. The first wins ties, and padding is never chosen."""
 
         def choose_nearest() -> Int[Tensor, "B H w C"]:
             similar = self.centroids.similarities(keys.k).masked_fill((keys.pos < 0)[..., None], -torch.inf)
@@ -176,7 +183,7 @@ class PublishedRouting(Routed):
         return RoutedTokens(column, gather_columns(keys.pos[..., None], column)[..., 0])
 
     def _null(self, q: Float[Tensor, "BC H w K"], query_choice: "RoutedTokens", scale: float) -> AttentionOutput:
-        """What queries read of the null key of their cluster."""
+        """Return the read of the null key of each cluster."""
         assert self.null_k is not None and self.null_v is not None
         k, v = (
             x.to(q.dtype).transpose(0, 1).repeat(len(query_choice.column), 1, 1) for x in (self.null_k, self.null_v)
@@ -188,7 +195,12 @@ class PublishedRouting(Routed):
 
 
 def is_among_largest(x: Num[Tensor, "B H S C"], count: int, near: float) -> Bool[Tensor, "B H S C"]:
-    """True for the `count` largest along a row; numbers within `near` of the smallest of them tie, the first wins."""
+    """Return True for the `count` largest numbers along a row; the first ones win ties.
+
+    x: numbers, [B, H, S, C].
+    count: number of marked entries.
+    near: tolerance within which numbers tie with the smallest marked one.
+    """
     if x.shape[2] <= count:
         return torch.ones_like(x, dtype=torch.bool)
     last = x.topk(count, 2, sorted=False).values.amin(2, keepdim=True)
@@ -198,14 +210,22 @@ def is_among_largest(x: Num[Tensor, "B H S C"], count: int, near: float) -> Bool
 
 
 def stable_top_k(x: Int[Tensor, "B H S C"], count: int) -> Int[Tensor, "B H w C"]:
-    """The places of the `count` largest along a row, of equal ones the first, as a stable sort would have them."""
+    """Return the places of the `count` largest numbers along a row, in the order of a stable sort.
+
+    x: numbers, [B, H, S, C].
+    count: number of places.
+    """
     length = x.shape[2]
     later = torch.arange(length, device=x.device)[:, None]
     return (x.clamp_min(-UNIT - 1) * length - later).topk(min(count, length), 2).indices
 
 
 class RoutedTokens(NamedTuple):
-    """Which `w` tokens of each row and head each of the clusters took: their columns, and positions, -1 for none."""
+    """The w tokens of each row and head that each cluster took.
+
+    column: columns of the tokens, [B, C, H, w].
+    pos: positions of the tokens, [B*C, H, w]; -1 for an empty place.
+    """
 
     column: Int[Tensor, "B C H w"]
     pos: Int[Tensor, "BC H w"]
@@ -213,7 +233,13 @@ class RoutedTokens(NamedTuple):
     def mean(
         self, y: Float[Tensor, "BC H w V"], counted: Bool[Tensor, "BC H w"], length: int, eps: float
     ) -> Float[Tensor, "B H T V"]:
-        """For each token the mean of what it read over the clusters that took it and are counted."""
+        """Return for each token the mean of its reads over the clusters that took it and count.
+
+        y: reads of the tokens of each cluster, [B*C, H, w, V].
+        counted: True for reads that count, [B*C, H, w].
+        length: number of tokens in a row.
+        eps: number that is added to the count of clusters.
+        """
         weight = counted[..., None].to(y.dtype)
         values = torch.cat([y * weight, weight], -1)  # [B*C H w V+1]
         values = values.unflatten(0, self.column.shape[:2]).transpose(1, 2).flatten(2, 3)  # [B H C*w V+1]

@@ -1,4 +1,4 @@
-"""SAC: sparse adaptive connection, a network that chooses which keys each query reads and learns it from the reward."""
+"""SAC (sparse adaptive connection): attention to keys that a network chooses and learns by reward."""
 
 from typing import NamedTuple
 
@@ -24,16 +24,23 @@ from kinformer.nn.mechanisms.token_blocks import TokenBlocks
 
 
 class SACState(NamedTuple):
-    """The cache of keys, and where the network that chooses stands; zeros before the first token."""
+    """State of SAC for decoding.
+
+    keys: cache of keys and values.
+    walk: state of the network that chooses; zeros before the first token.
+    """
 
     keys: KV
     walk: WalkState
 
 
 class EdgeAttention(KeyValueMechanism):
-    """What all layers of SAC share: keys at the chosen positions, the own token's always among them."""
+    """Base class of all SAC layers, which read the chosen keys and always the query's own token.
 
-    received_attention = Mechanism.received_attention  # what is read is no set that a pattern names
+    scale: factor of the dot product; 1/sqrt(k_dim) if None.
+    """
+
+    received_attention = Mechanism.received_attention  # no pattern describes the keys that are read
 
     def __init__(self, scale: float | None):
         super().__init__()
@@ -55,7 +62,13 @@ class EdgeAttention(KeyValueMechanism):
         return super().start(spec, sizes)
 
     def read_positions(self, request: Request, position: Int[Tensor, "B P T E"]) -> AttentionOutput:
-        """What each query reads of the keys at its positions and of its own; one that was chosen twice counts once."""
+        """Read the keys at the given positions and the query's own token.
+
+        A key that was chosen twice counts once.
+
+        request: read with the queries and keys.
+        position: positions of the keys of each query, [B, P, T, E]; -1 for none.
+        """
         heads, length = request.queries.q.shape[1:3]
         if not position.numel():
             return read(request)
@@ -65,7 +78,7 @@ class EdgeAttention(KeyValueMechanism):
         at = by_position.column[:, None, None, :, 0].take_along_dim(place, 3)  # [B P T E]
         real, width = (position >= 0) & (at >= 0), position.shape[3]
         itself = request.queries.pos[..., None]
-        same = position[..., :, None] == position[..., None, :]  # of equal ones the first
+        same = position[..., :, None] == position[..., None, :]  # the first of equal positions stays
         is_repeated = (same & torch.ones(width, width, dtype=torch.bool, device=at.device).tril(-1)).any(-1)
         real = real & ~is_repeated & (position != itself)
         at, real = (
@@ -93,25 +106,31 @@ class EdgeAttention(KeyValueMechanism):
 
 
 class SAC(EdgeChooser, EdgeAttention):
-    """Softmax attention over its own token and `edges` earlier ones, which an LSTM chooses one after the other.
+    """Softmax attention over the own token and `edges` earlier tokens, which an LSTM chooses in turn.
 
-    Choose it to see what connections a task asks for, not for speed: choices are made one by one. For each token, in
-    order, the LSTM is stepped `edges` times by the token it chose last and chooses key j with p(j) = softmax_j(h W (x_j
-    + D)), D a learned vector of the distance. Training draws the key, separately for each row; eval mode takes the
-    likeliest. Choices never depend on later tokens, so it decodes, with the LSTM in the state. No gradient flows
-    through a choice: aux "log_p" is the log-probability of the choices of each token, by which a `ReinforcedLM`
-    trains the network. The paper's network also chooses queries, from the whole row: `PublishedSAC`.
+    Choose it to see which connections a task needs. Do not choose it for speed, because choices are made one by one.
+    For each token, in order, the LSTM runs `edges` times on the token that it chose last. It chooses key j with p(j) =
+    softmax_j(h W (x_j + D)), with a learned vector D of the distance. Training draws the key, separately for each row;
+    eval mode takes the most likely one. Choices never depend on later tokens, so it can be decoded, with the LSTM in
+    the state.
 
-    edges: keys that a token chooses beside itself; the paper's edges are alpha times the length.
-    width: of the network.
-    clip: the furthest distance with a vector of its own.
-    by: one set of edges for the "layer", or one for each key "head".
-    send: hand the edges up, to layers that read by `GivenEdges`. Of a layer's one set alone.
-    scale: the factor of the product, 1/sqrt(k_dim) unless given.
-    seed: of what is drawn.
+    No gradient flows through a choice. The auxiliary output "log_p" is the log-probability of the choices of each
+    token; a `ReinforcedLM` trains the network with it. The paper's network also chooses queries, from the whole row:
+    see `PublishedSAC`.
 
-    Errors: ValueError with `ctx.only` and `ctx.also`, and for keys of another sequence. Source: Li et al., 2020,
-    arXiv:2003.09833; that each token gets edges, one LSTM for all heads and nodes as linear maps are choices made here.
+    edges: number of keys that a token chooses besides itself; alpha times the length in the paper.
+    width: width of the network.
+    clip: largest distance with its own vector.
+    by: "layer" for one set of edges, or "head" for one set for each key head.
+    send: True sends the edges up to layers with `GivenEdges`; only possible with by="layer".
+    scale: factor of the dot product; 1/sqrt(k_dim) by default.
+    seed: seed of the draws.
+
+    Errors: ValueError with `ctx.only` and `ctx.also`, and for keys of another sequence.
+
+    Source: Li et al., 2020, arXiv:2003.09833.
+
+    Differences: edges for each token, one LSTM for all heads, and nodes as linear maps are choices of this library.
     """
 
     def __init__(
@@ -155,7 +174,7 @@ class SAC(EdgeChooser, EdgeAttention):
     def choose(
         self, request: Request, state: SACState | None
     ) -> tuple[Int[Tensor, "B P T E"], Float[Tensor, "B T"], WalkState]:
-        """The positions of the keys that each query reads, -1 at padding, and what the walk was worth."""
+        """Return the positions of each query's keys (-1 at padding), the log-probabilities and the state."""
         nodes, k_pos = self.nodes(request), request.keys.pos
         walk = self.predictor.begin(nodes)
         if state is not None:
@@ -181,9 +200,11 @@ class SAC(EdgeChooser, EdgeAttention):
 
 
 class GivenEdges(EdgeAttention):
-    """Softmax attention over its own token and the keys that a `SAC(send=True)` beneath it has chosen.
+    """Softmax attention over the own token and the keys that a lower `SAC(send=True)` layer chose.
 
-    scale: the factor of the product, 1/sqrt(k_dim) unless given.
+    scale: factor of the dot product; 1/sqrt(k_dim) by default.
+
+    Errors: ValueError if no lower layer has sent edges.
     """
 
     wants = (Want("edges"),)

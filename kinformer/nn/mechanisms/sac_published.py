@@ -1,4 +1,4 @@
-"""PublishedSAC: sparse adaptive connection as published, a network that chooses pairs of the whole row."""
+"""PublishedSAC: sparse adaptive connection as published, with pairs chosen from the whole row."""
 
 from collections.abc import Mapping
 from typing import NoReturn
@@ -27,9 +27,13 @@ from kinformer.nn.mechanisms.key_groups import own_pairs
 
 
 class EdgePairAttention(KeyValueMechanism):
-    """What all layers of published SAC share: dense attention under chosen pairs, a token's own always among them."""
+    """Base class of published SAC layers: dense attention under chosen pairs and to the own token.
 
-    received_attention = Mechanism.received_attention  # what is read is no set that a pattern names
+    pattern: keys that a query may read at all; `Full()` if None.
+    scale: factor of the dot product; 1/sqrt(k_dim) if None.
+    """
+
+    received_attention = Mechanism.received_attention  # no pattern describes the keys that are read
 
     def __init__(self, pattern: Pattern | None, scale: float | None):
         super().__init__()
@@ -47,7 +51,11 @@ class EdgePairAttention(KeyValueMechanism):
         return queries, keys
 
     def read_pairs(self, request: Request, chosen: Bool[Tensor, "B P T T"]) -> AttentionOutput:
-        """What queries read of the keys of their pairs and of their own."""
+        """Read the keys of the chosen pairs and the query's own token.
+
+        request: read with the queries and keys.
+        chosen: mask of the chosen pairs, [B, P, T, T].
+        """
         heads = request.queries.q.shape[1]
         where = chosen.repeat_interleave(heads // chosen.shape[1], 1) | own_pairs(request)
         may = mask(request, heads)
@@ -57,21 +65,27 @@ class EdgePairAttention(KeyValueMechanism):
 
 
 class PublishedSAC(EdgeChooser, EdgePairAttention):
-    """Softmax attention over its own token and the keys of pairs (query, key) that an LSTM chooses of the whole row.
+    """Softmax attention over the own token and over pairs that an LSTM chooses from the whole row.
 
-    Choose it for encoders, to see what connections a task asks for; each token may get many or none. The network goes
-    on as in `SAC`, but its odd steps choose a query, p(i) = softmax_i(h W (x_i + D)) over all tokens, and its even ones
-    a key for it, D being of the distance to the token chosen last: edges * length pairs. It sees the row as a whole, so
-    it has no state; attention itself is made densely under the chosen pairs. aux "log_p" of a token is the log of all
-    choices of it as a query and of its keys, by which a `ReinforcedLM` trains the network.
+    A pair is a query and a key. Choose it for encoders, to see which connections a task needs; each token may get many
+    or none. The network works as in `SAC`, with two kinds of steps. Odd steps choose a query from all tokens, p(i) =
+    softmax_i(h W (x_i + D)). Even steps choose a key for it. D is a vector of the distance to the token chosen last.
+    This gives edges * length pairs.
 
-    edges: pairs per token, the paper's alpha; of a pair that is chosen twice one counts.
+    The network sees the whole row, so it has no state. Attention is computed densely under the chosen pairs. The
+    auxiliary output "log_p" of a token is the log-probability of its choices as a query and of its keys; a
+    `ReinforcedLM` trains the network with it.
+
+    edges: number of pairs per token, alpha in the paper; a pair that is chosen twice counts once.
     width, clip, by, scale, seed: as in `SAC`.
-    pattern: which keys a query may be given at all, `Full()` unless given.
-    send: hand the pairs up, to layers that read by `GivenPairs`. Of a layer's one set alone.
+    pattern: keys that a query may read at all; `Full()` by default.
+    send: True sends the pairs up to layers with `GivenPairs`; only possible with by="layer".
 
-    Errors: NoState from `start`; ValueError with `ctx.also`, and for keys of another sequence. Source: Li et al., 2020,
-    arXiv:2003.09833, section 3; how its steps meet the tokens is a choice made here.
+    Errors: NoState from `start`; ValueError with `ctx.only` and `ctx.also`, and for keys of another sequence.
+
+    Source: Li et al., 2020, arXiv:2003.09833, section 3.
+
+    Differences: the assignment of steps to tokens is a choice of this library.
     """
 
     def __init__(
@@ -104,7 +118,10 @@ class PublishedSAC(EdgeChooser, EdgePairAttention):
         return Out(self.read_pairs(request, chosen), aux={CHOICES: log_p}, up=up)
 
     def choose(self, request: Request) -> tuple[Bool[Tensor, "B P T T"], Float[Tensor, "B T"]]:
-        """The chosen pairs, and for each token what the choice of it as a query and of its keys was worth, in logs."""
+        """Return the chosen pairs and the log-probabilities of the choices of each token.
+
+        The log-probability of a token covers its choices as a query and the choices of its keys.
+        """
         nodes = self.nodes(request)
         batch, walkers, length, _ = nodes.shape
         pos, walk = request.keys.pos.expand(-1, walkers, -1), self.predictor.begin(nodes)
@@ -130,11 +147,11 @@ class PublishedSAC(EdgeChooser, EdgePairAttention):
 
 
 class GivenPairs(EdgePairAttention):
-    """Softmax attention over its own token and the keys of pairs that a `PublishedSAC(send=True)` beneath has chosen.
+    """Softmax attention over the own token and pairs from a lower `PublishedSAC(send=True)` layer.
 
-    pattern, scale: as there.
+    pattern, scale: as in `PublishedSAC`.
 
-    Errors: ValueError where nothing beneath has sent pairs of this row, and those of `PublishedSAC`.
+    Errors: ValueError if no lower layer has sent pairs of this row; otherwise as in `PublishedSAC`.
     """
 
     wants = (Want("pairs"),)
@@ -153,7 +170,7 @@ class GivenPairs(EdgePairAttention):
 
 
 def _rows_and_heads(batch: int, walkers: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Row and head, as a pattern is asked."""
+    """Return indices of rows and heads in the shape that a pattern expects."""
     rows, heads = torch.arange(batch, device=device), torch.arange(walkers, device=device)
     return rows[:, None, None], heads[:, None]
 

@@ -1,4 +1,4 @@
-"""ScoreConvolution: scores of pairs as a picture with a channel for each head, convolved."""
+"""ScoreConvolution: convolution over the matrix of scores, with a channel for each head."""
 
 from typing import Literal
 
@@ -16,18 +16,22 @@ Kernel = Literal["centred", "causal", "cross"]
 
 
 class ScoreConvolution(nn.Module):
-    """c_o(i, j) = LeakyReLU(b_o + sum over heads h and steps (a, b) of W_oh(a, b) s_h(i + a, j + b)).
+    """Convolution of scores over queries and keys, with the heads as channels.
 
-    Neighbours are those of the next positions, not of the next columns: padding, and the order in which a cache keeps
-    its keys, change nothing. A score counts only for a query that may itself read the key j + b and, where a sequence
-    reads itself, the token i + a; any other is 0, as it is where nothing stands. So no query hears of what its pattern
-    shuts out, and a kernel that looks ahead in an encoder is masked under `Causal()`.
+    c_o(i, j) = LeakyReLU(b_o + sum over heads h and steps (a, b) of W_oh(a, b) s_h(i + a, j + b))
 
-    heads: of the layer.
-    size: steps in each direction.
-    kernel: "centred", as many steps ahead as back, "causal", which ends at the pair itself, or "cross", which does so
-        among the queries alone.
-    slope: of what is below 0; 0 is a ReLU, 1 a convolution and no more.
+    Neighbours are adjacent positions, not adjacent columns. Padding and the order of keys in a cache therefore change
+    nothing. A score counts only if the query may itself read key j + b and, in self-attention, token i + a. Any other
+    score is 0, as outside the matrix. No query sees a token that its pattern masks, and a kernel that looks ahead in
+    an encoder is masked under `Causal()`.
+
+    heads: number of heads of the layer.
+    size: number of steps in each direction.
+    kernel: "centred" looks as far ahead as back. A "causal" kernel ends at the pair itself. A "cross" kernel does so
+        only along the queries.
+    slope: negative slope of the LeakyReLU; 0 for a ReLU, 1 for a plain convolution.
+
+    Errors: ValueError for an even size with a kernel other than "causal".
     """
 
     def __init__(self, heads: int, size: int, kernel: Kernel, slope: float):
@@ -42,19 +46,24 @@ class ScoreConvolution(nn.Module):
 
     @property
     def lookback(self) -> int:
-        """How many queries back it looks."""
+        """Number of earlier queries that the kernel reads."""
         return -self.of_queries[0]
 
     def forward(
         self, x: Float[Tensor, "B H N S"], q_pos: Int[Tensor, "B 1 N"], request: Request
     ) -> Float[Tensor, "B H T S"]:
-        """Of scores x, 0 where a query may not read, of queries at `q_pos`: those of the request, and earlier ones."""
+        """Return the convolved scores of the queries of a request.
+
+        x: scores of earlier queries and of the request's, [B, H, N, S]; 0 at pairs that the pattern masks.
+        q_pos: positions of the queries of x, [B, 1, N].
+        request: read with the queries and keys.
+        """
         if x.shape[1] != self.conv.in_channels:
             raise ValueError(
                 f"a convolution of {self.conv.in_channels} heads got {x.shape[1]}; make it with heads={x.shape[1]}"
             )
         same = q_pos is request.queries.pos and q_pos is request.keys.pos
-        in_order = request.run and same and x.shape[2] > 0  # the kernel refuses pictures of no rows
+        in_order = request.run and same and x.shape[2] > 0  # conv2d rejects inputs without rows
         output: Tensor | None = None
         for step, weight in zip(self.of_queries, self.conv.weight.unbind(2), strict=True):
             rows = _shift_rows(x, step) if in_order else take_at(x, self._rows(q_pos, step, request), 2)
@@ -80,13 +89,13 @@ class ScoreConvolution(nn.Module):
 
 
 def _shift_rows(x: Float[Tensor, "B H T S"], step: int) -> Float[Tensor, "B H T S"]:
-    """Row t holds row t + step, zeros beyond the ends."""
+    """Shift rows so that row t holds row t + step, with zeros beyond the ends."""
     length = x.shape[2]
     return F.pad(x, (0, 0, max(-step, 0), max(step, 0))).narrow(2, max(step, 0), length)
 
 
 def _columns_at_step(request: Request, sources: Tensor, targets: Tensor, step: int) -> Int[Tensor, "B N"]:
-    """Among sources, the columns of what stands a step from each target."""
+    """Return the columns among `sources` of the positions one step from each target."""
     if sources.shape[1] != 1 or targets.shape[1] != 1:
         raise ValueError("scores are convolved over positions that all heads share; give none by head")
 
@@ -98,7 +107,7 @@ def _columns_at_step(request: Request, sources: Tensor, targets: Tensor, step: i
 
 
 def _allowed_at_step(request: Request, step: int) -> Bool[Tensor, "#B #H T #S"] | None:
-    """Which scores of the query a step away count for a query; None where all do."""
+    """Return the mask of scores, one step away, that count for a query; None if all count."""
     allowed = mask(request)
     if not step or not request.keys.own:
         return allowed

@@ -1,4 +1,4 @@
-"""Shortened: a mechanism that reads fewer keys, each made of many."""
+"""Shortened: attention to fewer keys, each computed from several tokens."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -28,33 +28,37 @@ from kinformer.nn.mechanisms.softmax import Softmax
 
 __all__ = ["Shortened"]
 
-HELD = Causal()  # by which a cache keeps every key; who reads it is the mechanism's business
+HELD = Causal()  # lets a cache keep every key; the mechanism decides which of them are read
 
 
 class Stairs:
-    """Queries at 0, 1, .. that read the first floor((i + 1) / size) keys, or one more with a null key.
+    """Queries i = 0, 1, .. that read the first floor((i + 1) / size) keys, and one more with a null key.
 
-    Each `size` queries in a row read the same keys, and the next ones one more. The first of each, the second of each
-    and so on are heads of their own, which read under a plain `Causal()`: the fused kernels need no mask for that, and
-    leave out the half that is not read.
+    Each run of `size` queries reads the same keys, and the next run reads one more. The first queries of all runs form
+    one head, the second queries another, and so on. These heads read under a plain `Causal()`. The fused kernels need
+    no mask for it, and skip the half that is not read.
+
+    length: number of queries.
+    size: number of queries in a run.
+    null: True if a null key stands before the keys.
     """
 
     def __init__(self, length: int, size: int, null: bool):
         self.length, self.size = length, size
-        # without a null key the first queries read nothing; with it they read it, and one that is none stands before
+        # without a null key the first queries read nothing; with it they read it, after one empty place
         self.skipped, self.before = (0, 1) if null else (min(size - 1, length), 0)
         self.missing = -(length - self.skipped + self.before) % size
         self.rows = (length - self.skipped + self.before + self.missing) // size
 
     def fold(self, queries: Queries, keys: Keys) -> tuple[Queries, Keys]:
-        """Queries by `size` times as many heads, and the keys that they read."""
+        """Return the queries with `size` times as many heads, and the keys that they read."""
         q = F.pad(queries.q[:, :, self.skipped :], (0, 0, self.before, self.missing))
         q = q.unflatten(2, (self.rows, self.size)).transpose(2, 3).flatten(1, 2)  # [B H*size rows K]
         pos = torch.arange(self.rows, device=q.device).expand(len(q), 1, -1)
         return Queries(q, pos), Keys(keys.k[:, :, : self.rows], keys.v[:, :, : self.rows], pos)
 
     def unfold(self, read: AttentionOutput) -> AttentionOutput:
-        """The same read by the heads that asked."""
+        """Move the read back to the original heads."""
         lse = None if read.lse is None else self._unfold_heads(read.lse[..., None], -torch.inf)[..., 0]
         return AttentionOutput(self._unfold_heads(read.y, 0.0), lse)
 
@@ -65,12 +69,14 @@ class Stairs:
 
 
 class OpenGroup(NamedTuple):
-    """What becomes of kept and new keys, by their positions: decided once per forward, for all layers.
+    """Assignment of kept and new keys to groups by position, computed once per forward for all layers.
 
-    order: columns of both in the order of positions, padding last; pos: their positions there.
-    ends: where each group of them that is whole stands, -1 where none is.
-    left: which of the ordered columns are of the group that is not whole; left_pos: their positions, -1 of none.
-    now: each row's next position.
+    order: columns of kept and new keys in the order of positions, padding last, [B, N].
+    pos: positions in that order, [B, 1, N].
+    ends: position of each complete group, [B, R]; -1 for none.
+    left: columns, in that order, of the incomplete group, [B, C].
+    left_pos: positions of the incomplete group, [B, C]; -1 for none.
+    now: next position of each row, [B].
     """
 
     order: Int[Tensor, "B N"]
@@ -84,7 +90,13 @@ class OpenGroup(NamedTuple):
     def from_positions(
         cls, open_pos: Int[Tensor, "B C"], now: Int[Tensor, " B"], new: Int[Tensor, "B T"], size: int
     ) -> "OpenGroup":
-        """Positions of the keys that are kept, and of new ones; -1 for none."""
+        """Compute the assignment from positions.
+
+        open_pos: positions of the kept keys, [B, C]; -1 for none.
+        now: next position of each row before the call, [B].
+        new: positions of the new keys, [B, T]; -1 for padding.
+        size: number of tokens in a group.
+        """
         order, pos = sort_positions(torch.cat([open_pos, new.to(open_pos.dtype)], 1))
         length = pos.shape[1]
         count = (pos >= 0).sum(1, keepdim=True)
@@ -96,37 +108,48 @@ class OpenGroup(NamedTuple):
 
 
 def sort_positions(pos: Int[Tensor, "B S"]) -> tuple[Int[Tensor, "B S"], Int[Tensor, "B S"]]:
-    """The columns in the order of their positions, padding last; the positions in that order."""
+    """Return the columns in the order of their positions, padding last, and the sorted positions.
+
+    pos: positions, [B, S]; -1 for padding.
+    """
     order = torch.where(pos < 0, LAST, pos).argsort(dim=1, stable=True)
     return order, pos.take_along_dim(order, 1)
 
 
 class ShortenedState(NamedTuple):
-    """What was read so far: the shortened keys of whole groups, and the keys of the group that is not whole."""
+    """State for decoding.
+
+    short: shortened keys of complete groups.
+    rest: keys of the incomplete group.
+    """
 
     short: KV
     rest: KV
 
 
 class ShortKeys(Keys):
-    """Keys that are short already."""
+    """Keys that are already shortened."""
 
 
 class Shortened(Mechanism):
-    """read(q, shorten(k, v)): attention at a cost of T times the shortened row, with keys pooled, convolved, projected.
+    """Attention to shortened keys, which are pooled, convolved or projected from several tokens.
 
-    Choose it for long rows that need no exact single token: `Linformer` for encoders, `MeanPooled`, `MaxPooled` and
-    `ConvShortener` for decoders too. The mechanism's pattern speaks of the positions at which shortened keys stand:
-    under `Causal()` a query reads groups that are whole, and the first ones none, or the null key. There it decodes: it
-    keeps the shortened keys and those of the group that is not whole, one key for each `size` tokens.
+    y = read(q, shorten(k, v))
 
-    mechanism: how queries read shortened keys, such as `Softmax(Full())`.
-    shorten: what makes few keys of many, such as `MeanPooled(4)`.
-    null: a learned key and value that all read beside them, such as `NullKey(heads, head_dim)`.
+    The cost is T times the length of the shortened row. Choose it for long rows in which no exact single token
+    matters: `Linformer` for encoders; `MeanPooled`, `MaxPooled` and `ConvShortener` also for decoders. The pattern of
+    the mechanism applies to the positions of shortened keys. Under `Causal()` a query reads complete groups, and the
+    first queries read nothing or the null key. It can then be decoded: the state keeps one shortened key for each
+    `size` tokens, and the keys of the incomplete group.
 
-    Errors: NoState from `start` where a key is of tokens that come later; ValueError for `ctx.only` and `ctx.also`,
-    which speak of single tokens, and for positions by head. Source: Wang et al., 2020, arXiv:2006.04768; Liu et al.,
-    2018, arXiv:1801.10198, section 4.2.3.
+    mechanism: mechanism that reads the shortened keys, such as `Softmax(Full())`.
+    shorten: part that makes fewer keys, such as `MeanPooled(4)`.
+    null: learned key and value that all queries also read, such as `NullKey(heads, head_dim)`.
+
+    Errors: NoState from `start` if a key depends on later tokens; ValueError for `ctx.only` and `ctx.also`, which
+    limit single tokens, and for positions by head.
+
+    Source: Wang et al., 2020, arXiv:2006.04768; Liu et al., 2018, arXiv:1801.10198, section 4.2.3.
     """
 
     def __init__(self, mechanism: Mechanism, shorten: Shorten, null: NullKey | None = None):
@@ -143,7 +166,7 @@ class Shortened(Mechanism):
         return self.mechanism.key_extras(sizes)
 
     def project_keys(self, projection: Projection, x: Float[Tensor, "B T D"], ctx: Context) -> Keys | None:
-        # a state of groups wants the tokens of the last one
+        # a state of groups needs the tokens of the last group
         if self.shorten.group is not None or ctx.only is not None or ctx.also is not None:
             return None
         pos = ctx.by_head
@@ -164,7 +187,7 @@ class Shortened(Mechanism):
                 "decoded with a cache; use the mechanism without it, Softmax(Causal()) over MeanPooled or "
                 "ConvShortener groups that are counted from the first token, or generate(..., recompute=True)"
             )
-        self.mechanism.start(spec._replace(batch=0), sizes)  # it says what keeps it from being decoded
+        self.mechanism.start(spec._replace(batch=0), sizes)  # raises NoState if the mechanism cannot be decoded
         extras = self.mechanism.key_extras(sizes)
         short, rest = (
             KV.empty(spec, sizes, slots, extras, lambda keys: {}) for slots in (spec.length // group + 1, group - 1)
@@ -189,16 +212,16 @@ class Shortened(Mechanism):
         short = self._with_null(short)
         if state is None and self._can_use_stairs(ctx) and (stairs := self._make_stairs(queries)).rows:
             return Out(self._read_stairs(stairs, queries, short, ctx))
-        # shortened keys stand at no consecutive positions; of a row of padding there are none
+        # positions of shortened keys are not consecutive, and a row of padding has no keys
         full = ctx.full and state is None and self.shorten.gapless and queries.pos.shape[2] > 0
         return self.mechanism(queries, short, None, ctx.replace(run=False, full=full))._replace(state=new_state)
 
     def shorten_keys(self, keys: Keys) -> Keys:
-        """What is made of keys in the order of their positions."""
+        """Return the shortened keys of keys that are sorted by position."""
         return self.shorten(keys)
 
     def _of_row(self, keys: Keys, ctx: Context) -> Keys:
-        """The shortened keys of a whole row."""
+        """Return the shortened keys of a whole row."""
         if keys.pos.shape[1] != 1:
             raise ValueError(
                 f"Shortened got positions by head {list(keys.pos.shape)}; give it keys that all heads share"
@@ -209,15 +232,15 @@ class Shortened(Mechanism):
         short = self.shorten_keys(keys)
         if self.shorten.group is None:
             return short
-        # one object for all layers
+        # all layers share one object
         return short._replace(pos=ctx.memo.get(lambda: short.pos, "shortened", keys.pos, self.shorten.group))
 
     def _sort_row(self, pos: Int[Tensor, "B 1 S"], ctx: Context) -> tuple[Tensor, Tensor]:
-        """The columns of a row in the order of their positions, padding last, and these positions."""
+        """Return the columns of a row in the order of their positions, padding last, and these positions."""
         return ctx.memo.get(lambda: _by_head(*sort_positions(pos[:, 0])), "in order", pos)
 
     def _extend(self, queries: Queries, keys: Keys, state: ShortenedState, ctx: Context) -> tuple[Keys, ShortenedState]:
-        """The shortened keys of what was read before and is new, and the state after it."""
+        """Return the shortened keys of earlier and new tokens, and the state after the call."""
         cache, rest = state
         if not keys.k.shape[2]:
             return cache.keys(ctx.memo.by_head(cache.pos)), state
@@ -232,7 +255,7 @@ class Shortened(Mechanism):
             size,
         )
         tokens = _append(rest, keys).cut(plan.order)._replace(pos=plan.pos)
-        # positions as the plan's own objects, by which the next call knows that layers share them
+        # the plan's own position objects tell the next call that layers share them
         left = KV.from_keys(tokens.cut(plan.left), rest)._replace(pos=plan.left_pos, now=plan.now)
         whole = self.shorten_keys(tokens)._replace(pos=ctx.memo.by_head(plan.ends))
         at = ctx.replace(pos=plan.ends, run=False, full=False, labels={}, memo=ctx.memo)
@@ -244,7 +267,7 @@ class Shortened(Mechanism):
         return short if self.null is None else self.null(short)
 
     def _can_use_stairs(self, ctx: Context) -> bool:
-        """Do queries without padding read the keys of whole groups by the plain product, one more at each few?"""
+        """True if `Stairs` applies: no padding, groups, and plain causal softmax attention."""
         mechanism = self.mechanism
         plain = (
             type(mechanism) is Softmax
@@ -268,7 +291,7 @@ class Shortened(Mechanism):
 
 
 def _append(old: KV, keys: Keys) -> Keys:
-    """Kept keys, and behind them new ones, at whatever positions; nothing but keys, values and extras."""
+    """Append new keys to kept keys, with keys, values and extras only."""
 
     def append(before: torch.Tensor, behind: torch.Tensor) -> torch.Tensor:
         return torch.cat([before.to(behind.dtype), behind], 2)

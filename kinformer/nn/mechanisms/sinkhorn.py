@@ -1,4 +1,4 @@
-"""Sinkhorn: a query reads its own block and another one, which a learned soft permutation of blocks puts beside it."""
+"""Sinkhorn: attention of each block to itself and to a block that a learned soft permutation selects."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -41,47 +41,54 @@ Together = Literal["joint", "apart"]
 
 
 class Sinkhorn(KeyValueMechanism):
-    """Softmax attention of block n over its own keys and over those of a mixture of blocks, sum_m S_nm block_m.
+    """Softmax attention of block n over its own keys and over a mixture of blocks, sum_m S_nm block_m.
 
-    Choose it where a block should find one other block, far away, by content; over LSH and routing where which it is
-    should be learned by the gradient alone. S = Sinkhorn((R + noise) / temperature), R_n being what a sorting network
-    says of block n: soft permutations of blocks, nearly hard at a low temperature. Keys and values are mixed place by
-    place. Cost per row: L * 2 block pairs, L^2 / block for the mixture, (L / block)^2 for S.
+    S = Sinkhorn((R + noise) / temperature), R_n = sorting network(block n)
 
-    Encoders read blocks both ways (S is doubly stochastic over all blocks of the row). Causal, block n mixes blocks
-    before it alone, by what was pooled up to its own first token, and the columns of S are summed up to the own row: no
-    query knows of a later token, and it decodes with a cache of keys. The first block has none to mix. With more
-    iterations causal balancing tends to the one causal permutation there is, the block before; `iterations=0` is a
-    softmax over earlier blocks, as in the sinkhorn-transformer package (P. Wang, 2020).
+    Choose it if a block should find one other, distant block by content. Choose it over LSH and routing if only the
+    gradient should learn which block. S holds soft permutations of blocks, which are nearly hard at a low temperature.
+    Keys and values are mixed place by place. The cost per row is L * 2 block pairs, L^2 / block for the mixture, and
+    (L / block)^2 for S.
 
-    block: tokens of a block.
-    net: the sorting network: `BlockNet(width, blocks)`, the paper's, knows so many blocks by their numbers,
-        `PairNet(width)` any number of them by what they hold.
-    causal: whether nothing later may be read.
-    iterations: of balancing; the paper's best are 5 to 10.
-    temperature: of the logits; the paper's 0.75.
-    noise: scale of the Gumbel noise in training, which makes permutations harder; each step and row draws its own. In
-        an `Agent` all rows share the noise.
-    pool: how tokens of a block become one: "sum", the paper's, or "mean". Causal, all from the row's begin count.
-    cut: SortCut: every query reads the first `cut` blocks of the sorted row and nothing else. Encoders only.
-    near: with a cut, its own block too, as in the sinkhorn-transformer package.
-    softmax: "joint": one over the keys of both blocks, as in the package. "apart": one for each block, and what both
-        read is added, as in the first author's code of Long Range Arena (2021); then there is no lse.
-    mixture: adds what dense attention of the same queries, keys and values reads; then there is no lse.
-    scale: the factor of the product, 1/sqrt(k_dim) unless given.
-    dropout: the share of attention weights that training drops.
-    seed: of the noise.
+    Encoders read blocks in both directions, and S is doubly stochastic over all blocks of the row. With causal=True,
+    block n mixes only earlier blocks. Its logits use tokens up to its own first token, and the columns of S are summed
+    up to its own row. No query depends on a later token, so it can be decoded with a cache of keys. The first block
+    has nothing to mix. With more iterations, causal balancing approaches the only causal permutation, the block
+    before. `iterations=0` is a softmax over earlier blocks, as in the sinkhorn-transformer package (P. Wang, 2020).
 
-    The text of the paper was not at hand where this was written. The first author's later code adds two softmaxes, has
-    no mixture, sums what a block holds and, causal, what comes before it; by default it takes a softmax in place of
-    balancing, and its causal balancing does not run. So one softmax over both blocks (a row of scores for each in the
-    paper's equation), the sum in `mixture`, and rows and columns of causal balancing stay readings.
+    block: number of tokens in a block.
+    net: sorting network. `BlockNet(width, blocks)`, from the paper, knows a fixed number of blocks by number.
+        `PairNet(width)` takes any number of blocks and compares their content.
+    causal: True hides all later tokens.
+    iterations: number of balancing steps; the best values in the paper are 5 to 10.
+    temperature: temperature of the logits; 0.75 in the paper.
+    noise: True adds Gumbel noise in training, which makes permutations harder. Each step and row draws its own noise.
+        In an `Agent`, all rows share the noise.
+    pool: pooling of the tokens of a block: "sum", as in the paper, or "mean". If causal, it pools all tokens from the
+        start of the row to the first token of the block.
+    cut: SortCut: every query reads only the first `cut` blocks of the sorted row. Encoders only.
+    near: True with a cut also reads the query's own block, as in the sinkhorn-transformer package.
+    softmax: "joint" takes one softmax over the keys of both blocks, as in the package. With "apart" each block has its
+        own softmax and the reads are added, as in the first author's code of Long Range Arena (2021); the read then
+        has no lse.
+    mixture: True adds the read of dense attention with the same queries, keys and values; the read then has no lse.
+    scale: factor of the dot product; 1/sqrt(k_dim) by default.
+    dropout: fraction of attention weights that training drops.
+    seed: seed of the noise.
 
-    Errors: NoState from `start` unless causal; ValueError with `ctx.only` and `ctx.also`, for keys of another sequence,
-    and for a row of more blocks than a BlockNet knows. Source: Tay et al., 2020, arXiv:2002.11296.
+    Errors: NoState from `start` unless causal; ValueError with `ctx.only` and `ctx.also`, for keys of another
+    sequence, and for a row with more blocks than a BlockNet knows.
+
+    Source: Tay et al., 2020, arXiv:2002.11296.
+
+    Differences: the text of the paper was not available when this was written. The first author's later code adds two
+    softmaxes, has no mixture, and sums the tokens of a block and, if causal, the tokens before it. That code uses a
+    softmax instead of balancing by default, and its causal balancing does not run. This library therefore follows its
+    own reading in three points: one softmax over both blocks (the paper's equation has a row of scores for each), the
+    sum in `mixture`, and the rows and columns of causal balancing.
     """
 
-    received_attention = Mechanism.received_attention  # a mixture of blocks has no one attention matrix
+    received_attention = Mechanism.received_attention  # a mixture of blocks has no single attention matrix
 
     def __init__(
         self,
@@ -123,7 +130,7 @@ class Sinkhorn(KeyValueMechanism):
 
     @property
     def causal(self) -> bool:
-        """Is nothing later read?"""
+        """True if no later token is read."""
         return isinstance(self.pattern, Causal)
 
     def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
@@ -168,19 +175,31 @@ class Sinkhorn(KeyValueMechanism):
         return Out(output)
 
     def sorting(self, side: Float[Tensor, "B G S w"], blocks: TokenBlocks) -> Float[Tensor, "B G N N"]:
-        """S: how much of block m stands in the place of block n."""
+        """Return S, the weight of block m in the place of block n, [B, G, N, N].
+
+        side: extra projection of the tokens for the sorting network, [B, G, S, w].
+        blocks: tokens of the row in blocks.
+        """
         pooled = self.pool_blocks(at_least_float32(side), blocks)
         logits = self.net(pooled, blocks.number)
         if self.training and self.chance is not None:
             head, number = torch.arange(logits.shape[1], device=logits.device), blocks.number[:, None]
-            row = self.chance.row_bits(pooled)[..., :, None]  # what block n may depend on tells rows apart
+            row = self.chance.row_bits(pooled)[
+                ..., :, None
+            ]  # rows differ in the pooled vector, on which block n may depend
             noise = self.chance.gumbel(head[:, None, None], number[..., :, None], number[..., None, :], row)
             logits = logits + noise.to(logits.dtype)
         balance = balance_causally if self.causal else balance_matrix
         return balance(logits / self.temperature, blocks.is_real.any(-1), self.iterations)
 
     def pool_blocks(self, side: Float[Tensor, "B G S w"], blocks: TokenBlocks) -> Float[Tensor, "B G N w"]:
-        """What is said of each block: its tokens; causal, those of all blocks before it and its first."""
+        """Return one vector for each block: the sum or mean of its tokens.
+
+        If causal, it pools the tokens of all earlier blocks and the first token of the block.
+
+        side: extra projection of the tokens, [B, G, S, w].
+        blocks: tokens of the row in blocks.
+        """
         each, real = blocks.split_into_blocks(side), blocks.is_real[:, None, :, :, None].to(side.dtype)
 
         def sum_tokens(x: Tensor) -> Tensor:
@@ -196,13 +215,13 @@ class Sinkhorn(KeyValueMechanism):
             self.net.refuse(ctx.memo.look(ctx.pos.amax())[0] + 1, self.block)
 
     def blocks_of(self, pos: Int[Tensor, "B 1 S"]) -> TokenBlocks:
-        """Tokens in blocks, by their positions."""
+        """Return the tokens in blocks by their positions."""
         return TokenBlocks.from_positions(pos[:, 0], self.block)
 
     def _read_by_blocks(
         self, request: Request, query_blocks: TokenBlocks, key_blocks: TokenBlocks, sort: Tensor
     ) -> AttentionOutput:
-        """Each block of queries with its own keys and its mixture, folded into the batch."""
+        """Read each block of queries with its own keys and its mixture, as rows of a larger batch."""
         count = query_blocks.column.shape[1]
         if not count or not key_blocks.column.shape[1]:
             return read(request)
@@ -210,7 +229,7 @@ class Sinkhorn(KeyValueMechanism):
         own_block = (query_blocks.number - key_blocks.first[:, None]).clamp(0, last)  # [B M] of N
         rows = sort.to(request.keys.k.dtype).take_along_dim(own_block[:, None, :, None], 2)
         is_mixed = self._is_mixed(key_blocks).take_along_dim(own_block[..., None], 1)
-        # a mixture stands one block before its queries, or where no row ends: any place that the pattern allows
+        # a mixture takes positions one block before its queries, or beyond the row: any that the pattern allows
         place = (
             query_blocks.positions - self.block
             if self.causal
@@ -242,7 +261,7 @@ class Sinkhorn(KeyValueMechanism):
         return outputs[0] if len(outputs) == 1 else AttentionOutput(outputs[0].y + outputs[1].y, None)
 
     def _read_first_blocks(self, request: Request, key_blocks: TokenBlocks, sort: Tensor) -> AttentionOutput:
-        """All queries with the first blocks of the sorted row."""
+        """Read the first blocks of the sorted row with all queries."""
         sort = sort[:, :, : self.cut].to(request.keys.k.dtype)
         is_mixed = self._is_mixed(key_blocks)[:, : self.cut]
         place = torch.arange(is_mixed[0].numel(), device=is_mixed.device).expand(len(is_mixed), -1)
@@ -254,7 +273,7 @@ class Sinkhorn(KeyValueMechanism):
         return read(_block_request(request, request.queries, Keys(k, v, pos), None))
 
     def _is_mixed(self, blocks: TokenBlocks) -> Bool[Tensor, "B N l"]:
-        """Which places of a mixture hold a token of any of its blocks."""
+        """Return the places of a mixture that hold a token of any of its blocks."""
         real = blocks.is_real
         if not self.causal:
             return real.any(1, keepdim=True) & real.any(2, keepdim=True)
@@ -263,12 +282,12 @@ class Sinkhorn(KeyValueMechanism):
 
 
 def _positions_of_blocks(blocks: TokenBlocks, values: Tensor, number: Tensor) -> Tensor:
-    """Positions of the tokens of some blocks, -1 where none stands."""
+    """Return the positions of the tokens of some blocks; -1 for empty places."""
     return values.masked_fill(~blocks.is_real, -1).take_along_dim(number[..., None], 1)
 
 
 def _block_request(request: Request, queries: Queries, keys: Keys, rows: Tensor | None) -> Request:
-    """The read of other keys, at positions that are no row's."""
+    """Return a request for other keys, with positions that are not positions of the row."""
     return request.regroup(queries=queries, keys=keys, rows=rows, lse=True)
 
 

@@ -1,4 +1,4 @@
-"""Softmax: attention under a pattern and a bias."""
+"""Softmax: softmax attention under a pattern and a bias."""
 
 from kinformer.attend import impl_of, read
 from kinformer.core.attention_output import AttentionOutput
@@ -17,20 +17,23 @@ from kinformer.nn.patterns.strided import Strided
 
 
 class Softmax(KeyValueMechanism):
-    """softmax(scale q.k + bias) v over the keys that the pattern allows: what to choose unless you want another.
+    """Softmax attention over the keys that the pattern allows. It is the default choice.
 
-    It decodes with a cache of keys where the pattern never reads ahead.
+    y = softmax(scale q.k + bias) v
 
-    pattern: which keys each query may read, such as `Causal() & Band(64)`.
-    bias: a change of the scores.
-    score: what makes them, the product of query and key unless given.
-    scale: the factor of the product, 1/sqrt(head_dim) unless given.
-    dropout: the share of attention weights that training drops.
-    lse: False gives up the log-sum-exp, which merging with other reads needs, for a faster executor.
-    impl: an executor by name; "auto" takes the cheapest.
+    It can be decoded with a cache of keys if the pattern never reads ahead.
 
-    Errors: NoState from `start` where the pattern reads ahead. Source: Vaswani et al., 2017, arXiv:1706.03762,
-    section 3.2.1.
+    pattern: keys that each query may read, such as `Causal() & Band(64)`.
+    bias: bias that is added to the scores.
+    score: computes the scores; the dot product of query and key by default.
+    scale: factor of the dot product; 1/sqrt(head_dim) by default.
+    dropout: fraction of attention weights that training drops.
+    lse: False omits the log-sum-exp and allows a faster executor; a merge with other reads needs the log-sum-exp.
+    impl: name of an executor; "auto" selects the cheapest.
+
+    Errors: NoState from `start` if the pattern reads ahead.
+
+    Source: Vaswani et al., 2017, arXiv:1706.03762, section 3.2.1.
     """
 
     merges = True

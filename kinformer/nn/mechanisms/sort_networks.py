@@ -1,4 +1,4 @@
-"""Sorting: networks that say which block should stand where, and Sinkhorn's balancing of what they say."""
+"""Sorting networks for blocks, and Sinkhorn balancing of their logits."""
 
 from abc import ABC, abstractmethod
 
@@ -11,15 +11,16 @@ from kinformer.core.checks import check_at_least
 
 __all__ = ["BlockNet", "PairNet", "SortNet"]
 
-LOWEST = -1e30  # the log of a weight that is none; finite, so that nothing becomes NaN beside it
+LOWEST = -1e30  # log of a weight of zero; finite, so that sums give no NaN
 
 
 class SortNet(nn.Module, ABC):
-    """How much each block wants each block in its place, from what the layer's input says of blocks: logits.
+    """Base class of sorting networks, which give the logit of each block in each place.
 
-    Each head of keys sorts for itself, by a linear map of its own; what follows it is one for all heads.
+    Each key head sorts separately with its own linear map of the layer's input. The network after this map is the same
+    for all heads.
 
-    width: numbers that it wants of each block and head, pooled from that map of the block's tokens.
+    width: width of the pooled input for each block and head.
     """
 
     def __init__(self, width: int):
@@ -28,18 +29,27 @@ class SortNet(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, pooled: Float[Tensor, "B G N w"], number: Int[Tensor, "B N"]) -> Float[Tensor, "B G N N"]:
-        """The logit of block j in the place of block i; `number` says which block of its row each is."""
+        """Return the logit of block j in the place of block i, [B, G, N, N].
+
+        pooled: pooled vector of each block, [B, G, N, w].
+        number: number of each block in its row, [B, N].
+        """
 
     def refuse(self, length: int, size: int) -> None:
-        """ValueError for rows of more blocks than it knows."""
+        """Raise ValueError if a row of `length` tokens has more blocks of `size` than the network knows."""
 
 
 class BlockNet(SortNet):
-    """relu(W_B relu(pooled) + b_B), a logit for each of so many blocks by their numbers: the paper's.
+    """Sorting network of the paper, which gives a logit for each of a fixed number of blocks.
 
-    blocks: the most blocks of a row.
+    R = relu(W_B relu(pooled) + b_B)
 
-    Errors: ValueError for a longer row. Source: Tay et al., 2020, arXiv:2002.11296, section 3.1.
+    width: width of the pooled input for each block and head.
+    blocks: maximum number of blocks of a row.
+
+    Errors: ValueError for a longer row.
+
+    Source: Tay et al., 2020, arXiv:2002.11296, section 3.1.
     """
 
     def __init__(self, width: int, blocks: int):
@@ -63,9 +73,14 @@ class BlockNet(SortNet):
 
 
 class PairNet(SortNet):
-    """a_i . b_j / sqrt(width), of two halves of what is said of blocks i and j: any number of blocks.
+    """Sorting network for any number of blocks, which compares them in pairs.
 
-    The sinkhorn-transformer package (P. Wang, 2020) makes logits so by default, of pooled queries and keys.
+    R_ij = a_i . b_j / sqrt(width)
+
+    The vectors a and b are the two halves of the pooled input. The sinkhorn-transformer package (P. Wang, 2020)
+    computes its logits in this way by default, from pooled queries and keys.
+
+    width: width of a and of b.
     """
 
     def __init__(self, width: int):
@@ -79,9 +94,13 @@ class PairNet(SortNet):
 def balance_matrix(
     logits: Float[Tensor, "B G N N"], real: Bool[Tensor, "B N"], iterations: int
 ) -> Float[Tensor, "B G N N"]:
-    """Sinkhorn's balancing: exp(logits), rows and then columns divided by their sums, again and again.
+    """Apply Sinkhorn balancing to exp(logits): divide rows and then columns by their sums, repeatedly.
 
-    Doubly stochastic in the limit, over the blocks that are there; 0 for the others.
+    In the limit the result is doubly stochastic over the real blocks. Other entries are 0.
+
+    logits: logits of blocks in places, [B, G, N, N].
+    real: False for blocks without tokens, [B, N].
+    iterations: number of balancing steps.
     """
     pairs = (real[:, :, None] & real[:, None, :])[:, None]
     for _ in range(iterations):
@@ -94,10 +113,12 @@ def balance_matrix(
 def balance_causally(
     logits: Float[Tensor, "B G N N"], real: Bool[Tensor, "B N"], iterations: int
 ) -> Float[Tensor, "B G N N"]:
-    """The same of blocks before the own one alone: of a column the rows up to the own one are summed.
+    """Apply Sinkhorn balancing to earlier blocks only; a column is summed up to the own row.
 
-    Rows come last, so that the weights of a row add up to 1 whenever there is an earlier block. No row knows of a later
-    one. A doubly stochastic matrix of this form is a single one, which gives each block the one before it.
+    Rows are divided last, so the weights of a row sum to 1 if there is an earlier block. No row depends on a later
+    one. Only one doubly stochastic matrix has this form: it gives each block the block before it.
+
+    logits, real, iterations: as in `balance_matrix`.
     """
     count = logits.shape[-1]
     past = torch.ones(count, count, dtype=torch.bool, device=logits.device).tril(-1)

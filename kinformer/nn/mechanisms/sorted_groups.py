@@ -1,4 +1,4 @@
-"""Reads within groups by sorting: queries and keys in the order of their groups, window by window."""
+"""Reads within groups by sorting: queries and keys are sorted by group and read in tiles."""
 
 from itertools import accumulate, pairwise
 from typing import NamedTuple
@@ -18,16 +18,19 @@ from kinformer.core.request import Request
 from kinformer.core.scores.product import Product
 from kinformer.nn.mechanisms.key_groups import LAST_RESORT, SameGroupScore, groups_of, own_column
 
-FEW = 1 << 16  # pairs of a row and head that are read densely without a look at the groups
-PAIR, TOKEN = 1.25, 200  # what a pair and a token of each round cost, in pairs of the dense form
-CALL = 1 << 17  # what a call costs, in pairs
+FEW = 1 << 16  # up to this many pairs per row and head, reads are dense without a look at the groups
+PAIR, TOKEN = 1.25, 200  # cost of a pair and of a token in each round, in pairs of the dense form
+CALL = 1 << 17  # cost of a call, in pairs
 
 
 def read_groups(request: Request, groups: int) -> AttentionOutput:
-    """What a request reads whose score is `SameGroupScore`, with `groups` groups in a round: by the cheaper way.
+    """Read a request with a `SameGroupScore` by the cheaper of two ways, dense or sorted.
 
-    Sorted, it waits once for its device, and its moves have no rule for transforms of functions: a graph that is
-    compiled reads densely, and so does what is transformed.
+    The sorted way waits once for the device, and its permutations have no rule for function transforms. Compiled
+    graphs and transformed functions are therefore read densely.
+
+    request: read with the queries, keys and tags.
+    groups: number of groups in a round.
     """
     pairs = request.queries.q.shape[2] * request.keys.k.shape[2]
     if torch.compiler.is_compiling() or is_transformed() or pairs <= FEW:
@@ -39,14 +42,17 @@ def read_groups(request: Request, groups: int) -> AttentionOutput:
 
 
 class SortedRound(NamedTuple):
-    """One round with queries and keys sorted by group: tiles of M queries and W keys, each a group of a row and head.
+    """One round with queries and keys sorted by group, in tiles of M queries and W keys.
 
-    Tiles of like size are one class. All tiles of a class, after those of the classes before it, are one row after the
-    other: `query` and `key` say which query (row, head, column) stands in each place, and `q_place` and `k_place` in
-    which place each stands; -1 for none.
+    A tile is a group of one row and head. Tiles of similar size form a class. The tiles of all classes are stored one
+    after the other.
+
+    sizes: for each class, the number of tiles per row and head, and the numbers of queries and keys of a tile.
+    query, key: index over (row, head, column) of the token at each place; -1 for none.
+    q_place, k_place: place of each query and key; -1 for none.
     """
 
-    sizes: list[tuple[int, int, int]]  # of each class: tiles of a row and head, queries and keys of one
+    sizes: list[tuple[int, int, int]]  # for each class: tiles per row and head, queries and keys per tile
     query: Int[Tensor, " M"]
     key: Int[Tensor, " W"]
     q_place: Int[Tensor, " B*H*T"]
@@ -54,19 +60,24 @@ class SortedRound(NamedTuple):
 
     @property
     def pairs(self) -> int:
-        """How many pairs of a row and head are looked at."""
+        """Number of pairs that are computed for a row and head."""
         return pairs_of(self.sizes)
 
 
 class SortedTokens(NamedTuple):
-    """Queries or keys of a round in the order of their groups, those of a row and head after each other."""
+    """Queries or keys of a round, sorted by group within each row and head.
+
+    order: columns in the order of groups, [B, H, T].
+    first: first place of each group in that order, [B, H, n].
+    many: number of tokens of each group, [B, H, n].
+    """
 
     order: Int[Tensor, "B H T"]
     first: Int[Tensor, "B H n"]
     many: Int[Tensor, "B H n"]
 
     def tile_tokens(self, tiles: slice, size: int) -> Int[Tensor, "B n H size"]:
-        """Who stands in each place of some tiles, by row, head and column; -1 for none."""
+        """Return the index over (row, head, column) of the token at each place of some tiles; -1 for none."""
         batch, heads, length = self.order.shape
         steps = torch.arange(size, device=self.order.device)
         column = self.order.take_along_dim(
@@ -82,7 +93,11 @@ def pairs_of(sizes: list[tuple[int, int, int]]) -> int:
 
 
 def sort_rounds(request: Request, groups: int) -> list[SortedRound]:
-    """The rounds of a request whose score is `SameGroupScore`; padding stands behind all groups."""
+    """Sort the rounds of a request with a `SameGroupScore`; padding comes after all groups.
+
+    request: read with the queries, keys and tags.
+    groups: number of groups in a round.
+    """
     score = request.score
     assert isinstance(score, SameGroupScore) and request.bias is None
     queries, keys = (
@@ -101,7 +116,7 @@ def sort_rounds(request: Request, groups: int) -> list[SortedRound]:
 def _sort_sides(
     query: Int[Tensor, "B H T"], key: Int[Tensor, "B H S"], groups: int
 ) -> tuple[SortedTokens, SortedTokens]:
-    """Both in order, groups by size: the largest first, those that nobody reads last."""
+    """Sort queries and keys, with the largest groups first and groups without pairs last."""
     sides = []
     for group in (query, key):
         count = group.new_zeros(*group.shape[:2], groups + 1).scatter_add_(-1, group, torch.ones_like(group))
@@ -116,7 +131,7 @@ def _sort_sides(
 
 
 def _size_classes(queries: list[int], keys: list[int], rows: int) -> list[tuple[int, int, int]]:
-    """Tiles of like size: from the sizes of tiles by rank, over so many rows and heads."""
+    """Combine tiles of similar size, from the sizes of tiles by rank, for `rows` rows and heads."""
     classes: list[tuple[int, int, int]] = []
     for n, (q, k) in enumerate(zip(queries, keys, strict=True)):
         if not q or not k:
@@ -141,14 +156,21 @@ def _make_round(queries: SortedTokens, keys: SortedTokens, sizes: list[tuple[int
         ]
         tokens = torch.cat(at) if at else side.order.new_zeros(0)
         place = torch.full((side.order.numel() + 1,), -1, device=tokens.device)
-        place[tokens] = torch.arange(len(tokens), device=tokens.device)  # -1 is the last place, which is cut off
+        # index -1 writes to the last place, which is cut off
+        place[tokens] = torch.arange(len(tokens), device=tokens.device)
         places.append((tokens, place[:-1]))
     (query, q_place), (key, k_place) = places
     return SortedRound(sizes, query, key, q_place, k_place)
 
 
 def read_sorted(request: Request, rounds: list[SortedRound]) -> AttentionOutput:
-    """The same as the dense read: each round's tiles folded into the batch, and each pair in its first round."""
+    """Return the same read as the dense form, computed in tiles.
+
+    Tiles become rows of a batch, and each pair is read in its first round.
+
+    request: read with the queries, keys and tags.
+    rounds: result of `sort_rounds`.
+    """
     score = request.score
     assert isinstance(score, SameGroupScore) and request.bias is None
     lonely = score.lonely and request.keys.own
@@ -158,7 +180,7 @@ def read_sorted(request: Request, rounds: list[SortedRound]) -> AttentionOutput:
 
 
 def _read_round(request: Request, sorted_round: SortedRound, tag: str, turn: int, lonely: bool) -> AttentionOutput:
-    """What is read in the groups of a round, but for what an earlier one found, and for lonely tokens' own keys."""
+    """Read the groups of a round, without pairs of earlier rounds and without lonely tokens' own keys."""
     queries, keys = request.queries, request.keys
     batch, heads, length, _ = queries.q.shape
     of_q, of_k = (
@@ -210,9 +232,11 @@ def _read_round(request: Request, sorted_round: SortedRound, tag: str, turn: int
 
 
 class RowPermutation(torch.autograd.Function):
-    """Rows of x in other places: which row stands in each, -1 for none, and in which place each row of x stands.
+    """Permutation of the rows of x, with a backward pass that only moves gradients.
 
-    As no row stands twice, a gradient is moved back; nothing is added up.
+    Its arguments give the row at each place (-1 for none) and the place of each row.
+
+    No row occurs twice, so no gradients are summed.
     """
 
     @staticmethod
@@ -237,17 +261,17 @@ def _take_rows(x: Float[Tensor, "N n"] | Int[Tensor, "N n"], tokens: Int[Tensor,
 
 
 def _by_query_head(x: Float[Tensor, "B G S n"], heads: int) -> Float[Tensor, "B H S n"]:
-    """What each query head's key head has."""
+    """Repeat the key heads for the query heads that they serve."""
     return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], 1)
 
 
 def _first_found(
     tiles: Request, q_groups: Int[Tensor, "B H T n"], k_groups: Int[Tensor, "B H S n"], lonely: bool
 ) -> Bool[Tensor, "B #H T S"]:
-    """The pairs that a round reads: those of the pattern that share no group of an earlier round."""
+    """Return the pairs that a round reads: pairs of the pattern without a common group in an earlier round."""
     q, k = tiles.queries.pos[..., :, None], tiles.keys.pos[..., None, :]
     if type(tiles.pattern) is Causal:
-        # one look at each pair: keys that are padding stand behind every query, queries before every key
+        # one comparison per pair: padded keys come after every query, padded queries before every key
         k = k.where(k >= 0, torch.iinfo(k.dtype).max)
         where = k < q if lonely else k <= q
     else:
@@ -260,7 +284,10 @@ def _first_found(
 
 
 def _with_lonely(request: Request, output: AttentionOutput) -> AttentionOutput:
-    """Tokens that found nothing read themselves. Beside anything else a token's own key has no weight: exp(-1e5)."""
+    """Let tokens that found no key read themselves.
+
+    For other tokens the weight of the own key would be exp(-1e5), which is 0.
+    """
     queries, keys = request.queries, request.keys
     heads = queries.q.shape[1]
     column, has_key = (x.expand(-1, heads, -1) for x in own_column(request))

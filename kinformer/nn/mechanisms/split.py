@@ -1,4 +1,4 @@
-"""SplitHeads: some heads read in one way, others in another."""
+"""SplitHeads: different mechanisms for different heads."""
 
 from collections.abc import Mapping
 
@@ -13,17 +13,21 @@ from kinformer.nn.mechanisms.composite_mechanism import CompositeMechanism
 
 
 class SplitHeads(CompositeMechanism):
-    """Each mechanism gets an equal run of the heads, in order: of 8 heads, `SplitHeads(a, b)` gives 0..3 to a.
+    """Several mechanisms that each read with an equal run of the heads, in order.
 
-    Choose it for "half of the heads local": `SplitHeads(Softmax(Causal() & Band(64)), Routing(4, 32, 16))`, where each
-    mechanism is made for its own heads. A single head of keys serves all. Patterns that differ by head number heads as
-    the layer does. For heads that differ by nothing but their pattern, `Softmax(Heads(...))` does. The lse is that of
-    the parts, None where one gives none.
+    With 8 heads, `SplitHeads(a, b)` gives heads 0..3 to a.
 
-    parts: the mechanisms, one for each run of heads.
+    Choose it for layers such as "half of the heads local": `SplitHeads(Softmax(Causal() & Band(64)), Routing(4, 32,
+    16))`. Each mechanism is made for its own number of heads. A single key head serves all mechanisms. Patterns that
+    differ by head use the head numbers of the layer. If heads differ only in their pattern, use `Softmax(Heads(...))`.
+    The lse joins the parts' lse; it is None if a part returns none.
 
-    Errors: ValueError where the heads cannot be split evenly, when the layer is built; NoState from `start` where a
-    part has no state. Source: Roy et al., 2020, arXiv:2003.05997, section 5 (half of the heads local).
+    parts: mechanisms, one for each run of heads.
+
+    Errors: ValueError if the heads cannot be split evenly, when the layer is built; NoState from `start` if a part has
+    no state.
+
+    Source: Roy et al., 2020, arXiv:2003.05997, section 5 (half of the heads local).
     """
 
     def forward(self, queries: Queries, keys: Keys | None, state: State | None, ctx: Context) -> Out[AttentionOutput]:
@@ -63,7 +67,7 @@ class SplitHeads(CompositeMechanism):
         return {name: self._run(x, n) for name, x in entries_under(n, entries).items()}
 
     def _run(self, x: Tensor, n: int) -> Tensor:
-        """What belongs to part n of what is given per head [B H ..]; a single head belongs to all."""
+        """Return the heads of part n of a tensor [B, H, ..]; a single head belongs to all parts."""
         if x.shape[1] == 1:
             return x
         size = self._run_of(x.shape[1])
@@ -77,7 +81,7 @@ class SplitHeads(CompositeMechanism):
         return heads // len(self.parts)
 
     def share(self, sizes: HeadSizes) -> HeadSizes:
-        """The heads of one part; a single head of keys or of values is shared by all."""
+        """Return the head sizes of one part; all parts share a single head of keys or values."""
         heads = self._run_of(sizes.heads)
         keys, values = (
             1 if n == 1 else self._run_of(n, f"heads of {name}")

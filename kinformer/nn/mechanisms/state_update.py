@@ -1,4 +1,4 @@
-"""StateUpdate: how tokens enter the sums of linear attention, and what queries read of them."""
+"""StateUpdate: rules that add tokens to the sums of linear attention, and reads of these sums."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -17,10 +17,13 @@ __all__ = ["DecayUpdate", "StateUpdate"]
 
 
 class UpdateWeights(NamedTuple):
-    """What keys weigh, in pieces of P tokens.
+    """Weights of keys, in pieces of P tokens.
 
-    For query i of its piece key j <= i weighs exp(entered_j - top_i), and the sums before the piece `before`_i. After a
-    piece its keys weigh `entering` and the sums before it the last number of `before`.
+    A query i gives weight exp(entered_j - top_i) to a key j <= i of its piece, and weight before_i to the sums before
+    the piece. After a piece, its keys have the weights `entering`. The sums before it then have the last number of
+    `before`.
+
+    entered, top, before, entering: weights as above, each [B, G, N, P].
     """
 
     entered: Float[Tensor, "B G N P"]
@@ -34,13 +37,16 @@ class UpdateWeights(NamedTuple):
         return (self.entered[..., None, :] - self.top[..., :, None]).add_(future).exp_()
 
     def pair_weights_in_place(self) -> Float[Tensor, "B G N P S"]:
-        """The same where nothing is learned through them. exp of -inf took thirteen times as long on a Xeon."""
+        """Return the result of `pairs`, without gradients.
+
+        On a Xeon, exp of -inf took thirteen times as long.
+        """
         return (self.entered[..., None, :] - self.top[..., :, None]).exp_().tril_()
 
     def is_uniform(self, s: Float[Tensor, "B G F W"]) -> bool:
-        """Does every key weigh 1, and nothing fade but sums `s` of nothing? Then no number is multiplied by a weight.
+        """Return True if every key has weight 1 and no nonzero sum `s` decays.
 
-        Other devices than a CPU are not waited for.
+        Weights then need no multiplication. On devices other than a CPU it returns False, to avoid a wait.
         """
         first = self.before[:, :, 0]
         if first.device.type != "cpu":
@@ -51,13 +57,18 @@ class UpdateWeights(NamedTuple):
         return bool((first == first[..., :1]).all()) and not bool(s[first[..., 0] == 0].any())
 
     def needs_no_gradient(self) -> bool:
-        """Is there nothing to learn through them, and are tensors what they seem?"""
+        """Return True if no weight needs a gradient and the code is neither compiled nor transformed."""
         seem = torch.compiler.is_compiling() or is_transformed()
         return not (seem or any(weight.requires_grad for weight in self))
 
 
 class DecayedSum(torch.autograd.Function):
-    """read_i = before_i q_i S + sum over j <= i of weight_ij (q_i.k_j) v_j, S being the sums before the piece."""
+    """Function for the read of a piece and the sums after it.
+
+    read_i = before_i q_i S + sum over j <= i of weight_ij (q_i.k_j) v_j
+
+    S are the sums before the piece.
+    """
 
     @staticmethod
     def forward(
@@ -83,7 +94,7 @@ class DecayedSum(torch.autograd.Function):
     @first_order
     def backward(ctx: FunctionCtx, gy: Tensor | None, gs: Tensor | None) -> tuple[Tensor | None, ...]:
         saved = ctx.saved_tensors  # type: ignore[attr-defined]
-        with torch.autocast(saved[0].device.type, enabled=False):  # where a backward is called under it
+        with torch.autocast(saved[0].device.type, enabled=False):  # a backward pass may be called under autocast
             return *_gradients(*saved, gy=gy, gs=gs, even=ctx.even), None, None, None, None  # type: ignore[attr-defined]
 
 
@@ -97,17 +108,17 @@ def _gradients(
     gs: Float[Tensor, "B G F W"] | None,
     even: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The gradients of the sums, queries, keys and values."""
+    """Return the gradients of the sums, queries, keys and values."""
     factors = UpdateWeights(*weights)
     gy = torch.zeros_like(q[..., :1]).expand(*q.shape[:5], v.shape[-1]) if gy is None else gy
     gs = torch.zeros_like(states[:, :, 0]) if gs is None else gs
     pairs = None if even else factors.pair_weights_in_place()
     of_pairs, inside = _pairs(gy, v, pairs), _pairs(q, k, pairs)
     faded, weighed = (gy, v) if even else (gy * factors.before[:, :, :, None, :, None], v * factors.entering[..., None])
-    # what the sums before each piece are told by its reads, and by all that comes after it
+    # gradient of the sums before each piece, from its reads and from everything after it
     after = q.flatten(3, 4).mT @ faded.flatten(3, 4)
     gs = _run(gs, _steps(factors, after)[::-1])
-    if even:  # where there was nothing before the row, nothing is told to it
+    if even:  # sums before the row that were empty get no gradient
         gs = gs * factors.before[:, :, 0, -1, None, None]
     dq = _add((of_pairs @ k).unflatten(3, q.shape[3:5]), faded.flatten(3, 4), states.mT)
     dk = _add(weighed @ after.mT, of_pairs.mT, q.flatten(3, 4))
@@ -118,7 +129,7 @@ def _gradients(
 def _pairs(
     x: Float[Tensor, "B G N R P n"], y: Float[Tensor, "B G N P n"], weights: Float[Tensor, "B G N P S"] | None
 ) -> Float[Tensor, "B G N R*P S"]:
-    """Products of the tokens of a piece with those up to them, weighed."""
+    """Return the weighted products of the tokens of a piece with the tokens up to them."""
     products = (x.flatten(3, 4) @ y.mT).unflatten(3, x.shape[3:5])
     return (products.tril_() if weights is None else products.mul_(weights[:, :, :, None])).flatten(3, 4)
 
@@ -127,12 +138,12 @@ Steps = list[tuple[Float[Tensor, "B G 1 1"], Float[Tensor, "B G F W"]]]
 
 
 def _steps(factors: UpdateWeights, new: Float[Tensor, "B G N F W"]) -> Steps:
-    """What sums before each piece weigh after it, and what it adds."""
+    """Return for each piece the weight of the sums before it, and the sum that it adds."""
     return [*zip(factors.before[..., -1, None, None].unbind(2), new.unbind(2), strict=True)]
 
 
 def _run(s: Float[Tensor, "B G F W"], steps: Steps) -> Float[Tensor, "B G F W"]:
-    """The sums after the last step; those before each one are written where what it adds stood."""
+    """Return the sums after the last step, and write the sums before each step over its addend."""
     for keep, new in steps:
         after = torch.addcmul(new, keep, s)
         new.copy_(s)
@@ -141,23 +152,25 @@ def _run(s: Float[Tensor, "B G F W"], steps: Steps) -> Float[Tensor, "B G F W"]:
 
 
 def _add(to: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """to + x y, in place."""
+    """Compute to + x y in place."""
     to.view(-1, x.shape[-2], y.shape[-1]).baddbmm_(x.flatten(0, 2), y.flatten(0, 2))
     return to
 
 
 class LinearState(NamedTuple):
-    """All that linear attention keeps of the past.
+    """State of linear attention.
 
-    The last column of `s` is the normaliser: s exp(level) is the sum of the weights of phi(k) [v, 1]^T. `level` is the
-    largest weight so far, in logs, so that no weight overflows and none is lost beside none: -inf before any key.
+    s: sums of features and values, [B, G, F, W]. The last column is the normaliser: s exp(level) is the sum of the
+        weights of phi(k) [v, 1]^T.
+    level: log of the largest weight so far, [B, G]; -inf before the first key. It prevents overflow and the loss of
+        small weights.
     """
 
     s: Float[Tensor, "B G F W"]
     level: Float[Tensor, "B G"]
 
     def reset(self, rows: Bool[Tensor, " B"]) -> "LinearState":
-        """The marked rows as before any key."""
+        """Return the state with the marked rows reset to the state before the first key."""
         mark = rows.to(self.s.device)
         s, level = (
             torch.where(mark[:, None, None, None], 0.0, self.s),
@@ -167,10 +180,15 @@ class LinearState(NamedTuple):
 
 
 class KeyFeatures(NamedTuple):
-    """Tokens of a chunk on their way into the sums, in float32 or better: N pieces of P.
+    """Tokens of a chunk before they enter the sums, in float32 or wider.
 
-    `k` are features, `v` values with a 1 at their end, `weight` the log of what the features left out, -inf where there
-    is no key. `here` is where time passes: not at padding.
+    They are stored as a row or as N pieces of P tokens.
+
+    k: features of the keys.
+    v: values with an appended 1.
+    weight: log of the factor that the features leave out; -inf if there is no key.
+    real: False at padding, at which the sums do not decay.
+    extras: extra projections by name.
     """
 
     k: Float[Tensor, "B G *T F"]
@@ -180,7 +198,11 @@ class KeyFeatures(NamedTuple):
     extras: Mapping[str, Float[Tensor, "B G *T n"]]
 
     def pieces(self, sizes: list[int], piece: int) -> list["KeyFeatures"]:
-        """Chunks of so many tokens, each in pieces."""
+        """Split the tokens into chunks, and each chunk into pieces.
+
+        sizes: number of tokens of each chunk.
+        piece: number of tokens of a piece.
+        """
         k, v, weight, real = (in_pieces(x, sizes, piece) for x in self[:4])
         extras = {name: in_pieces(x, sizes, piece) for name, x in self.extras.items()}
         of = [{name: side[n] for name, side in extras.items()} for n in range(len(sizes))]
@@ -188,48 +210,67 @@ class KeyFeatures(NamedTuple):
 
 
 def in_pieces(x: Float[Tensor, "B G T *n"] | Bool[Tensor, "B 1 T"], sizes: list[int], piece: int) -> list[Tensor]:
-    """Chunks of so many tokens as [B G N P *n]; split once: the gradient of a slice is as long as the row."""
+    """Split x into chunks of pieces, [B, G, N, P, *n].
+
+    x: tensor with tokens in dimension 2. One split is used, because the gradient of a slice is as long as the row.
+    sizes: number of tokens of each chunk.
+    piece: number of tokens of a piece.
+    """
     chunks = x.split(sizes, 2) if len(sizes) > 1 else [x] * len(sizes)
     return [chunk.unflatten(2, (-1, min(piece, n))) for chunk, n in zip(chunks, sizes, strict=True)]
 
 
 class StateUpdate(nn.Module, ABC):
-    """What a chunk's tokens do to the sums, and what its queries read: the arithmetic of a rule (sum, gate, delta).
+    """Base class of update rules for the sums of linear attention, such as sum, gate or delta.
 
-    A step is a chunk of one token. A faster arithmetic of the same rule is another StateUpdate.
+    A rule defines the change of the sums by a chunk of tokens, and the reads of the chunk's queries.
+
+    A decoding step is a chunk of one token. A faster computation of the same rule is another StateUpdate.
     """
 
     def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
-        """What it wants from the layer's input for each token and key head, by name: they are found in `extras`."""
+        """Return the extra projections of each token and key head by name; `forward` finds them in `extras`."""
         return {}
 
     @abstractmethod
     def forward(
         self, sums: LinearState, q: Float[Tensor, "B G N R P F"] | None, new: KeyFeatures, levels: bool
     ) -> tuple[Float[Tensor, "B G N R P W"] | None, Float[Tensor, "B G N P"] | None, LinearState]:
-        """What each query reads of the sums before the chunk and of the tokens up to its own, and the sums after it.
+        """Return the reads of the queries, their levels, and the sums after the chunk.
 
-        A read times exp(level) is what the query reads, and its last column divides the others. A rule whose sums are
-        no weighted mean gives no level, and nothing is divided. Without `levels` every level is 0: for maps whose sums
-        are not only divided. Without q only the sums are wanted. Sums may be written in place where nothing learns.
+        A query reads the sums before the chunk and the tokens up to its own. Its result is the read times exp(level),
+        and the last column divides the others. A rule without a weighted mean returns no level, and nothing is
+        divided. Sums may be written in place if nothing needs a gradient.
+
+        sums: sums before the chunk.
+        q: features of the queries, [B, G, N, R, P, F]; None computes only the sums.
+        new: tokens of the chunk.
+        levels: False sets every level to 0, for maps with sums that have other uses than the quotient.
         """
 
 
 class DecayUpdate(StateUpdate):
-    """S_t = keep_t S_(t-1) + add_t phi(k_t) [v_t, 1]^T: write `logs`, the logs of keep and add."""
+    """Base class of rules with a decay: a subclass defines `logs`, the logs of keep and add.
+
+    S_t = keep_t S_(t-1) + add_t phi(k_t) [v_t, 1]^T
+    """
 
     @abstractmethod
     def logs(
         self, k: Float[Tensor, "B G N P F"], extras: Mapping[str, Float[Tensor, "B G N P n"]]
     ) -> tuple[Float[Tensor, "B G N P"], Float[Tensor, "B G N P"]]:
-        """log keep and log add of every token, neither above 0."""
+        """Return log keep and log add of every token, neither above 0.
+
+        k: features of the keys.
+        extras: extra projections by name.
+        """
 
     def forward(
         self, sums: LinearState, q: Float[Tensor, "B G N R P F"] | None, new: KeyFeatures, levels: bool
     ) -> tuple[Float[Tensor, "B G N R P W"] | None, Float[Tensor, "B G N P"], LinearState]:
         keep, add = self.logs(new.k, new.extras)
-        faded = keep.masked_fill(~new.real, 0.0).cumsum(-1)  # since the piece began
-        # for query i of its piece key j <= i weighs exp(entered_j + faded_i), and the sums before exp(start + faded_i)
+        faded = keep.masked_fill(~new.real, 0.0).cumsum(-1)  # decay since the start of the piece
+        # for query i, key j <= i of its piece has weight exp(entered_j + faded_i), the sums before exp(start + faded_i)
         entered = add + new.weight - faded
         constant = faded.detach()
         highest = entered.detach().cummax(-1).values if levels else -constant
@@ -238,7 +279,7 @@ class DecayUpdate(StateUpdate):
         top = torch.maximum(start, highest)  # the largest weight up to each token
         top = torch.where(top == -torch.inf, 0.0, top)
         level, after = top + constant, starts[-1]
-        top = top + (constant - faded)  # levels are numbers through which nothing learns: whatever is taken off is back
+        top = top + (constant - faded)  # levels have no gradient; this restores the gradient of the decay
         before = (start - top).exp()  # never above 1
         if new.k.shape[2:4] == (1, 1):
             s = _add_key(sums.s, before[..., 0], (entered - top).exp()[..., 0], new, q)
@@ -260,7 +301,7 @@ class DecayUpdate(StateUpdate):
 def _levels_of_pieces(
     level: Float[Tensor, "B G"], highest: Float[Tensor, "B G N"], faded: Float[Tensor, "B G N"]
 ) -> list[Float[Tensor, "B G"]]:
-    """The largest weight before each piece and after the last."""
+    """Return the log of the largest weight before each piece and after the last one."""
     starts = [level]
     for new, end in zip(highest.unbind(-1), faded.unbind(-1), strict=True):
         starts.append(torch.maximum(starts[-1], new) + end)
@@ -270,7 +311,7 @@ def _levels_of_pieces(
 def _sums_of_pieces(
     s: Float[Tensor, "B G F W"], keep: Float[Tensor, "B G N"], new: Float[Tensor, "B G N F W"]
 ) -> list[Float[Tensor, "B G F W"]]:
-    """The sums before each piece and after the last."""
+    """Return the sums before each piece and after the last one."""
     states = [s]
     for decay, added in zip(keep[..., None, None].unbind(2), new.unbind(2), strict=True):
         states.append(torch.addcmul(added, decay, states[-1]))
@@ -280,7 +321,7 @@ def _sums_of_pieces(
 def _add_key(
     s: Tensor, before: Float[Tensor, "B G 1"], weight: Float[Tensor, "B G 1"], new: KeyFeatures, q: Tensor | None
 ) -> Tensor:
-    """The sums with one more key, in place where nothing learns, nor a query by what it read there."""
+    """Add one key to the sums, in place if no gradient needs the old sums."""
     k, v = new.k[:, :, 0].mT, new.v[:, :, 0] * weight[..., None]  # [B G F 1], [B G 1 W]
     if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (s, before, k, v, q)):
         return s * before[..., None] + k * v
@@ -288,7 +329,7 @@ def _add_key(
 
 
 def multiply(x: Float[Tensor, "B G N R P K"], y: Float[Tensor, "B G N K M"]) -> Float[Tensor, "B G N R P M"]:
-    """x y, the R query heads of a key head one under the other."""
+    """Return the product x y, with the R query heads of a key head stacked."""
     return (x.flatten(3, 4) @ y).unflatten(3, x.shape[3:5])
 
 
@@ -300,7 +341,17 @@ def apply_in_pieces(
     piece: int,
     levels: bool,
 ) -> tuple[Float[Tensor, "B G R T W"] | None, Float[Tensor, "B G T"] | None, LinearState]:
-    """What each query of a row reads, in pieces of so many tokens, its level, and the sums after the row."""
+    """Apply an update to a row in pieces.
+
+    Return the read and the level of each query, and the sums after the row.
+
+    update: rule of the sums.
+    sums: sums before the row.
+    q: features of the queries, [B, G, R, T, F]; None computes only the sums.
+    new: tokens of the row.
+    piece: number of tokens of a piece.
+    levels: as in `StateUpdate.forward`.
+    """
     length = new.k.shape[2]
     sizes = [n for n in (length - length % piece, length % piece) if n]
     pieces = [None] * len(sizes) if q is None else in_pieces(q.transpose(2, 3), sizes, piece)
@@ -317,5 +368,5 @@ def apply_in_pieces(
 
 
 def _concatenate(pieces: list[Tensor], dim: int, empty: Tensor) -> Tensor:
-    """Pieces of a row put together; one piece is not copied, no piece is `none`."""
+    """Join the pieces of a row; one piece is not copied, and no pieces give `empty`."""
     return torch.cat(pieces, dim) if len(pieces) > 1 else pieces[0] if pieces else empty

@@ -1,4 +1,4 @@
-"""Talking heads: scores, or weights, of all heads mixed into those of other heads."""
+"""Talking heads: linear maps that mix the scores or weights of all heads."""
 
 import torch
 from jaxtyping import Bool, Float
@@ -13,20 +13,22 @@ from kinformer.nn.mechanisms.explicit import Explicit
 
 
 class MixHeads(PairMap):
-    """Each head out is a learned sum of the heads in.
+    """Map of scores or weights in which each output head is a learned sum of the input heads.
 
-    Talking heads are `Explicit(pattern, before=MixHeads(h_k, h), after=MixHeads(h, h_v))`: better use of many narrow
-    heads, for h (h_k + h_v) more multiplications per pair and the whole matrix in memory. h_k is the layer's heads, h
-    is free, h_v the layer's heads of values: where it is not h_k, `QKV(d, h_k, value_heads=h_v, v_dim=...)` makes them
-    and `aggregation=OutProjection(h_v, v_dim, d)` joins them. A head from which an attention bias shut a pair out
-    (-inf) adds nothing to the pair's mix; a pair that is shut out of all heads stays out.
+    Talking heads are `Explicit(pattern, before=MixHeads(h_k, h), after=MixHeads(h, h_v))`. Choose them to use many
+    narrow heads better. They cost h (h_k + h_v) more multiplications per pair and the whole matrix in memory. Here h_k
+    is the number of heads of the layer, h is free, and h_v is the number of value heads. If h_v is not h_k, `QKV(d,
+    h_k, value_heads=h_v, v_dim=...)` makes the values, and `aggregation=OutProjection(h_v, v_dim, d)` joins them. A
+    head in which an attention bias masks a pair (-inf) adds nothing to the mix of this pair. A pair that is masked in
+    all heads stays masked.
 
-    heads: those that come in.
-    out: those that go out; as many unless given.
-    bias: adds a number per head out (the paper has none, CaiT has).
+    heads: number of input heads.
+    out: number of output heads; `heads` by default.
+    bias: True adds a number for each output head, as in CaiT; the paper has none.
 
-    Errors: ValueError for another number of heads. Source: Shazeer et al., 2020, arXiv:2003.02436; with biases:
-    Touvron et al., 2021, arXiv:2103.17239.
+    Errors: ValueError for another number of heads.
+
+    Source: Shazeer et al., 2020, arXiv:2003.02436; with biases: Touvron et al., 2021, arXiv:2103.17239.
     """
 
     by_query = True
@@ -47,12 +49,12 @@ class MixHeads(PairMap):
             )
         if _all_spoken(x):
             return self.mix(x)
-        shut = x == -torch.inf  # what is not a number was not shut out, and is not one in the mix
+        shut = x == -torch.inf  # NaN is not masked, and stays NaN in the mix
         return torch.where(shut.all(1, keepdim=True), -torch.inf, self.mix(torch.where(shut, 0.0, x)))
 
 
 class _OverHeads(nn.Linear):
-    """A linear map of heads, which stay where they are: one product of a few rows, and no copy of the pairs."""
+    """Linear map over the head dimension, as one product of a few rows without a copy of the pairs."""
 
     def forward(self, x: Float[Tensor, "B H T S"]) -> Float[Tensor, "B M T S"]:
         mixed = self.weight.expand(len(x), -1, -1) @ x.flatten(2)  # [M H] times [B H T*S]
@@ -61,7 +63,7 @@ class _OverHeads(nn.Linear):
 
 
 def _all_spoken(x: Tensor) -> bool:
-    """Is no pair shut out of any head? Asked where the answer takes one look, and no wait for a device."""
+    """True if no pair is masked in any head. Checked only on CPU, where it needs no wait for a device."""
     if torch.compiler.is_compiling() or not are_plain_tensors(x) or x.device.type != "cpu" or not x.numel():
         return False
     return bool(x.detach().amin() > -torch.inf)

@@ -10,8 +10,9 @@ from torch import Tensor
 class TokenBlocks(NamedTuple):
     """Blocks n * size .. n * size + size - 1 of each row, as many as its columns can touch.
 
-    column: which column holds the token of each place, -1 where there is none; first: the number of the first block;
-    pos: the positions that came, whose columns `spread` makes again.
+    column: column of the token at each place, [B, N, l]; -1 for an empty place.
+    first: number of the first block, [B].
+    pos: the original positions, [B, S]; `spread` returns to their columns.
     """
 
     column: Int[Tensor, "B N l"]
@@ -20,7 +21,11 @@ class TokenBlocks(NamedTuple):
 
     @classmethod
     def from_positions(cls, pos: Int[Tensor, "B S"], size: int) -> "TokenBlocks":
-        """The blocks of consecutive positions, in any order, -1 for none; they may begin within a block."""
+        """Sort consecutive positions into blocks.
+
+        pos: positions in any order, [B, S]; -1 for padding. They may begin within a block.
+        size: number of tokens in a block.
+        """
         batch, length = pos.shape
         count = -(-(length - 1) // size) + 1 if length else 0
         real = pos >= 0
@@ -29,44 +34,44 @@ class TokenBlocks(NamedTuple):
         first = torch.where(first < last, first, 0) // size
         place = torch.where(real, pos - size * first[:, None], count * size).clamp_max(count * size)
         columns = torch.arange(length, device=pos.device).expand(batch, -1)
-        # one place more than there are, into which padding falls
+        # one extra place, which collects padding
         column = pos.new_full((batch, count * size + 1), -1).scatter(1, place, columns)[:, :-1]
         return cls(column.view(batch, count, size), first, pos)
 
     @property
     def is_real(self) -> Bool[Tensor, "B N l"]:
-        """Where a token stands."""
+        """True at places that hold a token."""
         return self.column >= 0
 
     @property
     def number(self) -> Int[Tensor, "B N"]:
-        """The numbers of the blocks."""
+        """Numbers of the blocks."""
         return self.first[:, None] + torch.arange(self.column.shape[1], device=self.first.device)
 
     @property
     def positions(self) -> Int[Tensor, "B N l"]:
-        """The position of every place, whether a token stands there or not."""
+        """Position of every place, with or without a token."""
         size = self.column.shape[2]
         return size * self.number[..., None] + torch.arange(size, device=self.first.device)
 
     def split_into_blocks(self, x: Float[Tensor, "B G S n"]) -> Float[Tensor, "B G N l n"]:
-        """What tokens have, in blocks; 0 where none stands."""
+        """Move the entries x of tokens into blocks; empty places get 0."""
         flat = self.column.flatten(1)
         rows = _rows(x, flat.clamp_min(0)).masked_fill((flat < 0)[:, None, :, None], 0.0)
         return rows.unflatten(2, self.column.shape[1:])
 
     def spread(self, x: Float[Tensor, "B G N l n"], nothing: float = 0.0) -> Float[Tensor, "B G S n"]:
-        """The way back: what the places of tokens have, and `nothing` at padding."""
+        """Move entries x of blocks back to the tokens; padding gets `nothing`."""
         size = self.column.shape[2]
         place = self.pos - size * self.first[:, None]
-        # a place behind the blocks is of a gap that a run has not; another row's tokens lie there
+        # consecutive positions have no place beyond the blocks; the index there would reach another row
         padding = (self.pos < 0) | (place >= x.shape[2] * size)
         place = place.masked_fill(padding, 0)
         return _rows(x.flatten(2, 3), place).masked_fill(padding[:, None, :, None], nothing)
 
 
 def _rows(x: Float[Tensor, "B G S n"], at: Int[Tensor, "B M"]) -> Float[Tensor, "B G M n"]:
-    """Tokens of each row, whole: an index for each of their numbers would cost more than the numbers."""
+    """Gather whole tokens of each row, because an index for each number would cost more than the numbers."""
     batch, groups, length, width = x.shape
     if not length:
         return x.new_zeros(batch, groups, at.shape[1], width)

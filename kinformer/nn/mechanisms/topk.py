@@ -1,4 +1,4 @@
-"""TopK: each query reads the k keys that fit it best; BestOfRow is the same as a change of scores, equals included."""
+"""TopK: attention to the k best keys of each query; BestOfRow: the same as a map of scores, with ties."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -31,28 +31,29 @@ EXACT = ExactSearch()
 
 
 class TopK(KeyValueMechanism):
-    """Softmax attention over S_i = the k keys j with the highest q_i.k_j among those that the pattern allows.
+    """Softmax attention over S_i, the k allowed keys j with the highest q_i.k_j.
 
     y_i = sum over j in S_i of softmax(scale q_i.k_j) v_j
 
-    Choose it where attention should settle on few tokens, whichever they are: weights of all others are exactly 0. The
-    search is exact (maximum inner product) unless told: every allowed pair is scored, a block at a time, so that no
-    T x S scores are never stored. Each query reads only k values, and gradients flow through these alone. Scores within
-    rounding error count as equal; of equal scores the latest positions are read. `BestOfRow` reads all scores equal to
-    the k-th, as in the paper. It decodes with a cache of all keys that the pattern may still read.
+    Choose it if attention should settle on few tokens: the weights of all others are exactly 0. The search is exact
+    (maximum inner product) by default. Every allowed pair is scored, one block at a time, so T x S scores are never
+    stored. Each query reads only k values, and gradients flow only through these. Scores within rounding error count
+    as equal, and the latest positions win ties. `BestOfRow` reads all scores that equal the k-th, as in the paper.
+    Decoding uses a cache of all keys that the pattern may still read.
 
-    pattern: which keys may be read at all, such as `Causal()`.
-    k: how many of them a query reads.
-    scale: the factor of the product, 1/sqrt(head_dim) unless given.
-    dropout: the share of attention weights that training drops.
-    search: the search for keys. `ExactSearch()` scores every allowed pair. An index of FAISS (`HNSW()`, `IVF()`, ..)
-        finds most of the best keys with fewer products: keys that a whole block of queries may read are searched in an
-        index that grows along the row, and the other keys are scored. Calls of a few tokens and compiled calls use
-        exact search.
+    pattern: keys that may be read at all, such as `Causal()`.
+    k: number of keys that a query reads.
+    scale: factor of the dot product; 1/sqrt(head_dim) by default.
+    dropout: fraction of attention weights that training drops.
+    search: search for keys. `ExactSearch()` scores every allowed pair. A FAISS index (`HNSW()`, `IVF()`, ..) finds
+        most of the best keys with fewer products. It holds the keys that a whole block of queries may read and grows
+        along the row; the other keys are scored. Calls of a few tokens and compiled calls use exact search.
 
-    Errors: ValueError for a `search` without its package, or that makes no index of such keys; NoState from `start`
-    where the pattern reads ahead. Source: Zhao et al., 2019, arXiv:1912.11637, section 2; content-based sparse
-    attention in Lin et al., 2021, arXiv:2106.04554, section 4.1.3.
+    Errors: ValueError for a `search` without its package, or without an index for such keys; NoState from `start` if
+    the pattern reads ahead.
+
+    Source: Zhao et al., 2019, arXiv:1912.11637, section 2; content-based sparse attention in Lin et al., 2021,
+    arXiv:2106.04554, section 4.1.3.
     """
 
     def __init__(
@@ -78,15 +79,15 @@ class TopK(KeyValueMechanism):
 
 
 class BestOfRow(PairMap):
-    """Scores below the k-th highest of their query become -inf: `Explicit(Causal(), before=BestOfRow(8))`.
+    """Map that sets scores below the k-th highest of their query to -inf.
 
-    M(P, k)_ij = P_ij where P_ij >= t_i, the k-th highest of row i, and -inf elsewhere
+    M(P, k)_ij = P_ij if P_ij >= t_i, the k-th highest of row i, and -inf otherwise
 
-    This is the form of the paper and its code: all scores equal to t_i are read, so a query may read more than k keys.
-    Scores within rounding error count as equal, such as those of a repeated token. Choose `TopK` for long rows, where
-    reading all values is too slow.
+    Use it as `Explicit(Causal(), before=BestOfRow(8))`. This is the form of the paper and its code. All scores that
+    equal t_i are read, so a query may read more than k keys. Scores within rounding error count as equal, such as the
+    scores of a repeated token. Choose `TopK` for long rows, in which reading all values is too slow.
 
-    k: how many scores of a query are kept.
+    k: number of scores that are kept for each query.
 
     Source: Zhao et al., 2019, arXiv:1912.11637, section 2.
     """

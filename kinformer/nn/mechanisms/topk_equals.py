@@ -1,4 +1,4 @@
-"""TopKEquals: each query reads the keys that fit it at least as well as its k-th best, found before they are read."""
+"""TopKEquals: attention to the k best keys of each query and to all keys that tie with the k-th."""
 
 from functools import partial
 from typing import NamedTuple
@@ -23,27 +23,29 @@ from kinformer.nn.mechanisms.highest_scores import position_bounds
 from kinformer.nn.mechanisms.read_columns import read_columns
 from kinformer.nn.mechanisms.topk import APART, BestOfRow
 
-LONG = 512  # keys of a row from which on the best are gathered
-STEP = 256  # queries, and keys, that are looked at together
-WIDE = 4  # times k: where equals are more, gathering them costs more than scores of all
+LONG = 512  # minimum number of keys in a row for which the best are gathered
+STEP = 256  # number of queries and of keys in a block
+WIDE = 4  # times k: gathering more ties than this costs more than dense scores
 
 
 class TopKEquals(Explicit):
-    """Softmax attention over S_i = the keys j whose q_i.k_j is at least the k-th highest of query i.
+    """Softmax attention over S_i, the keys j with q_i.k_j at least as high as the k-th highest of query i.
 
     y_i = sum over j in S_i of softmax(scale q_i.k_j) v_j
 
-    The paper's form, `Explicit(pattern, before=BestOfRow(k))`, which is what short rows, steps of decoding and compiled
-    calls are. Rows of 512 keys and more are scored a block at a time without gradients, and what a query reads is
-    gathered, equals of the k-th among it: gradients flow through a few keys in place of all. Where very many are
-    equal, as in a row of one token, it is read as a short one.
+    This is the paper's form, `Explicit(pattern, before=BestOfRow(k))`. Short rows, decoding steps and compiled calls
+    are read in that form. Rows of 512 keys or more are scored one block at a time without gradients. The keys that a
+    query reads, ties with the k-th included, are then gathered, so gradients flow through few keys instead of all. If
+    very many keys tie, as in a row of one repeated token, the row is read like a short one.
 
-    pattern: which keys may be read at all, such as `Causal()`.
-    k: how many of them a query reads, but for equals.
-    scale: the factor of the product, 1/sqrt(head_dim) unless given.
-    dropout: the share of attention weights that training drops.
+    pattern: keys that may be read at all, such as `Causal()`.
+    k: number of keys that a query reads, without ties.
+    scale: factor of the dot product; 1/sqrt(head_dim) by default.
+    dropout: fraction of attention weights that training drops.
 
-    Errors: NoState from `start` where the pattern reads ahead. Source: Zhao et al., 2019, arXiv:1912.11637, section 2.
+    Errors: NoState from `start` if the pattern reads ahead.
+
+    Source: Zhao et al., 2019, arXiv:1912.11637, section 2.
     """
 
     def __init__(self, pattern: Pattern, k: int = 8, *, scale: float | None = None, dropout: float = 0.0):
@@ -59,7 +61,7 @@ class TopKEquals(Explicit):
 
 
 class _Best(NamedTuple):
-    """The scores and the columns of what a block of queries reads; a score of -inf is no key."""
+    """Scores and columns that a block of queries reads; a score of -inf is no key."""
 
     score: Float[Tensor, "B H T R"]
     column: Int[Tensor, "B H T R"]
@@ -67,9 +69,12 @@ class _Best(NamedTuple):
 
 @torch.no_grad()
 def columns_with_ties(request: Request, k: int) -> Int[Tensor, "B H T R"]:
-    """The columns of the k best keys of each query and of all that equal the k-th, -1 where there are fewer.
+    """Return the columns of the k best keys of each query and of all keys that tie with the k-th.
 
-    None at all, R = 0, where equals are so many that they are not worth a list.
+    Empty places get -1. If too many keys tie for a list to pay off, the result has no columns: R = 0.
+
+    request: read with the queries and keys.
+    k: number of keys for each query.
     """
     count, slots = request.queries.q.shape[2], request.keys.k.shape[2]
     (q_lo, q_hi), (k_lo, k_hi) = (
@@ -102,7 +107,7 @@ def columns_with_ties(request: Request, k: int) -> Int[Tensor, "B H T R"]:
 
 
 def _best(x: Float[Tensor, "B H T S"], k: int, tolerance: Tolerance) -> _Best | None:
-    """The k best of each row and all within the tolerance of the k-th; None if there are very many of these."""
+    """Return the k best of each row and all within the tolerance of the k-th; None if these are very many."""
     score, column = x.topk(min(k + 1, x.shape[3]))
     if x.shape[3] <= k:
         return _Best(score, column)

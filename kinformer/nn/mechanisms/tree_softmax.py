@@ -1,4 +1,4 @@
-"""TreeSoftmax: attention on the nodes of a tree, by tiles of tokens where a row is long."""
+"""TreeSoftmax: attention on the nodes of a tree, computed in tiles of tokens for long rows."""
 
 from typing import NamedTuple
 
@@ -21,12 +21,17 @@ from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.patterns.tree import Tree
 from kinformer.nn.patterns.tree_level import TreeLevel
 
-LONG = 512  # nodes of a row from which on tokens are read in tiles
-TILE = 64  # tokens
+LONG = 512  # minimum number of nodes in a row for reads in tiles
+TILE = 64  # tokens per tile
 
 
 class TreeTiles(NamedTuple):
-    """Tokens, 64 a tile, and the nodes that any of a tile reads: their columns, -1 being none, and the pairs."""
+    """Tiles of 64 tokens and the nodes that any token of a tile reads.
+
+    column: columns of these nodes, [n, W]; -1 for none.
+    may: mask of the pairs that may be read, [n, q, W].
+    kind: kind of the edge of each pair, [n, q, W].
+    """
 
     column: Int[Tensor, "n W"]
     may: Bool[Tensor, "n q W"]
@@ -34,7 +39,12 @@ class TreeTiles(NamedTuple):
 
 
 class TreeLevels(NamedTuple):
-    """The columns of each level's nodes, where each node's read stands among all, and what tokens read."""
+    """Levels of a tree in a whole row.
+
+    at: columns of the nodes of each level.
+    back: place of each node's read among all levels, [N].
+    tiles: tiles of the tokens.
+    """
 
     at: list[Int[Tensor, " _"]]
     back: Int[Tensor, " N"]
@@ -42,21 +52,23 @@ class TreeLevels(NamedTuple):
 
 
 class TreeSoftmax(Softmax):
-    """Softmax attention under `Tree(k)`: what `Softmax(Tree(k), bias)` reads, at the cost of its edges in long rows.
+    """Softmax attention under `Tree(k)`, which costs only the edges of the tree in long rows.
 
-    Nodes stand in post-order, where a level's spans lie far apart. So in a whole row of 512 nodes or more each tile of
-    64 tokens gathers the spans that any of them reads, 64 and k of the lowest level, 32 and k of the next, and reads
-    them at once; spans read their tokens. Short rows, steps of decoding and compiled calls are read as under any
-    pattern.
+    It computes the same as `Softmax(Tree(k), bias)`. Nodes are stored in post-order, in which the spans of a level are
+    far apart. In a whole row of 512 nodes or more, each tile of 64 tokens therefore gathers the spans that any of its
+    tokens
+    reads: 64 and k of the lowest level, 32 and k of the next, and so on. It reads them at once, and spans read their
+    tokens. Short rows, decoding steps and compiled calls are read as under any pattern.
 
-    k: spans of a level on either side.
-    causal: the causal form, `Causal() & Tree(k)`.
-    bias: vectors of the kinds of edges, a `TreeEdges` of the same k.
-    dropout: the share of attention weights that training drops.
+    k: number of spans per level on either side.
+    bias: vectors for the kinds of edges, a `TreeEdges` with the same k.
+    causal: True for the causal form, `Causal() & Tree(k)`.
+    dropout: fraction of attention weights that training drops.
     lse: as in `Softmax`.
 
-    Errors: NoState from `start` where it is not causal; ValueError for a bias of another k. Source: Ye et al., 2019,
-    arXiv:1911.04070, section 3.
+    Errors: NoState from `start` unless causal; ValueError for a bias with another k.
+
+    Source: Ye et al., 2019, arXiv:1911.04070, section 3.
     """
 
     bias: TreeEdges | None
@@ -93,7 +105,7 @@ class TreeSoftmax(Softmax):
         )
 
     def _tokens(self, request: Request, q: Float[Tensor, "B H T K"], tiles: TreeTiles) -> AttentionOutput:
-        """What tokens read of all levels."""
+        """Return the read of the tokens from all levels."""
         (count, size, _), length = tiles.may.shape, q.shape[2]
         k, v = (_take_nodes(x, tiles.column.clamp_min(0)) for x in (request.keys.k, request.keys.v))  # [B G n W ..]
         q = F.pad(q, (0, 0, 0, count * size - length)).unflatten(2, (count, size))
@@ -111,11 +123,11 @@ class TreeSoftmax(Softmax):
     def _spans(
         self, request: Request, q: Float[Tensor, "B H n K"], k: Float[Tensor, "B G T K"], v: Tensor, level: int
     ) -> AttentionOutput:
-        """What the spans of a level read of their tokens."""
+        """Return the read of the spans of a level from their tokens."""
         size = 1 << level
         k, v = (x[:, :, : q.shape[2] * size].unflatten(2, (-1, size)) for x in (k, v))
         score = torch.einsum("bgrnk,bgnsk->bgrns", q.unflatten(1, (k.shape[1], -1)), k).flatten(1, 2)
-        if self.bias is not None:  # the same for all of them
+        if self.bias is not None:  # all edges from a span to its tokens have the same kind
             types = (self.k if self.bias.causal else 2 * self.k) + 1
             score = score + (q @ self.bias.keys[types * min(level, self.bias.clip)])[..., None]
         attention, lse = softmax(score * request.scale)
@@ -124,14 +136,14 @@ class TreeSoftmax(Softmax):
 
 
 def _take_nodes(x: Float[Tensor, "B G N D"], at: Int[Tensor, "*n"]) -> Float[Tensor, "B G *n D"]:
-    """Vectors by their columns, as rows of a table: these learn faster than what an index takes."""
+    """Gather vectors by column as an embedding lookup, which trains faster than indexing."""
     batch, groups, length, width = x.shape
     first = torch.arange(batch * groups, device=at.device).mul(length).view(batch, groups, *[1] * at.dim())
     return F.embedding(first + at, x.reshape(-1, width))
 
 
 def _make_levels(request: Request, k: int, causal: bool, clip: int) -> TreeLevels | None:
-    """The levels of a whole row from its first node on, the same in all rows; None for any other row."""
+    """Return the levels of a whole row from its first node, equal in all rows; None for any other row."""
     pos = request.queries.pos
     if (
         torch.compiler.is_compiling()
@@ -149,7 +161,7 @@ def _make_levels(request: Request, k: int, causal: bool, clip: int) -> TreeLevel
 
 
 def _make_tiles(at: list[Int[Tensor, " _"]], k: int, causal: bool, clip: int) -> TreeTiles:
-    """What tiles of tokens read of each level, side by side."""
+    """Return for each tile the nodes that it reads from every level, side by side."""
     length, device = len(at[0]), at[0].device
     token = torch.arange(-(-length // TILE) * TILE, device=device).view(-1, TILE, 1).clamp_max(length - 1)  # [n 64 1]
     tiles = []

@@ -1,4 +1,4 @@
-"""Unnormalised: weights exp(score) as they are, which need not sum to 1."""
+"""Unnormalised: attention with weights exp(score) that are not divided by their sum."""
 
 import kinformer as kf
 from kinformer.attend import impl_of, read
@@ -16,21 +16,25 @@ from kinformer.nn.patterns.band import Band
 
 
 class Unnormalised(KeyValueMechanism):
-    """y_i = sum_j exp(scale q_i.k_j + bias_ij) v_j over the keys that the pattern allows; nothing is divided by a sum.
+    """Attention with weights exp(score) that are not divided by their sum.
 
-    Choose it where the bias is the log of a weight that is meant as it is, such as a density (`HardCodedGaussian`):
-    near the ends of a row, and where a pattern shuts keys out, weights then sum to less. Choose `Softmax` for the same
-    weights over their sum, and wherever scores are learned, since exp of them has no bound. It is softmax times its
-    normaliser, so every executor serves it. Reads of parts of the keys add up and do not merge: it gives no lse.
+    y_i = sum_j exp(scale q_i.k_j + bias_ij) v_j
 
-    pattern: which keys each query may read.
-    bias: the log of a weight, added to the scores.
-    scale: the factor of the product, 1/sqrt(head_dim) unless given.
-    dropout: the share of weights that training drops.
-    impl: an executor by name; "auto" takes the cheapest.
+    The sum runs over the keys that the pattern allows. Choose it if the bias is the log of a weight that should be
+    used unchanged, such as a density (`HardCodedGaussian`). Near the ends of a row, and if a pattern masks keys, the
+    weights then have a smaller sum. Choose `Softmax` for normalised weights, and for learned scores, because exp of a
+    learned score has no bound. It is computed as softmax times its normaliser, so every executor supports it. Reads of
+    parts of the keys add up and cannot be merged, so there is no lse.
 
-    Errors: NoState from `start` where the pattern reads ahead. Source: the published code of You et al., 2020,
-    arXiv:2005.00742.
+    pattern: keys that each query may read.
+    bias: log of a weight, which is added to the scores.
+    scale: factor of the dot product; 1/sqrt(head_dim) by default.
+    dropout: fraction of weights that training drops.
+    impl: name of an executor; "auto" selects the cheapest.
+
+    Errors: NoState from `start` if the pattern reads ahead.
+
+    Source: the published code of You et al., 2020, arXiv:2005.00742.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""ValueConv: what a token takes of the values beside it, whatever attention reads."""
+"""ValueConv: convolution of values over positions, as an addition to attention."""
 
 import torch
 from jaxtyping import Float, Int
@@ -11,26 +11,35 @@ from kinformer.core.heads import number_of_groups
 
 __all__ = ["ValueConv"]
 
-PIECE = 64  # tokens; the fastest of 32 to 256 on CPU
+PIECE = 64  # tokens in a piece; the fastest of 32 to 256 on CPU
 
 
 def check_odd(name: str, value: int) -> int:
-    """A whole number of tokens, one of them in the middle."""
+    """Return an odd number of tokens; ValueError for an even number, which has no middle token.
+
+    name: name of the argument for the message.
+    value: number of tokens.
+    """
     if check_at_least(name, value, 1) % 2 == 0:
         raise ValueError(f"{name}={value} has no token in its middle; give an odd number")
     return value
 
 
 class ValueConv(nn.Module):
-    """(w_h * V)_i = sum over d of w_h,d v_(i + d): a convolution over positions, one kernel for each query head.
+    """Convolution of the values over positions, with one kernel for each query head.
 
-    Beside attention that goes through few landmarks it hands on single tokens, which means of many have lost. Padding
-    counts as 0. It starts as PyTorch's convolutions do, as in the authors' code.
+    (w_h * V)_i = sum over d of w_h,d v_(i + d)
 
-    heads: query heads of the layer.
-    kernel: how many tokens it reads, itself in the middle; odd. Published models take 65, others' code 33.
+    Choose it beside attention through few landmarks. It keeps the single tokens that means of many tokens lose.
+    Padding counts as 0. Weights are initialised as in PyTorch's convolutions and the authors' code.
 
-    Errors: ValueError for an even kernel. Source: Xiong et al., 2021, arXiv:2102.03902.
+    heads: number of query heads of the layer.
+    kernel: number of tokens in the kernel, with the own token in the middle; odd. Published models use 65, code of
+        others 33.
+
+    Errors: ValueError for an even kernel.
+
+    Source: Xiong et al., 2021, arXiv:2102.03902.
     """
 
     def __init__(self, heads: int, kernel: int):
@@ -41,7 +50,12 @@ class ValueConv(nn.Module):
     def forward(
         self, v: Float[Tensor, "B U S V"], pos: Int[Tensor, "B 1 S"], full: bool = False
     ) -> Float[Tensor, "B H S V"]:
-        """In float32 at least; 0 at padding. `full` promises that there is none."""
+        """Return the convolved values in float32 or wider, with 0 at padding.
+
+        v: values, [B, U, S, V].
+        pos: positions of the tokens, [B, 1, S]; -1 for padding.
+        full: True promises that no token is padding.
+        """
         v, real = at_least_float32(v), (pos >= 0)[..., None]
         v = v if full else v.masked_fill(~real, 0.0)
         repeats = number_of_groups(self.heads, v.shape[1])
@@ -49,10 +63,11 @@ class ValueConv(nn.Module):
         return y if full else y * real
 
     def _convolve(self, v: Float[Tensor, "B H S V"]) -> Float[Tensor, "B H S V"]:
-        """By products of pieces of a row with the kernel as a matrix.
+        """Convolve by products of pieces of a row with the kernel as a matrix.
 
-        On CPU twice as fast as PyTorch's convolution, whose gradient of the kernel is 1.5% off in float32 at 4,096
-        tokens (torch 2.13). A value that is not finite spoils its whole piece: 0 times it is no number.
+        On CPU this is twice as fast as PyTorch's convolution. The kernel gradient of PyTorch's convolution is 1.5% off
+        in float32 at 4,096 tokens (torch 2.13). A value that is not finite makes its whole piece NaN, because 0 times
+        such a value is NaN.
         """
         kernel, length = self.weight.shape[1], v.shape[2]
         piece, half = PIECE, kernel // 2
