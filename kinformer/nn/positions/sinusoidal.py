@@ -65,7 +65,12 @@ class Sinusoidal(Position):
 
 
 def angular(d: int, dtype: torch.dtype, device: torch.device, base: float = 10000.0) -> Float[Tensor, " N"]:
-    """Return the angle by which each of d / 2 pairs turns per position: base^(-2n/d)."""
+    """Return the angle per position of each of d / 2 pairs: base^(-2n/d).
+
+    d: number of dimensions.
+    dtype, device: dtype and device of the result.
+    base: ratio of the longest wavelength to the shortest.
+    """
     return base ** (-torch.arange(0, d, 2, dtype=dtype, device=device) / d)
 
 

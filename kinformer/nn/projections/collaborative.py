@@ -179,7 +179,7 @@ def _factors(
         m = _solve("hab,ar,br->hr", whole, a, b)
         a = _solve("hab,hr,br->ar", whole, m, b)
         b = _solve("hab,hr,ar->br", whole, m, a)
-        # only the product of the three lengths matters; equal lengths prevent overflow
+        # only the product of the three lengths matters; equal lengths keep all three factors bounded
         lengths = [x.norm(dim=0).clamp_min(1e-300) for x in (m, a, b)]
         even = torch.stack(lengths).log().mean(0).exp()
         m, a, b = (x / length * even for x, length in zip((m, a, b), lengths, strict=True))
