@@ -1,4 +1,4 @@
-"""initialise: sets the initial weights of a model by a named scheme."""
+"""initialise: initial weights of a model by a named scheme."""
 
 import math
 from typing import Literal, TypeVar
@@ -45,7 +45,7 @@ def initialise(model: M, scheme: Scheme, *, std: float = 0.02) -> M:
     parts = list(model.modules())
     last = [part.linear if isinstance(part, OutProjection) else part.down for part in parts if _is_branch(part)]
     widths = {part.qkv: part.widths for part in parts if isinstance(part, QKV)}
-    initialised = set[int]()  # a head that is the embedding is drawn once
+    initialised = set[int]()  # a head that shares the embedding's weight is drawn once
     for part in parts:
         if not isinstance(part, nn.Linear | nn.Embedding) or id(part.weight) in initialised:
             continue
@@ -74,15 +74,27 @@ def _truncated_normal(weight: Tensor, std: float) -> None:
 
 
 def at_width(std: float, width: int, d: int) -> float:
-    """Scale a standard deviation from `width` to d so that outputs of linear maps keep their size: std sqrt(width / d).
+    """Scale a standard deviation from `width` to d, so that outputs of linear maps keep their size.
 
-    The 0.02 of GPT-2 and BERT at their width of 768 is 0.55 / sqrt(d); PyTorch's own maps have 0.58 / sqrt(d).
+        std * sqrt(width / d)
+
+    The 0.02 of GPT-2 and BERT at width 768 is 0.55 / sqrt(d). PyTorch's own maps have 0.58 / sqrt(d).
+
+    std: standard deviation at `width`.
+    width: width for which std was chosen.
+    d: width of the model.
     """
     return std * math.sqrt(width / d)
 
 
 def with_embeddings(model: M, std: float | None) -> M:
-    """Redraw the token embeddings of a model from N(0, std^2), unless std is None; return the model."""
+    """Redraw a model's token embeddings from N(0, std^2) and return the model.
+
+    model: model with token embeddings.
+    std: standard deviation; None changes nothing.
+
+    Errors: ValueError if std is 0 or less.
+    """
     if std is not None:
         nn.init.normal_(model.embedding.weight, std=check_strictly_between("std", std, 0, math.inf))  # type: ignore[union-attr,arg-type]
     return model

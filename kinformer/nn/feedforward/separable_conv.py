@@ -14,7 +14,10 @@ from kinformer.nn.feedforward.mlp import Activation, activate
 
 
 class SeparableConvState(NamedTuple):
-    """Last inputs of each convolution, with the newest at the end."""
+    """Last inputs of the convolutions, with the newest at the end.
+
+    first, second: inputs of the first and of the second convolution.
+    """
 
     first: Float[Tensor, "B M D"]
     second: Float[Tensor, "B N H"]

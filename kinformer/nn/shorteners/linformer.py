@@ -59,8 +59,9 @@ class Linformer(Shorten):
     def mix_before_projection(
         self, projection: Projection, x: Float[Tensor, "B S D"], pos: Int[Tensor, "B 1 S"], full: bool
     ) -> Keys | None:
-        """Project k mixtures instead of every token, since E (X W) = (E X) W; None if that costs more or is
-        impossible.
+        """Project k mixtures instead of every token: E (X W) = (E X) W.
+
+        Returns: the shortened keys, or None if mixing first costs more or is impossible.
         """
         if type(projection) is not QKV or projection.rotation is not None or self.along.heads is not None:
             return None
@@ -87,9 +88,7 @@ class Linformer(Shorten):
         return Keys(mixtures[0], mixtures[1], ends)
 
     def _ends(self, pos: Int[Tensor, "B 1 S"]) -> Int[Tensor, "B 1 k"]:
-        """Return the positions of the mixtures; raise ValueError if there are more keys than columns of the
-        matrices.
-        """
+        """Return the positions of the mixtures; raise ValueError if a row has too many keys."""
         beyond = pos[..., self.length :]
         if beyond.numel() and (torch.compiler.is_compiling() or bool((beyond >= 0).any())):
             raise ValueError(

@@ -11,9 +11,7 @@ from kinformer.core.checks import check_at_least
 from kinformer.core.heads import Keys
 from kinformer.core.shorten import Shorten
 
-Of = Callable[
-    [int], Tensor
-]  # entry at place j of every window: [B G R N] for keys, [B 1 R 1] for the mask of real keys
+Of = Callable[[int], Tensor]  # entry at place j of every window: [B G R N] of keys, [B 1 R 1] of the key mask
 
 
 class WindowShortener(Shorten):
