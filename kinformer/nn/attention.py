@@ -32,7 +32,7 @@ class Attention(Layer):
         Attention(QKV(d, heads), Softmax(Causal()))(x).y
 
     projection: map to queries, keys and values per head; it also sets the width, the heads and their sizes.
-    mechanism: rule by which queries read keys. The layer projects the extras that the mechanism needs.
+    mechanism: rule that determines how queries read keys. The layer projects the extras that the mechanism needs.
     memory: hidden states of the past that training reads too. In eval mode `start` makes a cache of keys instead, if
         the result is the same.
     aggregation: combination of heads into one vector; an `OutProjection` by default.
@@ -132,7 +132,7 @@ class Attention(Layer):
         return self.mechanism.wants_lazy_extras(self.sizes, ctx)
 
     def _with_query_extras(self, queries: Queries, x: Float[Tensor, "B T D"] | None, ctx: Context) -> Queries:
-        """Return the queries with the extras of x and the context's labels and positions; x None: without extras.
+        """Add the extras of x (unless x is None), the context's labels and its positions to queries.
 
         The memo recognises positions by their tensor object, so every layer must pass on the same object.
         """
@@ -145,7 +145,10 @@ class Attention(Layer):
     def _with_key_extras(
         self, keys: Keys, x: Float[Tensor, "B S D"] | None, pos: Int[Tensor, "B 1 S"], labels: Mapping[str, Tensor]
     ) -> Keys:
-        """Return the keys with the extras of x, the labels and the positions. `_replace` is slow in a decoding step."""
+        """Add the extras of x, the labels and the positions to keys, in a new object.
+
+        `_replace` is slow in a decoding step.
+        """
         extras = keys.extras
         if self.key_side is not None and x is not None:
             extras = {**extras, **_split(self.key_side(x), self.key_extras, self.sizes.key_heads)}

@@ -10,7 +10,7 @@ from kinformer.core.checks import check_at_least, check_multiple
 class Votes(nn.Module):
     """Linear votes of each head for each output capsule, with one matrix for each pair.
 
-        V_hn = y_h W_hn, each d / capsules wide
+    V_hn = y_h W_hn, each d / capsules wide
 
     heads, v_dim: number of input capsules and the width of each.
     d: width of all output capsules together.

@@ -16,8 +16,9 @@ Over = Literal["outputs", "inputs"]
 class DynamicRouting(Aggregation):
     """Aggregation by dynamic routing: each output capsule gives more weight to votes that agree with it.
 
-        b_hn = 0; then `iterations` times: c = softmax of b, s_n = sum_h c_hn V_hn, v_n = squash(s_n), b_hn += V_hn . v_n
-        squash(s) = |s|^2 / (1 + |s|^2) s / |s|, and V_hn = y_h W_hn
+    b_hn = 0; then `iterations` times: c = softmax of b, s_n = sum_h c_hn V_hn, v_n = squash(s_n), b_hn += V_hn . v_n
+
+    squash(s) = |s|^2 / (1 + |s|^2) s / |s|, and V_hn = y_h W_hn
 
     The token's vector is the concatenation of all v_n. Choose it over `OutProjection` in the lowest layers, where the
     papers find that it helps. It costs H * N * V * W products per token, independent of the row length. `EMRouting` is

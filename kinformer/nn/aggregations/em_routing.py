@@ -28,7 +28,8 @@ class EMRouting(Aggregation):
         M: mu_nj, sigma^2_nj = mean and variance of V_hnj weighted by w_hn; cost_nj = (beta_u_n + log sigma_nj) R_n;
            a_n = sigmoid(sharpness (beta_a_n - sum_j cost_nj))
         E: r_hn = softmax_n(log a_n + log N(V_hn; mu_n, sigma^2_n))
-        V_hn = y_h W_hn, a_h = sigmoid(w_h . y_h + b_h)
+
+    V_hn = y_h W_hn, a_h = sigmoid(w_h . y_h + b_h)
 
     The token's vector is the concatenation of all a_n mu_n. Choose it over `OutProjection` in the lowest layers, where
     Li et al. find the largest gain. Choose it over `DynamicRouting` if quality matters more than time. It computes in

@@ -10,7 +10,7 @@ from kinformer.core.checks import check_at_least
 class OutProjection(Aggregation):
     """Linear map of the concatenated heads, the default of attention.
 
-        W (y_1, .., y_H) + b
+    out = W (y_1, .., y_H) + b
 
     heads, v_dim: number of heads and the width of each.
     d: width of the result.

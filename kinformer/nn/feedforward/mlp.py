@@ -38,7 +38,7 @@ def activate(x: Tensor, activation: Activation) -> Tensor:
 class MLP(Layer):
     """Two linear maps with a nonlinearity between them, applied to each token separately.
 
-        f(x W1 + b1) W2 + b2
+    y = f(x W1 + b1) W2 + b2
 
     d: width of a token.
     hidden: number of hidden units; 4 d by default.
@@ -74,7 +74,7 @@ class MLP(Layer):
 class GatedMLP(Layer):
     """Feed-forward layer with a multiplicative gate; with silu it is Llama's.
 
-        (f(x W1) * x W3) W2
+    y = (f(x W1) * x W3) W2
 
     It is a little better than `MLP` at equal size.
 

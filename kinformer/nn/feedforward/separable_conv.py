@@ -26,7 +26,7 @@ class SeparableConvState(NamedTuple):
 class SeparableConv(Layer):
     """Two separable convolutions with a nonlinearity between them: conv(f(conv(x))).
 
-        conv(x)_t = sum_i w_i * x_(t-i) W + b,   i from 0 if `causal`, else around 0
+    conv(x)_t = sum_i w_i * x_(t-i) W + b,   i from 0 if `causal`, else around 0
 
     Each convolution first mixes the positions of each channel, then the channels of each position. It is the Universal
     Transformer's other transition. Choose it instead of an `MLP` if neighbours carry much information. Its state holds

@@ -113,7 +113,7 @@ class MostUsed(Compression):
     It has no parameters. It needs the mechanism's `received_attention`. If two states have equal attention, the earlier
     one survives.
 
-    rate: number of states of which one survives.
+    rate: number of states per survivor.
 
     Source: Rae et al., 2019, arXiv:1911.05507, section 3.2.
     """

@@ -66,8 +66,8 @@ class Compressive(Memory):
     places: positions of compressed states: `BySlots()`, as in the paper, counts each as one position; `ByTokens()` lets
         a batch's limits apply to them.
 
-    Errors: ValueError if segments do not divide into blocks, if the compression has weights but no loss, if the loss
-    has another width or rate, with `ctx.also`, and with `ctx.only` under `BySlots()`.
+    Errors: ValueError if segments do not divide into blocks, if the compression has weights but no loss, or if the loss
+    has another width or rate. ValueError with `ctx.also`, and with `ctx.only` under `BySlots()`.
 
     Source: Rae et al., 2019, arXiv:1911.05507, section 3.
     """
@@ -104,9 +104,7 @@ class Compressive(Memory):
         self.places = check_part("places", places or BySlots(), CompressedPositions, "BySlots() or ByTokens()")
         self.near = Segment(length, memory)
         self.reads = Segment(length, memory + self.places.lookback(compressed, rate, length))
-        self.older = (
-            -(-rate * compressed // length) * length
-        )  # number of tokens that the slots cover, in whole segments
+        self.older = -(-rate * compressed // length) * length  # tokens that the slots cover, in whole segments
         self.sharp = self.older == rate * compressed
         self.lately = length if loss is not None and memory < length else 0  # states that `left` holds
         self.compression = compression

@@ -38,9 +38,9 @@ class Hidden(Memory):
     segment, however it was cut and with any batch mates.
 
     length: number of tokens of a segment.
-    memory: number of tokens before the segment that are kept, or a function without arguments that returns it, if the
-        number changes by itself, as the reach of a learned span does. It is not a weight: to change it, change the
-        layer's pattern too, or build a layer with another memory and load the weights.
+    memory: number of tokens before the segment that are kept. Pass a function without arguments if the number changes
+        by itself, as the reach of a learned span does. It is not a weight: to change it, change the layer's pattern
+        too, or build a layer with another memory and load the weights.
 
     Errors: ValueError if length is below 1 or memory below 0. ValueError if a layer's pattern reads more than the
     memory keeps, when the layer is built or, after a later change, when a row begins.

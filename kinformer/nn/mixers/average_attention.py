@@ -27,7 +27,7 @@ class AverageState(NamedTuple):
 class AverageAttention(Layer):
     """Gated mean of all tokens up to each position.
 
-        h_j = i_j * y_j + f_j * g_j,   g_j = FFN((y_1 + .. + y_j) / j),   [i_j; f_j] = sigmoid(W [y_j; g_j] + b)
+    h_j = i_j * y_j + f_j * g_j,   g_j = FFN((y_1 + .. + y_j) / j),   [i_j; f_j] = sigmoid(W [y_j; g_j] + b)
 
     Choose it in a decoder if every step must have the same cost. Its state is a sum and a count. A whole row costs d^2
     per token, without a matrix of pairs. All tokens have the same weight, so it cannot look anything up. Choose

@@ -31,8 +31,8 @@ class LSTMState(NamedTuple):
 class LSTM(Layer):
     """Stack of long short-term memory layers.
 
-        i, f, o = sigmoid(W [x_t; h_(t-1)]), g = tanh(W' [x_t; h_(t-1)])
-        c_t = f * c_(t-1) + i * g, h_t = o * tanh(c_t)
+    i, f, o = sigmoid(W [x_t; h_(t-1)]), g = tanh(W' [x_t; h_(t-1)]),
+    c_t = f * c_(t-1) + i * g, h_t = o * tanh(c_t)
 
     Choose it as the baseline of models with a memory. Its state has 2 d numbers per layer for any row length, and a
     step costs 16 d^2 operations per layer. The content of the state fades unless a gate learns to keep it. Choose

@@ -11,7 +11,7 @@ from kinformer.core.checks import check_at_least, check_in_range
 class LayerNorm(nn.LayerNorm):
     """PyTorch's layer normalisation over the features of each token: the usual choice.
 
-        (x - mean) / sqrt(variance + eps) * gain + shift
+    y = (x - mean) / sqrt(variance + eps) * gain + shift
 
     d: width of a token.
     eps: number added to the variance.

@@ -10,7 +10,7 @@ from kinformer.core.checks import check_at_least, check_in_range
 class RMSNorm(nn.RMSNorm):
     """PyTorch's normalisation by the root mean square of each token's features.
 
-        x / sqrt(mean of squares + eps) * gain
+    y = x / sqrt(mean of squares + eps) * gain
 
     Llama uses it. It is cheaper than LayerNorm.
 

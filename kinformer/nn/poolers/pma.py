@@ -14,7 +14,7 @@ from kinformer.nn.feedforward.mlp import MLP
 class PMA(Pooler):
     """Pooling by multi-head attention: k learned seeds attend to the set; result [B k*D].
 
-        PMA_k(Z) = MAB(S, rFF(Z))
+    PMA_k(Z) = MAB(S, rFF(Z))
 
     Each seed gives one vector, and the result concatenates them. Choose it over a mean if few elements matter, or
     several groups of elements (k > 1). For an empty set the result depends only on the seeds.

@@ -9,7 +9,7 @@ from kinformer.nn.positions.image_positions import Pictured
 class Coordinates(Pictured):
     """Sum of trained vectors for the row, column and channel of a position; 0 at padding.
 
-        t_row[row] + t_column[column] + t_channel[channel]
+    e(pos) = t_row[row] + t_column[column] + t_channel[channel]
 
     Choose it for pictures. It learns rows + columns + channels vectors instead of one for each position, and
     neighbouring pixels share them. A Sparse Transformer uses it.

@@ -16,7 +16,7 @@ Kind = Literal["learned", "sinusoidal"]
 class Halves(Pictured):
     """Concatenated encodings of the row and of the column and channel of a position; 0 at padding.
 
-        [e(row); e'(column * channels + channel)]
+    e(pos) = [e(row); e'(column * channels + channel)]
 
     Choose it for pictures. The Image Transformer uses it.
 

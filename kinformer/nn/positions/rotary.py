@@ -15,9 +15,9 @@ Pairs = Literal["interleaved", "half"]
 
 
 class Rotary(Rotation):
-    """RoPE: rotates pair n of a head's dimensions by the angle pos * base^(-2n/turned).
+    """RoPE: rotation of pair n of a head's dimensions by the angle pos * base^(-2n/turned).
 
-    It is the usual choice of today's decoders. It has no parameters and no fixed length, but distances beyond those of
+    It is the usual choice of today's decoders. It has no parameters and no fixed length, but distances longer than in
     training make a model worse.
 
     head_dim: width of a query.

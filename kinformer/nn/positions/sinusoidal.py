@@ -18,13 +18,13 @@ Frequencies = Literal["paper", "tensor2tensor"]
 class Sinusoidal(Position):
     """Fixed sines and cosines of each position, 0 at padding.
 
-    The 2017 Transformer uses it. It has no parameters and no fixed length. Pair n holds sin and cos of pos * w_n, and
-    positions count from 0. The result has the dtype to which the module was moved.
+    It has no parameters and no fixed length. The 2017 Transformer uses it. Pair n holds sin and cos of pos * w_n, and
+    positions count from 0. The result has the module's dtype.
 
     d: width of a vector; if it is odd, the last column is a sine (interleaved) or 0 (concat).
     layout: order of the columns: "interleaved" is the paper's, with pair n in columns 2n and 2n+1; "concat" has all
         sines, then all cosines.
-    frequencies: "paper" is w_n = base^(-2n/d); "tensor2tensor" is w_n = base^(-n/(d/2 - 1)), whose last wave is exactly
+    frequencies: "paper" is w_n = base^(-2n/d); "tensor2tensor" is w_n = base^(-n/(d/2 - 1)): its last wave is exactly
         base times as long as the first. The default is "paper" with "interleaved" and "tensor2tensor" with "concat".
     base: ratio of the longest wavelength to the shortest.
 

@@ -13,7 +13,7 @@ from kinformer.nn.positions.sinusoidal import Frequencies, Order, Sinusoidal
 class Timing(nn.Module):
     """Sum of the sinusoids of a position and a step, 0 at padding.
 
-        sinusoid(pos) + sinusoid(step)
+    e(pos, step) = sinusoid(pos) + sinusoid(step)
 
     It lets a Universal Transformer tell its steps apart.
 

@@ -19,7 +19,7 @@ Scale = Literal["shared", "head"]
 class Collaborative(Projection):
     """Projection with query and key columns that all heads share, weighted by head; values by head.
 
-        logit_h(i, j) = ((x_i W_q * m_h) . (x_j W_k) + x_j w_h) / sqrt(s)
+    logit_h(i, j) = ((x_i W_q * m_h) . (x_j W_k) + x_j w_h) / sqrt(s)
 
     Choose it if the queries and keys of different heads are similar, as in trained models. Then `shared` can be a
     quarter of the width, and the cache holds one key of that width for all heads. `from_trained` converts a trained

@@ -14,7 +14,7 @@ from kinformer.core.unit_vector import unit
 class SharedQK(Projection):
     """Projection with one matrix for queries and keys; each key is its query, scaled to unit length.
 
-        k_j = q_j / |q_j|
+    k_j = q_j / |q_j|
 
     Choose it with `LSH`, because a token's query and key then hash into the same bucket. `Softmax` and its caches work
     with it too, because the projection makes the keys. The best key of each token is its own. `LSH` leaves that key
@@ -26,7 +26,7 @@ class SharedQK(Projection):
     bias: whether the matrices have biases.
     eps: number added to |q|^2.
     unit: whether keys have unit length; False gives k_j = q_j, the causal form of the Routing Transformer (Roy et al.,
-        2020, arXiv:2003.05997), whose mechanism normalises both.
+        2020, arXiv:2003.05997). Its mechanism normalises queries and keys.
 
     Errors: ValueError if the heads do not divide the width.
 

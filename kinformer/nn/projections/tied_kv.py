@@ -11,7 +11,7 @@ from kinformer.core.projection import Projection, by_head
 class TiedKV(Projection):
     """Projection with one matrix for keys and values; each key is its value.
 
-        k_j = v_j = W_c x_j
+    k_j = v_j = W_c x_j
 
     It has a third fewer weights than `QKV`. Choose it for Luna as in its authors' training: without it, Luna's two
     nested attentions have twice the weights of one attention.

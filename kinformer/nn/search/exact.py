@@ -72,8 +72,9 @@ class ExactIndex(VectorIndex):
         return result
 
     def _candidates(self, queries: Float[Tensor, "N D"], k: int) -> SearchResult:
-        """Return the k smallest scores |v|^2 - 2 q.v of each query, unordered, and their places; inf and -1 are
-        padding.
+        """Return the k smallest scores |v|^2 - 2 q.v of each query and their places, in no order.
+
+        Padding has score inf and place -1.
         """
         best = _padding(queries, k)
         for begin, rows, squares in self._blocks():
@@ -129,7 +130,10 @@ def rank_candidates(
 
 
 def _k_smallest(distances: Float[Tensor, "N n"], places: Int[Tensor, "N n"], k: int) -> SearchResult:
-    """Return the k smallest distances of each row, the first ones if equal; inf and -1 replace inf and NaN."""
+    """Return the k smallest distances of each row; of equal distances, the first ones.
+
+    Distances that are inf or NaN become padding: inf and place -1.
+    """
     distances = distances.masked_fill(distances.isnan(), torch.inf)
     smallest, order = (x[:, :k] for x in distances.sort(dim=1, stable=True))
     return SearchResult(smallest, places.gather(1, order).masked_fill_(smallest == torch.inf, -1))

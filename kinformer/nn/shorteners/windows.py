@@ -101,7 +101,7 @@ class MaxWindows(WindowShortener):
 class DynamicWindows(WindowShortener):
     """Weighted sum of each window, with weights from its middle key (Poolingformer's LDConv pooling).
 
-        delta = softmax(W x_m), y = sum_j delta_j x_j over the window, with x_m in its middle
+    delta = softmax(W x_m), y = sum_j delta_j x_j over the window, with x_m in its middle
 
     Choose it if certain places of a window matter more, or if the middle key should determine the weights. It starts as
     the mean. Keys and values have separate weights, and so has each head. If a window extends beyond the row, the
