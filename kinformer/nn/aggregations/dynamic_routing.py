@@ -20,9 +20,9 @@ class DynamicRouting(Aggregation):
 
     squash(s) = |s|^2 / (1 + |s|^2) s / |s|, and V_hn = y_h W_hn
 
-    The token's vector is the concatenation of all v_n. Choose it over `OutProjection` in the lowest layers, where the
-    papers find that it helps. It costs H * N * V * W products per token, independent of the row length. `EMRouting` is
-    the better of both in Li et al.
+    The token's vector is the concatenation of all v_n. Choose it over `OutProjection` in the lowest layers, because the
+    papers find that it helps there. It costs H * N * V * W products per token, independent of the row length.
+    `EMRouting` is the better of both in Li et al.
 
     heads, v_dim, d: as in `OutProjection`.
     capsules: N, the number of output capsules, each d / N wide; as many as heads by default.

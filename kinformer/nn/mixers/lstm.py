@@ -42,8 +42,8 @@ class LSTM(Layer):
     d: width of x and of each layer's hidden state.
     depth: number of layers.
     dropout: dropout probability of each layer's input.
-    forget: number added to the initial biases of the forget gates, so that the cells first keep sigmoid(`forget`) of
-        their values at each step. 0 keeps half; 3 keeps 95 percent, and about a quarter is left after 30 steps.
+    forget: number added to the initial biases of the forget gates. At first the cells keep sigmoid(`forget`) of their
+        values at each step: half for 0; 95 percent for 3, so about a quarter is left after 30 steps.
 
     Errors: ValueError without `ctx.run`, with `ctx.only` or `ctx.also` (a state cannot be restricted), or if depth is
     below 1.

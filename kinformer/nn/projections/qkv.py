@@ -21,7 +21,8 @@ from kinformer.core.projection import Projection, by_head
 class QKV(Projection):
     """Linear projection to queries, keys and values, with the three matrices stacked in `qkv`.
 
-    It is the usual choice. With fewer key heads than query heads it gives grouped or multi-query attention.
+    It is the usual choice. With fewer key heads than query heads it gives grouped or multi-query attention. A head_dim
+    of at least the row length can represent any attention matrix (Bhojanapalli et al.).
 
     d: width of the input.
     heads: number of query heads.
@@ -36,8 +37,7 @@ class QKV(Projection):
     Errors: ValueError if sizes do not divide.
 
     Source: Vaswani et al., 2017, arXiv:1706.03762; multi-query: Shazeer, 2019, arXiv:1911.02150; groups: Ainslie et
-    al., 2023, arXiv:2305.13245; free head_dim: Bhojanapalli et al., 2020, arXiv:2002.07028, who show that a head_dim of
-    at least the row length can represent any attention matrix.
+    al., 2023, arXiv:2305.13245; free head_dim: Bhojanapalli et al., 2020, arXiv:2002.07028.
     """
 
     def __init__(
