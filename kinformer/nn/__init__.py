@@ -1,1 +1,4 @@
-"""The parts of a model: a folder for each kind, and a file for each part. `attention.py` joins parts into a layer."""
+"""Parts of a model: a folder for each kind and a file for each part.
+
+`attention.py` joins parts into a layer.
+"""

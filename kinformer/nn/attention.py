@@ -1,4 +1,4 @@
-"""Attention, the layer: projection, mechanism and aggregation, for a sequence that reads itself or another one."""
+"""Attention: a layer of a projection, a mechanism and an aggregation."""
 
 from collections.abc import Mapping
 
@@ -27,19 +27,22 @@ from kinformer.nn.aggregations.out_projection import OutProjection
 
 
 class Attention(Layer):
-    """Multi-head attention: what is asked and told (projection), who reads whom (mechanism), heads into one.
+    """Multi-head attention layer for a sequence that reads itself or another sequence.
 
         Attention(QKV(d, heads), Softmax(Causal()))(x).y
 
-    projection: queries, keys and values per head; width, heads and their sizes are its own.
-    mechanism: how queries read keys. What it wants from the layer's input beyond them is projected here.
-    memory: hidden states of the past that training reads too. In eval mode `start` makes a cache of keys instead, where
-        that says the same.
-    aggregation: heads into one vector; a matrix unless given.
-    cross: read `ctx.source`. A call with a source projects it into the state, later calls without one read it there.
+    projection: map to queries, keys and values per head; it also sets the width, the heads and their sizes.
+    mechanism: rule that determines how queries read keys. The layer projects the extras that the mechanism needs.
+    memory: hidden states of the past that training reads too. In eval mode `start` makes a cache of keys instead, if
+        the result is the same.
+    aggregation: combination of heads into one vector; an `OutProjection` by default.
+    cross: whether the layer reads `ctx.source`. A call with a source projects it into the state; later calls without a
+        source read it there.
 
-    Errors: ValueError for parts of the wrong kind, and for a memory that keeps other keys than the mechanism reads,
-    also where one of them was changed later. Source: Vaswani et al., 2017, arXiv:1706.03762.
+    Errors: ValueError if a part has the wrong kind, or if a memory keeps other keys than the mechanism reads, even
+    after a later change of one of them.
+
+    Source: Vaswani et al., 2017, arXiv:1706.03762.
     """
 
     def __init__(
@@ -83,14 +86,14 @@ class Attention(Layer):
         if memory is not None and (
             isinstance(state, memory.kind) or (state is None and (self.training or not memory.cached))
         ):
-            # a memory may ask who was read, so it is read even where nobody wants y
+            # a memory may need the received attention, so the layer reads keys even if y is not needed
             return self._with_memory(memory, x, state, ctx.replace(remember=False) if ctx.remember else ctx)
         queries, keys = self._project(x, state, ctx)
         out = self.mechanism(queries, keys, state, ctx)
         return Out(None if ctx.remember else self.aggregation(out.y.y, ctx.pos), *out[1:])
 
     def _project(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> tuple[Queries, Keys | None]:
-        """What x asks, and what it, or a source if there is one, tells."""
+        """Return the queries of x, and the keys of x or of the source, if there is one."""
         project = self.projection
         if not self.cross and not ctx.remember:
             few = None if self.key_extras else self.mechanism.project_keys(project, x, ctx)
@@ -106,7 +109,7 @@ class Attention(Layer):
                 tells = _lazy_projections(x, self.key_side, self.key_extras, self.sizes.key_heads)
                 return queries._replace(lazy=asks), keys._replace(lazy=tells)
             return self._with_query_extras(queries, x, ctx), self._with_key_extras(keys, x, ctx.by_head, ctx.labels)
-        if ctx.remember:  # nobody asks: queries that cost nothing stand for them
+        if ctx.remember:  # no query is needed: placeholders cost nothing
             nobody = x.new_zeros(()).expand(x.shape[0], self.sizes.heads, x.shape[1], self.sizes.k_dim)
             queries = Queries(nobody, ctx.by_head, labels=ctx.labels)
         else:
@@ -118,7 +121,7 @@ class Attention(Layer):
         return queries, self._with_key_extras(project.keys(source, pos[:, 0]), source, pos, labels)
 
     def _is_lazy(self, x: Tensor, ctx: Context) -> bool:
-        """Are projections handed over lazily?"""
+        """Return whether the mechanism gets projections lazily."""
         matrices = (matrix for matrix in (self.side, self.key_side) if matrix is not None)
         if (
             torch.compiler.is_compiling()
@@ -129,9 +132,9 @@ class Attention(Layer):
         return self.mechanism.wants_lazy_extras(self.sizes, ctx)
 
     def _with_query_extras(self, queries: Queries, x: Float[Tensor, "B T D"] | None, ctx: Context) -> Queries:
-        """Queries of x with their extras, the labels of a context, and its object of positions. x None: without extras.
+        """Add the extras of x (unless x is None), the context's labels and its positions to queries.
 
-        By that object the memo knows positions in every layer.
+        The memo recognises positions by their tensor object, so every layer must pass on the same object.
         """
         pos = ctx.by_head if queries.pos.shape[1] == 1 else queries.pos
         extras = queries.extras
@@ -142,7 +145,10 @@ class Attention(Layer):
     def _with_key_extras(
         self, keys: Keys, x: Float[Tensor, "B S D"] | None, pos: Int[Tensor, "B 1 S"], labels: Mapping[str, Tensor]
     ) -> Keys:
-        """Keys of x, or of a source, likewise. Made anew: _replace is slow in a step of decoding."""
+        """Add the extras of x, the labels and the positions to keys, in a new object.
+
+        `_replace` is slow in a decoding step.
+        """
         extras = keys.extras
         if self.key_side is not None and x is not None:
             extras = {**extras, **_split(self.key_side(x), self.key_extras, self.sizes.key_heads)}
@@ -177,24 +183,24 @@ class Attention(Layer):
         return out._replace(y=self.aggregation(out.y.y, ctx.pos), state=state, aux={**out.aux, **aux})
 
     def _read_uncut(self, memory: Memory, x: Tensor, state: State, ctx: Context) -> Out:
-        """A row that may not be cut: of each query its own segment, and without gradients what is before it."""
+        """Read a row that may not be cut: each query reads its segment, and earlier keys without gradients."""
         source, source_pos, state, aux = memory(x, state, ctx, self._read_content)
         queries = self._with_query_extras(self.projection.queries(x, ctx.pos), x, ctx)
         own_segment = Segment(memory.length, 0)
         outs = []
-        for part, states in ((own_segment, source), (Not(own_segment), source.detach())):  # ~ is no part of a graph
+        for part, states in ((own_segment, source), (Not(own_segment), source.detach())):  # graphs do not support ~
             part_ctx = ctx.replace(only=part if ctx.only is None else ctx.only & part)
             outs.append(self.mechanism(queries, self._memory_keys(states, source_pos, ctx), None, part_ctx))
         y = self.aggregation(merge(*(out.y for out in outs)).y, ctx.pos)
         return outs[0]._replace(y=y, state=state, aux={**outs[0].aux, **aux})
 
     def _check_memory(self) -> None:
-        """ValueError where a memory and what the mechanism reads do not agree, also once one of them was changed."""
+        """Raise ValueError if the memory and the mechanism's pattern disagree, also after a later change."""
         if self.memory is None or torch.compiler.is_compiling():
             return
         mechanism = _fit_for_memory(self.mechanism, self.cross)
         limits = self.memory.reads, mechanism.pattern
-        if limits != self._agreed:  # a look at every pair of a segment takes a layer of usual sizes ten milliseconds
+        if limits != self._agreed:  # checking every pair of a segment takes about ten milliseconds
             self.memory.check_pattern(mechanism.pattern, self.projection.heads, self.d)
             self._agreed = limits
 
@@ -204,7 +210,7 @@ class Attention(Layer):
     def _read_content(
         self, x: Float[Tensor, "B T D"], source: Float[Tensor, "B S D"], real: Bool[Tensor, "B S"] | None = None
     ) -> AttentionOutput:
-        """This layer's attention by content alone, with detached weights: what a reconstruction loss compares."""
+        """Return this layer's attention by content only, with detached weights, for reconstruction losses."""
         weights = {name: weight.detach().to(x.dtype) for name, weight in self.projection.named_parameters()}
         origin, source_origin = (torch.zeros(z.shape[:2], dtype=torch.long, device=z.device) for z in (x, source))
         queries, keys = functional_call(self.projection, weights, (x, origin, source, source_origin))
@@ -229,7 +235,7 @@ def _fit_for_memory(mechanism: Mechanism, cross: bool) -> KeyValueMechanism:
 
 
 def _matrix(projection: Projection, extras: Mapping[str, ExtraProjection], heads: int) -> nn.Linear | None:
-    """The matrix of all extras, one below the other; those that are `like` a matrix of the projection start as it."""
+    """Return one linear map for all extras. Extras that are `like` a projection matrix start as its copy."""
     if not extras:
         return None
     linear = nn.Linear(projection.d, heads * sum(side.width for side in extras.values()))
@@ -249,7 +255,7 @@ def _matrix(projection: Projection, extras: Mapping[str, ExtraProjection], heads
 
 
 def _split(numbers: Float[Tensor, "B T N"], extras: Mapping[str, ExtraProjection], heads: int) -> dict[str, Tensor]:
-    """Numbers of every side by name [B H T n]: the columns of one side are those of one matrix, heads in order."""
+    """Split numbers into extras by name [B H T n]. Each extra has adjacent columns, with heads in order."""
     parts = numbers.split([heads * side.width for side in extras.values()], -1)
     return {name: by_head(part, heads) for name, part in zip(extras, parts, strict=True)}
 
@@ -257,7 +263,7 @@ def _split(numbers: Float[Tensor, "B T N"], extras: Mapping[str, ExtraProjection
 def _lazy_projections(
     x: Float[Tensor, "B T D"], matrix: nn.Linear | None, extras: Mapping[str, ExtraProjection], heads: int
 ) -> dict[str, LazyProjection]:
-    """The same before they are made."""
+    """Return the same extras as lazy projections."""
     if matrix is None:
         return {}
     sizes = [heads * side.width for side in extras.values()]

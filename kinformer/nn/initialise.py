@@ -1,4 +1,4 @@
-"""initialise: sets the initial weights of a model by a named scheme."""
+"""initialise: initial weights of a model by a named scheme."""
 
 import math
 from typing import Literal, TypeVar
@@ -21,23 +21,24 @@ def initialise(model: M, scheme: Scheme, *, std: float = 0.02) -> M:
 
         model = initialise(gpt(d=768, depth=12), "normal", std=0.006)
 
-    Choose it for your own model, or to give a member the scheme of another paper. Members whose paper or code names a
-    scheme have the keyword `init`. All other weights stay unchanged: gains and biases of norms, tables of relative
+    Choose it for your own model, or to give a member the scheme of another paper. A member has the keyword `init` if
+    its paper or code names a scheme. All other weights stay unchanged: gains and biases of norms, tables of relative
     positions, gates.
 
+    model: model to initialise.
     scheme: name of the scheme.
         "library": nothing changes. Linear maps keep PyTorch's start, uniform up to 1 / sqrt(fan-in); embeddings keep
-            that of the model.
+            the model's start.
         "normal": weights from N(0, std^2), biases 0. GPT (Radford et al., 2018) and the code of Transformer-XL.
         "scaled_normal": "normal", with the last map of each of N residual branches divided by sqrt(N), because the
-            stream is a sum of N branches. GPT-2 (Radford et al., 2019, section 2.3).
+            residual stream is a sum of N branches. GPT-2 (Radford et al., 2019, section 2.3).
         "truncated_normal": "normal", restricted to two standard deviations. The code of BERT (Devlin et al., 2018).
-        "xavier": linear maps uniform up to sqrt(6 / (fan-in + fan-out)), queries, keys and values each by itself, and
+        "xavier": linear maps uniform up to sqrt(6 / (fan-in + fan-out)), separately for queries, keys and values, and
             biases 0; embeddings stay. The 2017 Transformer in tensor2tensor; Glorot and Bengio, 2010.
-    std: the standard deviation of the normal schemes. 0.02 suits widths of about 768. A narrow model with so small a
+    std: standard deviation of the normal schemes. 0.02 suits widths of about 768. A narrow model with so small a
         start learns nothing for a hundred steps; `at_width` scales std to another width.
 
-    Errors: ValueError for an unknown scheme, and for a standard deviation of 0 or less.
+    Errors: ValueError if the scheme is unknown, or if std is 0 or less.
     """
     check_strictly_between("std", std, 0, math.inf)
     if check_option("scheme", scheme, Scheme) == "library":
@@ -45,7 +46,7 @@ def initialise(model: M, scheme: Scheme, *, std: float = 0.02) -> M:
     parts = list(model.modules())
     last = [part.linear if isinstance(part, OutProjection) else part.down for part in parts if _is_branch(part)]
     widths = {part.qkv: part.widths for part in parts if isinstance(part, QKV)}
-    initialised = set[int]()  # a head that is the embedding is drawn once
+    initialised = set[int]()  # a head that shares the embedding's weight is drawn once
     for part in parts:
         if not isinstance(part, nn.Linear | nn.Embedding) or id(part.weight) in initialised:
             continue
@@ -64,9 +65,9 @@ def initialise(model: M, scheme: Scheme, *, std: float = 0.02) -> M:
 
 
 def _truncated_normal(weight: Tensor, std: float) -> None:
-    """Draw from N(0, std^2) within two deviations, by the inverse of its distribution function.
+    """Draw from N(0, std^2) within two standard deviations, by the inverse of the distribution function.
 
-    PyTorch's `trunc_normal_` redraws until all numbers are inside. That never ends in a context that builds models
+    PyTorch's `trunc_normal_` redraws until all numbers are inside. It never ends in a context that builds models
     without drawing random numbers.
     """
     edge = math.erf(math.sqrt(2))
@@ -74,15 +75,27 @@ def _truncated_normal(weight: Tensor, std: float) -> None:
 
 
 def at_width(std: float, width: int, d: int) -> float:
-    """Scale a standard deviation from `width` to d so that outputs of linear maps keep their size: std sqrt(width / d).
+    """Scale a standard deviation from `width` to d, so that outputs of linear maps keep their size.
 
-    The 0.02 of GPT-2 and BERT at their width of 768 is 0.55 / sqrt(d); PyTorch's own maps have 0.58 / sqrt(d).
+        std * sqrt(width / d)
+
+    The 0.02 of GPT-2 and BERT at width 768 is 0.55 / sqrt(d). PyTorch's own maps have 0.58 / sqrt(d).
+
+    std: standard deviation at `width`.
+    width: width for which std was chosen.
+    d: width of the model.
     """
     return std * math.sqrt(width / d)
 
 
 def with_embeddings(model: M, std: float | None) -> M:
-    """Redraw the token embeddings of a model from N(0, std^2), unless std is None; return the model."""
+    """Redraw a model's token embeddings from N(0, std^2) and return the model.
+
+    model: model with token embeddings.
+    std: standard deviation; None changes nothing.
+
+    Errors: ValueError if std is 0 or less.
+    """
     if std is not None:
         nn.init.normal_(model.embedding.weight, std=check_strictly_between("std", std, 0, math.inf))  # type: ignore[union-attr,arg-type]
     return model

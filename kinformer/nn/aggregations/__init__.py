@@ -1,1 +1,1 @@
-"""Aggregations: how heads become one vector."""
+"""Aggregations, which combine the outputs of heads into one vector."""

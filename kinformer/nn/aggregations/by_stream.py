@@ -1,4 +1,4 @@
-"""OutByStream: global tokens with an output matrix of their own."""
+"""OutByStream: separate output matrices for global tokens and for all other tokens."""
 
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -9,13 +9,13 @@ from kinformer.core.checks import check_at_least, check_part
 
 
 class OutByStream(Aggregation):
-    """The heads of the first positions are joined by `wide`, those of all others by `long`.
+    """Aggregation that uses `wide` for the first n positions and `long` for all others.
 
-    Choose it beside projections of two streams (ByStream, GlobalSoftmax, FourPieces): the authors' code of ETC has two
-    output matrices unless told to share one.
+    Choose it with projections of two streams (ByStream, GlobalSoftmax, FourPieces). The authors' code of ETC has two
+    output matrices by default.
 
-    n: how many positions, from 0, are of the wide stream.
-    wide, long: what joins the heads of each.
+    n: number of positions, from position 0, that belong to the wide stream.
+    wide, long: aggregations of the two streams.
 
     Source: Ainslie et al., 2020, arXiv:2004.08483, section 3.2.
     """

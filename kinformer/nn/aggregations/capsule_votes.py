@@ -1,4 +1,4 @@
-"""Votes: what each head says that each output capsule should be."""
+"""Votes: the prediction of each head for each output capsule."""
 
 import torch
 from jaxtyping import Float
@@ -8,13 +8,15 @@ from kinformer.core.checks import check_at_least, check_multiple
 
 
 class Votes(nn.Module):
-    """V_hn = y_h W_hn: a matrix for each pair of a head and an output capsule, d / capsules wide.
+    """Linear votes of each head for each output capsule, with one matrix for each pair.
 
-    heads, v_dim: the input capsules, and the width of each.
-    d: the width of all output capsules side by side.
-    capsules: how many there are; as many as heads unless given.
+    V_hn = y_h W_hn, each d / capsules wide
 
-    Errors: ValueError for capsules that do not divide d.
+    heads, v_dim: number of input capsules and the width of each.
+    d: width of all output capsules together.
+    capsules: number of output capsules; as many as heads by default.
+
+    Errors: ValueError if capsules do not divide d.
     """
 
     def __init__(self, heads: int, v_dim: int, d: int, capsules: int | None = None):

@@ -1,4 +1,4 @@
-"""DynamicRouting: heads joined by agreement, each sent where the others point too."""
+"""DynamicRouting: heads combined by agreement, with more weight for votes that agree."""
 
 from typing import Literal
 
@@ -14,22 +14,26 @@ Over = Literal["outputs", "inputs"]
 
 
 class DynamicRouting(Aggregation):
-    """Output capsules that heads vote for; a vote counts the more, the nearer it is to what all of them make.
+    """Aggregation by dynamic routing: each output capsule gives more weight to votes that agree with it.
 
     b_hn = 0; then `iterations` times: c = softmax of b, s_n = sum_h c_hn V_hn, v_n = squash(s_n), b_hn += V_hn . v_n
 
-    squash(s) = |s|^2 / (1 + |s|^2) s / |s|, and V_hn = y_h W_hn. The v_n, side by side, are the vector of the token.
-    Choose it over `OutProjection` in the lowest layers, where the papers find it to help, at H * N * V * W products a
-    token and no new cost by length; `EMRouting` is the better of both in Li et al.
+    squash(s) = |s|^2 / (1 + |s|^2) s / |s|, and V_hn = y_h W_hn
+
+    The token's vector is the concatenation of all v_n. Choose it over `OutProjection` in the lowest layers, because the
+    papers find that it helps there. It costs H * N * V * W products per token, independent of the row length.
+    `EMRouting` is the better of both in Li et al.
 
     heads, v_dim, d: as in `OutProjection`.
-    capsules: N, how many output capsules there are, each d / N wide; as many as heads unless given.
-    iterations: 3 in the papers.
-    over: what shares a head's weight: the "outputs", so that each head is dealt out whole, the papers' form; or the
-        "inputs", as in much read code, in which each output weighs the heads.
+    capsules: N, the number of output capsules, each d / N wide; as many as heads by default.
+    iterations: number of iterations; 3 in the papers.
+    over: axis of the softmax. "outputs", the papers' form, distributes each head over the capsules; "inputs", as in
+        much published code, lets each capsule weight the heads.
 
-    Errors: ValueError for capsules that do not divide d, and an `over` that is none. Source: Sabour et al., 2017,
-    arXiv:1710.09829, procedure 1; of heads Gu and Feng, 2019 (NLPCC), and Li et al., 2019, arXiv:1904.03100.
+    Errors: ValueError if capsules do not divide d, or if `over` is unknown.
+
+    Source: Sabour et al., 2017, arXiv:1710.09829, procedure 1; of heads Gu and Feng, 2019 (NLPCC), and Li et al., 2019,
+    arXiv:1904.03100.
     """
 
     def __init__(
@@ -50,7 +54,10 @@ class DynamicRouting(Aggregation):
         return self.route(self.votes(y)).flatten(-2)  # [B T N*W]
 
     def route(self, votes: Float[Tensor, "*B H N W"]) -> Float[Tensor, "*B N W"]:
-        """The output capsules of votes."""
+        """Return the output capsules of the votes.
+
+        votes: vote of each head for each capsule.
+        """
         agreed = votes.new_zeros(votes.shape[:-1])
         capsules = self._capsules(votes, agreed)
         for _ in range(self.iterations - 1):
@@ -64,7 +71,10 @@ class DynamicRouting(Aggregation):
 
 
 def squash(s: Float[Tensor, "*B W"]) -> Float[Tensor, "*B W"]:
-    """The same direction, |s|^2 / (1 + |s|^2) long; 0 stays 0."""
+    """Scale s to the length |s|^2 / (1 + |s|^2) in the same direction; 0 stays 0.
+
+    s: vectors in the last dimension.
+    """
     length = torch.linalg.vector_norm(s, dim=-1, keepdim=True)
     return s * (length / (1 + length.square()))
 

@@ -1,4 +1,4 @@
-"""EMRouting: heads joined as a mixture of Gaussians, each output capsule being one of them."""
+"""EMRouting: heads combined as a mixture of Gaussians, one for each output capsule."""
 
 import math
 from typing import Literal
@@ -15,31 +15,38 @@ from kinformer.core.example import Example
 from kinformer.nn.aggregations.capsule_votes import Votes
 
 Weights = Literal["activation", "renormalised"]
-EPS = 1e-8  # of masses and variances, as in published code
+EPS = 1e-8  # added to masses and variances, as in published code
 
 
 class EMRouting(Aggregation):
-    """Output capsules as Gaussians over the votes of heads: nearer and tighter votes make a capsule more active.
+    """Aggregation by EM routing: each output capsule is a Gaussian over the votes of heads.
 
-    r_hn = 1 / N; then `iterations` times, with w_hn = r_hn a_h and R_n = sum_h w_hn, per column j of a vote:
-    M: mu_nj, sigma^2_nj = mean and variance of V_hnj weighted by w_hn; cost_nj = (beta_u_n + log sigma_nj) R_n;
-       a_n = sigmoid(sharpness (beta_a_n - sum_j cost_nj))
-    E: r_hn = softmax_n(log a_n + log N(V_hn; mu_n, sigma^2_n)), not after the last M
+    Closer and tighter votes make a capsule more active. Start with r_hn = 1 / N. Then do the M and the E step
+    `iterations` times, with w_hn = r_hn a_h and R_n = sum_h w_hn, for each column j of a vote. There is no E step after
+    the last M step.
 
-    V_hn = y_h W_hn, a_h = sigmoid(w_h . y_h + b_h), and the vector of a token is a_n mu_n, side by side. Choose it over
-    `OutProjection` in the lowest layers, where Li et al. find it to help most, and over `DynamicRouting` for quality
-    more than for time. It computes in float32 or better. With few heads a capsule may close on one of them: its
-    variance is then the floor of 1e-8, and small changes of votes move shares a lot.
+        M: mu_nj, sigma^2_nj = mean and variance of V_hnj weighted by w_hn; cost_nj = (beta_u_n + log sigma_nj) R_n;
+           a_n = sigmoid(sharpness (beta_a_n - sum_j cost_nj))
+        E: r_hn = softmax_n(log a_n + log N(V_hn; mu_n, sigma^2_n))
+
+    V_hn = y_h W_hn, a_h = sigmoid(w_h . y_h + b_h)
+
+    The token's vector is the concatenation of all a_n mu_n. Choose it over `OutProjection` in the lowest layers, where
+    Li et al. find the largest gain. Choose it over `DynamicRouting` if quality matters more than time. It computes in
+    float32 or better. With few heads a capsule may collapse to one head. Its variance is then the floor of 1e-8, and
+    small changes of votes change the shares a lot.
 
     heads, v_dim, d: as in `OutProjection`.
-    capsules: N, how many output capsules there are, each d / N wide; as many as heads unless given.
-    iterations: 3 in the papers.
-    sharpness: the inverse temperature lambda, the same in every iteration.
-    weights: "activation" is w_hn as above, Hinton et al.; "renormalised" divides it by its sum over n, which all but
-        takes a_h away, as a well-known PyTorch code does.
+    capsules: N, the number of output capsules, each d / N wide; as many as heads by default.
+    iterations: number of iterations; 3 in the papers.
+    sharpness: inverse temperature lambda, the same in every iteration.
+    weights: "activation" is w_hn as above, from Hinton et al.; "renormalised" divides it by its sum over n, as a
+        well-known PyTorch code does, which nearly cancels a_h.
 
-    Errors: ValueError for capsules that do not divide d, a sharpness below 0, and weights that are none. Source: Hinton
-    et al., 2018 (ICLR, matrix capsules with EM routing), procedure 1; of heads Li et al., 2019, arXiv:1904.03100.
+    Errors: ValueError if capsules do not divide d, if sharpness is below 0, or if `weights` is unknown.
+
+    Source: Hinton et al., 2018 (ICLR, matrix capsules with EM routing), procedure 1; of heads Li et al., 2019,
+    arXiv:1904.03100.
     """
 
     def __init__(
@@ -65,7 +72,7 @@ class EMRouting(Aggregation):
 
     def forward(self, y: Float[Tensor, "B H T V"], pos: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
         y, kind = at_least_float32(y), y.dtype
-        with disable_autocast(y):  # or autocast would round the votes by more than a capsule's variance
+        with disable_autocast(y):  # autocast would round the votes by more than a capsule's variance
             level = torch.einsum("bhtv,hv->bth", y, self.active.to(y.dtype)) + self.active_bias
             means, active = self.route(self.votes(y), level.sigmoid())
         return (active[..., None] * means).flatten(-2).to(kind)  # [B T N*W]
@@ -73,7 +80,11 @@ class EMRouting(Aggregation):
     def route(
         self, votes: Float[Tensor, "*B H N W"], activation: Float[Tensor, "*B H"]
     ) -> tuple[Float[Tensor, "*B N W"], Float[Tensor, "*B N"]]:
-        """The means of the output capsules, and how active each is, of votes and of how active each head is."""
+        """Return the means and the activations of the output capsules.
+
+        votes: vote of each head for each capsule.
+        activation: activation of each head.
+        """
         shares = torch.full_like(votes[..., 0], 1 / votes.shape[-2])  # [*B H N]
         means, variance, level = self._fit(votes, shares * activation[..., None])
         for _ in range(self.iterations - 1):
@@ -86,7 +97,7 @@ class EMRouting(Aggregation):
     def _fit(
         self, votes: Float[Tensor, "*B H N W"], weights: Float[Tensor, "*B H N"]
     ) -> tuple[Float[Tensor, "*B N W"], Float[Tensor, "*B N W"], Float[Tensor, "*B N"]]:
-        """The M step: means and variances of capsules, and how active they are before the sigmoid."""
+        """Do the M step: return means and variances of capsules, and their activations before the sigmoid."""
         if self.weights == "renormalised":
             weights = weights / (weights.sum(-1, keepdim=True) + EPS)
         mass = weights.sum(-2)  # [*B N]

@@ -1,4 +1,4 @@
-"""OutProjection: heads side by side, mixed by one matrix; Concat: side by side and no more."""
+"""OutProjection: concatenated heads, mixed by one matrix; Concat: concatenated heads without a matrix."""
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -8,11 +8,13 @@ from kinformer.core.checks import check_at_least
 
 
 class OutProjection(Aggregation):
-    """W (y_1, .., y_H) + b, heads concatenated: what attention does unless told otherwise.
+    """Linear map of the concatenated heads, the default of attention.
 
-    heads, v_dim: the heads that are joined, and the width of each.
-    d: the width of the result.
-    bias: whether the matrix has one.
+    out = W (y_1, .., y_H) + b
+
+    heads, v_dim: number of heads and the width of each.
+    d: width of the result.
+    bias: whether the map has a bias.
 
     Source: Vaswani et al., 2017, arXiv:1706.03762, section 3.2.2.
     """
@@ -27,7 +29,7 @@ class OutProjection(Aggregation):
 
 
 class Concat(Aggregation):
-    """Heads concatenated, without a matrix: for layers whose width is heads * v_dim."""
+    """Concatenation of heads without a matrix, for layers of width heads * v_dim."""
 
     def forward(self, y: Float[Tensor, "B H T V"], pos: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
         return y.transpose(1, 2).flatten(2)  # [B T H*V]

@@ -1,1 +1,1 @@
-"""Feed-forward layers: what each token computes alone."""
+"""Feed-forward layers, which process each token separately."""

@@ -1,4 +1,4 @@
-"""Chunked: a feed-forward layer, some positions at a time."""
+"""Chunked: a feed-forward layer that processes a few positions at a time."""
 
 import torch
 from jaxtyping import Float
@@ -13,16 +13,18 @@ from kinformer.core.tokenwise import check_tokenwise
 
 
 class Chunked(Layer):
-    """A layer that reads each token by itself, some tokens at a time: the same output, wide hidden values for few.
+    """Wrapper that runs a tokenwise layer on a few tokens at a time, with the same output.
 
-    Choose it for long rows, where hidden values of 4 d a token are the most there is in memory; in training they are
-    computed again in the backward.
+    Choose it for long rows if the hidden values, 4 d per token, need most of the memory. In training the backward pass
+    computes them again.
 
-    layer: what is read in pieces, such as `MLP(d)`.
-    size: tokens of a piece.
+    layer: layer to run in pieces, such as `MLP(d)`.
+    size: number of tokens of a piece.
 
-    Errors: ValueError for a layer that reads tokens together, with a state or a whole row at once, or that sends
-    something up. Source: Kitaev et al., 2020, arXiv:2001.04451, section 3 ("Chunking").
+    Errors: ValueError if the layer mixes tokens, has a state, needs a whole row at once, or sends values to later
+    layers.
+
+    Source: Kitaev et al., 2020, arXiv:2001.04451, section 3 ("Chunking").
     """
 
     def __init__(self, layer: Layer, size: int):

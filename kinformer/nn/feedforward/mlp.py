@@ -1,4 +1,4 @@
-"""MLP: two matrices and a nonlinearity; GatedMLP: three, one of them a gate."""
+"""MLP: two matrices and a nonlinearity; GatedMLP: three matrices, one of them for a gate."""
 
 import functools
 from collections.abc import Callable
@@ -24,19 +24,28 @@ FUNCTIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
 
 
 def activate(x: Tensor, activation: Activation) -> Tensor:
-    """The named nonlinearity; "gelu_tanh" is the approximation that GPT-2 was trained with,
-    "gelu_sigmoid" the Sparse Transformer's. ValueError for no name."""
+    """Apply the named nonlinearity.
+
+    x: input of any shape.
+    activation: name of the nonlinearity; "gelu_tanh" is the approximation in GPT-2's training, and "gelu_sigmoid" is
+        the Sparse Transformer's.
+
+    Errors: ValueError if the name is unknown.
+    """
     return FUNCTIONS[check_option("activation", activation, FUNCTIONS)](x)
 
 
 class MLP(Layer):
-    """f(x W1 + b1) W2 + b2: what each token computes alone.
+    """Two linear maps with a nonlinearity between them, applied to each token separately.
 
-    d: the width.
-    hidden: units between the two matrices, 4 d unless given.
-    activation: f.
-    bias: whether both matrices have one.
-    dropout: the share of units that training drops.
+    y = f(x W1 + b1) W2 + b2
+
+    It is the usual feed-forward layer; `GatedMLP` is a little better at equal size.
+    d: width of a token.
+    hidden: number of hidden units; 4 d by default.
+    activation: the nonlinearity f.
+    bias: whether both matrices have a bias.
+    dropout: fraction of hidden units that training drops.
 
     Source: Vaswani et al., 2017, arXiv:1706.03762, section 3.3.
     """
@@ -64,12 +73,16 @@ class MLP(Layer):
 
 
 class GatedMLP(Layer):
-    """(f(x W1) * x W3) W2: with silu the feed-forward of Llama, a little better than MLP at equal size.
+    """Feed-forward layer with a multiplicative gate; with silu it is Llama's.
 
-    d: the width.
-    hidden: units, 8/3 d unless given, which makes the three matrices as large as the two of an MLP.
-    activation: f.
-    bias: whether the matrices have one.
+    y = (f(x W1) * x W3) W2
+
+    It is a little better than `MLP` at equal size.
+
+    d: width of a token.
+    hidden: number of hidden units; 8/3 d by default, so that the three matrices are as large as the two of an MLP.
+    activation: the nonlinearity f.
+    bias: whether the matrices have a bias.
 
     Source: Shazeer, 2020, arXiv:2002.05202.
     """

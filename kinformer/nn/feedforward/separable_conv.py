@@ -1,4 +1,4 @@
-"""SeparableConv: two separable convolutions over positions and a nonlinearity between them."""
+"""SeparableConv: two separable convolutions over positions with a nonlinearity between them."""
 
 from typing import NamedTuple
 
@@ -14,29 +14,36 @@ from kinformer.nn.feedforward.mlp import Activation, activate
 
 
 class SeparableConvState(NamedTuple):
-    """What the convolutions still read of tokens before: the last inputs of each, the newest at the end."""
+    """Last inputs of the convolutions, with the newest at the end.
+
+    first, second: inputs of the first and of the second convolution.
+    """
 
     first: Float[Tensor, "B M D"]
     second: Float[Tensor, "B N H"]
 
 
 class SeparableConv(Layer):
-    """conv(f(conv(x))): each conv mixes positions for each channel alone, then channels for each position alone.
+    """Two separable convolutions with a nonlinearity between them: conv(f(conv(x))).
 
-        conv(x)_t = sum_i w_i * x_(t-i) W + b,   i from 0 where `causal`, else around 0
+    conv(x)_t = sum_i w_i * x_(t-i) W + b,   i from 0 if `causal`, else around 0
 
-    The Universal Transformer's other transition: choose it in place of an `MLP` where neighbours say much. Decodes with
-    the last inputs of each convolution. It reads array order as time.
+    Each convolution first mixes the positions of each channel, then the channels of each position. It is the Universal
+    Transformer's other transition. Choose it instead of an `MLP` if neighbours carry much information. Its state holds
+    the last inputs of each convolution. It treats array order as time.
 
-    d: the width.
-    hidden: channels between the two, 4 d unless given.
-    kernels: how many positions each reads; 3 and 5 are those of the authors' code, the paper names none.
-    causal: read no position ahead, for decoders.
-    activation: f; relu in the paper.
-    dropout: the share of hidden numbers that training drops.
+    d: width of a token.
+    hidden: number of channels between the convolutions; 4 d by default.
+    kernels: number of positions that each convolution reads; 3 and 5 are from the authors' code, and the paper gives no
+        numbers.
+    causal: whether each position reads only itself and earlier ones, as decoders need.
+    activation: the nonlinearity f; relu in the paper.
+    dropout: fraction of hidden numbers that training drops.
 
-    Errors: ValueError without `ctx.run`, with `ctx.only` or `ctx.also`, and for an even kernel that looks both ways;
-    NoState where it does. Source: Chollet, 2017, arXiv:1610.02357; Dehghani et al., 2018, arXiv:1807.03819, 2.1.
+    Errors: ValueError without `ctx.run`, with `ctx.only` or `ctx.also`, and if `causal` is False and a kernel is even.
+    NoState from `start` if `causal` is False.
+
+    Source: Chollet, 2017, arXiv:1610.02357; Dehghani et al., 2018, arXiv:1807.03819, 2.1.
     """
 
     def __init__(
@@ -85,7 +92,7 @@ class SeparableConv(Layer):
         if not x.shape[1]:
             return Out(x, state)
         real = ctx.pos >= 0
-        # rows begin with their first token: what comes before it is what the state holds, not padding
+        # moves each row's first token to column 0: before that token come the inputs in the state, not padding
         first = real.long().argmax(1, keepdim=True)
         at = torch.arange(x.shape[1], device=x.device)
         column = (at + first).clamp_max(x.shape[1] - 1)
@@ -100,7 +107,7 @@ class SeparableConv(Layer):
     def _conv(
         self, n: int, x: Float[Tensor, "B T N"], before: Tensor | None, real: Bool[Tensor, "B T"]
     ) -> tuple[Float[Tensor, "B T M"], Tensor]:
-        """One of the convolutions, and the inputs that later calls read."""
+        """Return the output of convolution n, and the inputs that later calls read."""
         reach = self.kernels[n] - 1
         x = torch.where(real[..., None], x, 0.0)
         back = reach if self.causal else reach // 2

@@ -1,1 +1,1 @@
-"""Memories: hidden states of the past that widen what a layer reads."""
+"""Memories, which let a layer read hidden states of the past."""

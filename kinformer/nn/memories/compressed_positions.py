@@ -1,4 +1,4 @@
-"""BySlots, ByTokens: where compressed states stand among the positions that a layer's pattern and bias see."""
+"""BySlots, ByTokens: positions of compressed states for a layer's pattern and bias."""
 
 from abc import ABC, abstractmethod
 
@@ -12,25 +12,38 @@ from kinformer.core.example import Example
 
 
 class CompressedPositions(nn.Module, ABC):
-    """Where a compressed state stands. `limits` says whether a batch's limits hold for what was compressed."""
+    """Base class of rules for the positions of compressed states.
+
+    `limits` says whether a batch's limits apply to compressed states.
+    """
 
     limits: bool
 
     @abstractmethod
     def lookback(self, compressed: int, rate: int, length: int) -> int:
-        """How many positions before the memory all compressed states together take."""
+        """Return the number of positions before the memory that all compressed states cover together.
+
+        compressed: number of compressed states.
+        rate: number of tokens per compressed state.
+        length: number of tokens of a segment.
+        """
 
     @abstractmethod
     def forward(self, pos: Int[Tensor, "B C"], first: Int[Tensor, "B 1"]) -> Int[Tensor, "B C"]:
-        """The places of states, oldest first, whose first tokens stood at `pos` (-1: none), before position `first`."""
+        """Return the positions of the compressed states, oldest first.
+
+        pos: position of the first token of each state; -1 if the slot is empty.
+        first: position before which the compressed states stand.
+        """
 
 
 class BySlots(CompressedPositions):
-    """Slot after slot right before the memory, as the paper counts: a slot is one position, whatever is in it.
+    """One position per compressed state, directly before the memory, as in the paper.
 
-    Choose it for the paper's distances and the shorter range of a relative bias. Slots move at a segment's end, so no
-    pattern of tokens can be asked about them: a batch's `ctx.only` is refused. Source: Rae et al., 2019,
-    arXiv:1911.05507, section 3.
+    Choose it for the paper's distances and the shorter range of a relative bias. Slots move at the end of a segment, so
+    no pattern of tokens applies to them: a batch's `ctx.only` is refused.
+
+    Source: Rae et al., 2019, arXiv:1911.05507, section 3.
     """
 
     limits = False
@@ -40,21 +53,22 @@ class BySlots(CompressedPositions):
 
     def forward(self, pos: Int[Tensor, "B C"], first: Int[Tensor, "B 1"]) -> Int[Tensor, "B C"]:
         real = pos >= 0
-        newer = real.flip(1).cumsum(1).flip(1)  # how many slots there are from this one on
+        newer = real.flip(1).cumsum(1).flip(1)  # number of slots from this one on
         return torch.where(real, first - newer, -1)
 
 
 class ByTokens(CompressedPositions):
-    """At the position of its first token, for good: distances are in tokens, and so a batch's limits hold.
+    """Fixed position of each compressed state: the position of its first token.
 
-    Choose it where documents are packed into rows or episodes begin in their middle. The pattern reaches back `rate`
-    positions for each slot, in whole segments. It is this package's own form.
+    Distances are in tokens, so a batch's limits apply. Choose it if rows contain several packed documents, or if
+    episodes begin in the middle of a row. The pattern reaches back `rate` positions for each slot, in whole segments.
+    It is this package's own form.
     """
 
     limits = True
 
     def lookback(self, compressed: int, rate: int, length: int) -> int:
-        # the slots of one segment may all be made of its last states, or all of its first
+        # all slots of one segment may come from its last states, or all from its first
         return -(-rate * check_at_least("compressed", compressed, 0) // length) * length
 
     def forward(self, pos: Int[Tensor, "B C"], first: Int[Tensor, "B 1"]) -> Int[Tensor, "B C"]:

@@ -1,4 +1,4 @@
-"""Compressions: pooling, convolution, dilated convolution, most-used."""
+"""Compressions of old states: pooling, convolution, dilated convolution, and selection by use."""
 
 import torch
 from jaxtyping import Float, Int
@@ -17,7 +17,12 @@ from kinformer.nn.memories.compressive import Compressive
 
 
 class MeanPool(Compression):
-    """The mean of each block of `rate` states. Source: Rae et al., 2019, arXiv:1911.05507, section 3.2."""
+    """Mean of each block of `rate` states.
+
+    rate: number of states that become one.
+
+    Source: Rae et al., 2019, arXiv:1911.05507, section 3.2.
+    """
 
     def __init__(self, rate: int):
         super().__init__()
@@ -29,7 +34,9 @@ class MeanPool(Compression):
 
 
 class MaxPool(Compression):
-    """The largest of each feature in each block of `rate` states.
+    """Elementwise maximum of each block of `rate` states.
+
+    rate: number of states that become one.
 
     Source: Rae et al., 2019, arXiv:1911.05507, section 3.2.
     """
@@ -45,13 +52,13 @@ class MaxPool(Compression):
 
 
 class StridedConv(Compression):
-    """A convolution whose kernel and stride are `rate`: the best of the paper's, with AttentionReconstruction.
+    """Convolution with kernel and stride `rate`.
 
-    It starts as the mean of each block, which the paper leaves open: slots of a random mixture are noise that short
-    trainings do not get over.
+    With AttentionReconstruction it is the paper's best compression. It starts as the mean of each block, because a
+    random mixture is noise that short trainings do not overcome. The paper does not specify the start.
 
-    d: the width of a state.
-    rate: states that become one.
+    d: width of a state.
+    rate: number of states that become one.
 
     Source: Rae et al., 2019, arXiv:1911.05507, section 3.2.
     """
@@ -70,18 +77,20 @@ class StridedConv(Compression):
 
 
 class DilatedConv(Compression):
-    """Convolutions of 3 states, each dilated and followed by a ReLU, before one whose kernel and stride are `rate`.
+    """Dilated convolutions of 3 states with ReLU, then one convolution with kernel and stride `rate`.
 
-    Choose it where what belongs together lies further apart than `rate`. They see zeros beyond the states that leave
-    the memory together. A compressed state so hears of sum(dilations) tokens on either side of its block, which a
-    batch's limits do not keep from it. The paper names the kind and not the layers; these are a choice. It starts at
-    random, as its ReLUs leave no plain mean to start from, so short trainings want `StridedConv`.
+    Choose it if related tokens are further apart than `rate`. The convolutions see zeros beyond the states that leave
+    the memory together. A compressed state therefore depends on sum(dilations) tokens on either side of its block, and
+    a batch's limits do not prevent this. It starts at random, because its ReLUs allow no start as a plain mean. Choose
+    `StridedConv` for short trainings.
 
-    d: the width of a state.
-    rate: states that become one.
-    dilations: of each convolution of 3.
+    d: width of a state.
+    rate: number of states that become one.
+    dilations: dilation of each convolution of 3 states.
 
     Source: Rae et al., 2019, arXiv:1911.05507, section 3.2.
+
+    Differences: the paper names dilated convolutions but not their layers; the layers are this package's choice.
     """
 
     def __init__(self, d: int, rate: int, dilations: tuple[int, ...] = (1, 2)):
@@ -99,10 +108,14 @@ class DilatedConv(Compression):
 
 
 class MostUsed(Compression):
-    """One of `rate` states survives, as it is: those that got the most attention per query, in their old order.
+    """Selection of one in `rate` states: the ones with the most attention per query, in their old order.
 
-    It learns nothing and asks the mechanism for its `received_attention`; of equals the earlier survives. Source: Rae
-    et al., 2019, arXiv:1911.05507, section 3.2.
+    It has no parameters. It needs the mechanism's `received_attention`. If two states have equal attention, the earlier
+    one survives.
+
+    rate: number of states per survivor.
+
+    Source: Rae et al., 2019, arXiv:1911.05507, section 3.2.
     """
 
     watches = True
@@ -122,7 +135,7 @@ class MostUsed(Compression):
             return compare_to_last(masked, last, near).sort(dim=1, descending=True, stable=True).indices
 
         ranked = choice(rank)
-        # past the last of the blocks that hold something an empty state is chosen, one column behind all others
+        # slots beyond the non-empty blocks select an empty state in an extra last column
         chosen = (
             ranked[:, :slots]
             .masked_fill(torch.arange(slots, device=pos.device) >= filled_blocks, pos.shape[1])
@@ -134,19 +147,19 @@ class MostUsed(Compression):
 
 
 def _by_block(x: Tensor, rate: int) -> Tensor:
-    """[B S ...] as blocks [B S/rate rate ...]."""
+    """Reshape [B S ...] to blocks [B S/rate rate ...]."""
     return x.unflatten(1, (x.shape[1] // rate, rate))
 
 
 def _first_of_block(pos: Int[Tensor, "B S"], rate: int) -> Int[Tensor, "B N"]:
-    """The first position of each block, -1 of an empty one."""
+    """Return the first position of each block; -1 for an empty block."""
     last = torch.iinfo(pos.dtype).max
     first = _by_block(pos.masked_fill(pos < 0, last), rate).amin(2)
     return first.masked_fill(first == last, -1)
 
 
 def _convolve(conv: nn.Conv1d, x: Float[Tensor, "B S D"]) -> Float[Tensor, "B N D"]:
-    with disable_autocast(x):  # its loss is of what differs between these and x, which rounding would drown
+    with disable_autocast(x):  # the loss measures small differences from x, smaller than autocast's rounding
         return conv(x.to(conv.weight.dtype).mT).mT  # [B D S] to [B D N]
 
 

@@ -1,4 +1,4 @@
-"""Compressive: a memory of hidden states whose oldest are compressed instead of forgotten."""
+"""Compressive: a memory of hidden states that compresses its oldest states instead of dropping them."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -29,9 +29,14 @@ ONE = (
 
 
 class CompressiveStates(NamedTuple):
-    """Layer inputs of the memory and the own segment, and the attention that each got so far; the compressed ones.
+    """State of a compressive memory: recent layer inputs, their use, and compressed states.
 
-    `left` are the states that left the memory last, where a loss asks for them; `now` is each row's next position.
+    x: layer inputs of the memory and the current segment.
+    pos: position of each layer input; -1 marks an empty slot.
+    used: attention that each layer input received so far.
+    old: compressed states.
+    left: states that left the memory last, if a loss needs them.
+    now: next position of each row.
     """
 
     x: Float[Tensor, "B C D"]
@@ -43,26 +48,28 @@ class CompressiveStates(NamedTuple):
 
 
 class Compressive(Memory):
-    """Segments of `length` tokens, the layer inputs before each, and compressed states made of older ones.
+    """Memory of layer inputs and compressed older states for segments of `length` tokens.
 
-    Choose it where a Transformer-XL's memory is too short: with a compression of rate c a layer reads length + memory +
-    c compressed tokens back, at the price of length + memory + compressed. At a segment's end what leaves the memory is
-    compressed. Give the mechanism `Causal() & memory.reads`. Decoding compresses too, so the state is this one in both
-    modes.
+    Choose it if a Transformer-XL's memory is too short. With a compression of rate c, a layer reads length + memory + c
+    * compressed tokens back, at the cost of length + memory + compressed. The states that leave the memory are
+    compressed at the end of a segment. Give the mechanism `Causal() & memory.reads`. Decoding compresses too, so train
+    and eval mode have the same state.
 
-    length: tokens of a segment, a multiple of the rate.
-    memory: tokens before it that are kept as they are.
-    compressed: compressed states that are kept.
-    compression: what makes one state of `compression.rate`.
-    loss: what trains the compression, in train mode, reported in aux under its key; no loss of a model does. As in the
-        paper a segment learns from what leaves the memory at its end. Where memory < length a part of that is its own
-        tokens, which its first ones may not know: there it learns from what left as it began.
-    places: where compressed states stand: `BySlots()`, the paper's, counts each as one position; `ByTokens()` lets a
-        batch's limits hold for them.
+    length: number of tokens of a segment, a multiple of the rate.
+    memory: number of tokens before the segment that are kept uncompressed.
+    compressed: number of compressed states that are kept.
+    compression: module that makes one state of each `compression.rate` states.
+    loss: loss that trains the compression in train mode, reported in aux under its key. The model's own loss does not
+        train the compression. As in the paper, a segment learns from the states that leave the memory at its end. If
+        memory < length, a part of these states are its own tokens, which its first tokens may not know. The segment
+        then learns from the states that left at its start.
+    places: positions of compressed states: `BySlots()`, as in the paper, counts each as one position; `ByTokens()` lets
+        a batch's limits apply to them.
 
-    Errors: ValueError where segments do not divide into blocks, for a compression that learns and has no loss, or one
-    of another width or rate, for `ctx.also`, and, by slots, for `ctx.only`. Source: Rae et al., 2019, arXiv:1911.05507,
-    section 3.
+    Errors: ValueError if segments do not divide into blocks, if the compression has weights but no loss, or if the loss
+    has another width or rate. ValueError with `ctx.also`, and with `ctx.only` under `BySlots()`.
+
+    Source: Rae et al., 2019, arXiv:1911.05507, section 3.
     """
 
     kind = CompressiveStates
@@ -97,7 +104,7 @@ class Compressive(Memory):
         self.places = check_part("places", places or BySlots(), CompressedPositions, "BySlots() or ByTokens()")
         self.near = Segment(length, memory)
         self.reads = Segment(length, memory + self.places.lookback(compressed, rate, length))
-        self.older = -(-rate * compressed // length) * length  # tokens that slots are made of, in whole segments
+        self.older = -(-rate * compressed // length) * length  # tokens that the slots cover, in whole segments
         self.sharp = self.older == rate * compressed
         self.lately = length if loss is not None and memory < length else 0  # states that `left` holds
         self.compression = compression
@@ -157,13 +164,18 @@ class Compressive(Memory):
     def next_state(
         self, state: CompressiveStates, ctx: Context, received_attention: Callable[[], Tensor]
     ) -> CompressiveStates:
-        """The state with what left the memory compressed, which happens where a row has come to its segment's end."""
+        """Return the state after a call, with compressed states for each row that ended a segment.
+
+        state: state after the layer read it.
+        ctx: context of the call.
+        received_attention: function that returns the attention that each key received.
+        """
         x, slot_pos, used, old, left, now = state
         slots = slot_pos.shape[1] - ctx.pos.shape[1]
         with torch.no_grad():
             if self.compression.watches:
                 received = received_attention()[:, old.pos.shape[1] :].to(used.dtype)
-                used = used + F.pad(received, (used.shape[1] - received.shape[1], 0))  # what no token reads has none
+                used = used + F.pad(received, (used.shape[1] - received.shape[1], 0))  # unread states received none
             if (self.slots or self.lately) and self._something_leaves(slot_pos, now, ctx):
                 end = torch.as_tensor(self.near.earliest_key(now[:, None]))
                 new = self.compression(*self._cut(x, slot_pos, used, end - self.older, self.older, now))
@@ -185,7 +197,10 @@ class Compressive(Memory):
         return cuts
 
     def _something_leaves(self, pos: Tensor, now: Tensor, ctx: Context) -> bool:
-        """A step looks, since mostly nothing does; what is longer ends where something does, and so do its pieces."""
+        """Return whether states leave the memory. Only single-token steps look at positions.
+
+        Longer calls, and pieces cut at the end of segments, always return True.
+        """
         if torch.compiler.is_compiling() or ctx.pos.shape[1] > 1 or ctx.memo.get(lambda: False, "a piece"):
             return True
         leaving = (pos >= 0) & (pos < self.near.earliest_key(now[:, None]))
@@ -194,8 +209,8 @@ class Compressive(Memory):
     def _cut(
         self, x: Tensor, pos: Tensor, used: Tensor, first: Int[Tensor, "B 1"], size: int, now: Int[Tensor, " B"]
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The states at positions first .. first + size - 1, their positions and their average use."""
-        average = used / (now[:, None] - pos).clamp_min(1)  # over the queries since, the state's own included
+        """Return the states at positions first .. first + size - 1, their positions and their average use."""
+        average = used / (now[:, None] - pos).clamp_min(1)  # mean over the queries since the state's own, inclusive
         place = torch.where((pos >= 0) & (pos >= first) & (pos < first + size), pos - first, size)
         return (
             _put_into_slots(x, place, size, 0),
@@ -204,10 +219,10 @@ class Compressive(Memory):
         )
 
     def _append_slots(self, old: Slots, new: Slots, now: Int[Tensor, " B"]) -> Slots:
-        """First in, first out: the newest compressed states, as many as there are slots."""
+        """Append new compressed states and keep the newest ones that fit (first in, first out)."""
         x, pos = torch.cat([old.x, new.x.to(old.x.dtype)], 1), torch.cat([old.pos, new.pos], 1)
         live = pos >= 0
-        if self.places.limits:  # a slot by its tokens may be out of reach, which a jump of positions makes it
+        if self.places.limits:  # after a jump of positions, a slot may be out of reach
             live = live & self.reads.live(pos, now[:, None])
         order, pos = surviving_columns(pos, live, self.slots)
         return Slots(cut(x, order, 1), pos)
@@ -215,13 +230,13 @@ class Compressive(Memory):
     def _aux(
         self, x: Tensor, state: CompressiveStates, now: Int[Tensor, " B"], ctx: Context, read: Callable
     ) -> dict[str, Tensor]:
-        """The loss of what leaves the memory at the end of this segment, or left it as the segment began."""
+        """Return the loss of the states that leave the memory at this segment's end, or left it at its start."""
         if self.loss is None or not self.training:
             return {}
         old, pos = state.left
         if self.lately:
             used = torch.zeros_like(pos, dtype=state.used.dtype)
-        else:  # all of it stood before the segment
+        else:  # all of these states stood before the segment
             first = torch.as_tensor(self.near.earliest_key(now[:, None] - 1))
             old, pos, used = self._cut(state.x.detach(), state.pos, state.used, first, self.length, now)
         old = old.to(x.dtype)
@@ -231,7 +246,7 @@ class Compressive(Memory):
 
 
 def _put_into_slots(leaf: Tensor, place: Int[Tensor, "B C"], size: int, empty: int) -> Tensor:
-    """Each slot's entry at its place, `empty` where none came; place `size` is thrown away."""
+    """Scatter entries into slots; unfilled slots hold `empty`, and entries with place `size` are dropped."""
     index = place if leaf.dim() == 2 else place[..., None].expand_as(leaf)
     slots = leaf.new_full((leaf.shape[0], size + 1, *leaf.shape[2:]), empty)
     return slots.scatter(1, index, leaf)[:, :size]

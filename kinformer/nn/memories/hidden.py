@@ -1,4 +1,4 @@
-"""Hidden: the layer inputs of the segments before, as a Transformer-XL keeps them."""
+"""Hidden: a memory of the layer inputs of earlier segments, as in a Transformer-XL."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -15,7 +15,12 @@ from kinformer.core.patterns.segment import Segment
 
 
 class HiddenStates(NamedTuple):
-    """Layer inputs and their absolute positions. `pos` -1 marks an empty slot; `now` is each row's next position."""
+    """Layer inputs of the memory with their absolute positions.
+
+    x: layer inputs.
+    pos: position of each layer input; -1 marks an empty slot.
+    now: next position of each row.
+    """
 
     x: Float[Tensor, "B C D"]
     pos: Int[Tensor, "B C"]
@@ -23,21 +28,24 @@ class HiddenStates(NamedTuple):
 
 
 class Hidden(Memory):
-    """Segments of `length` tokens, each of which reads itself and, without gradients, the layer inputs before it.
+    """Memory of the layer inputs before each segment of `length` tokens, read without gradients.
 
     Choose it, with a relative bias, for text longer than a layer can hold. Give the mechanism the same set of keys,
-    `Causal() & Segment(length, memory)`: then decoding, with a cache of keys, reads exactly what training read. Chunks
-    need not be segments: they are cut where one ends, and gradients flow through a segment as a whole however it was
-    cut, whoever else is in the batch. `Causal() & Band(n)` with n <= memory reads equally many keys everywhere instead.
+    `Causal() & Segment(length, memory)`. Decoding with a cache of keys then reads exactly the keys of training. Use
+    `Causal() & Band(n)` with n <= memory if each query should read the same number of keys.
 
-    length: tokens of a segment.
-    memory: tokens before it that are kept. It is no weight: for another number change the layer's pattern too, or build
-        a layer with another memory and load the weights. A function of none where the number changes by itself, as the
-        reach of a learned span does.
+    Chunks may differ from segments. The layer cuts a chunk at the end of a segment, and gradients flow through a whole
+    segment, however it was cut and with any batch mates.
 
-    Errors: ValueError for a segment without a token, for a memory below 0, and where a layer's pattern reads more than
-    is kept, when the layer is built or, if one of them changed since, begins a row. Source: Dai et al., 2019,
-    arXiv:1901.02860, section 3.2.
+    length: number of tokens of a segment.
+    memory: number of tokens before the segment that are kept. Pass a function without arguments if the number changes
+        by itself, as the reach of a learned span does. It is not a weight: to change it, change the layer's pattern
+        too, or build a layer with another memory and load the weights.
+
+    Errors: ValueError if length is below 1 or memory below 0. ValueError if a layer's pattern reads more than the
+    memory keeps, when the layer is built or, after a later change, when a row begins.
+
+    Source: Dai et al., 2019, arXiv:1901.02860, section 3.2.
     """
 
     kind = HiddenStates
@@ -49,7 +57,7 @@ class Hidden(Memory):
 
     @property  # derived, because a memory may be set to another number
     def reads(self) -> Segment:  # type: ignore[override]
-        """The own segment and what is kept before it."""
+        """Pattern of the current segment and the memory before it."""
         return Segment(self.length, self.memory() if callable(self.memory) else self.memory)
 
     def start(self, spec: StateSpec, width: int) -> HiddenStates:

@@ -1,1 +1,1 @@
-"""Mixers: layers that carry numbers from token to token without attention."""
+"""Mixers, which pass information between tokens without attention."""

@@ -1,4 +1,4 @@
-"""AverageAttention: each token takes the mean of all tokens so far, through a gate."""
+"""AverageAttention: the gated mean of all tokens up to each position."""
 
 from typing import NamedTuple
 
@@ -14,29 +14,38 @@ from kinformer.core.tokenwise import check_tokenwise
 
 
 class AverageState(NamedTuple):
-    """The sum of a row's tokens so far, in float32 or better, and how many they are."""
+    """Sum and number of a row's tokens so far.
+
+    total: sum of the tokens, in float32 or better.
+    tokens: number of tokens in each row.
+    """
 
     total: Float[Tensor, "B D"]
     tokens: Int[Tensor, " B"]
 
 
 class AverageAttention(Layer):
-    """h_j = i_j * y_j + f_j * g_j,   g_j = FFN((y_1 + .. + y_j) / j),   [i_j; f_j] = sigmoid(W [y_j; g_j] + b)
+    """Gated mean of all tokens up to each position.
 
-    Choose it in a decoder whose steps must cost the same however long the row: its state is a sum and a count, and a
-    whole row costs d^2 a token, with no matrix of pairs. It weighs all tokens alike, so it looks nothing up: choose
-    `LinearAttention` where content must say what counts, attention where it must say so sharply. It reads array order
-    as time, and padding is no part of any mean. The residual and the norm around it are its block's:
+    h_j = i_j * y_j + f_j * g_j,   g_j = FFN((y_1 + .. + y_j) / j),   [i_j; f_j] = sigmoid(W [y_j; g_j] + b)
+
+    Choose it in a decoder if every step must have the same cost. Its state is a sum and a count. A whole row costs d^2
+    per token, without a matrix of pairs. All tokens have the same weight, so it cannot look anything up. Choose
+    `LinearAttention` if content must determine the weights, and attention if the weights must be sharp. It treats array
+    order as time, and padding does not count in any mean. The block adds the residual and the norm:
     `PostNorm(AverageAttention(d, MLP(d)), ...)` is the paper's LayerNorm(y + h).
 
-    d: the width.
-    feedforward: the FFN, a layer that reads each token alone; without one the mean itself goes on.
-    gate: False gives g_j alone, the paper's ablation.
-    bias: whether the gate has one.
+    d: width of a token.
+    feedforward: the FFN, a layer that processes each token separately; None uses the mean itself.
+    gate: whether there is a gate; False gives g_j, the paper's ablation.
+    bias: whether the gate has a bias.
 
-    Errors: ValueError without `ctx.run`, with `ctx.only` or `ctx.also` (a mean cannot be narrowed), and for a layer
-    that reads tokens together. Source: Zhang et al., 2018, arXiv:1805.00631, section 3.1, equations 1 to 3; whole rows
-    are a cumulative sum here, where the paper multiplies by a matrix of pairs.
+    Errors: ValueError without `ctx.run`, with `ctx.only` or `ctx.also` (a mean cannot be restricted), or if
+    `feedforward` mixes tokens.
+
+    Source: Zhang et al., 2018, arXiv:1805.00631, section 3.1, equations 1 to 3.
+
+    Differences: the paper multiplies whole rows by a matrix of pairs. Here they are a cumulative sum.
     """
 
     def __init__(self, d: int, feedforward: Layer | None = None, *, gate: bool = True, bias: bool = True):
@@ -67,7 +76,12 @@ class AverageAttention(Layer):
     def mean(
         self, x: Float[Tensor, "B T D"], state: UncastState | None, ctx: Context
     ) -> tuple[Float[Tensor, "B T D"], UncastState | None]:
-        """The mean of all tokens up to each one, 0 where there is none, and the state after them."""
+        """Return the mean of all tokens up to each one (0 if there is none) and the state after them.
+
+        x: tokens.
+        state: sum and count of earlier tokens, or None.
+        ctx: context with the positions; padding does not count.
+        """
         real = ctx.pos >= 0
         wide = torch.promote_types(x.dtype, torch.float32 if state is None else state.inside.total.dtype)
         sums = torch.where(real[..., None], x, 0.0).to(wide).cumsum(1)

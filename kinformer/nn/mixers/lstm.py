@@ -1,4 +1,4 @@
-"""LSTM: a recurrent network as a layer, which every memory is compared with."""
+"""LSTM: a recurrent network as a layer, the baseline for every memory."""
 
 import math
 from typing import NamedTuple
@@ -18,30 +18,38 @@ Pair = tuple[Tensor, Tensor]
 
 
 class LSTMState(NamedTuple):
-    """The hidden state and the memory cells of each layer after the last real token."""
+    """Hidden state and memory cells of each layer after the last real token.
+
+    h: hidden states.
+    c: memory cells.
+    """
 
     h: Float[Tensor, "B N D"]
     c: Float[Tensor, "B N D"]
 
 
 class LSTM(Layer):
-    """Long short-term memory, layer upon layer.
+    """Stack of long short-term memory layers.
 
-    i, f, o = sigmoid(W [x_t; h_(t-1)]), g = tanh(W' [x_t; h_(t-1)]), c_t = f * c_(t-1) + i * g, h_t = o * tanh(c_t)
+    i, f, o = sigmoid(W [x_t; h_(t-1)]), g = tanh(W' [x_t; h_(t-1)]),
+    c_t = f * c_(t-1) + i * g, h_t = o * tanh(c_t)
 
-    Choose it as the baseline of whatever remembers: its state has 2 d numbers a layer however long the row, a step
-    costs 16 d^2 operations a layer, and what it holds fades unless a gate learns to keep it. Choose attention where it
-    must look something up. It reads array order as time, one step after the other; padding leaves the state alone.
+    Choose it as the baseline of models with a memory. Its state has 2 d numbers per layer for any row length, and a
+    step costs 16 d^2 operations per layer. The content of the state fades unless a gate learns to keep it. Choose
+    attention if the model must look something up. It treats array order as time and runs one step after the other.
+    Padding does not change the state.
 
-    d: the width of x and of a layer's hidden state.
-    depth: layers.
-    dropout: of what each layer is given from beneath.
-    forget: what the biases of the forget gates start with more, so that at first the cells keep sigmoid(`forget`) of
-        themselves at each step: 0 half, 3 nineteen twentieths, of which a quarter is left after 30 steps.
+    d: width of x and of each layer's hidden state.
+    depth: number of layers.
+    dropout: dropout probability of each layer's input.
+    forget: number added to the initial biases of the forget gates. At first the cells keep sigmoid(`forget`) of their
+        values at each step: half for 0; 95 percent for 3, so about a quarter is left after 30 steps.
 
-    Errors: ValueError without `ctx.run`, with `ctx.only` or `ctx.also` (a state cannot be narrowed), and for no layer.
-    Source: Hochreiter and Schmidhuber, 1997, "Long short-term memory", with the forget gate of Gers et al., 2000;
-    its start: Jozefowicz et al., 2015, "An empirical exploration of recurrent network architectures", ICML; dropout:
+    Errors: ValueError without `ctx.run`, with `ctx.only` or `ctx.also` (a state cannot be restricted), or if depth is
+    below 1.
+
+    Source: Hochreiter and Schmidhuber, 1997, "Long short-term memory", with the forget gate of Gers et al., 2000; its
+    start: Jozefowicz et al., 2015, "An empirical exploration of recurrent network architectures", ICML; dropout:
     Zaremba et al., 2014, arXiv:1409.2329.
     """
 
@@ -63,7 +71,7 @@ class LSTM(Layer):
         check_in_order(ctx, "LSTM")
         if ctx.only is not None or ctx.also is not None:
             raise ValueError("LSTM keeps one state for all that was read and cannot honour ctx.only or ctx.also")
-        if x.shape[2] != self.d:  # PyTorch's fast form looks at no width and reads what lies behind
+        if x.shape[2] != self.d:  # PyTorch's fast kernel does not check the width and reads beyond it
             raise ValueError(f"x has width {x.shape[2]} and this LSTM {self.d}; give it [B T {self.d}]")
         before = self.start(len(x), 0, dtype=x.dtype, device=x.device) if state is None else state
         real, after = ctx.pos >= 0, []
@@ -87,21 +95,24 @@ class LSTM(Layer):
 
 
 def _has_fast_kernel(x: Tensor) -> bool:
-    """Has PyTorch its form of whole rows for x: outside of graphs, transforms of functions, and float16 on a CPU?"""
+    """Return whether PyTorch's whole-row kernel supports x.
+
+    It supports neither compiled graphs, nor function transforms, nor float16 on a CPU.
+    """
     if torch.compiler.is_compiling() or not are_plain_tensors(x) or is_forward_mode():
         return False
     return x.device.type != "cpu" or autocast_dtype(x) != torch.float16
 
 
 def _run_full_rows(cell: nn.LSTMCell, x: Float[Tensor, "B T D"], now: Pair) -> tuple[Tensor, Pair]:
-    """A layer over rows without padding, in one call: several times as fast as step by step."""
+    """Run a layer over rows without padding in one call, several times as fast as step by step."""
     weights = [cell.weight_ih, cell.weight_hh, cell.bias_ih, cell.bias_hh]
     y, h, c = torch.lstm(x, [leaf[None] for leaf in now], weights, True, 1, 0.0, cell.training, False, True)
     return y, (h[0], c[0])
 
 
 def _lengths(real: Bool[Tensor, "B T"]) -> Int[Tensor, " B"] | None:
-    """How many steps each row has, where padding stands behind them alone and none is empty."""
+    """Return the length of each row, or None if a row is empty or has padding before a real token."""
     lengths = real.sum(1)
     behind = torch.arange(real.shape[1], device=real.device) < lengths[:, None]
     return lengths if len(lengths) and bool((behind == real).all() & (lengths > 0).all()) else None
@@ -110,7 +121,7 @@ def _lengths(real: Bool[Tensor, "B T"]) -> Int[Tensor, " B"] | None:
 def _run_packed(
     cell: nn.LSTMCell, x: Float[Tensor, "B T D"], now: Pair, lengths: Int[Tensor, " B"]
 ) -> tuple[Tensor, Pair]:
-    """A layer over rows with padding behind them, in one call; 0 is said at padding."""
+    """Run a layer over rows with padding at the end in one call; the output at padding is 0."""
     rows = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
     assert rows.sorted_indices is not None and rows.unsorted_indices is not None
     weights = [cell.weight_ih, cell.weight_hh, cell.bias_ih, cell.bias_hh]
@@ -123,7 +134,7 @@ def _run_packed(
 def _step_by_step(
     cell: nn.LSTMCell, x: Float[Tensor, "B T D"], now: Pair, real: Bool[Tensor, "B T"]
 ) -> tuple[Tensor, Pair]:
-    """The same where any step may be padding, which changes no state."""
+    """Run a layer step by step. Any step may be padding, which does not change the state."""
     ys = []
     for t in range(x.shape[1]):
         h, c = _run_cell(cell, x[:, t], now)
@@ -134,7 +145,7 @@ def _step_by_step(
 
 
 def _run_cell(cell: nn.LSTMCell, x: Float[Tensor, "B D"], now: Pair) -> Pair:
-    """A step in plain operations, which every transform of functions knows."""
+    """Run one step in plain operations, which support every function transform."""
     h, c = now
     gates = F.linear(x, cell.weight_ih, cell.bias_ih) + F.linear(h, cell.weight_hh, cell.bias_hh)
     enter, keep, new, show = gates.chunk(4, -1)

@@ -1,1 +1,1 @@
-"""Norms: what keeps the scale of hidden states."""
+"""Norms, which keep the scale of hidden states."""

@@ -9,10 +9,12 @@ from kinformer.core.checks import check_at_least, check_in_range
 
 
 class LayerNorm(nn.LayerNorm):
-    """(x - mean) / sqrt(variance + eps) * gain + shift, PyTorch's: the usual choice.
+    """PyTorch's layer normalisation over the features of each token: the usual choice.
 
-    d: the width.
-    eps: added to the variance.
+    y = (x - mean) / sqrt(variance + eps) * gain + shift
+
+    d: width of a token.
+    eps: number added to the variance.
     bias: whether there is a shift.
 
     Source: Ba et al., 2016, arXiv:1607.06450.
@@ -22,7 +24,7 @@ class LayerNorm(nn.LayerNorm):
         super().__init__(check_at_least("d", d, 1), eps=check_in_range("eps", eps, 0, math.inf), bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        # the operator itself: what the functional form asks around it costs a step of decoding more than the norm does
+        # the operator itself: in a decoding step, the checks of the functional form cost more than the norm
         return torch.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
 
 

@@ -8,10 +8,14 @@ from kinformer.core.checks import check_at_least, check_in_range
 
 
 class RMSNorm(nn.RMSNorm):
-    """x / sqrt(mean of squares + eps) * gain, PyTorch's: Llama's choice, cheaper than LayerNorm.
+    """PyTorch's normalisation by the root mean square of each token's features.
 
-    d: the width.
-    eps: added to the mean of squares.
+    y = x / sqrt(mean of squares + eps) * gain
+
+    Llama uses it. It is cheaper than LayerNorm.
+
+    d: width of a token.
+    eps: number added to the mean of squares.
 
     Source: Zhang and Sennrich, 2019, arXiv:1910.07467.
     """

@@ -1,1 +1,1 @@
-"""Poolers: how the vectors of a row become one vector."""
+"""Poolers, which reduce the vectors of a row to one vector."""

@@ -1,4 +1,4 @@
-"""CLSPooler: the vector of a token of the model's own before the row, as BERT pools."""
+"""CLSPooler: the vector of an extra token at the start of the row."""
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -8,9 +8,15 @@ from kinformer.core.pooler import Pooler
 
 
 class CLSPooler(Pooler):
-    """A token of the model's own before the row ([CLS]), its vector through a matrix and tanh, as BERT pools.
+    """Vector of an extra [CLS] token before the row, through a linear layer and tanh.
 
-    Errors: ValueError for rows without that token. Source: Devlin et al., 2018, arXiv:1810.04805, section 3.
+    The model adds this token itself. BERT pools in this way.
+
+    d: width of a vector.
+
+    Errors: ValueError if rows have no such token.
+
+    Source: Devlin et al., 2018, arXiv:1810.04805, section 3.
     """
 
     own = 1
@@ -22,7 +28,7 @@ class CLSPooler(Pooler):
     def rows(self, tokens: Int[Tensor, "B T"], mark: int) -> Int[Tensor, "B _"]:
         before = _padding_before(tokens < 0)
         longer = torch.cat([torch.full_like(tokens[:, :1], -1), tokens], 1)
-        return longer.scatter(1, before, mark)  # after padding that stands before the row
+        return longer.scatter(1, before, mark)  # after any padding at the start of the row
 
     def forward(self, y: Float[Tensor, "B T D"], real: Bool[Tensor, "B T"]) -> Float[Tensor, "B D"]:
         if not y.shape[1]:

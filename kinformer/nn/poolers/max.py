@@ -1,4 +1,4 @@
-"""MaxPooler: the largest of each number over a row's vectors."""
+"""MaxPooler: the elementwise maximum of a row's vectors."""
 
 import torch
 from jaxtyping import Bool, Float
@@ -8,7 +8,7 @@ from kinformer.core.pooler import Pooler
 
 
 class MaxPooler(Pooler):
-    """The largest of each number over a row's vectors, 0 of an empty row. Choose it where one token decides."""
+    """Elementwise maximum of a row's vectors; 0 for an empty row. Choose it if one token decides."""
 
     def forward(self, y: Float[Tensor, "B T D"], real: Bool[Tensor, "B T"]) -> Float[Tensor, "B D"]:
         if not y.shape[1]:

@@ -7,7 +7,10 @@ from kinformer.core.pooler import Pooler, sum_tokens
 
 
 class MeanPooler(Pooler):
-    """The mean of a row's vectors. Choose it to train from nothing: every token has its share from the first step."""
+    """Mean of a row's vectors.
+
+    Choose it to train from scratch, because every token contributes from the first step.
+    """
 
     def forward(self, y: Float[Tensor, "B T D"], real: Bool[Tensor, "B T"]) -> Float[Tensor, "B D"]:
         return sum_tokens(y, real) / real.sum(1, keepdim=True).clamp_min(1)

@@ -1,4 +1,4 @@
-"""PMA: a few learned seeds read a set, and make vectors of it."""
+"""PMA: learned seed vectors that attend to a set and reduce it to a few vectors."""
 
 import torch
 from jaxtyping import Bool, Float
@@ -12,19 +12,22 @@ from kinformer.nn.feedforward.mlp import MLP
 
 
 class PMA(Pooler):
-    """Pooling by multihead attention: k learned seeds read the set, each a vector; side by side [B k*D].
+    """Pooling by multi-head attention: k learned seeds attend to the set; result [B k*D].
 
-    PMA_k(Z) = MAB(S, rFF(Z)); in the authors' code, with `PublishedMAB` and without `feedforward`, MAB(S, Z)
+    PMA_k(Z) = MAB(S, rFF(Z))
 
-    Choose it over a mean where what counts is in few elements, or in several groups of them (k > 1). Of a set without
-    elements it makes what the seeds are by themselves.
+    Each seed gives one vector, and the result concatenates them. Choose it over a mean if few elements matter, or
+    several groups of elements (k > 1). For an empty set the result depends only on the seeds.
 
-    block: reads the set.
-    seeds: k, how many vectors it makes of a set.
-    feedforward: what each element goes through before it is read.
+    block: layer that reads the set.
+    seeds: k, the number of vectors per set.
+    feedforward: layer that processes each element before it is read.
 
-    Errors: ValueError for parts of the wrong kind, and for a block that reads itself. Source: Lee et al., 2018,
-    arXiv:1810.00825, equation 11.
+    Errors: ValueError if a part has the wrong kind, or if the block reads itself.
+
+    Source: Lee et al., 2018, arXiv:1810.00825, equation 11.
+
+    Differences: the authors' code computes MAB(S, Z). Use `PublishedMAB` without `feedforward` for that form.
     """
 
     def __init__(self, block: Layer, seeds: int = 1, *, feedforward: Layer | None = None):

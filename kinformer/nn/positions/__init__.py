@@ -1,1 +1,1 @@
-"""Positions: encodings of absolute position, added to the input or turning queries and keys."""
+"""Encodings of absolute position, which are added to the input or rotate queries and keys."""

@@ -1,4 +1,4 @@
-"""Coordinates: a trained table for each coordinate of a picture, their vectors summed."""
+"""Coordinates: the sum of one trained vector for each coordinate of a picture."""
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -7,18 +7,22 @@ from kinformer.nn.positions.image_positions import Pictured
 
 
 class Coordinates(Pictured):
-    """t_row[row] + t_column[column] + t_channel[channel], 0 at padding: a Sparse Transformer's dedicated embeddings.
+    """Sum of trained vectors for the row, column and channel of a position; 0 at padding.
 
-    Choose it for pictures: rows + columns + channels vectors are learned in place of one for each position, and
-    neighbours above and beside share them.
+    e(pos) = t_row[row] + t_column[column] + t_channel[channel]
 
-    d: the width of a vector.
-    rows, columns: of the picture, in pixels.
-    channels: values of a pixel that have a position each; no table for one.
+    Choose it for pictures. It learns rows + columns + channels vectors instead of one for each position, and
+    neighbouring pixels share them. A Sparse Transformer uses it.
+
+    d: width of a vector.
+    rows, columns: size of the picture, in pixels.
+    channels: number of values per pixel, each with its own position; 1 needs no table of channels.
     block: rows and columns, in pixels, of the blocks in which the picture is generated; (1, 1) is row by row.
-    std: of the tables at the start.
+    std: standard deviation of the tables' initial values.
 
-    Errors: IndexError for a position beyond the picture. Source: Child et al., 2019, arXiv:1904.10509, section 5.3.
+    Errors: IndexError if a position is beyond the picture.
+
+    Source: Child et al., 2019, arXiv:1904.10509, section 5.3.
     """
 
     def __init__(

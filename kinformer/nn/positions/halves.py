@@ -1,4 +1,4 @@
-"""Halves: one half of a vector tells the row of a picture, the other one its column and channel."""
+"""Halves: position vectors with one half for the row of a picture and one for its column and channel."""
 
 from typing import Literal
 
@@ -14,15 +14,21 @@ Kind = Literal["learned", "sinusoidal"]
 
 
 class Halves(Pictured):
-    """[e(row); e'(column * channels + channel)], 0 at padding: the Image Transformer's encoding of coordinates.
+    """Concatenated encodings of the row and of the column and channel of a position; 0 at padding.
 
-    d: the width of a vector; an odd one has the smaller half for the row.
-    rows, columns: of the picture, in pixels.
-    channels: values of a pixel that have a position each.
+    e(pos) = [e(row); e'(column * channels + channel)]
+
+    Choose it for pictures. The Image Transformer uses it.
+
+    d: width of a vector; if it is odd, the row gets the smaller half.
+    rows, columns: size of the picture, in pixels.
+    channels: number of values per pixel, each with its own position.
     block: rows and columns, in pixels, of the blocks in which the picture is generated; (1, 1) is row by row.
-    kind: "learned" tables, or "sinusoidal" waves; the paper found them equally good.
+    kind: "learned" tables or "sinusoidal" waves; the paper found them equally good.
 
-    Errors: IndexError for a position beyond the picture. Source: Parmar et al., 2018, arXiv:1802.05751, section 3.1.
+    Errors: IndexError if a position is beyond the picture.
+
+    Source: Parmar et al., 2018, arXiv:1802.05751, section 3.1.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Pictured: positions that know which place of a picture they are."""
+"""Pictured: base class of positions that depend on the row, column and channel in a picture."""
 
 import torch
 from jaxtyping import Int
@@ -10,14 +10,15 @@ from kinformer.core.raster import Raster
 
 
 class Pictured(Position):
-    """Row, column and channel of each position, which is the order of generation.
+    """Base class that converts a position in generation order to its row, column and channel.
 
-    rows, columns: of the picture, in pixels.
-    channels: values of a pixel that have a position each, one after the other.
+    d: width of a vector.
+    rows, columns: size of the picture, in pixels.
+    channels: number of values per pixel; each has its own position, and they follow one another.
     block: rows and columns, in pixels, of the blocks in which the picture is generated; (1, 1) is row by row.
 
-    Errors: IndexError for a position beyond the picture; on an accelerator, where nobody waits for it, its own
-    assertion.
+    Errors: IndexError if a position is beyond the picture. An accelerator raises its own assertion instead, so that the
+    host does not wait for it.
     """
 
     def __init__(self, d: int, rows: int, columns: int, channels: int = 1, *, block: tuple[int, int] = (1, 1)):
@@ -32,7 +33,7 @@ class Pictured(Position):
         self.length = self.size = rows * columns * channels
 
     def coordinates(self, pos: Int[Tensor, "B T"]) -> tuple[Tensor, Tensor, Tensor]:
-        """Row, column and channel of each position; of padding those of the first."""
+        """Return the row, column and channel of each position; padding gets the coordinates of position 0."""
         if not torch.compiler.is_compiling() and pos.numel():
             self._check(pos)
         row, value = self.raster.row_and_column(pos.clamp_min(0))
@@ -41,6 +42,6 @@ class Pictured(Position):
     def _check(self, pos: Int[Tensor, "B T"]) -> None:
         about = f"is beyond a picture of {self.rows} x {self.columns} x {self.channels}; make it larger"
         if pos.device.type != "cpu":
-            torch._assert_async((pos < self.size).all(), f"a position {about}")  # waits for nothing
+            torch._assert_async((pos < self.size).all(), f"a position {about}")  # does not wait for the device
         elif (max_pos := int(pos.max())) >= self.size:
             raise IndexError(f"position {max_pos} {about}")

@@ -1,4 +1,4 @@
-"""Learned: a trained table of positions."""
+"""Learned: a trained vector for each position."""
 
 import torch
 from jaxtyping import Float, Int
@@ -9,15 +9,18 @@ from kinformer.core.position import Position
 
 
 class Learned(Position):
-    """A vector per position from a trained table, 0 at padding: BERT's and GPT-2's choice. It ends with its length.
+    """Trained vector for each position, 0 at padding.
 
-    Beyond the length of training its rows are noise. `generate` and evaluation therefore read a full table's last half
-    again from position 0 (kinformer.models.support.sliding_reader); a forward of a longer row is an error.
+    BERT and GPT-2 use it. It has a fixed length, and its rows beyond the training length are noise. `generate` and
+    evaluation therefore read the last half of a full table again from position 0
+    (kinformer.models.support.sliding_reader). A forward call with a longer row is an error.
 
-    d: the width of a vector.
-    length: rows of the table.
+    d: width of a vector.
+    length: number of rows of the table.
 
-    Errors: IndexError for a position beyond the table; on an accelerator, where nobody waits for it, its own assertion.
+    Errors: IndexError if a position is beyond the table. An accelerator raises its own assertion instead, so that the
+    host does not wait for it.
+
     Source: Gehring et al., 2017, arXiv:1705.03122, section 3.1.
     """
 
@@ -30,7 +33,7 @@ class Learned(Position):
     def forward(self, pos: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
         if not torch.compiler.is_compiling() and pos.numel():
             self._check(pos)
-        # rows that are one row, expanded, are looked up once
+        # expanded copies of one row are looked up once
         rows = pos[:1] if len(pos) and pos.stride(0) == 0 else pos
         vectors = self.table(rows.clamp_min(0)) * (rows >= 0)[..., None]
         return vectors.expand(len(pos), -1, -1)
@@ -39,7 +42,7 @@ class Learned(Position):
         length = self.table.num_embeddings
         advice = f"is beyond the table of {length} learned positions; make length larger, or use Rotary"
         if pos.device.type != "cpu":
-            torch._assert_async((pos < length).all(), f"a position {advice}")  # waits for nothing
+            torch._assert_async((pos < length).all(), f"a position {advice}")  # does not wait for the device
         elif (max_pos := int(pos.max())) >= length:
             raise IndexError(f"position {max_pos} {advice}")
 

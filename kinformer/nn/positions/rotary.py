@@ -1,4 +1,4 @@
-"""Rotary: queries and keys turned by their position, so that their product knows only the distance."""
+"""Rotary: rotations of queries and keys that make their product depend on the distance only."""
 
 import math
 from typing import Literal
@@ -15,18 +15,20 @@ Pairs = Literal["interleaved", "half"]
 
 
 class Rotary(Rotation):
-    """RoPE: pair n of a head's dimensions turns by pos * base^(-2n/turned).
+    """RoPE: rotation of pair n of a head's dimensions by the angle pos * base^(-2n/turned).
 
-    The usual choice of today's decoders; no parameters, and no end, though distances beyond those of training make a
-    model worse.
+    It is the usual choice of today's decoders. It has no parameters and no fixed length, but distances longer than in
+    training make a model worse.
 
-    head_dim: the width of a query.
-    base: the longest wavelength is 2 pi times nearly that many positions.
-    pairs: which dimensions make pair n: (2n, 2n+1) "interleaved", as in the paper, or (n, n + turned/2) "half", as in
+    head_dim: width of a query.
+    base: the longest wavelength is nearly 2 pi * base positions.
+    pairs: dimensions of pair n: (2n, 2n+1) if "interleaved", as in the paper, or (n, n + turned/2) if "half", as in
         Llama and GPT-NeoX.
-    turned: how many dimensions turn, all unless given; the rest stay (partial rotary).
+    turned: number of dimensions that rotate, all by default; the others stay unchanged (partial rotary).
 
-    Errors: ValueError for an odd number of them. Source: Su et al., 2021, arXiv:2104.09864, section 3.2.
+    Errors: ValueError if the number of rotated dimensions is odd or larger than head_dim.
+
+    Source: Su et al., 2021, arXiv:2104.09864, section 3.2.
     """
 
     def __init__(

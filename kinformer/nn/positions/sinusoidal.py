@@ -1,4 +1,4 @@
-"""Sinusoidal: sines and cosines of the position, at wavelengths from 2 pi to 10000 times that."""
+"""Sinusoidal: sines and cosines of the position, with wavelengths from 2 pi to 10000 * 2 pi."""
 
 import math
 from typing import Literal
@@ -16,21 +16,22 @@ Frequencies = Literal["paper", "tensor2tensor"]
 
 
 class Sinusoidal(Position):
-    """Fixed sines and cosines of a position, 0 at padding: the 2017 Transformer's choice. No parameters, any length.
+    """Fixed sines and cosines of each position, 0 at padding.
 
-    Pair n holds sin and cos of pos * w_n; positions count from 0. The result has the dtype that the module was moved
-    to.
+    It has no parameters and no fixed length. The 2017 Transformer uses it. Pair n holds sin and cos of pos * w_n, and
+    positions count from 0. The result has the module's dtype.
 
-    d: the width; an odd one ends with a sine (interleaved) or a 0 (concat).
-    layout: the order of columns: "interleaved" is the paper's, pair n in 2n and 2n+1; "concat" has all sines, then all
-        cosines.
-    frequencies: "paper" is w_n = base^(-2n/d); "tensor2tensor" is w_n = base^(-n/(d/2 - 1)), whose last wave is exactly
-        base times as long as the first. Unless given, the paper's with "interleaved", and Tensor2Tensor's with
-        "concat", as in its checkpoints, fairseq's and Marian's own code. The paper's in the order "concat" are those of
-        Marian's models in Hugging Face's transformers.
-    base: how much longer the longest wave is than the first.
+    d: width of a vector; if it is odd, the last column is a sine (interleaved) or 0 (concat).
+    layout: order of the columns: "interleaved" is the paper's, with pair n in columns 2n and 2n+1; "concat" has all
+        sines, then all cosines.
+    frequencies: "paper" is w_n = base^(-2n/d); "tensor2tensor" is w_n = base^(-n/(d/2 - 1)): its last wave is exactly
+        base times as long as the first. The default is "paper" with "interleaved" and "tensor2tensor" with "concat".
+    base: ratio of the longest wavelength to the shortest.
 
     Source: Vaswani et al., 2017, arXiv:1706.03762, section 3.5.
+
+    Differences: "concat" with "tensor2tensor" is the choice of Tensor2Tensor's checkpoints, fairseq, and Marian's own
+    code. Marian's models in Hugging Face's transformers combine "concat" with "paper".
     """
 
     like: Tensor
@@ -43,7 +44,7 @@ class Sinusoidal(Position):
         usual: Frequencies = "paper" if layout == "interleaved" else "tensor2tensor"
         self.frequencies = usual if frequencies is None else check_option("frequencies", frequencies, Frequencies)
         self.base = check_in_range("base", base, 1, math.inf)
-        # holds no number: it follows .to(), and the result follows it
+        # an empty buffer that follows .to(); its dtype is the result's dtype
         self.register_buffer("like", torch.empty(0), persistent=False)
 
     def forward(self, pos: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
@@ -64,7 +65,12 @@ class Sinusoidal(Position):
 
 
 def angular(d: int, dtype: torch.dtype, device: torch.device, base: float = 10000.0) -> Float[Tensor, " N"]:
-    """What each of d / 2 pairs turns by from one position to the next: base^(-2n/d)."""
+    """Return the angle per position of each of d / 2 pairs: base^(-2n/d).
+
+    d: number of dimensions.
+    dtype, device: dtype and device of the result.
+    base: ratio of the longest wavelength to the shortest.
+    """
     return base ** (-torch.arange(0, d, 2, dtype=dtype, device=device) / d)
 
 

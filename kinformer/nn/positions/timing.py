@@ -1,4 +1,4 @@
-"""Timing: the waves of a position and those of a step."""
+"""Timing: the sum of a position's waves and a step's waves."""
 
 from typing import Literal
 
@@ -11,11 +11,15 @@ from kinformer.nn.positions.sinusoidal import Frequencies, Order, Sinusoidal
 
 
 class Timing(nn.Module):
-    """sinusoid(pos) + sinusoid(step), 0 at padding: what tells the steps of a Universal Transformer apart.
+    """Sum of the sinusoids of a position and a step, 0 at padding.
 
-    d, layout, frequencies, base: those of `Sinusoidal`.
-    first: what the first position and the first step are counted as: 0, as `Sinusoidal` and Tensor2Tensor count, or 1,
-        as the paper does.
+    e(pos, step) = sinusoid(pos) + sinusoid(step)
+
+    It lets a Universal Transformer tell its steps apart.
+
+    d, layout, frequencies, base: arguments of `Sinusoidal`.
+    first: number of the first position and the first step: 0, as in `Sinusoidal` and Tensor2Tensor, or 1, as in the
+        paper.
 
     Source: Dehghani et al., 2018, arXiv:1807.03819, section 2.1.
     """

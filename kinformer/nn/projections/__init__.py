@@ -1,1 +1,1 @@
-"""Projections: from hidden states to queries, keys and values."""
+"""Projections from hidden states to queries, keys and values."""

@@ -1,4 +1,4 @@
-"""ByHeads: some heads are projected in one way, others in another."""
+"""ByHeads: different projections for different heads."""
 
 from collections.abc import Sequence
 
@@ -15,15 +15,18 @@ SIZES = ("d", "heads", "key_heads", "value_heads", "k_dim", "v_dim", "bias")
 
 
 class ByHeads(Projection):
-    """Each projection makes an equal run of the heads, in order: `ByHeads(QKV(d, 2, head_dim=w), SharedQK(d, 2, ...))`.
+    """Projection that concatenates the heads of several projections of equal size, in order.
 
-    Choose it beside `SplitHeads`, where a mechanism wants queries and keys of its own kind for its heads: in the
-    Routing Transformer keys are their queries in the heads that route, and not in the local ones.
+        ByHeads(QKV(d, 2, head_dim=w), SharedQK(d, 2, head_dim=w))
 
-    parts: the projections, one for each run of heads, all of one size.
+    Choose it with `SplitHeads`, if the mechanisms of different heads need different kinds of queries and keys. In the
+    Routing Transformer, routing heads use their queries as keys, and local heads do not.
 
-    Errors: ValueError where heads or widths differ. Source: Roy et al., 2020, arXiv:2003.05997, section 4.1 and
-    algorithm 1.
+    parts: projections, one for each run of heads; all have the same size.
+
+    Errors: ValueError if heads or widths differ.
+
+    Source: Roy et al., 2020, arXiv:2003.05997, section 4.1 and algorithm 1.
     """
 
     def __init__(self, *parts: Projection):

@@ -1,4 +1,4 @@
-"""ByStream: global tokens with projections of their own."""
+"""ByStream: separate projections for global tokens and for all other tokens."""
 
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -12,17 +12,21 @@ SIZES = ("d", "heads", "key_heads", "value_heads", "k_dim", "v_dim", "bias")
 
 
 class ByStream(Projection):
-    """The first positions are projected by `wide`, all others by `long`: two streams in one sequence.
+    """Projection that uses `wide` for the first n positions and `long` for all others.
 
-    Choose it where a few global tokens stand for other things than the tokens of a text and a key should be the same
-    for all who read it: it is made by its own stream. In the authors' code the reader's stream decides, which is
-    `GlobalSoftmax(pattern, Rows(n), copied=False)`, or `FourPieces`, over one QKV. Both projections see all tokens.
+    The two groups are two streams in one sequence. Choose it if a few global tokens differ in kind from the tokens of a
+    text. The stream of a key determines its projection, so all queries read the same key. Both projections compute all
+    tokens.
 
-    n: how many positions, from 0, are of the wide stream.
-    wide, long: the two projections.
+    n: number of positions, from position 0, that belong to the wide stream.
+    wide, long: projections of the two streams.
 
-    Errors: ValueError where heads or widths differ. Source: Ainslie et al., 2020, arXiv:2004.08483, section 3.2
-    (separate projections for global and long tokens).
+    Errors: ValueError if heads or widths differ.
+
+    Source: Ainslie et al., 2020, arXiv:2004.08483, section 3.2 (separate projections for global and long tokens).
+
+    Differences: in the authors' code, the stream of the query determines the projection. Use `GlobalSoftmax(pattern,
+    Rows(n), copied=False)` or `FourPieces` over one QKV for that form.
     """
 
     def __init__(self, n: int, wide: Projection, long: Projection):

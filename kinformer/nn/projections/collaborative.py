@@ -1,4 +1,4 @@
-"""Collaborative: all heads share the columns of one query and one key matrix, and each weighs them in its own way."""
+"""Collaborative: heads that share one query matrix and one key matrix and weight their columns."""
 
 from typing import Literal
 
@@ -17,24 +17,30 @@ Scale = Literal["shared", "head"]
 
 
 class Collaborative(Projection):
-    """logit_h(i, j) = ((x_i W_q * m_h) . (x_j W_k) + x_j w_h) / sqrt(s), values by head.
+    """Projection with query and key columns that all heads share, weighted by head; values by head.
 
-    Choose it where heads want the same things of queries and keys: trained heads do, so `shared` can be a quarter of
-    the width and the cache holds one key of that width for all heads. `from_trained` turns a trained `QKV` into one.
+    logit_h(i, j) = ((x_i W_q * m_h) . (x_j W_k) + x_j w_h) / sqrt(s)
 
-    d: the width of what is projected.
-    heads: heads of queries and of values.
-    shared: columns of W_q and W_k, D; d unless given.
-    v_dim: the width of a value, d / heads unless given.
-    mixing: how the m_h start. "normal": normal with deviation 0.2, as in the authors' code; "ones": all alike;
-        "concatenated": head h has columns of its own, as in ordinary attention.
-    scale: s. "shared": D, attention's rule for keys of width D. "head": D / heads, the authors' code, under which
-        "concatenated" is ordinary attention.
-    content: whether keys have a score of their own, w_h; the authors' code has, the paper's first equation has not.
+    Choose it if the queries and keys of different heads are similar, as in trained models. Then `shared` can be a
+    quarter of the width, and the cache holds one key of that width for all heads. `from_trained` converts a trained
+    `QKV`.
+
+    The mechanism must keep its default scale, 1 / sqrt(key width).
+
+    d: width of the input.
+    heads: number of heads of queries and of values.
+    shared: D, the number of columns of W_q and W_k; d by default.
+    v_dim: width of a value; d / heads by default.
+    mixing: initial values of m_h. "normal": normal with standard deviation 0.2, as in the authors' code; "ones": all
+        equal; "concatenated": each head has its own columns, as in ordinary attention.
+    scale: s of the equation. "shared": D, attention's rule for keys of width D. "head": D / heads, as in the authors'
+        code; with it "concatenated" is ordinary attention.
+    content: whether each key has its own score w_h. The authors' code has it; the paper's first equation does not.
     bias: whether values have a bias; the layer's output matrix then has one too.
 
-    The mechanism must keep its default scale, 1 / sqrt of the width of a key. Errors: ValueError for sizes that do not
-    divide, and for "concatenated" with fewer columns than heads. Source: Cordonnier et al., 2020, arXiv:2006.16362.
+    Errors: ValueError if sizes do not divide, or if "concatenated" has fewer columns than heads.
+
+    Source: Cordonnier et al., 2020, arXiv:2006.16362.
     """
 
     def __init__(
@@ -54,7 +60,7 @@ class Collaborative(Projection):
         self.shared = d if shared is None else check_at_least("shared", shared, 1)
         self.v_dim = resolve_head_dim(d, heads) if v_dim is None else check_at_least("v_dim", v_dim, 1)
         self.scale, self.bias = check_option("scale", scale, Scale), check_flag("bias", bias)
-        # the score of a key alone, one number per head, rides behind it; each head's query picks its own
+        # the scores of a key, one per head, are extra columns of the key; each head's query selects its own column
         self.k_dim = self.shared + (heads if check_flag("content", content) else 0)
         self.q = nn.Linear(d, self.shared, bias=False)
         self.k = nn.Linear(d, self.k_dim, bias=False)
@@ -67,7 +73,7 @@ class Collaborative(Projection):
 
     @property
     def squared_scale(self) -> float:
-        """s of the equation."""
+        """The number s of the equation."""
         return self.shared if self.scale == "shared" else self.shared / self.heads
 
     def queries(self, x: Float[Tensor, "B T D"], pos: Int[Tensor, "B T"]) -> Queries:
@@ -75,7 +81,7 @@ class Collaborative(Projection):
         if self.k_dim > self.shared:
             own_columns = torch.eye(self.heads, dtype=q.dtype, device=q.device)[:, None]
             q = torch.cat([q, own_columns.expand(len(q), -1, q.shape[2], -1)], -1)
-        # the mechanism will divide by the root of the width of a key
+        # the mechanism divides by the root of the key width
         return Queries(q * (self.k_dim / self.squared_scale) ** 0.5, pos[:, None])
 
     def keys(self, source: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"]) -> Keys:
@@ -85,20 +91,23 @@ class Collaborative(Projection):
     def from_trained(
         cls, trained: QKV, shared: int | None = None, *, sweeps: int = 200, seed: int = 0
     ) -> "Collaborative":
-        """A trained projection with `shared` columns in place of heads * head_dim; its layer keeps all other weights.
+        """Convert a trained projection to one with `shared` columns instead of heads * head_dim.
 
-        The matrices W_q W_k^T of all heads, a tensor [heads d d], become a sum of `shared` products of three vectors
-        (CP decomposition, alternating least squares); biases of queries become scores of keys, biases of keys are the
-        same for every key and fall out of the softmax. With as many columns as before it is exact.
+        The layer keeps all its other weights. A CP decomposition by alternating least squares approximates the tensor
+        [heads d d] of all matrices W_q W_k^T. The result is a sum of `shared` products of three vectors. Query biases
+        become scores of keys. Key biases add the same number to every key, so the softmax cancels them. With the
+        original number of columns the conversion is exact.
 
-        trained: queries, keys and values by head.
-        shared: columns to keep, as many as there are unless given.
-        sweeps: how often each of the three is solved for.
-        seed: the decomposition starts from it.
+        trained: projection with queries, keys and values by head.
+        shared: number of columns to keep; all by default.
+        sweeps: number of times that each of the three factors is solved for.
+        seed: random seed of the decomposition's start.
 
-        Errors: ValueError for queries and keys that are turned by position, which no shared column can follow.
-        Source: section 4 of the paper. The authors' code divides by the root of the new width per head; here logits
-        stay what they were.
+        Errors: ValueError if positions rotate the queries and keys, because shared columns cannot represent that.
+
+        Source: section 4 of the paper.
+
+        Differences: the authors' code divides by the root of the new width per head. Here the logits stay the same.
         """
         if trained.rotation is not None:
             raise ValueError("a QKV with a rotation turns queries and keys by position; give one without")
@@ -142,7 +151,7 @@ def _initial_mixing(heads: int, shared: int, mixing: Mixing) -> Float[Tensor, "H
 
 
 def _blocks(heads: int, shared: int) -> Float[Tensor, "H shared"]:
-    """A run of columns for each head, some one longer than others where they do not divide."""
+    """Return a run of columns for each head; some runs are one column longer if `shared` does not divide."""
     head_of_column = torch.arange(shared) * heads // shared
     return (head_of_column == torch.arange(heads)[:, None]).to(torch.get_default_dtype())
 
@@ -150,13 +159,13 @@ def _blocks(heads: int, shared: int) -> Float[Tensor, "H shared"]:
 def _factors(
     q: Float[Tensor, "H K D"], k: Float[Tensor, "H K D"], shared: int, sweeps: int, seed: int
 ) -> tuple[Float[Tensor, "H R"], Float[Tensor, "D R"], Float[Tensor, "D R"]]:
-    """m, a, b with q_h^T k_h near sum_r m_hr a_r b_r^T, in float64."""
+    """Return m, a, b with q_h^T k_h close to sum_r m_hr a_r b_r^T, computed in float64."""
     heads, width, d = q.shape
     if (extra_width := shared - heads * width) >= 0:
         exact = _blocks(heads, heads * width), q.flatten(0, 1).mT, k.flatten(0, 1).mT
         m, a, b = (F.pad(x, (0, extra_width)) for x in exact)
         draw = torch.Generator().manual_seed(seed)
-        for x in (a, b):  # m alone is 0 there, or none of the three would ever learn
+        for x in (a, b):  # only m is 0 there: with all three at 0, none would get a gradient
             x[:, heads * width :] = torch.randn(d, extra_width, generator=draw).to(x) * x.std()
         return m, a, b
     whole = torch.einsum("hka,hkb->hab", q.double(), k.double())
@@ -165,12 +174,12 @@ def _factors(
     for start, unfolded in ((a, whole.transpose(0, 1)), (b, whole.movedim(2, 0))):
         directions, sizes, _ = torch.linalg.svd(unfolded.flatten(1), full_matrices=False)
         rank = min(shared, int((sizes > 1e-10 * sizes.max()).sum()))
-        start[:, :rank] = directions[:, :rank]  # the main directions of each side, which random ones seldom reach
+        start[:, :rank] = directions[:, :rank]  # the main directions of each side; random starts seldom reach them
     for _ in range(check_at_least("sweeps", sweeps, 1)):
         m = _solve("hab,ar,br->hr", whole, a, b)
         a = _solve("hab,hr,br->ar", whole, m, b)
         b = _solve("hab,hr,ar->br", whole, m, a)
-        # lengths are free; kept alike, none of the three runs away
+        # only the product of the three lengths matters; equal lengths keep all three factors bounded
         lengths = [x.norm(dim=0).clamp_min(1e-300) for x in (m, a, b)]
         even = torch.stack(lengths).log().mean(0).exp()
         m, a, b = (x / length * even for x, length in zip((m, a, b), lengths, strict=True))
@@ -178,7 +187,7 @@ def _factors(
 
 
 def _solve(sum: str, whole: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """The third factor that fits best beside two."""
+    """Return the third factor that fits best with the two given ones."""
     return torch.einsum(sum, whole, x, y) @ torch.linalg.pinv((x.mT @ x) * (y.mT @ y), hermitian=True)
 
 

@@ -1,4 +1,4 @@
-"""Normed: a projection that norms what it is told; NormedKeys: keys and values alone."""
+"""Normed: a projection that normalises its input; NormedKeys: normalisation for keys and values only."""
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -10,17 +10,19 @@ from kinformer.core.projection import Projection
 
 
 class Normed(Projection):
-    """Queries of norm(x), keys and values of norm(source): the norm stands behind the memory and not before it.
+    """Projection of normalised inputs: queries of norm(x), keys and values of norm(source).
 
-    Choose it for pre-norm layers with a memory, LayerNorm([SG(M), E]) in GTrXL: what is kept are layer inputs as they
-    are, so after a step of training all of what a query reads is normed by the same gain, which learns from memories
-    too. Give the block `nn.Identity()` where the norm of this sublayer would stand. What a mechanism asks of the
-    layer's input beyond queries and keys (its extras) is projected from x as it is.
+    The norm comes after the memory, not before it. Choose it for pre-norm layers with a memory, such as
+    LayerNorm([SG(M), E]) in GTrXL. The memory keeps layer inputs without the norm. After a training step the current
+    gain therefore normalises all keys, and the gain also learns from memories. Give the block `nn.Identity()` in place
+    of the norm of this sublayer. The mechanism's extras are projected from x without the norm.
 
-    projection: what is projected with.
-    norm: of its width.
+    projection: projection of the normalised inputs.
+    norm: norm of the projection's width.
 
-    Errors: ValueError for a projection that is none. Source: Parisotto et al., 2019, arXiv:1910.06764, section 3.1.
+    Errors: ValueError if an argument has the wrong kind.
+
+    Source: Parisotto et al., 2019, arXiv:1910.06764, section 3.1.
     """
 
     def __init__(self, projection: Projection, norm: nn.Module):
@@ -48,10 +50,12 @@ class Normed(Projection):
 
 
 class NormedKeys(Normed):
-    """Queries of x as it is, keys and values of norm(source), as DI-engine's GTrXL has it.
+    """Projection with queries of x, and keys and values of norm(source).
 
-    Choose it to read weights that were trained so; the paper norms both, as `Normed` does. Source: DI-engine,
-    ding/torch_utils/network/gtrxl.py.
+    Choose it to load weights that were trained in this way, as in DI-engine's GTrXL. The paper normalises both, as
+    `Normed` does.
+
+    Source: DI-engine, ding/torch_utils/network/gtrxl.py.
     """
 
     def queries(self, x: Float[Tensor, "B T D"], pos: Int[Tensor, "B T"]) -> Queries:

@@ -1,4 +1,4 @@
-"""QKV: three matrices; with fewer key heads than query heads, grouped or multi-query attention."""
+"""QKV: linear queries, keys and values, with optional grouped or multi-query attention."""
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -19,21 +19,25 @@ from kinformer.core.projection import Projection, by_head
 
 
 class QKV(Projection):
-    """Linear queries, keys and values, their three matrices one below the other in `qkv`.
+    """Linear projection to queries, keys and values, with the three matrices stacked in `qkv`.
 
-    d: the width of what is projected.
-    heads: query heads.
-    key_heads: heads of keys and values, each shared by heads / key_heads query heads; `heads` unless given. One is
+    It is the usual choice. With fewer key heads than query heads it gives grouped or multi-query attention. A head_dim
+    of at least the row length can represent any attention matrix (Bhojanapalli et al.).
+
+    d: width of the input.
+    heads: number of query heads.
+    key_heads: number of key and value heads, each shared by heads / key_heads query heads; `heads` by default. One is
         multi-query attention: the cache shrinks by the number of heads, at little cost in quality.
-    value_heads: heads of values where they are others than those of keys, as talking heads want.
-    head_dim: the width of a query and a key, d / heads unless given.
-    v_dim: the width of a value, head_dim unless given.
-    rotation: turns queries and keys by their position.
+    value_heads: number of value heads, if it differs from the number of key heads, as in talking heads.
+    head_dim: width of a query and a key; d / heads by default.
+    v_dim: width of a value; head_dim by default.
+    rotation: rotation of queries and keys by their position.
     bias: whether the matrices have biases.
 
-    Errors: ValueError for sizes that do not divide. Source: Vaswani et al., 2017, arXiv:1706.03762; multi-query:
-    Shazeer, 2019, arXiv:1911.02150; groups: Ainslie et al., 2023, arXiv:2305.13245; free head_dim: Bhojanapalli et al.,
-    2020, arXiv:2002.07028, by which a head_dim of at least the length of a row can make any attention matrix.
+    Errors: ValueError if sizes do not divide.
+
+    Source: Vaswani et al., 2017, arXiv:1706.03762; multi-query: Shazeer, 2019, arXiv:1911.02150; groups: Ainslie et
+    al., 2023, arXiv:2305.13245; free head_dim: Bhojanapalli et al., 2020, arXiv:2002.07028.
     """
 
     def __init__(

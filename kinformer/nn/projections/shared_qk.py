@@ -1,4 +1,4 @@
-"""SharedQK: one matrix for queries and keys; a key is its query, at unit length."""
+"""SharedQK: one matrix for queries and keys, with keys of unit length."""
 
 import math
 
@@ -12,21 +12,25 @@ from kinformer.core.unit_vector import unit
 
 
 class SharedQK(Projection):
-    """k_j = q_j / |q_j|: a token is asked for and found by the same vector, so that it hashes into one bucket.
+    """Projection with one matrix for queries and keys; each key is its query, scaled to unit length.
 
-    Choose it with `LSH`; `Softmax` reads under it too, and so do its caches, because the keys are made here and not in
-    a mechanism. Under it a token's best key is itself, which `LSH` leaves out and `Softmax(Causal() & ~Band(0))` can.
+    k_j = q_j / |q_j|
 
-    d: the width of what is projected.
-    heads: heads of queries, keys and values.
-    head_dim: the width of each, d / heads unless given.
+    Choose it with `LSH`, because a token's query and key then hash into the same bucket. `Softmax` and its caches work
+    with it too, because the projection makes the keys. The best key of each token is its own. `LSH` leaves that key
+    out, and `Softmax(Causal() & ~Band(0))` can do the same.
+
+    d: width of the input.
+    heads: number of heads of queries, keys and values.
+    head_dim: width of a query, key and value; d / heads by default.
     bias: whether the matrices have biases.
-    eps: added to |q|^2.
-    unit: False leaves k_j = q_j: the causal form of the Routing Transformer (Roy et al., 2020, arXiv:2003.05997), whose
-        mechanism normalises both.
+    eps: number added to |q|^2.
+    unit: whether keys have unit length; False gives k_j = q_j, the causal form of the Routing Transformer (Roy et al.,
+        2020, arXiv:2003.05997). Its mechanism normalises queries and keys.
 
-    Errors: ValueError for a width that does not split. Source: Kitaev et al., 2020, arXiv:2001.04451, section 2 ("Where
-    do Q, K, V come from?").
+    Errors: ValueError if the heads do not divide the width.
+
+    Source: Kitaev et al., 2020, arXiv:2001.04451, section 2 ("Where do Q, K, V come from?").
     """
 
     def __init__(

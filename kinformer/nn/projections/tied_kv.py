@@ -1,4 +1,4 @@
-"""TiedKV: one matrix for keys and values; a key is its value."""
+"""TiedKV: one matrix for keys and values."""
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -9,17 +9,21 @@ from kinformer.core.projection import Projection, by_head
 
 
 class TiedKV(Projection):
-    """k_j = v_j = W_c x_j: a token is found by what it tells, with a third fewer weights than `QKV`.
+    """Projection with one matrix for keys and values; each key is its value.
 
-    Choose it for Luna as its authors train it, whose two nested attentions would otherwise have twice the weights of
-    one.
+    k_j = v_j = W_c x_j
 
-    d: the width of what is projected.
-    heads: heads of queries, keys and values.
-    head_dim: the width of each, d / heads unless given.
+    It has a third fewer weights than `QKV`. Choose it for Luna as in its authors' training: without it, Luna's two
+    nested attentions have twice the weights of one attention.
+
+    d: width of the input.
+    heads: number of heads of queries, keys and values.
+    head_dim: width of a query, key and value; d / heads by default.
     bias: whether the matrices have biases.
 
-    Errors: ValueError for a width that does not split. Source: Ma et al., 2021, arXiv:2106.01540, and its code.
+    Errors: ValueError if the heads do not divide the width.
+
+    Source: Ma et al., 2021, arXiv:2106.01540, and its code.
     """
 
     def __init__(self, d: int, heads: int, *, head_dim: int | None = None, bias: bool = True):

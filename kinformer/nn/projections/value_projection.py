@@ -1,4 +1,4 @@
-"""ValueProjection: a projection for attention that compares nothing: values, and queries and keys of no width."""
+"""ValueProjection: values by head, without queries and keys."""
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -9,18 +9,22 @@ from kinformer.core.projection import Projection, by_head
 
 
 class ValueProjection(Projection):
-    """v = W x + b for each head, and neither queries nor keys: choose it where scores come from something else.
+    """Projection to values by head, v = W x + b, with queries and keys of width 0.
 
-    `Attention(ValueProjection(d, heads), Softmax(pattern, score=RandomSynthesizer(heads, length)))`. Under a plain
-    `Softmax` every key counts alike. Its cache keeps values alone.
+        Attention(ValueProjection(d, heads), Softmax(pattern, score=RandomSynthesizer(heads, length)))
 
-    d: the width of what is projected.
-    heads: heads that read.
-    value_heads: heads of values, each shared by heads / value_heads that read; `heads` unless given.
-    v_dim: the width of a value, d / heads unless given.
-    bias: whether the matrix has one.
+    Choose it if the scores do not depend on queries and keys. With a plain `Softmax` all keys get equal weights. The
+    cache keeps only values.
 
-    Errors: ValueError for sizes that do not divide. Source: G in Tay et al., 2020, arXiv:2005.00743, section 3.1.
+    d: width of the input.
+    heads: number of query heads.
+    value_heads: number of value heads, each shared by heads / value_heads query heads; `heads` by default.
+    v_dim: width of a value; d / heads by default.
+    bias: whether the matrix has a bias.
+
+    Errors: ValueError if sizes do not divide.
+
+    Source: G in Tay et al., 2020, arXiv:2005.00743, section 3.1.
     """
 
     k_dim = 0

@@ -1,1 +1,1 @@
-"""Exact search for the nearest keys. Approximate searches are in lab/search."""
+"""Exact search for the nearest keys; approximate searches are in lab/search."""

@@ -1,4 +1,4 @@
-"""Exact search: compare every vector with every query, one block of vectors at a time."""
+"""Exact search, which compares every vector with every query, one block of vectors at a time."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,21 +17,21 @@ QUERIES = 256  # queries of one matrix product
 VECTORS = 1 << 11  # vectors of one matrix product, few enough for its scores to stay in cache
 RESULTS = 1 << 22  # results of the queries of one matrix product, at most; one query may have more
 SPARE = 16  # candidates beyond k; with more vectors at the k-th distance, a query is measured pair by pair
-NUMBERS = 1 << 18  # coordinates of candidates that are measured together
+NUMBERS = 1 << 18  # coordinates of the candidates that one step measures
 
 
 @dataclass(frozen=True)
 class ExactSearch(Search):
-    """Find the k nearest vectors exactly, and of equally near vectors those with the smaller numbers.
+    """Exact search for the k nearest vectors; of equally near vectors it returns the smaller numbers.
 
-    Choose it where a store is small enough to be read for each batch of queries, and wherever recall matters: every
-    approximate search is measured against it. Products in float64 give |v|^2 - 2 q.v and select k candidates and a few
-    more. The candidates are ranked by sums of squared differences in float64. If rounding may have left out a vector,
-    the query is compared with all vectors in this way. A search holds one block of vectors in memory. It never returns
+    Choose it if the store is small enough to be read for each batch of queries, or if recall matters: it is the
+    reference for every approximate search. Products in float64 give |v|^2 - 2 q.v and select k candidates and a few
+    more. Sums of squared differences in float64 rank the candidates. If rounding may have left out a vector, all
+    vectors are measured in this way for the query. A search holds one block of vectors in memory. It never returns
     vectors with NaN or infinity.
 
-    Errors: ValueError for queries of another width, for queries with NaN or infinity, and for queries or vectors of
-    length 2^60 or more.
+    Errors: ValueError if queries have another width, NaN or infinity, or if queries or vectors have a length of 2^60 or
+    more.
     """
 
     def index(self, vectors: Vectors) -> "ExactIndex":
@@ -42,7 +42,10 @@ class ExactSearch(Search):
 
 
 class ExactIndex(VectorIndex):
-    """Vectors of which every search reads all."""
+    """Index that reads all vectors in every search.
+
+    vectors: vectors to search.
+    """
 
     def __init__(self, vectors: Vectors):
         self.vectors = vectors
@@ -69,7 +72,10 @@ class ExactIndex(VectorIndex):
         return result
 
     def _candidates(self, queries: Float[Tensor, "N D"], k: int) -> SearchResult:
-        """The k smallest scores |v|^2 - 2 q.v of each query, in no order, and their places; inf and -1 for padding."""
+        """Return the k smallest scores |v|^2 - 2 q.v of each query and their places, in no order.
+
+        Padding has score inf and place -1.
+        """
         best = _padding(queries, k)
         for begin, rows, squares in self._blocks():
             scores = torch.addmm(squares, queries, rows.T, alpha=-2)  # [N, S]; inf or NaN for vectors with such numbers
@@ -86,7 +92,7 @@ class ExactIndex(VectorIndex):
         return best
 
     def _measure(self, queries: Float[Tensor, "N D"], k: int) -> SearchResult:
-        """The k nearest by sums of squared differences from every vector."""
+        """Return the k nearest vectors by sums of squared differences from every vector."""
         best = _padding(queries, k)
         for begin, rows, _ in self._blocks():
             distances = torch.stack([(rows - query).square_().sum(1) for query in queries])
@@ -95,7 +101,7 @@ class ExactIndex(VectorIndex):
         return best
 
     def _blocks(self) -> Iterator[tuple[int, Float[Tensor, "S D"], Float[Tensor, " S"]]]:
-        """The number of each block's first vector, its vectors in float64, and their squared lengths."""
+        """Yield the number of each block's first vector, its vectors in float64, and their squared lengths."""
         for begin, block in self.vectors.blocks(VECTORS):
             rows = block.to(torch.promote_types(block.dtype, torch.float32)).double()  # directly, float16 takes longer
             squares = rows.square().sum(1)
@@ -107,8 +113,14 @@ class ExactIndex(VectorIndex):
 def rank_candidates(
     vectors: Vectors, queries: Float[Tensor, "N D"], places: Int[Tensor, "N c"], k: int
 ) -> SearchResult:
-    """The k nearest of each query's candidates, by sums of squared differences in float64; a place of -1 is padding."""
-    places = places.sort(1).values  # of equally near candidates the smaller place comes first
+    """Return the k nearest candidates of each query by sums of squared differences in float64.
+
+    vectors: vectors that the places refer to.
+    queries: one query per row.
+    places: candidates of each query; -1 is padding.
+    k: number of results per query.
+    """
+    places = places.sort(1).values  # for equal distances, the smaller place comes first
     distances = queries.new_empty(places.shape)
     size = max(1, NUMBERS // max(places.shape[1] * vectors.width, 1))
     for query, place, out in zip(queries.split(size), places.split(size), distances.split(size), strict=True):
@@ -118,7 +130,10 @@ def rank_candidates(
 
 
 def _k_smallest(distances: Float[Tensor, "N n"], places: Int[Tensor, "N n"], k: int) -> SearchResult:
-    """The k smallest distances of each row, of equal distances the first; inf and -1 if others are inf or NaN."""
+    """Return the k smallest distances of each row; of equal distances, the first ones.
+
+    Distances that are inf or NaN become padding: inf and place -1.
+    """
     distances = distances.masked_fill(distances.isnan(), torch.inf)
     smallest, order = (x[:, :k] for x in distances.sort(dim=1, stable=True))
     return SearchResult(smallest, places.gather(1, order).masked_fill_(smallest == torch.inf, -1))

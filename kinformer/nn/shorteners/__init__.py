@@ -1,1 +1,1 @@
-"""Shorteners: fewer keys made of many, before attention reads them."""
+"""Shorteners, which replace many keys by fewer keys before attention reads them."""

@@ -11,23 +11,25 @@ from kinformer.nn.shorteners.length_matrices import Matrices
 
 
 class ConvShortener(GroupShortener):
-    """A convolution along keys and along values, its kernel as long as its stride: a learned mixture of each group.
+    """Strided convolution over keys and over values: a learned mixture of each group of `size`.
 
-    k'_r = b + sum over a < size of W_a k_(r size + a); values likewise. What is missing of a group counts as 0.
+        k'_r = b + sum over a < size of W_a k_(r size + a)
 
-    Choose it over `MeanPooled` where places of a group should count differently; over `Linformer` for any length, and
-    to decode: under `Causal()` it keeps the keys of the group that is not whole yet. It costs size x K x N for each new
-    key, linear in the row.
+    Values use the same equation. Missing keys of an incomplete group count as 0. Choose it over `MeanPooled` if the
+    places in a group should have different weights. Choose it over `Linformer` for rows of any length and for decoding:
+    under `Causal()` it keeps the keys of the incomplete group. Each shortened key costs size * k_dim^2 multiplications
+    per head, so the cost is linear in the row.
 
-    size: the kernel and the stride; the paper's 3.
-    k_dim: the width of a key.
-    v_dim: the width of a value, k_dim unless given.
-    heads: heads of keys and of values, each with kernels of its own; one for all heads unless given.
-    tied: keys and values share kernels, as in the published PyTorch package; else each have their own.
-    bias: b, or none.
-    align: groups are counted from the row's "first" key, or as in that package from its "last".
+    size: kernel size and stride; 3 in the paper.
+    k_dim: width of a key.
+    v_dim: width of a value; k_dim by default.
+    heads: number of heads of keys and of values, each with its own kernels; by default all heads share one kernel.
+    tied: whether keys and values share kernels, as in the published PyTorch package.
+    bias: whether there is a bias b.
+    align: "first" counts groups from the row's first key; "last" counts them from its last key, as in that package.
 
-    Errors: ValueError for other heads and widths than it was made for, and for mechanisms that want sides of keys.
+    Errors: ValueError if keys have other heads or widths, or if the mechanism needs extras of keys.
+
     Source: Liu et al., 2018, arXiv:1801.10198, section 4.2.3 (memory-compressed attention); Wang et al., 2020,
     arXiv:2006.04768, section 4.
     """
@@ -47,7 +49,7 @@ class ConvShortener(GroupShortener):
         widths = check_at_least("k_dim", k_dim, 1), k_dim if v_dim is None else check_at_least("v_dim", v_dim, 1)
         self.weight = Matrices(heads, tied, *((size, width, width) for width in widths))
         self.bias = Matrices(heads, tied, *((width,) for width in widths)) if check_flag("bias", bias) else None
-        for weight in self.parameters():  # as torch.nn.Conv1d starts
+        for weight in self.parameters():  # the initial weights of torch.nn.Conv1d
             bound = (size * weight.shape[-1]) ** -0.5
             nn.init.uniform_(weight, -bound, bound)
 

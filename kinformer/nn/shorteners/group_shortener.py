@@ -1,4 +1,4 @@
-"""GroupShortener: shorteners that make one key of each few that follow one another."""
+"""GroupShortener: base class of shorteners that merge consecutive keys."""
 
 from abc import abstractmethod
 from typing import Literal
@@ -16,15 +16,16 @@ Align = Literal["first", "last"]
 
 
 class GroupShortener(Shorten):
-    """One key of each `size` that follow one another, and one value of theirs, at a cost linear in the row.
+    """Base class of shorteners that merge each group of `size` consecutive keys into one key.
 
-    It stands where the last of them does, or would if there were as many: so under `Causal()` a query reads whole
-    groups of what it knows, and none where it knows fewer than `size`. Labels and tags end here.
+    The cost is linear in the row. A merged key has the position of the last key of a full group, even if the group is
+    incomplete. Under `Causal()` a query therefore reads only complete groups, and no group if it has fewer than `size`
+    keys. Merged keys have no labels and no tags.
 
-    size: keys of a group.
-    align: groups are counted from the row's "first" key, so that the last may be of fewer, or from its "last" one, so
-        that the first may: then each new token moves all groups, so that a row cannot be read in pieces, and under
-        `Causal()` what an early query reads depends on how long the row is.
+    size: number of keys of a group.
+    align: "first" counts groups from the row's first key, so the last group may be smaller. "last" counts them from its
+        last key, so the first group may be smaller. With "last" each new token moves all groups: a row cannot be read
+        in pieces, and under `Causal()` the input of early queries depends on the row length.
     """
 
     gapless = True
@@ -38,7 +39,12 @@ class GroupShortener(Shorten):
     def reduce_groups(
         self, name: str, pieces: Float[Tensor, "B G R size N"], real: Bool[Tensor, "B 1 R size 1"]
     ) -> Float[Tensor, "B G R N"]:
-        """What stands for each group of keys ("k"), of values ("v") or of a side by name; not all are `real`."""
+        """Return one vector per group of keys ("k"), values ("v") or a named extra.
+
+        name: "k", "v" or the name of an extra.
+        pieces: vectors of each group.
+        real: False for places of a group without a key.
+        """
 
     def forward(self, keys: Keys) -> Keys:
         if self.align == "last":
@@ -56,14 +62,14 @@ class GroupShortener(Shorten):
         return torch.where(last >= 0, last + (pos < 0).sum(3), -1)
 
     def _pieces(self, x: Tensor, fill: int = 0) -> Tensor:
-        """[B G S N] as [B G R size N], the piece that is not whole filled up."""
+        """Reshape [B G S N] to [B G R size N], with `fill` in the missing places of the incomplete group."""
         missing = -x.shape[2] % self.size
         ends = (0, missing) if self.align == "first" else (missing, 0)
         return F.pad(x, (0, 0, *ends), value=fill).unflatten(2, (-1, self.size))
 
 
 def _padding_first(keys: Keys) -> Keys:
-    """Rows whose padding stands last, turned until it stands first."""
+    """Roll each row so that its padding moves from the end to the start."""
     count = (keys.pos[:, 0] >= 0).sum(1, keepdim=True)
     length = max(keys.pos.shape[2], 1)
     at = torch.arange(keys.pos.shape[2], device=keys.pos.device)

@@ -1,4 +1,4 @@
-"""Matrices: what keys and values are multiplied by, of each head or of all, of both or of each."""
+"""Matrices: parameters for keys and values, by head or shared."""
 
 from typing import Literal
 
@@ -12,10 +12,13 @@ Which = Literal["k", "v"]
 
 
 class Matrices(nn.Module):
-    """One tensor for keys and one for values, each with a first dimension of heads; `tied`: one for both.
+    """Pair of parameters for keys and for values, each with a first dimension of heads.
 
-    heads: how many heads of keys, and of values, have one of their own; None: one for all of them.
-    shapes: of a head's, for keys and for values.
+    heads: number of heads of keys and of values, each with its own tensor; None gives one tensor for all heads.
+    tied: whether keys and values share one tensor.
+    shapes: shape of one head's tensor, for keys and for values.
+
+    Errors: ValueError if the shapes of tied tensors differ.
     """
 
     def __init__(self, heads: int | None, tied: bool, *shapes: tuple[int, ...]):
@@ -29,12 +32,12 @@ class Matrices(nn.Module):
         self.k, self.v = k, None if tied else v
 
     def matrix(self, name: str, like: Tensor) -> Tensor:
-        """The tensor of keys ("k") or of values ("v")."""
+        """Return the tensor of keys ("k") or of values ("v") in the dtype of `like`."""
         matrix = self.k if name == "k" or self.v is None else self.v
         return matrix.to(like.dtype)
 
     def check(self, part: str, keys: Keys) -> None:
-        """ValueError for other heads than it was made for, and for extras, which have no matrix."""
+        """Raise ValueError if `keys` have other heads than these matrices, or extras, which have no matrix."""
         got_heads = {keys.k.shape[1], keys.v.shape[1]}
         if self.heads is not None and got_heads != {self.heads}:
             raise ValueError(

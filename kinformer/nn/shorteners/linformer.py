@@ -1,4 +1,4 @@
-"""Linformer: keys and values projected along the row by learned matrices."""
+"""Linformer: learned matrices that project keys and values along the row."""
 
 import torch
 from jaxtyping import Float, Int
@@ -15,28 +15,31 @@ from kinformer.nn.shorteners.length_matrices import Matrices
 
 
 class Linformer(Shorten):
-    """k keys and values for a whole row, each a learned mixture of all of its keys and values.
+    """Learned projection of a whole row to k keys and values, each a mixture of all keys or values.
 
-    K' = E K, V' = F V, E and F of k x length; y = softmax(Q K'^T / sqrt(head_dim)) V'
+        K' = E K, V' = F V, with E and F of shape k x length
+        y = softmax(Q K'^T / sqrt(head_dim)) V'
 
-    Choose it for encoders of rows that are all about as long and whose attention has a low rank; over `MeanPooled` and
-    `ConvShortener` where what matters has its place in the row. Reading T queries costs T x k, projecting S keys S x k:
-    linear in the row, k being chosen. The n-th key of a row meets the n-th column of E, whatever columns of padding
-    there are; a shorter row meets the first ones. Every mixture is of the whole row, so it stands where the row's last
-    key does: there is no causal form, and nothing decodes.
+    Choose it for encoders if all rows have about the same length and their attention has a low rank. Choose it over
+    `MeanPooled` and `ConvShortener` if information has a fixed place in the row. T queries cost T * k, and projecting S
+    keys costs S * k: the cost is linear in the row for a fixed k. It has no causal form and cannot decode, because each
+    mixture covers the whole row and therefore has the position of the row's last key.
 
-    length: columns of E and F: the longest row.
-    k: how many keys a row becomes; the paper takes 128 or 256 for rows of 512.
-    heads: heads of keys and of values, each with matrices of its own (the paper's 2 h of a layer); unless given all
-        share E and F (its headwise sharing).
-    tied: F is E (its key-value sharing). One Linformer in all layers is its layerwise sharing.
+    The n-th key of a row meets the n-th column of E; padding does not count. A shorter row uses the first columns. If
+    the heads share E and F and the projection is a plain `QKV`, the row may be mixed before the projection: (E X) W
+    instead of E (X W). The layer does so if that costs less, because it then projects k rows instead of S.
 
-    In a layer whose heads share E and F, and whose projection is a plain `QKV`, a row is mixed before it is projected,
-    (E X) W in place of E (X W), where that costs less: then k rows are projected and not S.
+    length: number of columns of E and F: the length of the longest row.
+    k: number of keys after the projection; the paper takes 128 or 256 for rows of 512.
+    heads: number of heads of keys and of values, each with its own matrices (the paper's 2 h matrices per layer); by
+        default all heads share E and F (the paper's headwise sharing).
+    tied: whether F is E (the paper's key-value sharing). One Linformer in all layers is its layerwise sharing.
 
-    Errors: ValueError for a row with more keys, for other heads than it was made for, and for mechanisms that want
-    sides of keys. Source: Wang et al., 2020, arXiv:2006.04768, section 4; columns of a shorter row: the linformer
-    package (P. Wang, 2020).
+    Errors: ValueError if a row has more keys than `length`, if keys have other heads, or if the mechanism needs extras
+    of keys.
+
+    Source: Wang et al., 2020, arXiv:2006.04768, section 4; columns of a shorter row: the linformer package (P. Wang,
+    2020).
     """
 
     gapless = True
@@ -46,7 +49,7 @@ class Linformer(Shorten):
         self.length, self.k = check_at_least("length", length, 1), check_at_least("k", k, 1)
         self.along = Matrices(heads, tied, (length, k), (length, k))
         for matrix in self.parameters():
-            nn.init.normal_(matrix, std=k**-0.5)  # the theorem's: products keep their size
+            nn.init.normal_(matrix, std=k**-0.5)  # as in the paper's theorem, so that products keep their size
 
     def forward(self, keys: Keys) -> Keys:
         self.along.check("Linformer", keys)
@@ -56,14 +59,17 @@ class Linformer(Shorten):
     def mix_before_projection(
         self, projection: Projection, x: Float[Tensor, "B S D"], pos: Int[Tensor, "B 1 S"], full: bool
     ) -> Keys | None:
-        """E (X W) = (E X) W: k mixtures are projected, and not every token."""
+        """Project k mixtures instead of every token: E (X W) = (E X) W.
+
+        Returns: the shortened keys, or None if mixing first costs more or is impossible.
+        """
         if type(projection) is not QKV or projection.rotation is not None or self.along.heads is not None:
             return None
         if not is_plain_linear(projection.qkv) or has_hooks(self):
-            return None  # what stands in for a layer, or looks on, wants the layer to be called
+            return None  # replaced layers and hooks need a call of the layer itself
         wide, length = sum(projection.widths[1:]), min(x.shape[1], self.length)
         matrices = 1 if self.along.v is None else 2
-        # multiplications: the row mixed and its k mixtures projected, against every token projected and these mixed
+        # compares multiplications: mix the row and project k mixtures, or project every token and mix the results
         if self.k * projection.d * (matrices * length + wide) >= length * wide * (projection.d + self.k):
             return None
         ends, x = self._ends(pos), x[:, :length]
@@ -75,31 +81,31 @@ class Linformer(Shorten):
             if name == "k" or matrices == 2:
                 mixture = matrix.mT @ x  # [B k D]
             y = F.linear(mixture, weight)
-            if bias is not None:  # as often as its tokens weigh in a mixture
+            if bias is not None:  # times the sum of the token weights in each mixture
                 often = matrix.sum(0) if real is None else real.to(matrix.dtype) @ matrix
                 y = y + (often[..., None] * bias).to(y.dtype)
             mixtures.append(by_head(y, heads))
         return Keys(mixtures[0], mixtures[1], ends)
 
     def _ends(self, pos: Int[Tensor, "B 1 S"]) -> Int[Tensor, "B 1 k"]:
-        """Where mixtures stand; ValueError for more keys than there are columns of matrices."""
+        """Return the positions of the mixtures; raise ValueError if a row has too many keys."""
         beyond = pos[..., self.length :]
         if beyond.numel() and (torch.compiler.is_compiling() or bool((beyond >= 0).any())):
             raise ValueError(
                 f"a row of {pos.shape[2]} columns has more keys than the {self.length} that this Linformer projects; "
                 "make it with a larger length, or cut the row"
             )
-        # without a key there is no mixture
+        # a row without a key has no mixture
         last = pos.amax(2, keepdim=True) if pos.shape[2] else pos.new_full((len(pos), 1, 1), -1)
         return last.expand(-1, -1, self.k)
 
     def _mix(self, name: str, x: Float[Tensor, "B G S N"], padding: Tensor) -> Float[Tensor, "B G k N"]:
         x = x.masked_fill(padding[..., None], 0.0)[:, :, : self.length]
         matrix = self.along.matrix(name, x)[:, : x.shape[2]]
-        if len(matrix) == 1:  # one product of all heads
+        if len(matrix) == 1:  # one product for all heads
             mixed = matrix[0].mT @ x.transpose(1, 2).flatten(2)
             return mixed.unflatten(2, (x.shape[1], x.shape[3])).transpose(1, 2)
-        # the matrix first: the numbers of a mixture then lie side by side, as fused kernels want them
+        # with the matrix first, the numbers of a mixture are contiguous, as fused kernels need them
         return torch.einsum("gsk,bgsn->bgkn", matrix, x)
 
 

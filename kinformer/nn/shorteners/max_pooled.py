@@ -1,4 +1,4 @@
-"""MaxPooled: of a few keys in a row the largest numbers."""
+"""MaxPooled: the maximum of each group of consecutive keys."""
 
 import torch
 from jaxtyping import Bool, Float
@@ -8,17 +8,19 @@ from kinformer.nn.shorteners.group_shortener import GroupShortener
 
 
 class MaxPooled(GroupShortener):
-    """Number by number the largest of each `size` keys that follow one another, and of their values.
+    """Elementwise maximum of each group of `size` consecutive keys, and of their values.
 
-    k'_rn = max of k_jn, j from r size to r size + size - 1
+        k'_rn = max of k_jn, j from r size to r size + size - 1
 
-    Choose it over `MeanPooled` where one token of a group should be able to speak for it. No parameters, any length.
+    Choose it over `MeanPooled` if one token should be able to represent its group. It has no parameters and works with
+    any length.
 
-    size: keys of a group.
-    align: groups are counted from the row's "first" key or from its "last".
+    size: number of keys of a group.
+    align: "first" counts groups from the row's first key; "last" counts them from its last key.
 
-    Errors: ValueError for numbers and options that are none. Source: Wang et al., 2020, arXiv:2006.04768, section 4
-    (max pooling, kernel and stride n/k).
+    Errors: ValueError if an argument is invalid.
+
+    Source: Wang et al., 2020, arXiv:2006.04768, section 4 (max pooling, kernel and stride n/k).
     """
 
     def reduce_groups(

@@ -1,4 +1,4 @@
-"""MeanPooled: means of a few keys in a row."""
+"""MeanPooled: the mean of each group of consecutive keys."""
 
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -7,18 +7,20 @@ from kinformer.nn.shorteners.group_shortener import GroupShortener
 
 
 class MeanPooled(GroupShortener):
-    """The mean of each `size` keys that follow one another, and of their values: no parameters, any length.
+    """Mean of each group of `size` consecutive keys, and of their values.
 
-    k'_r = mean of k_j, j from r size to r size + size - 1
+        k'_r = mean of k_j, j from r size to r size + size - 1
 
-    Choose it over `ConvShortener` and `Linformer` to have nothing to learn and any length; over `MaxPooled` to keep
-    what most of a group says.
+    Choose it over `ConvShortener` and `Linformer` for a shortener without parameters that works with any length. Choose
+    it over `MaxPooled` to keep information of most tokens of a group.
 
-    size: keys of a mean.
-    align: groups are counted from the row's "first" key or from its "last".
+    size: number of keys of a group.
+    align: "first" counts groups from the row's first key; "last" counts them from its last key.
 
-    Errors: ValueError for numbers and options that are none. Source: Wang et al., 2020, arXiv:2006.04768, section 4
-    (mean pooling, kernel and stride n/k); Liu et al., 2018, arXiv:1801.10198, section 4.2.3, with a convolution.
+    Errors: ValueError if an argument is invalid.
+
+    Source: Wang et al., 2020, arXiv:2006.04768, section 4 (mean pooling, kernel and stride n/k); Liu et al., 2018,
+    arXiv:1801.10198, section 4.2.3, with a convolution.
     """
 
     def reduce_groups(

@@ -1,4 +1,4 @@
-"""Windows of keys that slide along the row, each made into one: by its mean, its maximum, or a kernel of its own."""
+"""Sliding windows of keys, each pooled to one key by a mean, a maximum or a dynamic kernel."""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -11,20 +11,22 @@ from kinformer.core.checks import check_at_least
 from kinformer.core.heads import Keys
 from kinformer.core.shorten import Shorten
 
-Of = Callable[[int], Tensor]  # what stands at place j of every window: [B G R N] of keys, [B 1 R 1] of who is there
+Of = Callable[[int], Tensor]  # entry at place j of every window: [B G R N] of keys, [B 1 R 1] of the key mask
 
 
 class WindowShortener(Shorten):
-    """A key for each run of `size` keys that follow one another, wherever it begins: L + size - 1 of L.
+    """Base class of shorteners that pool each window of `size` consecutive keys, at every start.
 
-    Fewer are read by a pattern with a stride, as `Pooling` does: so each query has windows that begin at its own
-    places. Keys are taken in the order of their positions; windows reach beyond the ends of a row and are made of the
-    keys that are there. A window stands where its last key does, or would. Labels and tags end here.
+    L keys give L + size - 1 windows. A pattern with a stride reads fewer of them, as `Pooling` does, so each query has
+    windows that start at its own places. Keys are sorted by position. Windows may extend beyond the ends of a row and
+    then pool the keys inside it. A window has the position of its last place, even if that place has no key. Pooled
+    keys have no labels and no tags.
 
-    size: keys of a window, the paper's kappa.
+    size: number of keys of a window; kappa in the paper.
 
-    Errors: ValueError for keys whose positions differ by head. Source: Zhang et al., 2021, arXiv:2105.04371, section
-    3.2.
+    Errors: ValueError if the positions of keys differ by head.
+
+    Source: Zhang et al., 2021, arXiv:2105.04371, section 3.2.
     """
 
     def __init__(self, size: int):
@@ -35,8 +37,14 @@ class WindowShortener(Shorten):
     def pool(
         self, name: str, x: Float[Tensor, "B G S N"], of: Of, is_key: Of, middle: Int[Tensor, "B R"]
     ) -> Float[Tensor, "B G R N"]:
-        """What windows make of keys ("k"), values ("v") or another number of a key; `middle` is the column of the key
-        in the middle of each, or of the nearest one that is there."""
+        """Return one vector per window of keys ("k"), values ("v") or a named extra.
+
+        name: "k", "v" or the name of an extra.
+        x: vectors of the keys.
+        of: function that returns the entry at place j of every window.
+        is_key: function that returns whether place j of every window has a key.
+        middle: column of each window's middle key, or of the nearest key in the row.
+        """
 
     def forward(self, keys: Keys) -> Keys:
         if keys.pos.shape[1] != 1:
@@ -60,14 +68,17 @@ class WindowShortener(Shorten):
         return Keys(pool_part("k", ordered.k), pool_part("v", ordered.v), at, extras, own=keys.own)
 
     def _pad_windows(self, x: Tensor, fill: float) -> Of:
-        """x [B G S N] by the place in a window."""
+        """Return a function from the place in a window to the entries of x [B G S N] at that place."""
         margin = self.size - 1
         padded = nn.functional.pad(x, (0, 0, margin, margin), value=fill)
         return lambda j: padded[:, :, j : j + x.shape[2] + margin]
 
 
 class MeanWindows(WindowShortener):
-    """The mean of each window: Poolingformer's mean pooling, without parameters."""
+    """Mean of each window, without parameters (Poolingformer's mean pooling).
+
+    size: number of keys of a window.
+    """
 
     def pool(self, name: str, x: Tensor, of: Of, is_key: Of, middle: Tensor) -> Tensor:
         total = sum(of(j) * is_key(j) for j in range(self.size))
@@ -75,7 +86,10 @@ class MeanWindows(WindowShortener):
 
 
 class MaxWindows(WindowShortener):
-    """The largest of each number in a window: Poolingformer's max pooling, without parameters."""
+    """Elementwise maximum of each window, without parameters (Poolingformer's max pooling).
+
+    size: number of keys of a window.
+    """
 
     def pool(self, name: str, x: Tensor, of: Of, is_key: Of, middle: Tensor) -> Tensor:
         maximum = of(0).masked_fill(~is_key(0), -torch.inf)
@@ -85,19 +99,21 @@ class MaxWindows(WindowShortener):
 
 
 class DynamicWindows(WindowShortener):
-    """Each window weighed by a softmax that its middle key chooses: Poolingformer's LDConv pooling.
+    """Weighted sum of each window, with weights from its middle key (Poolingformer's LDConv pooling).
 
-    delta = softmax(W x_m), y = sum_j delta_j x_j over the window, x_m being what stands in its middle
+    delta = softmax(W x_m), y = sum_j delta_j x_j over the window, with x_m in its middle
 
-    Choose it where what matters lies at certain places of a window, or the window's middle should say so; it begins as
-    the mean. Keys and values choose apart, each head by weights of its own; of a window that reaches beyond the row the
-    softmax is over what is there, and the nearest key there stands for its middle.
+    Choose it if certain places of a window matter more, or if the middle key should determine the weights. It starts as
+    the mean. Keys and values have separate weights, and so has each head. If a window extends beyond the row, the
+    softmax covers the keys inside it. The nearest key then replaces a missing middle key.
 
-    heads: heads of keys and of values.
-    k_dim, v_dim: the widths of a key and a value.
+    size: number of keys of a window.
+    heads: number of heads of keys and of values.
+    k_dim, v_dim: widths of a key and of a value.
 
-    Errors: ValueError for keys of other heads or widths. Source: Zhang et al., 2021, arXiv:2105.04371, section 3.2;
-    dynamic convolutions: Wu et al., 2019, arXiv:1901.10430.
+    Errors: ValueError if keys have other heads or widths.
+
+    Source: Zhang et al., 2021, arXiv:2105.04371, section 3.2; dynamic convolutions: Wu et al., 2019, arXiv:1901.10430.
     """
 
     def __init__(self, size: int, heads: int, k_dim: int, v_dim: int):
