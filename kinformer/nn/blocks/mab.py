@@ -120,7 +120,9 @@ class PublishedMAB(Layer):
 
 
 def source_reader(name: str, block: Layer) -> Layer:
-    """Return the block after checking that it reads a source, since a block with cross=False would ignore the set.
+    """Return the block after checking that it reads a source.
+
+    A block with cross=False would ignore the set.
 
     name: name of the parameter, for the message.
     block: the layer to check.
