@@ -12,7 +12,7 @@ class IdentityMap(Gate):
         g(x, y) = x + y with y = dropout(relu(f(norm(x))))
 
     Choose it over `PreNormJoin`, which has no ReLU, to repeat TrXL-I. Choose it over a gate if weights and time are
-    scarce: it has no weights. Of the paper's gates only `GRUGate` and `OutputGate` did better: 117.6 and 112.8 against
+    scarce: it has no weights. Only `GRUGate` and `OutputGate` did better in the paper: 117.6 and 112.8 against
     107.0 on DMLab-30, where a human has 100. TrXL, with its norm after the sum, has 5.0.
 
     dropout: probability of dropping a feature of y in training.

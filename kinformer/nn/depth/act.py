@@ -34,7 +34,7 @@ from kinformer.nn.depth.universal import Universal
 Last = Literal["remainder", "probability"]
 Halted = Literal["copied", "updated"]
 Judged = Literal["input", "output"]
-# what steps have made of the answer so far [... D], a step's state [... D], its weight [...]: the answer after the step
+# (answer so far [... D], state of the step [... D], weight of the step [...]) to the answer after the step
 Mix = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
@@ -215,7 +215,9 @@ class ACT(Layer):
             or ctx.labels
         ):
             return False
-        if state is not None and (self.halted == "updated" or x.shape[1] == 1):  # one token is a row, see `on_rows`
+        if state is not None and (
+            self.halted == "updated" or x.shape[1] == 1
+        ):  # a row has one token: `on_rows` skips it
             return False
         assert isinstance(block, ResidualBlock)
         return worth_gathering(block, ctx.pos, 0) and has_no_hooks(block)
@@ -231,7 +233,7 @@ class ACT(Layer):
         left, tokens = list[ActiveTokens](), None
         for n in range(first, self.universal.steps):
             alive, row = going.halt.alive, going.at // length
-            read = alive.new_zeros(batch).index_fill(0, row[alive], True)[row]  # rows in which a token goes on
+            read = alive.new_zeros(batch).index_fill(0, row[alive], True)[row]  # rows with an active token
             if collected.old is not None:
                 read = torch.ones_like(read)  # a state needs the keys of all rows
             keys.change(going.at[read], going.s[read])
@@ -239,7 +241,7 @@ class ACT(Layer):
             if not bool(stays.all()):
                 left.append(select(going, (~stays).nonzero()[:, 0]))
                 going = select(going, stays.nonzero()[:, 0])
-            # in training all processes take as many steps: weights that are spread are gathered in each
+            # in training all processes must take equally many steps: sharded weights are gathered in each step
             if not (len(going.at) or self.training or collected.old is not None):
                 break
             going, tokens = self._step(n, going, tokens, keys, collected, ctx)

@@ -17,7 +17,7 @@ from kinformer.core.state import leaves, map_state
 from kinformer.nn.exits.confidence import Head, States
 from kinformer.nn.exits.exit_rule import ExitRule, Leaves
 
-COPIED = 3  # times as much as reading a row's cache takes copying and then reading it
+COPIED = 3  # cost of copying a row's cache and reading the copy, relative to reading the cache in place
 Rows = Int[Tensor, " _"]
 
 
@@ -88,7 +88,7 @@ def on_rows(layer: Layer, rows: Rows | None) -> Callable[[Tensor, State | None, 
             return layer(x, state, ctx)
         if state is not None and isinstance(layer, ResidualBlock) and COPIED * len(rows) >= len(x):
             return layer.read_apart(lambda: _by_sublayers(layer, rows, x, state, ctx))
-        # the rows read in a copy, which is let go: the state itself takes the new keys of every row, in its place
+        # these rows read a temporary copy of the state; the state itself takes the new keys of all rows in place
         rows_state = None if state is None else _state_of_rows(state, rows, ctx.memo)
         new_state = None if state is None else layer(x, state, ctx.replace(remember=True)).state
         out = layer(x[rows], rows_state, _context(ctx, rows))

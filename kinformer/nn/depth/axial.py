@@ -123,7 +123,7 @@ class AxialDecoder(Layer):
                 state._replace(pos=pos, inputs=F.pad(state.inputs, wide), above=F.pad(state.above, wide)),
                 size + extra_columns,
             )
-        to = torch.where(ctx.pos < 0, size, ctx.pos)  # padding goes where it is cut off again
+        to = torch.where(ctx.pos < 0, size, ctx.pos)  # padding goes to an extra place that is cut off below
         pos = F.pad(state.pos, (0, 1)).scatter(1, to, ctx.pos)[:, :size]
         inputs = F.pad(state.inputs, (0, 0, 0, 1)).scatter(1, to[..., None].expand_as(x), x.to(state.inputs.dtype))
         return state._replace(pos=pos, inputs=inputs[:, :size])
@@ -166,7 +166,7 @@ class AxialDecoder(Layer):
         x = torch.where(is_read[..., None], e + _positions(self.position, torch.where(is_read, at, -1)), 0.0)
         planes = F.pad(x, (0, 0, 0, over)).unflatten(1, (-1, self.plane))  # [B planes places D]
         done = F.pad(is_read, (0, over), value=False).unflatten(1, (-1, self.plane)).all(2)
-        ready = F.pad(done.cumprod(1)[:, :-1], (1, 0)).bool()  # not the first
+        ready = F.pad(done.cumprod(1)[:, :-1], (1, 0)).bool()  # the first plane has no planes above
         planes_above = (planes.cumsum(1) - planes).flatten(0, 1)
         plane_ctx = Context(
             torch.arange(self.plane, device=e.device).expand(len(planes_above), -1), run=True, full=True

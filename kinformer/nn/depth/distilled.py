@@ -32,7 +32,7 @@ class Distil(nn.Module):
         self, x: Float[Tensor, "B T D"], pos: Int[Tensor, "B T"], full: bool = False
     ) -> tuple[Float[Tensor, "B R D"], Int[Tensor, "B R"]]:
         """Half as many tokens and their positions, from 0 on, -1 where a row has fewer; `full`: none is padding."""
-        if not full:  # neighbours are those of the row, wherever its padding stands
+        if not full:  # neighbours are real tokens of the row, wherever its padding stands
             order = (pos < 0).to(torch.uint8).argsort(dim=1, stable=True)
             x, pos = x.take_along_dim(order[..., None], 1), pos.take_along_dim(order, 1)
             x = x.where((pos >= 0)[..., None], 0.0)

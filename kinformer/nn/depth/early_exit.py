@@ -85,11 +85,11 @@ class EarlyExit(Layer):
             each_rule.check_sizes(self.d, len(layers))
         if gamma is not None and (chance is not None or not 0 < gamma < math.inf):
             raise ValueError(f"gamma={gamma}: give a number above 0 that scales gradients, and no chance beside it")
-        # by exit, what its own loss teaches its layer more
+        # for each exit, the factor of its own loss in the gradient of its layer
         above = range(len(layers) - 1, -1, -1)
         self.gammas = tuple(1.0 if gamma is None or not n else gamma * n for n in above)
         self.wants, _ = wants_and_sends(layers, rising=True)
-        # a layer that is left out reports nothing: those up to the last one with a penalty are always read
+        # a skipped layer reports nothing, so layers up to the last one with a penalty are always computed
         self.always = 1 + max((n for n, layer in enumerate(layers) if penalties_of(layer)), default=0)
         self.divisible = all(can_read_some_rows(layer) for layer in layers)
 
@@ -112,7 +112,7 @@ class EarlyExit(Layer):
         exit_rule, exit_state = (self.chance, ()) if self.training else (self.rule, rule_state)
         exit_rule = None if isinstance(exit_rule, NeverExit) else exit_rule
         if self.training and exit_rule is not None and not ctx.taps:
-            # drawn here: where a layer is computed again, so are all its numbers
+            # drawn outside the layers, so that recomputing a layer does not draw again
             exit_state = exit_rule.begin_call(exit_state, ctx, x)
         inside, last, whole = ctx.pos >= 0, len(self.layers) - 1, exit_rule is None or bool(ctx.taps)
         h, exits = x, torch.zeros_like(x[..., 0])
@@ -128,7 +128,7 @@ class EarlyExit(Layer):
             if n and self.training:
                 h = scale_gradient(h, 1 / self.gammas[n])
             out = collected.call(n, on_rows(layer, rows) if self.divisible else layer, h)
-            collected.aux |= add_prefix(n, add_aux({}, out.aux, inside))  # of tokens that left nothing counts
+            collected.aux |= add_prefix(n, add_aux({}, out.aux, inside))  # tokens that left do not count
             h = torch.where(inside[..., None], out.y, h)
             states.append(h)
             exits = exits + inside

@@ -68,7 +68,7 @@ class GlobalTokens(GlobalNodes):
         self, ctx: Context, segments: Int[Tensor, "B N"], pos: Int[Tensor, "B N"], hard: tuple[str, ...]
     ) -> Pattern:
         (last,) = ctx.memo.look(pos.amax())
-        # by position: one column more than the last, into which padding falls
+        # one column per position, and a last one for padding
         ids = segments.new_full((len(pos), last + 2), -1)
         return OwnSegment(ids.scatter(1, torch.where(pos >= 0, pos, last + 1), segments), self.n, hard)
 

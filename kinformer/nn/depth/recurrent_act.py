@@ -11,7 +11,7 @@ from kinformer.core.layer import Context, Device, Dtype, Layer, Out, check_in_or
 from kinformer.core.state import concatenate, select
 from kinformer.nn.depth.act import Halt, Halting, Mix, add_weighted, interpolate_answer
 
-GATHERING = 1e7  # multiplications that take as long as to choose rows, compute them and put them back
+GATHERING = 1e7  # multiplications that take as long as gathering rows and putting them back
 
 
 class RecurrentACTState(NamedTuple):

@@ -170,7 +170,7 @@ class ReversiblePass:
 
     def forward(self, x: Tensor) -> Out:
         """The Out of the blocks."""
-        # caches are written in place where nothing learns, which here is only put off
+        # without gradients caches are written in place; the backward pass needs the old ones, so the state is forked
         whole = Collected(self.ctx, None if self.state is None else fork(self.state), rising=True)
         for n in range(len(self.blocks)):
             x = whole.call(n, partial(self._run_block, n), x).y

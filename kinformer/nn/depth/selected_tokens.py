@@ -21,8 +21,8 @@ from kinformer.nn.blocks.post_norm import NormLast
 from kinformer.nn.blocks.pre_norm import PreNormJoin
 from kinformer.nn.mechanisms.softmax import Softmax
 
-GATHERING = 1e8  # multiplications that take as long as to gather tokens once, read them and put them back
-FEW = 16  # queries that take less time than to copy the keys of their row: rows with fewer are read together
+GATHERING = 1e8  # multiplications that take as long as gathering tokens and putting them back
+FEW = 16  # so few queries take less time than copying the keys of their row; rows with fewer form one group
 # makes keys and values of `SelectedTokens.rows` from the sequence or a source; None means a source in the state
 MakeKeys = Callable[[Attention], Keys | None]
 

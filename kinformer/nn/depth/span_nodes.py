@@ -107,7 +107,7 @@ class SpanNodes(Layer):
         full = ctx.full and least == size and not gaps
         column = torch.where(real, leaf(pos.clamp_min(0)) - begin[:, None], size)
         nodes = begin[:, None] + torch.arange(size, device=pos.device)  # [B N]
-        if full and not apart:  # rows that are alike share one row of positions, and so one mask
+        if full and not apart:  # equal rows share one row of positions, and so one mask
             return NodePositions(nodes[:1].expand(len(pos), -1), column, run=True, full=True)
         has_node = nodes < (begin + count)[:, None]
         if not self.causal:

@@ -133,7 +133,7 @@ class StarRounds(Layer):
         if ctx.only is not None or ctx.also is not None or not e.shape[1]:
             raise ValueError("a star is of one whole row of tokens; give it one, without ctx.only and ctx.also")
         ring, real = self.make_ring(ctx), ctx.pos >= 0
-        token_pos = F.pad(torch.where(real, ctx.pos + 1, -1), (1, 0))  # the relay at 0, tokens from 1 on
+        token_pos = F.pad(torch.where(real, ctx.pos + 1, -1), (1, 0))  # the relay has position 0, tokens start at 1
         relay = Context(torch.zeros_like(token_pos[:, :1]), run=True, source_pos=token_pos, is_clean=True)
         h, s = e, self.mean(e, ctx)
         for round_ in self.rounds:

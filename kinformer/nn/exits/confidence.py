@@ -1,4 +1,4 @@
-"""Confidences: how sure a token is of its state. CALM compares them with a threshold to leave early."""
+"""Confidences: numbers that say how sure a token is of its state; CALM compares them with a threshold."""
 
 import math
 from abc import ABC, abstractmethod
@@ -15,21 +15,21 @@ from kinformer.core.autocast import at_least_float32, linear_float32
 from kinformer.core.checks import check_at_least, check_flag
 from kinformer.core.loss import LEAVING, Penalty
 
-States = Sequence[Float[Tensor, "B T D"]]  # of the layers so far, the last one at the end
-Logits = Sequence[Float[Tensor, "B T V"]]  # likewise
-DECAY = 0.9  # of the running share of tokens that agree
-Head = Callable[[Tensor], Tensor]  # a state to logits: the exit's norm and the head that the model lends
+States = Sequence[Float[Tensor, "B T D"]]  # one state per layer so far, in order
+Logits = Sequence[Float[Tensor, "B T V"]]  # one set of logits per layer, in order
+DECAY = 0.9  # decay of the running share of tokens that agree
+Head = Callable[[Tensor], Tensor]  # maps a state to logits: the exit's norm, then the model's head
 
 
 class Confidence(nn.Module, ABC):
-    """The base of confidences: a number per token that says how sure it is after the last of the given layers.
+    """The base of confidences, which say how sure each token is after the last of the given layers.
 
     Confidences are computed in float32 or better. In bfloat16 two confidences near 1 round to the same number, and
     tokens would leave too early.
     """
 
-    range: ClassVar[tuple[float, float]] = (-math.inf, math.inf)  # of what it says, and so of thresholds
-    joins: ClassVar[bool] = False  # whether layers that were trained without it may be given it
+    range: ClassVar[tuple[float, float]] = (-math.inf, math.inf)  # range of the confidence and its thresholds
+    joins: ClassVar[bool] = False  # True if it may be added to layers trained without it
 
     def check_sizes(self, d: int) -> None:
         """Raise ValueError if the confidence does not read states of width d."""
@@ -45,7 +45,7 @@ class Confidence(nn.Module, ABC):
     ) -> Float[Tensor, "*shape"]: ...
 
     def loss(self, states: States, logits: Logits, targets: Int[Tensor, "B T"]) -> Float[Tensor, "B T"] | None:
-        """Return the loss per token from the states and logits of all layers, or None if there is nothing to learn."""
+        """Return the loss per token from the states and logits of all layers; None if nothing is learned."""
         return None
 
     def stats(self, logits: Logits, targets: Int[Tensor, "B T"]) -> Mapping[str, Tensor]:
@@ -85,7 +85,7 @@ class SoftmaxResponse(_HeadConfidence):
     def forward(self, states: Sequence[Float[Tensor, "*shape D"]], head: Head | None = None) -> Float[Tensor, "*shape"]:
         best = self._probabilities(states[-1], head)
         best = best.topk(min(2, best.shape[-1])).values
-        return best[..., 0] - best[..., 1:].sum(-1)  # of one token alone, which nothing rivals: 1
+        return best[..., 0] - best[..., 1:].sum(-1)  # 1 for a vocabulary of one token
 
 
 class SoftmaxProbability(_HeadConfidence):
@@ -140,7 +140,7 @@ class Probe(Confidence):
     d: width of a state.
     bias: whether the probe has a bias b.
     balance: weigh tokens at which a layer agrees with the last layer by 1 - s and the others by s, as in the authors'
-        code; s is the share of tokens that agree. The paper weighs all tokens equally.
+        code. Here s is the share of tokens that agree. The paper weighs all tokens equally.
     depth: number of layers; required with `balance`.
 
     Errors: ValueError for `balance` without `depth`, for states of another width, and for another number of layers.
@@ -179,7 +179,7 @@ class Probe(Confidence):
                     tensors.setdefault(f"{prefix}{name}", value.clone())
 
     def penalties(self) -> dict[str, Penalty]:
-        """Declare that the loss of the probe trains only the probe: states are detached, and no other loss reads it."""
+        """Declare a loss that trains only the probe: its states are detached."""
         parameters = tuple(p for p in self.unit.parameters() if p.requires_grad)
         return {LEAVING: Penalty(parameters, alone=True, by="alpha")} if parameters else {}
 
@@ -205,7 +205,7 @@ class Probe(Confidence):
 
     @torch.no_grad()
     def stats(self, logits: Logits, targets: Int[Tensor, "B T"]) -> Mapping[str, Tensor]:
-        """Count, for each layer but the last, the targets where it agrees with the last; then count all targets."""
+        """Count, for each layer but the last, the targets at which it agrees with the last, then all targets."""
         if self.share is None or len(logits) < 2:
             return {}
         real = targets >= 0

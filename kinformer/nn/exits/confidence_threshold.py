@@ -1,4 +1,4 @@
-"""ConfidenceThreshold: an exit rule in which a token leaves when its confidence reaches a threshold (CALM)."""
+"""ConfidenceThreshold: an exit rule that compares a token's confidence with a threshold (CALM)."""
 
 from collections.abc import Mapping
 from dataclasses import replace

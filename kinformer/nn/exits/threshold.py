@@ -1,8 +1,8 @@
-"""Threshold: the number compared with a token's confidence, one for all layers or one for each layer but the last."""
+"""Threshold: the number compared with a confidence, for all layers or one for each layer but the last."""
 
 from kinformer.core.checks import check_in_range
 
-Threshold = float | tuple[float, ...]  # of all layers, or of each but the last
+Threshold = float | tuple[float, ...]  # for all layers, or one for each but the last
 
 
 def check_threshold(threshold: Threshold, low: float, high: float) -> Threshold:

@@ -1,1 +1,1 @@
-"""Losses with arithmetic of their own: for targets, for several exits at once, and for compressed memories."""
+"""Losses with arithmetic of their own: for targets, several exits at once, and compressed memories."""

@@ -57,12 +57,13 @@ class CompressionLoss(nn.Module, ABC):
 
 
 class AttentionReconstruction(CompressionLoss):
-    """The distance between attention to the old states and attention to the compressed ones, over all heads.
+    """The distance between attention to the old states and attention to the compressed ones.
 
     Choose it first: it is the better of the paper's two losses. It keeps what attention looks at and may lose the rest.
+    The distance counts all heads.
 
-    norm: as in `CompressionLoss`. By default each token has its own norm, so the result does not depend on how a row is
-        cut. The paper's norm="segment" takes one norm over all tokens of a segment, and each token has this value. The
+    norm: as in `CompressionLoss`. "l2" gives each token its own norm, so the cut of a row into segments does not
+        matter. "segment", the paper's, takes one norm over all tokens of a segment, and each token has this value. The
         segment must then come in one piece.
 
     Source: Rae et al., 2019, arXiv:1911.05507, algorithm 2.
@@ -80,7 +81,7 @@ class AttentionReconstruction(CompressionLoss):
         new_real: Bool[Tensor, "B N"],
         read: Callable,
     ) -> Float[Tensor, "B T"]:
-        # two reads that are nearly equal: in half precision their difference would be rounding alone
+        # the two outputs are nearly equal: in half precision their difference would be only rounding error
         with disable_autocast(x):
             x, old, new = map(at_least_float32, (x, old, new))
             squares = (read(x, old, old_real).y - read(x, new, new_real).y).square()  # [B H T V]

@@ -1,4 +1,4 @@
-"""Contrastive: a loss that brings a part's vector in context nearest to the vector of the same part read alone."""
+"""Contrastive: a loss that matches a part's vector in context with the vector of the part itself."""
 
 import torch
 from jaxtyping import Bool, Float
@@ -44,7 +44,7 @@ class Contrastive(nn.Module):
         real: False for padding, [B n].
         """
         a, b = (at_least_float32(x.flatten(0, 1)) for x in (a, b))
-        # a number and not -inf: rows of parts that are none are left out of the mean, and must not be NaN
+        # a finite number, not -inf: rows of padding would become NaN before the mean leaves them out
         with disable_autocast(a):
             scores = (a @ b.mT).masked_fill(~real.flatten(), torch.finfo(a.dtype).min)
         targets = torch.arange(len(a), device=a.device)

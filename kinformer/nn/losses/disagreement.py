@@ -12,7 +12,7 @@ from kinformer.core.request import Request
 
 
 class SubspaceDisagreement(Regulariser):
-    """The mean cosine of the values of a token's heads; a low value spreads heads over different subspaces.
+    """The mean cosine of the values of a token's heads; a low value means different subspaces.
 
         1 / H^2 sum_ij cos(v_i, v_j)
 
@@ -33,7 +33,7 @@ class SubspaceDisagreement(Regulariser):
 
 
 class PositionDisagreement(Regulariser):
-    """The overlap of a query's attention weights between heads; a low value spreads heads over different keys.
+    """The overlap of a query's attention weights between heads; a low value means different keys.
 
         1 / H^2 sum_ij sum_k A_ik A_jk
 
@@ -53,7 +53,7 @@ class PositionDisagreement(Regulariser):
         assert lse is not None
 
         def overlap(at: Tensor) -> Tensor:
-            return weights(request, lse, at).sum(1).square().sum(-1)  # of all heads at once: [B R S] to [B R]
+            return weights(request, lse, at).sum(1).square().sum(-1)  # all heads at once: [B R S] to [B R]
 
         empty = lse.new_zeros(q.shape[0], 0)
         return torch.cat([empty, *map_query_blocks(request, overlap)], 1) / q.shape[1] ** 2

@@ -1,4 +1,4 @@
-"""Exit oracles: the best exit of each token, given the predictions of all exits; exit rules learn from it."""
+"""Exit oracles: the best exit of each token, given the predictions of all exits, for exit rules to learn."""
 
 import math
 from abc import ABC, abstractmethod
@@ -12,7 +12,7 @@ from kinformer.core.autocast import disable_autocast
 from kinformer.core.checks import check_in_range
 from kinformer.core.loss import token_nll
 
-Logits = Sequence[Float[Tensor, "B T V"]]  # of the exits, the lowest first
+Logits = Sequence[Float[Tensor, "B T V"]]  # one set per exit, the lowest first
 
 
 class ExitOracle(ABC):
@@ -70,7 +70,7 @@ class ExitOracle(ABC):
 
 
 class Likelihood(ExitOracle):
-    """An oracle whose merit is the log-probability of the target, in nats.
+    """An oracle that measures an exit by the log-probability of the target, in nats.
 
     price: as in `ExitOracle`.
     sigma: as in `ExitOracle`.
@@ -81,7 +81,7 @@ class Likelihood(ExitOracle):
 
 
 class Correctness(ExitOracle):
-    """An oracle whose merit is 1 if the target is the most probable token and 0 otherwise.
+    """An oracle that gives an exit merit 1 if the target is the most probable token, and 0 otherwise.
 
     price: as in `ExitOracle`.
     sigma: as in `ExitOracle`.

@@ -14,11 +14,11 @@ LowerSchedule = Literal["step", "linear"]
 
 
 def layer_weights(depth: int, progress: float, schedule: LowerSchedule = "step") -> dict[int, float]:
-    """Return the loss weight of each lower layer that still predicts, by index from 0, without the last layer.
+    """Return the loss weight of each lower layer that still predicts, by index from 0.
 
     Layer l of n, counted from 1, stops at progress l / (2 n): the lowest first, and all but the last by half of the
-    training. Choose it to train deep stacks, whose lower layers learn first. Choose `aligned` if lower layers must
-    still predict after the training.
+    training. The result never holds the last layer. Choose it to train deep stacks, in which lower layers learn first.
+    Choose `aligned` if lower layers must still predict after the training.
 
     depth: n, the number of layers.
     progress: the finished fraction of the training, from 0 to 1.

@@ -1,4 +1,4 @@
-"""Reinforce: a loss by which discrete choices learn from their rewards."""
+"""Reinforce: a loss that teaches discrete choices from their rewards."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -54,7 +54,7 @@ class Reinforce(nn.Module):
         sums = torch.stack([reward.sum(), real.sum().to(reward.dtype)])
         if self.per == "row":
             reward = reward.sum(1, keepdim=True) / real.sum(1, keepdim=True).clamp_min(1)
-        # before there is a mean of earlier rewards, nothing is learned rather than much of noise
+        # the first step has no baseline, so it learns nothing instead of mostly noise
         better = torch.where(self.steps > 0, reward - self.baseline.to(reward.dtype), 0.0)
         if self.per == "token":
             better = better.where(real, 0.0)
