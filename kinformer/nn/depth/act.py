@@ -1,4 +1,4 @@
-"""ACT: each token takes as many steps of one block as it needs, and pays for them."""
+"""ACT: adaptive computation time, in which each token takes as many steps of one block as it needs."""
 
 from collections.abc import Callable
 from typing import Literal, NamedTuple
@@ -39,17 +39,35 @@ Mix = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def add_weighted(y: Tensor, s: Tensor, weight: Tensor) -> Tensor:
-    """Graves' answer: the sum over steps of weight times state."""
+    """Add the step's state, times its weight, to the answer: Graves' sum over steps.
+
+    y: answer so far, [... D].
+    s: state of the step, [... D].
+    weight: weight of the step, [...].
+    """
     return y + weight[..., None].to(s.dtype) * s
 
 
 def interpolate_answer(y: Tensor, s: Tensor, weight: Tensor) -> Tensor:
-    """The Universal Transformer's answer: a step moves it toward the state by the weight, so late steps weigh more."""
+    """Move the answer toward the step's state by its weight, as in the Universal Transformer.
+
+    Late steps weigh more than in `add_weighted`.
+
+    y: answer so far, [... D].
+    s: state of the step, [... D].
+    weight: weight of the step, [...].
+    """
     return torch.lerp(y, s, weight[..., None].to(s.dtype))
 
 
 class Halt(NamedTuple):
-    """Who still takes steps, the sum of halting probabilities, the remainder R, and the number of steps N."""
+    """The halting state of each token.
+
+    alive: True for tokens that still take steps.
+    total: sum of halting probabilities so far.
+    remainder: remainder R, 0 until the token stops.
+    steps: number of steps N.
+    """
 
     alive: Bool[Tensor, "*shape"]
     total: Float[Tensor, "*shape"]
@@ -57,12 +75,18 @@ class Halt(NamedTuple):
     steps: Float[Tensor, "*shape"]
 
     def report(self) -> dict[str, Tensor]:
-        """What a layer tells in aux: the ponder cost N + R, of which only R has a gradient, and both by themselves."""
+        """Return the aux of a layer: the ponder cost N + R, N, and R; only R has a gradient."""
         return {"ponder": self.steps + self.remainder, "steps": self.steps, "remainder": self.remainder}
 
 
 class ActiveTokens(NamedTuple):
-    """The tokens still computed: indices into the flattened batch, states, partial outputs, and halting."""
+    """The tokens that are still computed.
+
+    at: indices into the flattened batch.
+    s: states.
+    y: answers so far.
+    halt: halting state.
+    """
 
     at: Int[Tensor, " n"]
     s: Float[Tensor, "n D"]
@@ -71,18 +95,20 @@ class ActiveTokens(NamedTuple):
 
 
 class Halting(nn.Module):
-    """When to stop: h = sigmoid(w.s + b) at each step; a token stops once the sum of its h reaches 1 - epsilon.
+    """A unit that decides after each step which tokens stop.
 
-    Its last step weighs the remainder R = 1 - the sum before, every other step h; all of it in float32 or better.
-    The cost "ponder" is N + R; N is a count and has no gradient, R moves the unit, and through its inputs the steps and
-    what lies beneath. Graves weighed it with 1e-4 to 1e-1.
+        h = sigmoid(w.s + b), stop when the sum of h reaches 1 - epsilon
 
-    d: the width of a state.
-    epsilon: what may be missing from a sum of 1, so that a token can stop after one step.
-    bias: b at first (large stops early), None for no b.
-    last: what the last possible step of a token weighs that has not stopped: "remainder", so that all weights add up to
-        1 (Graves), or "probability", its h and no remainder (the Universal Transformer's appendix, Tensor2Tensor).
-    strict: stop only once the sum exceeds 1 - epsilon, as those two do; Graves says at least.
+    The last step of a token weighs the remainder R = 1 - the sum before it; every other step weighs its h. All of this
+    is computed in float32 or better. The cost "ponder" is N + R. N is a count and has no gradient. R trains the unit
+    and, through its inputs, the steps and the layers below. Graves weighed the cost with 1e-4 to 1e-1.
+
+    d: width of a state.
+    epsilon: tolerance below a sum of 1, so that a token can stop after one step.
+    bias: initial value of b (a large value stops early); None for no b.
+    last: weight of the last possible step if the token has not stopped. "remainder" makes all weights add up to 1
+        (Graves). "probability" takes h and no remainder (the Universal Transformer's appendix, Tensor2Tensor).
+    strict: True stops only if the sum exceeds 1 - epsilon, as the appendix and Tensor2Tensor do; Graves says at least.
 
     Errors: ValueError for an epsilon outside [0, 1) and another `last`. Source: Graves, 2016, arXiv:1603.08983,
     equations 5 to 8.
@@ -105,12 +131,19 @@ class Halting(nn.Module):
         return {"ponder": Penalty(tuple(self.unit.parameters()), reaches_x=True)}
 
     def start(self, real: Bool[Tensor, "*shape"], like: Tensor) -> Halt:
-        """Before the first step: who is real takes it."""
+        """Return the state before the first step; tokens that are `real` take it.
+
+        real: True for tokens, False for padding.
+        like: a tensor with the dtype of the states.
+        """
         zero = torch.zeros(real.shape, dtype=torch.promote_types(like.dtype, torch.float32), device=real.device)
         return Halt(real, zero, zero, zero)
 
     def forward(self, s: Float[Tensor, "*shape D"], halt: Halt, final: bool) -> tuple[Float[Tensor, "*shape"], Halt]:
-        """The weights of a step, 0 for who has stopped, and what holds after it; `final` where no step can follow."""
+        """Return the weights of a step, 0 for stopped tokens, and the halting state after it.
+
+        `final` is True if no step can follow.
+        """
         h = linear_float32(self.unit, s)[..., 0].sigmoid()
         stop = choice(lambda: halt.alive & self._is_enough(halt.total + h))
         if final and self.last == "remainder":
@@ -125,27 +158,32 @@ class Halting(nn.Module):
 
 
 class ACT(Layer):
-    """Adaptive computation over depth: a token takes steps of a `Universal` until its halting unit says stop.
+    """Adaptive computation over depth: each token repeats a `Universal` block until its unit says stop.
 
-    y = w s + (1 - w) y after each step, w its weight and s its state. Reports `ponder`, `steps` and `remainder` per
-    token; weigh the first in the loss, or every token takes all steps. Halted tokens stay visible as keys.
+        y = w s + (1 - w) y after each step, with weight w and state s
+
+    Choose it if tokens need different amounts of computation. Choose `Universal` for a fixed number of steps. The layer
+    reports `ponder`, `steps` and `remainder` per token. Weigh `ponder` in the loss, or every token takes all steps.
+    Halted tokens stay visible as keys.
 
     Costs: a step skips halted tokens, also in training, if that saves more than gathering the others costs
-    (`worth_gathering`: from about 1,000 tokens of width 128 or 300 of width 256). With "copied" a step computes only
-    the active tokens of all rows; the keys of the others change by the timing alone. With "updated" the states of
-    halted tokens change while one token of their row is active, so a step skips only whole rows, and in the last step
-    of a row its halted tokens. In eager eval mode shorter rows are skipped as a whole; with "updated", a call with a
-    state skips none. Compiled, and in a call with `ctx.taps`, all steps of all rows are computed. Skipping needs a
-    block whose first sublayer is an `Attention` with a plain `Softmax` and whose other sublayers are feed-forward
-    layers or cross-attention. Other blocks are computed whole.
+    (`worth_gathering`: from about 1,000 tokens of width 128 or 300 of width 256).
+
+    - With "copied" a step computes only the active tokens of all rows. The keys of halted tokens change only by the
+    timing. - With "updated" the states of halted tokens change while a token of their row is active. So a step skips
+    only whole rows, and in the last step of a row its halted tokens. - In eager eval mode rows without active tokens
+    are skipped as a whole. With "updated", a call with a state skips none. - Compiled, and in a call with `ctx.taps`,
+    all steps of all rows are computed. - Skipping single tokens needs a block that begins with an `Attention` with a
+    plain `Softmax`. The other sublayers must be feed-forward layers or cross-attention. Other blocks are computed
+    whole.
 
     universal: the block and its steps.
-    halting: when a token stops. The appendix's is `Halting(d, last="probability", strict=True)`.
-    mix: how the states make y: `interpolate_answer` as in the Universal Transformer's appendix, or `add_weighted` as
-        in Graves.
-    halted: "updated": the state of a token that has halted goes on being transformed, and is read so, as in the
-        appendix and in Tensor2Tensor; "copied": it is copied to later steps, as the text of section 2.2 says.
-    judged: what halting is read from: a step's "input" (the appendix) or "output" (Graves).
+    halting: decides when a token stops. The appendix uses `Halting(d, last="probability", strict=True)`.
+    mix: combines the states into y: `interpolate_answer` as in the Universal Transformer's appendix, or `add_weighted`
+        as in Graves.
+    halted: "updated" keeps transforming the state of a halted token for its readers, as in the appendix and
+        Tensor2Tensor. "copied" copies the state to later steps, as the text of section 2.2 says.
+    judged: input of the halting unit: a step's "input" (the appendix) or "output" (Graves).
 
     Errors: ValueError for another word. Source: Dehghani et al., 2018, arXiv:1807.03819, section 2.2 and appendix;
     Graves, 2016, arXiv:1603.08983.
