@@ -19,7 +19,7 @@ __all__ = ["BiasedGate", "Gate"]
 class Gate(Join):
     """A join that combines the stream x and a sublayer's output y by a gate.
 
-        g(x, y) with y = dropout(relu(f(norm(x))))
+    g(x, y) with y = dropout(relu(f(norm(x))))
 
     The norm applies only to the input of the sublayer, never to the stream. The end of one sublayer and the start of
     the next are both linear maps, so a ReLU separates them. Attention with a memory norms its input itself (`Normed`).

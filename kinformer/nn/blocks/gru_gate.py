@@ -9,8 +9,9 @@ from kinformer.nn.blocks.gate import BiasedGate
 class GRUGate(BiasedGate):
     """A GTrXL join that gates the residual sum like a gated recurrent unit (GRU) over the depth.
 
-        r = sigmoid(W_r y + U_r x), z = sigmoid(W_z y + U_z x - b_g), h = tanh(W_g y + U_g (r * x))
-        g(x, y) = (1 - z) * x + z * h
+    r = sigmoid(W_r y + U_r x), z = sigmoid(W_z y + U_z x - b_g), h = tanh(W_g y + U_g (r * x))
+
+    g(x, y) = (1 - z) * x + z * h
 
     Here x is the stream and y the output of the sublayer. Choose this gate for reinforcement learning with memory,
     where a plain Transformer-XL hardly trains. It was the best gate of the paper (117.6 on DMLab-30, where a human has

@@ -9,7 +9,7 @@ from kinformer.nn.blocks.gate import BiasedGate
 class HighwayGate(BiasedGate):
     """A GTrXL join that takes a weighted mean of the stream x and the sublayer's output y.
 
-        g(x, y) = s * x + (1 - s) * y with s = sigmoid(W_g x + b_g)
+    g(x, y) = s * x + (1 - s) * y with s = sigmoid(W_g x + b_g)
 
     The bias is added because s is the share of the stream. Choose this gate to bound each feature of the stream by the
     larger of x and y. It costs one matrix per sublayer. In the paper it did worse than `IdentityMap`, which has no gate

@@ -9,7 +9,7 @@ from kinformer.nn.blocks.gate import Gate
 class IdentityMap(Gate):
     """The join of TrXL-I (identity map reordering): the stream passes no norm from first to last layer.
 
-        g(x, y) = x + y with y = dropout(relu(f(norm(x))))
+    g(x, y) = x + y with y = dropout(relu(f(norm(x))))
 
     Choose it over `PreNormJoin`, which has no ReLU, to repeat TrXL-I. Choose it over a gate if weights and time are
     scarce: it has no weights. Only `GRUGate` and `OutputGate` did better in the paper: 117.6 and 112.8 against

@@ -10,7 +10,7 @@ from kinformer.nn.blocks.gate import Gate
 class InputGate(Gate):
     """A GTrXL join that scales the stream x by a gate and adds the sublayer's output y unscaled.
 
-        g(x, y) = sigmoid(W_g x) * x + y
+    g(x, y) = sigmoid(W_g x) * x + y
 
     Choose it only to repeat the paper's ablation, in which it was the worst gate by far (51.2 on DMLab-30, where a
     human has 100). It is the only gate without a bias. The gate starts half closed, so every sublayer halves the stream

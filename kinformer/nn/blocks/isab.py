@@ -16,7 +16,7 @@ from kinformer.nn.blocks.mab import MAB, PublishedMAB, source_reader
 class ISAB(Layer):
     """An induced set attention block: m learned points read the set, then each element reads the points.
 
-        ISAB_m(X) = MAB(X, H), H = MAB(I, X)
+    ISAB_m(X) = MAB(X, H), H = MAB(I, X)
 
     Choose it over MAB(d, heads, cross=False) for sets of more than 2 m elements: it computes 2 L m pairs instead of
     L^2. Elements exchange only the information that m points can hold.

@@ -28,7 +28,7 @@ BLOCK = "a block that reads a source, such as MAB(d, heads)"
 class MAB(PostNorm):
     """A multihead attention block: the elements of one set attend to another set, without positions.
 
-        MAB(X, Y) = LN(H + rFF(H)), H = LN(X + Multihead(X, Y, Y))
+    MAB(X, Y) = LN(H + rFF(H)), H = LN(X + Multihead(X, Y, Y))
 
     Choose it to build models that read sets. With cross=False it is SAB(X) = MAB(X, X), a BERT block that reads every
     pair. `ISAB` costs less for sets with more than 2 m elements, m its number of points.

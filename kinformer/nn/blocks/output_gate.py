@@ -9,7 +9,7 @@ from kinformer.nn.blocks.gate import BiasedGate
 class OutputGate(BiasedGate):
     """A GTrXL join that scales the sublayer's output y by a gate and adds it to the stream x.
 
-        g(x, y) = x + sigmoid(W_g x - b_g) * y
+    g(x, y) = x + sigmoid(W_g x - b_g) * y
 
     The connection starts with a small y and never scales down x. Choose it over `IdentityMap` for a start nearer to the
     identity, at one matrix per sublayer. It was second in the paper (112.8 on DMLab-30, where a human has 100).

@@ -9,7 +9,7 @@ from kinformer.nn.blocks.gate import BiasedGate
 class SigTanhGate(BiasedGate):
     """A GTrXL join that adds a gated, bounded update to the stream x, computed only from y.
 
-        g(x, y) = x + sigmoid(W_g y - b_g) * tanh(U_g y)
+    g(x, y) = x + sigmoid(W_g y - b_g) * tanh(U_g y)
 
     Here y is the output of the sublayer. Choose this gate over `OutputGate` if no sublayer may add much at once: no
     feature changes by more than 1. The gate costs two matrices per sublayer. In the paper it did worse than

@@ -97,7 +97,7 @@ class ActiveTokens(NamedTuple):
 class Halting(nn.Module):
     """A unit that decides after each step which tokens stop.
 
-        h = sigmoid(w.s + b), stop when the sum of h reaches 1 - epsilon
+    h = sigmoid(w.s + b), stop when the sum of h reaches 1 - epsilon
 
     The last step of a token weighs the remainder R = 1 - the sum before it; every other step weighs its h. All of this
     is computed in float32 or better. The cost "ponder" is N + R. N is a count and has no gradient. R trains the unit
@@ -160,7 +160,7 @@ class Halting(nn.Module):
 class ACT(Layer):
     """Adaptive computation over depth: each token repeats a `Universal` block until its unit says stop.
 
-        y = w s + (1 - w) y after each step, with weight w and state s
+    y = w s + (1 - w) y after each step, with weight w and state s
 
     Choose it if tokens need different amounts of computation. Choose `Universal` for a fixed number of steps. The layer
     reports `ponder`, `steps` and `remainder` per token. Weigh `ponder` in the loss, or every token takes all steps.
@@ -169,13 +169,14 @@ class ACT(Layer):
     Costs: a step skips halted tokens, also in training, if that saves more than gathering the others costs
     (`worth_gathering`: from about 1,000 tokens of width 128 or 300 of width 256).
 
-    - With "copied" a step computes only the active tokens of all rows. The keys of halted tokens change only by the
-    timing. - With "updated" the states of halted tokens change while a token of their row is active. So a step skips
-    only whole rows, and in the last step of a row its halted tokens. - In eager eval mode rows without active tokens
-    are skipped as a whole. With "updated", a call with a state skips none. - Compiled, and in a call with `ctx.taps`,
-    all steps of all rows are computed. - Skipping single tokens needs a block that begins with an `Attention` with a
-    plain `Softmax`. The other sublayers must be feed-forward layers or cross-attention. Other blocks are computed
-    whole.
+    With "copied" a step computes only the active tokens of all rows. The keys of halted tokens change only by the timing.
+    With "updated" the states of halted tokens change while a token of their row is active. So a step skips only whole
+    rows, and in the last step of a row its halted tokens.
+
+    In eager eval mode rows without active tokens are skipped as a whole. With "updated", a call with a state skips none.
+    Compiled, and in a call with `ctx.taps`, all steps of all rows are computed. Skipping single tokens needs a block
+    that begins with an `Attention` with a plain `Softmax`. The other sublayers must be feed-forward layers or
+    cross-attention. Other blocks are computed whole.
 
     universal: the block and its steps.
     halting: decides when a token stops. The appendix uses `Halting(d, last="probability", strict=True)`.
@@ -253,9 +254,7 @@ class ACT(Layer):
             or ctx.labels
         ):
             return False
-        if state is not None and (
-            self.halted == "updated" or x.shape[1] == 1
-        ):  # a row has one token: `on_rows` skips it
+        if state is not None and (self.halted == "updated" or x.shape[1] == 1):  # one token is a row, see `on_rows`
             return False
         assert isinstance(block, ResidualBlock)
         return worth_gathering(block, ctx.pos, 0) and has_no_hooks(block)

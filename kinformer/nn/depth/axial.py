@@ -1,4 +1,4 @@
-"""Axial: a decoder of pictures that reads finished rows with its outer layers and the current row with its inner layers."""
+"""Axial: a decoder of pictures with outer layers for finished rows and inner layers for the own row."""
 
 from typing import Any, NamedTuple
 
@@ -32,7 +32,7 @@ class AxialState(NamedTuple):
 class AxialDecoder(Layer):
     """A picture decoder: outer layers read whole rows above, inner layers the row of the place itself.
 
-        h = inner(down(outer(e + p)) + right(e) + p')
+    h = inner(down(outer(e + p)) + right(e) + p')
 
     Choose it for large pictures: every place reads all places before it, at rows + columns keys per query.
 

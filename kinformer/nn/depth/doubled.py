@@ -12,7 +12,7 @@ from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 class Doubled(Layer):
     """A wrapper that runs a layer of width 2d, such as a reversible stack, on a stream of width d.
 
-        y = norm((y1 + y2) / 2), [y1; y2] = layer([x; x])
+    y = norm((y1 + y2) / 2), [y1; y2] = layer([x; x])
 
     Choose it around `Reversible` if the model has width d.
 

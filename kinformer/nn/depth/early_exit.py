@@ -45,10 +45,9 @@ class EarlyExit(Layer):
     leaves is copied to the layers above. Their keys come from this copy, and later tokens read it there. So decoding in
     chunks gives the same result as one call.
 
-    In train mode no token leaves, since a hard exit would teach its rule nothing. In a call with `ctx.taps` no token
-    leaves
-    either: the taps "0", "1", .. are then the outputs of each layer for every token. `MultiExit` trains all exits and
-        the rule on these and on the model's `ctx.head`. With a `chance`, tokens leave in train mode too.
+    In train mode no token leaves, since a hard exit would teach its rule nothing. The same holds in a call with
+    `ctx.taps`, whose taps "0", "1", .. are the outputs of each layer for every token. `MultiExit` trains all exits and
+    the rule on these and on the model's `ctx.head`. With a `chance`, tokens leave in train mode too.
 
     In eager eval mode a layer is computed, and the rule asked, only for rows with an active token. In decoding these
     are exactly the active tokens. The state of the other rows is updated. Layers up to the last one with a penalty are

@@ -25,7 +25,7 @@ from kinformer.nn.projections.tied_kv import TiedKV
 class Nested(nn.Module):
     """Nested attention: l packs attend to T tokens, then the tokens attend to the packs.
 
-        Y_P = Attn(P, X), Y_X = Attn(X, Y_P)
+    Y_P = Attn(P, X), Y_X = Attn(X, Y_P)
 
     The two attentions compute 2 T l pairs instead of T^2.
 
@@ -74,7 +74,7 @@ class Nested(nn.Module):
 class LunaBlock(nn.Module):
     """A layer of Luna: nested attention, residual norms of tokens and packs, and a feed-forward layer.
 
-        X_A = LN(Y_X + X), P' = LN(Y_P + P), X' = LN(FFN(X_A) + X_A)
+    X_A = LN(Y_X + X), P' = LN(Y_P + P), X' = LN(FFN(X_A) + X_A)
 
     nested: the nested attention.
     mlp: the feed-forward layer.
@@ -102,7 +102,7 @@ class LunaBlock(nn.Module):
 class LunaStack(Layer):
     """The Luna encoder: each layer packs the row into l vectors and unpacks these into every token.
 
-        Y_P = Attn(P, X), Y_X = Attn(X, Y_P), X' = LN(FFN(X_A) + X_A) of X_A = LN(Y_X + X), P' = LN(Y_P + P)
+    Y_P = Attn(P, X), Y_X = Attn(X, Y_P), X' = LN(FFN(X_A) + X_A) of X_A = LN(Y_X + X), P' = LN(Y_P + P)
 
     Choose it for encoders of long rows: a layer computes 2 T l pairs instead of T^2, for rows of any length. The l
     packs go up through the layers and summarise the row; `read` returns them. Choose it over `StarRounds` if one vector

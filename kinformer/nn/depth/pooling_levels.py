@@ -19,7 +19,7 @@ from kinformer.nn.projections.qkv import QKV
 
 
 class PoolingLevels(Layer):
-    """Poolingformer's attention: exact attention in a window plus attention over pooled keys in a wider one.
+    """Poolingformer's attention: a window of exact keys plus a wider window of pooled keys.
 
         y_i = Attn(x W_q, x W_k, x W_v in i - near .. i + near)
         z_i = Attn(y W'_q, pool(y W'_k), pool(y W'_v) in i - far .. i + far), out = (y + z) W_o + b_o

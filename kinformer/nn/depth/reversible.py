@@ -54,7 +54,7 @@ class OntoHalf(Join):
 class Coupled(ResidualBlock):
     """A block of sublayers of width W that alternately update the two halves of a stream of width 2W.
 
-        y1 = x1 + F(norm(x2)), y2 = x2 + G(norm(y1)), and so on in turns
+    y1 = x1 + F(norm(x2)), y2 = x2 + G(norm(y1)), and so on in turns
 
     `Reversible` needs blocks of this kind; in a `Stack` the block computes the same. `Coupled(Attention(QKV(w, heads),
     mechanism), MLP(w))` has d = 2w.
@@ -137,7 +137,7 @@ class Sublayer(NamedTuple):
 
     @property
     def half(self) -> int:
-        """The half to which the sublayer adds."""
+        """The index of the half that the sublayer changes."""
         return self.i % 2
 
     @property

@@ -1,4 +1,4 @@
-"""Selected tokens: computes a block for chosen tokens of a batch only; they still read the keys of all tokens."""
+"""Selected tokens: a block computed only for chosen tokens, which still read the keys of all tokens."""
 
 from collections.abc import Callable
 from typing import NamedTuple

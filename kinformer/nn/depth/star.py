@@ -1,4 +1,4 @@
-"""StarRounds: tokens on a ring, and a relay that reads all of them. PublishedStarRounds follows the authors' code."""
+"""Star: tokens on a ring and a relay that reads all of them, by the paper and by the authors' code."""
 
 from collections.abc import Iterable
 from typing import Literal, NamedTuple, NoReturn
@@ -77,7 +77,7 @@ class RingAttention(nn.Module):
 class StarRound(nn.Module):
     """A round of the Star-Transformer: an update of all tokens, then of the relay.
 
-        h_i = LN(ReLU(ring)), then s = LN(ReLU(MHA(s, [s; h_1 .. h_n])))
+    h_i = LN(ReLU(ring)), then s = LN(ReLU(MHA(s, [s; h_1 .. h_n])))
 
     d: width of a token.
     heads: number of heads.
@@ -101,7 +101,7 @@ class StarRound(nn.Module):
 class PublishedStarRound(StarRound):
     """A round as in fastNLP, the authors' code, without a norm of s.
 
-        h_i = LeakyReLU(ring of LN(h)), s = LeakyReLU(MHA(s, [s; h_1 .. h_n]))
+    h_i = LeakyReLU(ring of LN(h)), s = LeakyReLU(MHA(s, [s; h_1 .. h_n]))
 
     d: width of a token.
     heads: number of heads.
@@ -122,7 +122,7 @@ class PublishedStarRound(StarRound):
 class StarRounds(Layer):
     """The Star-Transformer: each token reads its neighbours, itself, its embedding and a relay.
 
-        h_i = LN(ReLU(MHA(h_i, [h_i-1; h_i; h_i+1; e_i; s]))), then s = LN(ReLU(MHA(s, [s; h_1 .. h_n])))
+    h_i = LN(ReLU(MHA(h_i, [h_i-1; h_i; h_i+1; e_i; s]))), then s = LN(ReLU(MHA(s, [s; h_1 .. h_n])))
 
     Choose it for encoders of short texts with little data, and for long texts: a round costs six keys per token.
 

@@ -1,4 +1,4 @@
-"""StepKeys: the keys and values of all tokens at each step of a repeated block, updated only for changed tokens."""
+"""StepKeys: the keys and values of each step of a repeated block, updated only for changed tokens."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -69,7 +69,10 @@ class StepKeys:
         return states + (self.waves.places[at] + self.waves.steps[n])
 
     def at_step(self, n: int, tokens: SelectedTokens, timed: Float[Tensor, "m D"]) -> MakeKeys:
-        """A function that makes the keys of step n, even after a later step; `timed` is the input of whole rows."""
+        """Return a function that makes the keys of step n, even after a later step.
+
+        `timed` is the input of whole rows.
+        """
         states, products = self.states, self.products
 
         def make(attention: Attention) -> Keys | None:

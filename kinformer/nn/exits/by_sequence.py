@@ -27,7 +27,7 @@ class SequenceExitState(NamedTuple):
 class BySequence(ExitRule):
     """An exit rule that chooses one exit for a whole row from the mean state of its source.
 
-        exit = argmax softmax(W s + b)
+    exit = argmax softmax(W s + b)
 
     Here s is the mean of the source's states. Choose this rule for sequence-to-sequence models that `MultiExitSeq2Seq`
     trains. Choose `Geometric` or `Multinomial` if the tokens of a row may leave at different exits.

@@ -134,8 +134,7 @@ class Probe(Confidence):
     Choose it for a cheap confidence if the model can be trained. The loss is the mean of the binary cross-entropies of
     all layers but the last. No gradient of this loss reaches the backbone, which the paper freezes first. The gradient
     of the probe is clipped separately, so the backbone learns as without a probe. A probe with two outputs and a
-    softmax is
-    equivalent: w and b are the differences of its columns.
+    softmax is equivalent; w and b are then the differences of its columns.
 
     d: width of a state.
     bias: whether the probe has a bias b.

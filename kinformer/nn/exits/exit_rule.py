@@ -19,13 +19,11 @@ Leaves = Bool[Tensor, "B T"]
 class ExitRule(nn.Module, ABC):
     """The base of exit rules: a module that says after each layer which tokens leave.
 
-    Decisions are made in float32 or better. The arguments of the methods:
-
-    states: the output of each layer so far, the last layer's at the end.
-    head: maps a state to logits, if the model provides its own head.
-    ctx: context of the layers. A rule that counts tokens reads `ctx.steps` or `ctx.position_ids`; positions also count
-        a prompt and earlier documents.
-    rule_state: what the rule keeps between calls, made by `start` and updated by `begin_call`.
+    Decisions are made in float32 or better. `states` holds the output of each layer so far, in order. `head` maps a
+    state to logits, if the model provides its own head. `ctx` is the context of the layers. A rule that counts tokens
+    reads `ctx.steps` or `ctx.position_ids`; positions also count a prompt and earlier documents. `rule_state` is kept
+    between
+    calls: `start` makes it and `begin_call` updates it.
 
     The attribute `strict` of a rule with a threshold says whether the confidence must exceed the threshold or only
     reach it.
@@ -91,7 +89,7 @@ class ExitRule(nn.Module, ABC):
 class OracleTrainedRule(ExitRule):
     """The base of rules with a distribution q over the exits of each token.
 
-        loss = -log q(exit that the oracle names)
+    loss = -log q(exit that the oracle names)
 
     oracle: names the best exit of each token in training: `Likelihood()` by default, or `Correctness()`.
 

@@ -16,7 +16,7 @@ from kinformer.nn.losses.exit_oracles import ExitOracle
 class Multinomial(OracleTrainedRule):
     """An exit rule that chooses each token's exit from its state h after the first layer.
 
-        exit = argmax softmax(W h + b)
+    exit = argmax softmax(W h + b)
 
     Choose it if the exit must be known after one layer. `Geometric` decides after each layer. The loss is -log q of the
     exit that the oracle names.

@@ -1,4 +1,4 @@
-"""Exit oracles: the best exit of each token, given the predictions of all exits, for exit rules to learn."""
+"""Exit oracles: the best exit of each token by the predictions of all exits, for rules to learn."""
 
 import math
 from abc import ABC, abstractmethod
