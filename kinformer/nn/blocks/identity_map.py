@@ -13,7 +13,7 @@ class IdentityMap(Gate):
 
     Choose it over `PreNormJoin`, which has no ReLU, to repeat TrXL-I. Choose it over a gate if weights and time are
     scarce: it has no weights. Only `GRUGate` and `OutputGate` did better in the paper: 117.6 and 112.8 against
-    107.0 on DMLab-30, where a human has 100. TrXL, with its norm after the sum, has 5.0.
+    107.0 on DMLab-30 (a human has 100). TrXL, with its norm after the sum, has 5.0.
 
     dropout: probability of dropping a feature of y in training.
 

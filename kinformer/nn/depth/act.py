@@ -169,12 +169,12 @@ class ACT(Layer):
     Costs: a step skips halted tokens, also in training, if that saves more than gathering the others costs
     (`worth_gathering`: from about 1,000 tokens of width 128 or 300 of width 256).
 
-    With "copied" a step computes only the active tokens of all rows. The keys of halted tokens change only by the timing.
-    With "updated" the states of halted tokens change while a token of their row is active. So a step skips only whole
-    rows, and in the last step of a row its halted tokens.
+    With "copied" a step computes only the active tokens of all rows. The keys of halted tokens change only by the
+    timing. With "updated" the states of halted tokens change while a token of their row is active. So a step skips only
+    whole rows, and in the last step of a row its halted tokens.
 
-    In eager eval mode rows without active tokens are skipped as a whole. With "updated", a call with a state skips none.
-    Compiled, and in a call with `ctx.taps`, all steps of all rows are computed. Skipping single tokens needs a block
+    In eager eval mode rows without active tokens are skipped as a whole. With "updated", a call with a state skips
+    none. Compiled, and in a call with `ctx.taps`, all steps of all rows are computed. Skipping single tokens needs a block
     that begins with an `Attention` with a plain `Softmax`. The other sublayers must be feed-forward layers or
     cross-attention. Other blocks are computed whole.
 
@@ -238,7 +238,7 @@ class ACT(Layer):
         return out._replace(aux={**out.aux, **halt.report()}, up={})
 
     def _needs_state(self, halt: Halt, after: Halt | None, final: bool, length: int) -> Bool[Tensor, "*shape"]:
-        """The tokens whose next state is needed; that of a halted token only if a later step changes or reads it."""
+        """Return which tokens need a next state; a halted one only if a later step changes or reads it."""
         if self.halted == "copied" or final:
             return halt.alive
         later = (halt if after is None else after).alive.reshape(-1, length).any(1, keepdim=True)

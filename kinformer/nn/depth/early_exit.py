@@ -46,7 +46,7 @@ class EarlyExit(Layer):
     chunks gives the same result as one call.
 
     In train mode no token leaves, since a hard exit would teach its rule nothing. The same holds in a call with
-    `ctx.taps`, whose taps "0", "1", .. are the outputs of each layer for every token. `MultiExit` trains all exits and
+    `ctx.taps`: "0", "1", .. are then the outputs of each layer for every token. `MultiExit` trains all exits and
     the rule on these and on the model's `ctx.head`. With a `chance`, tokens leave in train mode too.
 
     In eager eval mode a layer is computed, and the rule asked, only for rows with an active token. In decoding these
