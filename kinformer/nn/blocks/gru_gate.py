@@ -13,8 +13,8 @@ class GRUGate(BiasedGate):
 
     g(x, y) = (1 - z) * x + z * h
 
-    Here x is the stream and y the output of the sublayer. Choose this gate for reinforcement learning with memory,
-    where a plain Transformer-XL hardly trains. It was the best gate of the paper (117.6 on DMLab-30, where a human has
+    Here x is the stream and y the output of the sublayer. Choose this gate for reinforcement learning with memory;
+    a plain Transformer-XL hardly trains there. It was the best gate of the paper (117.6 on DMLab-30, where a human has
     100). The gate costs six matrices of d x d, so it doubles the weights of a block of attention and a feed-forward
     layer of 4 d. At the start, with b_g = 2, about 0.88 of x passes.
 

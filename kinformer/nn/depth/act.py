@@ -174,16 +174,17 @@ class ACT(Layer):
     whole rows, and in the last step of a row its halted tokens.
 
     In eager eval mode rows without active tokens are skipped as a whole. With "updated", a call with a state skips
-    none. Compiled, and in a call with `ctx.taps`, all steps of all rows are computed. Skipping single tokens needs a block
-    that begins with an `Attention` with a plain `Softmax`. The other sublayers must be feed-forward layers or
-    cross-attention. Other blocks are computed whole.
+    none. Compiled, and in a call with `ctx.taps`, all steps of all rows are computed.
+
+    Skipping single tokens needs a block that begins with an `Attention` with a plain `Softmax`. The other sublayers
+    must be feed-forward layers or cross-attention. Other blocks are computed whole.
 
     universal: the block and its steps.
     halting: decides when a token stops. The appendix uses `Halting(d, last="probability", strict=True)`.
     mix: combines the states into y: `interpolate_answer` as in the Universal Transformer's appendix, or `add_weighted`
         as in Graves.
-    halted: "updated" keeps transforming the state of a halted token for its readers, as in the appendix and
-        Tensor2Tensor. "copied" copies the state to later steps, as the text of section 2.2 says.
+    halted: "updated" keeps transforming the state of a halted token, as in the appendix and Tensor2Tensor, and other
+        tokens read this state. "copied" copies the state to later steps, as the text of section 2.2 says.
     judged: input of the halting unit: a step's "input" (the appendix) or "output" (Graves).
 
     Errors: ValueError for another word. Source: Dehghani et al., 2018, arXiv:1807.03819, section 2.2 and appendix;
