@@ -1,1 +1,1 @@
-"""Blocks: how sublayers and norms meet the residual stream."""
+"""Blocks: layers that connect sublayers and norms to the residual stream."""

@@ -1,4 +1,4 @@
-"""Gate: what all joins of a GTrXL share: the norm before the sublayer, a ReLU behind it, and a gate for the sum."""
+"""Gate: the base of all GTrXL joins: a norm before the sublayer, a ReLU after it, and a gated sum."""
 
 import math
 from abc import abstractmethod
@@ -17,12 +17,15 @@ __all__ = ["BiasedGate", "Gate"]
 
 
 class Gate(Join):
-    """g(x, y) with y = dropout(relu(f(norm(x)))): a sublayer is told what is normed, the stream itself never is.
+    """A join that combines the stream x and a sublayer's output y by a gate.
 
-    Two linear maps would follow one another along the stream, the end of one sublayer and the start of the next, so a
-    ReLU stands between. What attention with a memory is told, it norms itself (`Normed`), with `nn.Identity()` here.
+    g(x, y) with y = dropout(relu(f(norm(x))))
 
-    dropout: the share of y that training drops.
+    The norm applies only to the input of the sublayer, never to the stream. The end of one sublayer and the start of
+    the next are both linear maps, so a ReLU separates them. Attention with a memory norms its input itself (`Normed`).
+    Give `nn.Identity()` as the norm here in this case.
+
+    dropout: probability of dropping a feature of y in training.
     """
 
     def __init__(self, dropout: float = 0.0):
@@ -35,14 +38,15 @@ class Gate(Join):
 
     @abstractmethod
     def gate(self, x: Float[Tensor, "B T D"], y: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
-        """The stream x and what a sublayer made of it, as one."""
+        """Combine the stream x and the output y of a sublayer."""
 
 
 class BiasedGate(Gate):
-    """A gate that is told by `b_g`, a learned number for each feature, how near to the identity it starts.
+    """A gate with a learned bias `b_g` per feature, which sets how near to the identity it starts.
 
-    d: the width.
-    b_g: where all of them start, from 0 (a gate half open).
+    d: width of the stream.
+    b_g: initial value of all d biases, at least 0. With 0 the gate starts half open.
+    dropout: probability of dropping a feature of y in training.
     """
 
     def __init__(self, d: int, b_g: float = 2.0, dropout: float = 0.0):

@@ -7,20 +7,24 @@ from kinformer.nn.blocks.gate import BiasedGate
 
 
 class GRUGate(BiasedGate):
-    """g(x, y) = (1 - z) * x + z * h: what a sublayer made of the stream replaces as much of it as z says.
+    """A GTrXL join that gates the residual sum like a gated recurrent unit (GRU) over the depth.
 
     r = sigmoid(W_r y + U_r x), z = sigmoid(W_z y + U_z x - b_g), h = tanh(W_g y + U_g (r * x))
 
-    Choose it for reinforcement learning with memory, where a plain Transformer-XL hardly trains: of the paper's gates
-    it was the best (117.6 on DMLab-30, where a human has 100). It costs six matrices of d x d, so a block of attention
-    and a feed-forward of 4 d doubles. It is no `nn.GRUCell`: that keeps x by z and not by 1 - z, resets behind U_g, and
-    has biases everywhere. At the start with b_g = 2 about 0.88 of x passes.
+    g(x, y) = (1 - z) * x + z * h
 
-    d: the width.
-    b_g: where its d biases start. 0 is a gate half open, the paper's ablation.
-    dropout: the share of y that training drops.
+    Here x is the stream and y the output of the sublayer. Choose this gate for reinforcement learning with memory;
+    a plain Transformer-XL hardly trains there. It was the best gate of the paper (117.6 on DMLab-30, where a human has
+    100). The gate costs six matrices of d x d, so it doubles the weights of a block of attention and a feed-forward
+    layer of 4 d. At the start, with b_g = 2, about 0.88 of x passes.
+
+    d: width of the stream.
+    b_g: initial value of the d biases. 0 is a gate half open, the paper's ablation.
+    dropout: probability of dropping a feature of y in training.
 
     Errors: ValueError for a b_g below 0. Source: Parisotto et al., 2019, arXiv:1910.06764, section 3.2.
+
+    Differences: `nn.GRUCell` keeps x by z and not by 1 - z, applies the reset after U_g, and has biases everywhere.
     """
 
     def __init__(self, d: int, b_g: float = 2.0, dropout: float = 0.0):

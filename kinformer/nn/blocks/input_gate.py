@@ -1,4 +1,4 @@
-"""InputGate: the stream is scaled down, what a sublayer made of it is added whole."""
+"""InputGate: a gate on the stream; the sublayer's output is added unscaled."""
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -8,15 +8,18 @@ from kinformer.nn.blocks.gate import Gate
 
 
 class InputGate(Gate):
-    """g(x, y) = sigmoid(W_g x) * x + y: the one gate without a bias, half closed for the stream at the start.
+    """A GTrXL join that scales the stream x by a gate and adds the sublayer's output y unscaled.
 
-    Choose it to repeat the paper's ablation, in which it was the worst gate by far (51.2 on DMLab-30, where a human has
-    100): every sublayer halves what those beneath have said.
+    g(x, y) = sigmoid(W_g x) * x + y
 
-    d: the width.
-    dropout: the share of y that training drops.
+    Choose it only to repeat the paper's ablation, in which it was the worst gate by far (51.2 on DMLab-30, where a
+    human has 100). It is the only gate without a bias. The gate starts half closed, so every sublayer halves the stream
+    of the layers below.
 
-    Errors: ValueError for a dropout that is no share. Source: Parisotto et al., 2019, arXiv:1910.06764, section 3.2.
+    d: width of the stream.
+    dropout: probability of dropping a feature of y in training.
+
+    Errors: ValueError for a dropout outside 0 to 1. Source: Parisotto et al., 2019, arXiv:1910.06764, section 3.2.
     """
 
     def __init__(self, d: int, dropout: float = 0.0):

@@ -1,4 +1,4 @@
-"""ISAB: a set reads itself through a few inducing points."""
+"""ISAB: set attention through a few inducing points."""
 
 from typing import NoReturn
 
@@ -14,18 +14,18 @@ from kinformer.nn.blocks.mab import MAB, PublishedMAB, source_reader
 
 
 class ISAB(Layer):
-    """Induced set attention block: m learned points read the set, and each element reads what they made of it.
+    """An induced set attention block: m learned points read the set, then each element reads the points.
 
     ISAB_m(X) = MAB(X, H), H = MAB(I, X)
 
-    Choose it over MAB(d, heads, cross=False) for sets of more than 2 m elements: 2 L m pairs in place of L^2. Elements
-    hear of one another by what m points can hold.
+    Choose it over MAB(d, heads, cross=False) for sets of more than 2 m elements: it computes 2 L m pairs instead of
+    L^2. Elements exchange only the information that m points can hold.
 
     gathers: the block in which the points read the set.
     spreads: the block in which the set reads the points.
-    points: m, how many there are.
+    points: m, the number of points.
 
-    Errors: NoState from `start`; ValueError for a block that reads itself, and for `ctx.only` and `ctx.also`, since the
+    Errors: NoState from `start`; ValueError for a block with cross=False, and for `ctx.only` and `ctx.also`, since the
     points take part in all elements.
     Source: Lee et al., 2018, arXiv:1810.00825, equations 9 and 10; the points' start is the authors' code's.
     """
@@ -53,12 +53,12 @@ class ISAB(Layer):
         return Out(spread.y, None, aux, {}, stats)
 
     def induce(self, x: Float[Tensor, "B T C"], ctx: Context) -> Out:
-        """H, what the points made of the set, [B m D]."""
+        """Return H, the states of the points after they read the set, [B m D]."""
         inner = self._point_context(ctx).replace(source=x, source_pos=ctx.pos, full=ctx.full)
         return self.gathers(self.point.expand(len(x), -1, -1), None, inner)
 
     def _point_context(self, ctx: Context) -> Context:
-        """The context of the points; layers of as many share it."""
+        """Return the context of the points; layers with the same number of points share it."""
 
         def make() -> Context:
             pos = torch.arange(self.points, device=ctx.pos.device).expand(len(ctx.pos), -1)

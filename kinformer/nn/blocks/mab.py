@@ -1,4 +1,4 @@
-"""MAB: a set reads another one, or itself; PublishedMAB as the authors' code has it."""
+"""MAB: a block in which a set reads another set or itself; PublishedMAB follows the authors' code."""
 
 from collections.abc import Callable
 from typing import NoReturn
@@ -26,21 +26,21 @@ BLOCK = "a block that reads a source, such as MAB(d, heads)"
 
 
 class MAB(PostNorm):
-    """Multihead attention block: the elements of one set read those of another; no position is read.
+    """A multihead attention block: the elements of one set attend to another set, without positions.
 
     MAB(X, Y) = LN(H + rFF(H)), H = LN(X + Multihead(X, Y, Y))
 
-    Choose it to build what reads sets. With cross=False it is SAB(X) = MAB(X, X), a BERT block, which reads every pair;
-    `ISAB` costs less on sets of more elements than it has points.
+    Choose it to build models that read sets. With cross=False it is SAB(X) = MAB(X, X), a BERT block that reads every
+    pair. `ISAB` costs less for sets with more than 2 m elements, m its number of points.
 
-    d, heads: width of an element, and heads of attention.
-    head_dim: the width of a head; d / heads unless given.
-    cross: read `ctx.source`; without, the set reads itself.
-    hidden: units of rFF, 4 d unless given.
-    norm: of each of the two sums; `nn.Identity` for none.
-    dropout: the share of numbers of attention and rFF that training drops.
+    d, heads: width of an element, and number of attention heads.
+    head_dim: width of a head; default d / heads.
+    cross: True reads `ctx.source`; False lets the set read itself.
+    hidden: units of rFF; default 4 d.
+    norm: norm after each of the two sums; `nn.Identity` for none.
+    dropout: probability of dropping a feature of the attention's and rFF's outputs in training.
 
-    Errors: NoState from `start` where the set reads itself. Source: Lee et al., 2018, arXiv:1810.00825, equations 6-8.
+    Errors: NoState from `start` if the set reads itself. Source: Lee et al., 2018, arXiv:1810.00825, equations 6-8.
     """
 
     def __init__(
@@ -61,20 +61,23 @@ class MAB(PostNorm):
 
 
 class PublishedMAB(Layer):
-    """The same as the authors' code has it. Choose it to repeat published numbers.
+    """A multihead attention block that follows the authors' code.
 
     Q = X W_q + b_q, H = LN(Q + heads of softmax(Q_h K_h^T / sqrt(d)) V_h side by side), out = LN(H + relu(H W_o + b_o))
 
-    What attention is added to is the projected query; no matrix mixes heads before the norm; the scale is of d, not of
-    a head; rFF is one matrix. So x and what it reads may have other widths than what comes out.
+    Choose it to repeat published numbers; otherwise choose `MAB`. The widths of x and of the source may differ from the
+    width of the output.
 
-    d, heads: width of what comes out, and heads of attention.
-    cross: read `ctx.source`; without, the set reads itself.
-    asks, tells: widths of x, and of what is read; d unless given. A set that reads itself has one.
-    norm: of each of the two sums; `nn.Identity` for none, the code's default.
+    d, heads: width of the output, and number of attention heads.
+    cross: True reads `ctx.source`; False lets the set read itself.
+    asks, tells: widths of x and of the source; default d. With cross=False both are the same width.
+    norm: norm after each of the two sums; `nn.Identity` for none, the code's default.
 
     Errors: NoState from `start`; ValueError for sizes that do not divide and for a call without a source. Source: Lee
     et al., 2018, arXiv:1810.00825, by juho-lee/set_transformer.
+
+    Differences: unlike in `MAB`, attention is added to the projected query, and no matrix mixes heads before the norm.
+    The scale uses d instead of the width of a head, and rFF is a single matrix.
     """
 
     def __init__(
@@ -117,7 +120,15 @@ class PublishedMAB(Layer):
 
 
 def source_reader(name: str, block: Layer) -> Layer:
-    """A block that reads a source; one that reads itself would leave out the set, and nobody would see it."""
+    """Return the block after checking that it reads a source.
+
+    A block with cross=False would ignore the set.
+
+    name: name of the parameter, for the message.
+    block: the layer to check.
+
+    Errors: ValueError if the block has cross=False.
+    """
     if not getattr(check_part(name, block, Layer, BLOCK), "cross", True):
         raise ValueError(f"{name} was made with cross=False and reads itself; give {BLOCK}")
     return block

@@ -1,4 +1,4 @@
-"""OutputGate: the stream passes whole, what a sublayer made of it is scaled down."""
+"""OutputGate: a gate on the sublayer's output; the stream passes unscaled."""
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -7,14 +7,17 @@ from kinformer.nn.blocks.gate import BiasedGate
 
 
 class OutputGate(BiasedGate):
-    """g(x, y) = x + sigmoid(W_g x - b_g) * y: a residual connection that begins small and never forgets.
+    """A GTrXL join that scales the sublayer's output y by a gate and adds it to the stream x.
 
-    Choose it over `IdentityMap` for a start nearer to the identity at one matrix a sublayer; it was second in the paper
-    (112.8 on DMLab-30, where a human has 100). `GRUGate`, the best, can also forget, at six.
+    g(x, y) = x + sigmoid(W_g x - b_g) * y
 
-    d: the width.
-    b_g: where its d biases start. 0 is a gate half open.
-    dropout: the share of y that training drops.
+    The connection starts with a small y and never scales down x. Choose it over `IdentityMap` for a start nearer to the
+    identity, at one matrix per sublayer. It was second in the paper (112.8 on DMLab-30, where a human has 100).
+    `GRUGate` was the best; it can also scale down x, and costs six matrices.
+
+    d: width of the stream.
+    b_g: initial value of the d biases. 0 is a gate half open.
+    dropout: probability of dropping a feature of y in training.
 
     Errors: ValueError for a b_g below 0. Source: Parisotto et al., 2019, arXiv:1910.06764, section 3.2.
     """

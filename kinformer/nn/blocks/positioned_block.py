@@ -1,4 +1,4 @@
-"""PositionedBlock: a block that adds positions to its input anew: block(x + P(pos))."""
+"""PositionedBlock: a block that adds positions to its own input: block(x + P(pos))."""
 
 from jaxtyping import Float
 from torch import Tensor
@@ -10,15 +10,18 @@ from kinformer.core.position import Position
 
 
 class PositionedBlock(Layer):
-    """block(x + P(pos)): the positions stay in the stream of every block, where those added to the input alone fade.
+    """A block that adds position embeddings to its own input, so that they do not fade in deep stacks.
 
-    Choose it, with a table for each block, for deep stacks of learned positions: `PositionedBlock(block, Learned(d,
-    length))`.
+        block(x + P(pos))
+
+    Choose it for deep stacks of learned positions, with a table for each block: `PositionedBlock(block, Learned(d,
+    length))`. Positions added only to the model's input fade with depth.
 
     block: any layer.
-    position: what is added to its input.
+    position: the position embedding P, added to the block's input.
 
-    Errors: ValueError for what is no layer or no position. Source: Al-Rfou et al., 2018, arXiv:1808.04444, section 3.
+    Errors: ValueError if block is no layer or position is no position. Source: Al-Rfou et al., 2018, arXiv:1808.04444,
+    section 3.
     """
 
     def __init__(self, block: Layer, position: Position):

@@ -13,7 +13,10 @@ from kinformer.nn.norms.layer import LayerNorm
 
 
 class NormLast(Join):
-    """norm(x + dropout(f(x)))."""
+    """A residual join with the norm after the sum: norm(x + dropout(f(x))).
+
+    dropout: probability of dropping a feature of f(x) in training.
+    """
 
     def __init__(self, dropout: float = 0.0):
         super().__init__()
@@ -25,9 +28,18 @@ class NormLast(Join):
 
 
 class PostNorm(ResidualBlock):
-    """A block of sublayers, each norm(x + f(x)): the original form; deep stacks of it want warm-up.
+    """A block of sublayers with the norm after each residual sum, the original form.
 
-    `PostNorm(Attention(QKV(d, heads), mechanism), MLP(d))`. Source: Vaswani et al., 2017, arXiv:1706.03762, 3.1.
+        norm(x + dropout(f(x)))
+
+    An example is `PostNorm(Attention(QKV(d, heads), mechanism), MLP(d))`. Choose it to repeat the original Transformer
+    or BERT. Deep stacks of it need a warm-up of the learning rate; `PreNorm` does not.
+
+    layers: the sublayers f, in order.
+    norm: makes a norm from a width, one for each sublayer.
+    dropout: probability of dropping a feature of a sublayer's output in training.
+
+    Source: Vaswani et al., 2017, arXiv:1706.03762, 3.1.
     """
 
     def __init__(self, *layers: Layer, norm: Callable[[int], nn.Module] = LayerNorm, dropout: float = 0.0):

@@ -13,7 +13,10 @@ from kinformer.nn.norms.layer import LayerNorm
 
 
 class PreNormJoin(Join):
-    """x + dropout(f(norm(x)))."""
+    """A residual join with the norm before the sublayer: x + dropout(f(norm(x))).
+
+    dropout: probability of dropping a feature of f(norm(x)) in training.
+    """
 
     def __init__(self, dropout: float = 0.0):
         super().__init__()
@@ -25,11 +28,18 @@ class PreNormJoin(Join):
 
 
 class PreNorm(ResidualBlock):
-    """A block of sublayers, each x + f(norm(x)).
+    """A block of sublayers with the norm before each sublayer.
 
-    Trains without warm-up at any depth; its stack wants one more norm at the end.
+        x + dropout(f(norm(x)))
 
-    `PreNorm(Attention(QKV(d, heads), mechanism), MLP(d))`. Source: Xiong et al., 2020, arXiv:2002.04745.
+    An example is `PreNorm(Attention(QKV(d, heads), mechanism), MLP(d))`. Choose it for deep stacks: it trains without
+    warm-up at any depth. Add one more norm after a stack of these blocks.
+
+    layers: the sublayers f, in order.
+    norm: makes a norm from a width, one for each sublayer.
+    dropout: probability of dropping a feature of a sublayer's output in training.
+
+    Source: Xiong et al., 2020, arXiv:2002.04745.
     """
 
     def __init__(self, *layers: Layer, norm: Callable[[int], nn.Module] = LayerNorm, dropout: float = 0.0):

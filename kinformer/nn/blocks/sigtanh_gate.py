@@ -1,4 +1,4 @@
-"""SigTanhGate: the stream passes whole, and what is added lies between -1 and 1."""
+"""SigTanhGate: a gated update between -1 and 1, added to the unscaled stream."""
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -7,15 +7,17 @@ from kinformer.nn.blocks.gate import BiasedGate
 
 
 class SigTanhGate(BiasedGate):
-    """g(x, y) = x + sigmoid(W_g y - b_g) * tanh(U_g y): a sublayer alone decides what it adds, and how much.
+    """A GTrXL join that adds a gated, bounded update to the stream x, computed only from y.
 
-    Choose it over `OutputGate` where no sublayer may add much at once: no feature changes by more than 1. It costs two
-    matrices a sublayer, and in the paper was behind `IdentityMap`, which has none (101.0 on DMLab-30, where a human has
-    100, against 107.0).
+    g(x, y) = x + sigmoid(W_g y - b_g) * tanh(U_g y)
 
-    d: the width.
-    b_g: where its d biases start. 0 is a gate half open.
-    dropout: the share of y that training drops.
+    Here y is the output of the sublayer. Choose this gate over `OutputGate` if no sublayer may add much at once: no
+    feature changes by more than 1. The gate costs two matrices per sublayer. In the paper it did worse than
+    `IdentityMap`, which has no matrices (101.0 against 107.0 on DMLab-30, where a human has 100).
+
+    d: width of the stream.
+    b_g: initial value of the d biases. 0 is a gate half open.
+    dropout: probability of dropping a feature of y in training.
 
     Errors: ValueError for a b_g below 0. Source: Parisotto et al., 2019, arXiv:1910.06764, section 3.2.
     """

@@ -1,1 +1,1 @@
-"""Depth: how blocks follow one another."""
+"""Depth: layers that arrange blocks in stacks, repeat them, or let tokens leave them early."""

@@ -1,4 +1,4 @@
-"""ACT: each token takes as many steps of one block as it needs, and pays for them."""
+"""ACT: adaptive computation time, in which each token takes as many steps of one block as it needs."""
 
 from collections.abc import Callable
 from typing import Literal, NamedTuple
@@ -34,22 +34,40 @@ from kinformer.nn.depth.universal import Universal
 Last = Literal["remainder", "probability"]
 Halted = Literal["copied", "updated"]
 Judged = Literal["input", "output"]
-# what steps have made of the answer so far [... D], a step's state [... D], its weight [...]: the answer after the step
+# (answer so far [... D], state of the step [... D], weight of the step [...]) to the answer after the step
 Mix = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def add_weighted(y: Tensor, s: Tensor, weight: Tensor) -> Tensor:
-    """Graves' answer: the sum over steps of weight times state."""
+    """Add the step's state, times its weight, to the answer: Graves' sum over steps.
+
+    y: answer so far, [... D].
+    s: state of the step, [... D].
+    weight: weight of the step, [...].
+    """
     return y + weight[..., None].to(s.dtype) * s
 
 
 def interpolate_answer(y: Tensor, s: Tensor, weight: Tensor) -> Tensor:
-    """The Universal Transformer's answer: a step moves it toward the state by the weight, so late steps weigh more."""
+    """Move the answer toward the step's state by its weight, as in the Universal Transformer.
+
+    Late steps weigh more than in `add_weighted`.
+
+    y: answer so far, [... D].
+    s: state of the step, [... D].
+    weight: weight of the step, [...].
+    """
     return torch.lerp(y, s, weight[..., None].to(s.dtype))
 
 
 class Halt(NamedTuple):
-    """Who still takes steps, the sum of halting probabilities, the remainder R, and the number of steps N."""
+    """The halting state of each token.
+
+    alive: True for tokens that still take steps.
+    total: sum of halting probabilities so far.
+    remainder: remainder R, 0 until the token stops.
+    steps: number of steps N.
+    """
 
     alive: Bool[Tensor, "*shape"]
     total: Float[Tensor, "*shape"]
@@ -57,12 +75,18 @@ class Halt(NamedTuple):
     steps: Float[Tensor, "*shape"]
 
     def report(self) -> dict[str, Tensor]:
-        """What a layer tells in aux: the ponder cost N + R, of which only R has a gradient, and both by themselves."""
+        """Return the aux of a layer: the ponder cost N + R, N, and R; only R has a gradient."""
         return {"ponder": self.steps + self.remainder, "steps": self.steps, "remainder": self.remainder}
 
 
 class ActiveTokens(NamedTuple):
-    """The tokens still computed: indices into the flattened batch, states, partial outputs, and halting."""
+    """The tokens that are still computed.
+
+    at: indices into the flattened batch.
+    s: states.
+    y: answers so far.
+    halt: halting state.
+    """
 
     at: Int[Tensor, " n"]
     s: Float[Tensor, "n D"]
@@ -71,18 +95,20 @@ class ActiveTokens(NamedTuple):
 
 
 class Halting(nn.Module):
-    """When to stop: h = sigmoid(w.s + b) at each step; a token stops once the sum of its h reaches 1 - epsilon.
+    """A unit that decides after each step which tokens stop.
 
-    Its last step weighs the remainder R = 1 - the sum before, every other step h; all of it in float32 or better.
-    The cost "ponder" is N + R; N is a count and has no gradient, R moves the unit, and through its inputs the steps and
-    what lies beneath. Graves weighed it with 1e-4 to 1e-1.
+    h = sigmoid(w.s + b), stop when the sum of h reaches 1 - epsilon
 
-    d: the width of a state.
-    epsilon: what may be missing from a sum of 1, so that a token can stop after one step.
-    bias: b at first (large stops early), None for no b.
-    last: what the last possible step of a token weighs that has not stopped: "remainder", so that all weights add up to
-        1 (Graves), or "probability", its h and no remainder (the Universal Transformer's appendix, Tensor2Tensor).
-    strict: stop only once the sum exceeds 1 - epsilon, as those two do; Graves says at least.
+    The last step of a token weighs the remainder R = 1 - the sum before it; every other step weighs its h. All of this
+    is computed in float32 or better. The cost "ponder" is N + R. N is a count and has no gradient. R trains the unit
+    and, through its inputs, the steps and the layers below. Graves weighed the cost with 1e-4 to 1e-1.
+
+    d: width of a state.
+    epsilon: tolerance below a sum of 1, so that a token can stop after one step.
+    bias: initial value of b (a large value stops early); None for no b.
+    last: weight of the last possible step if the token has not stopped. "remainder" makes all weights add up to 1
+        (Graves). "probability" takes h and no remainder (the Universal Transformer's appendix, Tensor2Tensor).
+    strict: True stops only if the sum exceeds 1 - epsilon, as the appendix and Tensor2Tensor do; Graves says at least.
 
     Errors: ValueError for an epsilon outside [0, 1) and another `last`. Source: Graves, 2016, arXiv:1603.08983,
     equations 5 to 8.
@@ -105,12 +131,19 @@ class Halting(nn.Module):
         return {"ponder": Penalty(tuple(self.unit.parameters()), reaches_x=True)}
 
     def start(self, real: Bool[Tensor, "*shape"], like: Tensor) -> Halt:
-        """Before the first step: who is real takes it."""
+        """Return the state before the first step; tokens that are `real` take it.
+
+        real: True for tokens, False for padding.
+        like: a tensor with the dtype of the states.
+        """
         zero = torch.zeros(real.shape, dtype=torch.promote_types(like.dtype, torch.float32), device=real.device)
         return Halt(real, zero, zero, zero)
 
     def forward(self, s: Float[Tensor, "*shape D"], halt: Halt, final: bool) -> tuple[Float[Tensor, "*shape"], Halt]:
-        """The weights of a step, 0 for who has stopped, and what holds after it; `final` where no step can follow."""
+        """Return the weights of a step, 0 for stopped tokens, and the halting state after it.
+
+        `final` is True if no step can follow.
+        """
         h = linear_float32(self.unit, s)[..., 0].sigmoid()
         stop = choice(lambda: halt.alive & self._is_enough(halt.total + h))
         if final and self.last == "remainder":
@@ -125,27 +158,34 @@ class Halting(nn.Module):
 
 
 class ACT(Layer):
-    """Adaptive computation over depth: a token takes steps of a `Universal` until its halting unit says stop.
+    """Adaptive computation over depth: each token repeats a `Universal` block until its unit says stop.
 
-    y = w s + (1 - w) y after each step, w its weight and s its state. Reports `ponder`, `steps` and `remainder` per
-    token; weigh the first in the loss, or every token takes all steps. Halted tokens stay visible as keys.
+    y = w s + (1 - w) y after each step, with weight w and state s
+
+    Choose it if tokens need different amounts of computation. Choose `Universal` for a fixed number of steps. The layer
+    reports `ponder`, `steps` and `remainder` per token. Weigh `ponder` in the loss, or every token takes all steps.
+    Halted tokens stay visible as keys.
 
     Costs: a step skips halted tokens, also in training, if that saves more than gathering the others costs
-    (`worth_gathering`: from about 1,000 tokens of width 128 or 300 of width 256). With "copied" a step computes only
-    the active tokens of all rows; the keys of the others change by the timing alone. With "updated" the states of
-    halted tokens change while one token of their row is active, so a step skips only whole rows, and in the last step
-    of a row its halted tokens. In eager eval mode shorter rows are skipped as a whole; with "updated", a call with a
-    state skips none. Compiled, and in a call with `ctx.taps`, all steps of all rows are computed. Skipping needs a
-    block whose first sublayer is an `Attention` with a plain `Softmax` and whose other sublayers are feed-forward
-    layers or cross-attention. Other blocks are computed whole.
+    (`worth_gathering`: from about 1,000 tokens of width 128 or 300 of width 256).
+
+    With "copied" a step computes only the active tokens of all rows. The keys of halted tokens change only by the
+    timing. With "updated" the states of halted tokens change while a token of their row is active. So a step skips only
+    whole rows, and in the last step of a row its halted tokens.
+
+    In eager eval mode rows without active tokens are skipped as a whole. With "updated", a call with a state skips
+    none. Compiled, and in a call with `ctx.taps`, all steps of all rows are computed.
+
+    Skipping single tokens needs a block that begins with an `Attention` with a plain `Softmax`. The other sublayers
+    must be feed-forward layers or cross-attention. Other blocks are computed whole.
 
     universal: the block and its steps.
-    halting: when a token stops. The appendix's is `Halting(d, last="probability", strict=True)`.
-    mix: how the states make y: `interpolate_answer` as in the Universal Transformer's appendix, or `add_weighted` as
-        in Graves.
-    halted: "updated": the state of a token that has halted goes on being transformed, and is read so, as in the
-        appendix and in Tensor2Tensor; "copied": it is copied to later steps, as the text of section 2.2 says.
-    judged: what halting is read from: a step's "input" (the appendix) or "output" (Graves).
+    halting: decides when a token stops. The appendix uses `Halting(d, last="probability", strict=True)`.
+    mix: combines the states into y: `interpolate_answer` as in the Universal Transformer's appendix, or `add_weighted`
+        as in Graves.
+    halted: "updated" keeps transforming the state of a halted token, as in the appendix and Tensor2Tensor, and other
+        tokens read this state. "copied" copies the state to later steps, as the text of section 2.2 says.
+    judged: input of the halting unit: a step's "input" (the appendix) or "output" (Graves).
 
     Errors: ValueError for another word. Source: Dehghani et al., 2018, arXiv:1807.03819, section 2.2 and appendix;
     Graves, 2016, arXiv:1603.08983.
@@ -199,7 +239,7 @@ class ACT(Layer):
         return out._replace(aux={**out.aux, **halt.report()}, up={})
 
     def _needs_state(self, halt: Halt, after: Halt | None, final: bool, length: int) -> Bool[Tensor, "*shape"]:
-        """The tokens whose next state is needed; that of a halted token only if a later step changes or reads it."""
+        """Return which tokens need a next state; a halted one only if a later step changes or reads it."""
         if self.halted == "copied" or final:
             return halt.alive
         later = (halt if after is None else after).alive.reshape(-1, length).any(1, keepdim=True)
@@ -231,7 +271,7 @@ class ACT(Layer):
         left, tokens = list[ActiveTokens](), None
         for n in range(first, self.universal.steps):
             alive, row = going.halt.alive, going.at // length
-            read = alive.new_zeros(batch).index_fill(0, row[alive], True)[row]  # rows in which a token goes on
+            read = alive.new_zeros(batch).index_fill(0, row[alive], True)[row]  # rows with an active token
             if collected.old is not None:
                 read = torch.ones_like(read)  # a state needs the keys of all rows
             keys.change(going.at[read], going.s[read])
@@ -239,7 +279,7 @@ class ACT(Layer):
             if not bool(stays.all()):
                 left.append(select(going, (~stays).nonzero()[:, 0]))
                 going = select(going, stays.nonzero()[:, 0])
-            # in training all processes take as many steps: weights that are spread are gathered in each
+            # in training all processes must take equally many steps: sharded weights are gathered in each step
             if not (len(going.at) or self.training or collected.old is not None):
                 break
             going, tokens = self._step(n, going, tokens, keys, collected, ctx)

@@ -1,4 +1,4 @@
-"""Some rows: a layer that is read, and a rule that is asked, for those rows alone in which a token still goes on."""
+"""Active rows: computes a layer, or asks an exit rule, only for rows with a token that still goes on."""
 
 from collections.abc import Callable, Sequence
 from typing import overload
@@ -17,15 +17,20 @@ from kinformer.core.state import leaves, map_state
 from kinformer.nn.exits.confidence import Head, States
 from kinformer.nn.exits.exit_rule import ExitRule, Leaves
 
-COPIED = 3  # times as much as reading a row's cache takes copying and then reading it
+COPIED = 3  # cost of copying a row's cache and reading the copy, relative to reading the cache in place
 Rows = Int[Tensor, " _"]
 
 
 def find_active_rows(layer: nn.Module, going: Bool[Tensor, "B T"], before: Rows | None) -> Rows | None:
-    """The rows with a token that goes on; None for all, and where it may not be asked.
+    """Return the rows with an active token; None means all rows.
 
-    Where as many go on as `before` it is the same tensor, by which the memo knows them. Processes that train together
-    must take the same steps, and a graph cannot ask.
+    The result is None in training, since processes that train together must take the same steps. It is None when
+    compiled, since a graph cannot look at values. If the number of rows is the same as in `before`, the result is
+    `before` itself, so that the memo recognises it.
+
+    layer: the layer that asks; its train mode counts.
+    going: True for active tokens, [B T].
+    before: the rows of the previous step; rows never become active again.
     """
     if layer.training or torch.compiler.is_compiling():
         return None
@@ -36,7 +41,7 @@ def find_active_rows(layer: nn.Module, going: Bool[Tensor, "B T"], before: Rows 
 
 
 class _Selected(Sequence[Tensor]):
-    """Some rows of each tensor, taken when it is looked at: of all states so far a rule looks at one or two."""
+    """Some rows of each tensor, selected on access: a rule reads only one or two of all states so far."""
 
     def __init__(self, each: Sequence[Tensor], rows: Rows):
         self.each, self.rows = each, rows
@@ -57,9 +62,14 @@ class _Selected(Sequence[Tensor]):
 def leaving_tokens(
     rule: ExitRule, rows: Rows | None, states: States, ctx: Context, rule_state: State, head: Head | None
 ) -> Leaves:
-    """Which tokens of some rows leave, as the rule says; of the other rows, which it is not asked about, none.
+    """Ask a rule which tokens of some rows leave; no token of another row leaves.
 
-    What cannot be cut to some rows (limits of the batch, and what comes from below) has the rule asked about all rows.
+    If the context cannot be cut to some rows (limits of the batch, values from lower layers), the rule is asked about
+    all rows.
+
+    rule: the exit rule.
+    rows: rows with an active token; None for all.
+    states, ctx, rule_state, head: as in `ExitRule`.
     """
     if rows is None or _of_all_rows(ctx):
         return rule(states, ctx, rule_state, head)
@@ -69,15 +79,22 @@ def leaving_tokens(
 
 
 def can_read_some_rows(layer: Layer) -> bool:
-    """Can some rows of a batch be read without the others? Not where something in the layer is of a whole batch."""
+    """Return True if the layer can compute some rows of a batch without the others.
+
+    The result is False if the layer sends values up or its pattern holds tensors for the whole batch.
+    """
     patterns = (getattr(part, "pattern", None) for part in layer.modules() if isinstance(part, Mechanism))
     return not layer.sends and not any(isinstance(pattern, Pattern) and pattern.tensors() for pattern in patterns)
 
 
 def on_rows(layer: Layer, rows: Rows | None) -> Callable[[Tensor, State | None, Context], Out]:
-    """The layer, computed for some rows; the others get x back, and their state is brought up to date.
+    """Return the layer restricted to some rows; the other rows get x back, and their state is updated.
 
-    Reads whole what is told something of the batch's rows that cannot be cut: limits, and what comes from below.
+    If the context cannot be cut to some rows (limits of the batch, values from lower layers), the layer computes all
+    rows.
+
+    layer: the layer to restrict.
+    rows: the rows to compute; None for all.
     """
 
     if rows is None:
@@ -88,7 +105,7 @@ def on_rows(layer: Layer, rows: Rows | None) -> Callable[[Tensor, State | None, 
             return layer(x, state, ctx)
         if state is not None and isinstance(layer, ResidualBlock) and COPIED * len(rows) >= len(x):
             return layer.read_apart(lambda: _by_sublayers(layer, rows, x, state, ctx))
-        # the rows read in a copy, which is let go: the state itself takes the new keys of every row, in its place
+        # these rows read a temporary copy of the state; the state itself takes the new keys of all rows in place
         rows_state = None if state is None else _state_of_rows(state, rows, ctx.memo)
         new_state = None if state is None else layer(x, state, ctx.replace(remember=True)).state
         out = layer(x[rows], rows_state, _context(ctx, rows))
@@ -103,7 +120,7 @@ def on_rows(layer: Layer, rows: Rows | None) -> Callable[[Tensor, State | None, 
 
 
 def _by_sublayers(block: ResidualBlock, rows: Rows, x: Tensor, state: State, ctx: Context) -> Out:
-    """A block whose sublayers with a state are read for all rows, which copies nothing, and the others for some."""
+    """Compute sublayers with a state for all rows, which copies nothing, and the others for some rows."""
     collected, row_ctx, y = Collected(ctx, state), _context(ctx, rows), x
     for n, (layer, join, norm) in enumerate(zip(block.layers, block.joins, block.norms, strict=True)):
         if leaves(state[n]):
@@ -120,7 +137,7 @@ def _by_sublayers(block: ResidualBlock, rows: Rows, x: Tensor, state: State, ctx
 
 
 def _of_all_rows(ctx: Context) -> bool:
-    """Does the context hold anything that cannot be cut to some rows of the batch?"""
+    """Return True if the context holds something that cannot be cut to some rows of the batch."""
     return ctx.only is not None or ctx.also is not None or bool(ctx.below)
 
 
@@ -139,7 +156,7 @@ def _context(ctx: Context, rows: Rows) -> Context:
 
 
 def _state_of_rows(state: State, rows: Rows, memo: Memo) -> State:
-    """The state of some rows; positions that layers share are shared by their copies, and with them what is planned."""
+    """Return the state of some rows; layers that share positions also share the copies, and plans made from them."""
 
     def select(name: str, leaf: Tensor) -> Tensor:
         if name in ("pos", "now"):

@@ -1,4 +1,4 @@
-"""Axial: a picture by rows and columns, of which one half of the layers sees whole rows that are done."""
+"""Axial: a decoder of pictures with outer layers for finished rows and inner layers for the own row."""
 
 from typing import Any, NamedTuple
 
@@ -15,9 +15,12 @@ from kinformer.core.position import Position
 
 
 class AxialState(NamedTuple):
-    """What of each row of a batch was read, by place; what the outer layers make of the rows before; the inner state.
+    """The state of an `AxialDecoder`, by place of the picture.
 
-    `pos` is the place itself where it was read, -1 where not.
+    pos: the place itself if it was read, -1 otherwise.
+    inputs: inputs x of the places.
+    above: outputs of the outer layers for the row above each place.
+    inner: state of the inner layers.
     """
 
     pos: Int[Tensor, "B S"]
@@ -27,24 +30,29 @@ class AxialState(NamedTuple):
 
 
 class AxialDecoder(Layer):
-    """h = inner(down(outer(e + p)) + right(e) + p'): whole rows above by the outer layers, the own row by the inner.
+    """A picture decoder: outer layers read whole rows above, inner layers the row of the place itself.
 
-    e_t stands for place t of a picture, p and p' for its positions. `down` hands each row what the outer layers made of
-    the row above it, nothing to the first; `right` each place the one to its left, nothing to the first of a row. So
-    outer layers may read whole rows, and all above: they are computed once a row, not once a place, and only the inner
-    ones step by step. Choose it for large pictures: every place reads all before it at rows + columns keys a query.
+    h = inner(down(outer(e + p)) + right(e) + p')
 
-    Place t comes in as a model hands it on, x_t = e_(t-1), so x is without positions.
+    Choose it for large pictures: every place reads all places before it, at rows + columns keys per query.
 
-    outer: layers that read rows both ways (`Axial(shape, 1)`) and columns up (`Causal() & Axial(shape, 0)`).
-    inner: layers that read the own row up to here, `Causal() & Axial(shape, 1)`.
-    columns: places of a row.
-    position, inner_position: p and p', for places counted row by row; none where they are None.
-    planes: rows of a plane, of a picture whose channels are planes one below the other; None for one plane.
-    encoder: layers that read what is known of the planes above both ways, added at every place of a plane to what
-        outer and inner layers read.
+    Here e_t embeds place t, and p and p' are its position embeddings. `down` passes each row the outer layers' output
+    for the row above; the first row gets zeros. `right` passes each place the place to its left; the first place of a
+    row gets zeros. So outer layers may read whole rows and all rows above. They are computed once per row, and only the
+    inner layers once per place.
 
-    Decoding keeps the picture so far, and computes the outer layers again whenever a row begins.
+    Input t is the place before, x_t = e_(t-1), as a model passes it on. So x must have no positions added.
+
+    outer: layers that read rows both ways (`Axial(shape, 1)`) and columns upwards (`Causal() & Axial(shape, 0)`).
+    inner: layers that read the own row up to the current place, `Causal() & Axial(shape, 1)`.
+    columns: number of places in a row.
+    position, inner_position: embeddings p and p' for places counted row by row; None for none.
+    planes: number of rows of a plane, if the channels of a picture are planes stacked one below the other; None for one
+        plane.
+    encoder: layers that read the known planes above both ways. Their output is added to the inputs of the outer and
+        inner layers at every place of a plane.
+
+    Decoding stores the picture so far, and computes the outer layers again at the start of each row.
 
     Errors: ValueError without `ctx.run`, and with `ctx.only` or `ctx.also`, since whole rows are handed down. Source:
     Ho et al., 2019, arXiv:1912.12180, section 3.2.
@@ -104,7 +112,7 @@ class AxialDecoder(Layer):
         return self._report(reports, out, None if state is None else picture)
 
     def _report(self, reports: dict[str, Out], out: Out, picture: AxialState | None) -> Out:
-        """The Out of the whole: values per token of the inner layers, penalties and sums of all."""
+        """Return the Out of all layers: values per token of the inner layers, penalties and sums of all."""
         aux, stats = add_prefix("inner", out.aux), add_prefix("inner", out.stats)
         for name, report in reports.items():
             aux |= add_prefix(name, {key: value for key, value in report.aux.items() if not value.dim()})
@@ -112,7 +120,7 @@ class AxialDecoder(Layer):
         return Out(out.y, None if picture is None else picture._replace(inner=out.state), aux, stats=stats)
 
     def _with_inputs(self, x: Float[Tensor, "B T D"], state: AxialState | None, ctx: Context) -> AxialState:
-        """What was read so far, by place, with what comes now; rows that are longer than told make it grow."""
+        """Return the state with the inputs of this call; a picture larger than announced makes it grow."""
         batch, length = ctx.pos.shape
         state = self._empty(batch, length, x.dtype, x.device) if state is None else state
         size = state.pos.shape[1]
@@ -123,7 +131,7 @@ class AxialDecoder(Layer):
                 state._replace(pos=pos, inputs=F.pad(state.inputs, wide), above=F.pad(state.above, wide)),
                 size + extra_columns,
             )
-        to = torch.where(ctx.pos < 0, size, ctx.pos)  # padding goes where it is cut off again
+        to = torch.where(ctx.pos < 0, size, ctx.pos)  # padding goes to an extra place that is cut off below
         pos = F.pad(state.pos, (0, 1)).scatter(1, to, ctx.pos)[:, :size]
         inputs = F.pad(state.inputs, (0, 0, 0, 1)).scatter(1, to[..., None].expand_as(x), x.to(state.inputs.dtype))
         return state._replace(pos=pos, inputs=inputs[:, :size])
@@ -131,9 +139,9 @@ class AxialDecoder(Layer):
     def _encode_above(
         self, inputs: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"], reports: dict[str, Out]
     ) -> Tensor | None:
-        """For each place what the outer layers make of the row above, and the encoder of the planes above.
+        """Return the outer layers' output for the row above each place, plus the encoder's for the planes above.
 
-        None where no row is done; of a row that is not done nothing is handed down.
+        An unfinished row passes nothing down. The result is None if no row is finished.
         """
         size, one_place = inputs.shape[1], (0, 0, 0, 1)
         e, is_read = F.pad(inputs[:, 1:], one_place), F.pad(pos[:, 1:] >= 0, (0, 1), value=False)
@@ -158,7 +166,7 @@ class AxialDecoder(Layer):
     def _planes(
         self, e: Float[Tensor, "B R D"], is_read: Bool[Tensor, "B R"], size: int, reports: dict[str, Out]
     ) -> Float[Tensor, "B S D"]:
-        """What the encoder makes of the sum of all planes above, at each of `size` places, 0 where not all are."""
+        """Encode the sum of all planes above, at each of `size` places; 0 if a plane above is unfinished."""
         if self.encoder is None or self.plane is None:
             return e.new_zeros(len(e), size, self.d)
         over = size + -size % self.plane - e.shape[1]
@@ -166,7 +174,7 @@ class AxialDecoder(Layer):
         x = torch.where(is_read[..., None], e + _positions(self.position, torch.where(is_read, at, -1)), 0.0)
         planes = F.pad(x, (0, 0, 0, over)).unflatten(1, (-1, self.plane))  # [B planes places D]
         done = F.pad(is_read, (0, over), value=False).unflatten(1, (-1, self.plane)).all(2)
-        ready = F.pad(done.cumprod(1)[:, :-1], (1, 0)).bool()  # not the first
+        ready = F.pad(done.cumprod(1)[:, :-1], (1, 0)).bool()  # the first plane has no planes above
         planes_above = (planes.cumsum(1) - planes).flatten(0, 1)
         plane_ctx = Context(
             torch.arange(self.plane, device=e.device).expand(len(planes_above), -1), run=True, full=True

@@ -1,4 +1,4 @@
-"""Distilled: an encoder whose row is halved between its layers."""
+"""Distilled: an encoder that halves the row between its layers."""
 
 from collections.abc import Iterable, Mapping
 
@@ -13,15 +13,19 @@ from kinformer.core.layer import Context, Layer, add_prefix
 
 
 class Distil(nn.Module):
-    """x' = MaxPool(ELU(Conv1d(x))): a row of half as many tokens, each the strongest of three neighbours.
+    """A layer that halves a row: each new token takes the maximum over three neighbours.
 
-    The convolution has a kernel of 3, the pooling a window of 3 and a stride of 2. Beyond a row's first and last token
-    stand zeros for the convolution and nothing for the pooling, so padding changes nothing; the authors' code wraps
-    around there, and normalises over the batch in between, by which rows would depend on their batch mates.
+        x' = MaxPool(ELU(Conv1d(x)))
 
-    d: the width.
+    The convolution has a kernel of 3; the pooling has a window of 3 and a stride of 2. Beyond the ends of a row the
+    convolution reads zeros and the pooling reads nothing, so padding changes nothing.
+
+    d: width of a token.
 
     Source: Zhou et al., 2020, arXiv:2012.07436, section 3.2, equation 5.
+
+    Differences: the authors' code wraps around at the ends, and applies batch normalisation before the ELU, so that
+    rows depend on their batch mates.
     """
 
     def __init__(self, d: int):
@@ -31,8 +35,11 @@ class Distil(nn.Module):
     def forward(
         self, x: Float[Tensor, "B T D"], pos: Int[Tensor, "B T"], full: bool = False
     ) -> tuple[Float[Tensor, "B R D"], Int[Tensor, "B R"]]:
-        """Half as many tokens and their positions, from 0 on, -1 where a row has fewer; `full`: none is padding."""
-        if not full:  # neighbours are those of the row, wherever its padding stands
+        """Return half as many tokens, and their positions from 0, -1 for padding.
+
+        `full` is True if no token is padding.
+        """
+        if not full:  # neighbours are real tokens of the row, wherever its padding stands
             order = (pos < 0).to(torch.uint8).argsort(dim=1, stable=True)
             x, pos = x.take_along_dim(order[..., None], 1), pos.take_along_dim(order, 1)
             x = x.where((pos >= 0)[..., None], 0.0)
@@ -47,14 +54,14 @@ class Distil(nn.Module):
 
 
 class Distilled(nn.Module):
-    """Encoder layers with a `Distil` between each two: the row is L, L/2, L/4, ... long, and cost falls with it.
+    """Encoder layers with a `Distil` between each two, for rows of length L, L/2, L/4, and so on.
 
-    Choose it for long series, which are much alike from row to row. It is no Layer, as it gives fewer tokens than it
-    gets; decoders read what it gives by cross-attention.
+    Choose it for long series with much redundancy between neighbours. The cost falls with the length. It is not a
+    `Layer`, as it returns fewer tokens than it gets. Decoders read its output by cross-attention.
 
-    layers: from the bottom, of one width.
+    layers: the layers from the bottom, all of one width.
     norm: applied at the end.
-    distil: False leaves the row as it is.
+    distil: False keeps the length of the row.
 
     Errors: ValueError without a layer and for layers of several widths. Source: Zhou et al., 2020, arXiv:2012.07436.
     """
@@ -72,7 +79,7 @@ class Distilled(nn.Module):
     def forward(
         self, x: Float[Tensor, "B T D"], ctx: Context
     ) -> tuple[Float[Tensor, "B R D"], Context, Mapping[str, Tensor]]:
-        """What is left of the row, its context, and the stats of its layers."""
+        """Return the shortened rows, their context, and the stats of the layers."""
         stats: dict[str, Tensor] = {}
         for n, layer in enumerate(self.layers):
             if n and self.between:

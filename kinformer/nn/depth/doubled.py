@@ -1,4 +1,4 @@
-"""Doubled: a stream of width d through layers of two halves, which both start as it."""
+"""Doubled: a layer of two halves for a stream of width d; both halves start as the stream."""
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -10,16 +10,20 @@ from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 
 
 class Doubled(Layer):
-    """y = norm((y1 + y2) / 2), [y1; y2] = layer([x; x]): reversible layers for a stream of width d.
+    """A wrapper that runs a layer of width 2d, such as a reversible stack, on a stream of width d.
 
-    Choose it around `Reversible` where the model is of width d: one embedding for both halves, as all published code of
-    the Reformer has it, and their mean at the end, as reformer-pytorch has it. The authors' code hands both halves on
-    to the head instead, side by side: that is a model of width 2d around `Reversible` alone.
+    y = norm((y1 + y2) / 2), [y1; y2] = layer([x; x])
 
-    layer: what reads both halves, of width 2d.
+    Choose it around `Reversible` if the model has width d.
+
+    layer: the layer of width 2d that reads both halves.
     norm: applied to the mean.
 
     Errors: ValueError for a layer of odd width. Source: Kitaev et al., 2020, arXiv:2001.04451, section 3.
+
+    Differences: all published code of the Reformer uses one embedding for both halves. The mean at the end follows
+    reformer-pytorch. The authors' code concatenates both halves for the head instead; `Reversible` in a model of width
+    2d does this.
     """
 
     def __init__(self, layer: Layer, norm: nn.Module | None = None):

@@ -1,4 +1,4 @@
-"""EarlyExit: each token leaves the stack at the layer that a rule chooses; layers above copy the state it left with."""
+"""EarlyExit: a stack that each token leaves at the layer that a rule chooses."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -25,7 +25,11 @@ from kinformer.nn.losses.aligned_exits import scale_gradient
 
 
 class EarlyExitState(NamedTuple):
-    """What the rule keeps, and the states of the layers."""
+    """The state of an `EarlyExit`.
+
+    rule: state of the rule.
+    layers: states of the layers.
+    """
 
     rule: State
     layers: State
@@ -35,31 +39,35 @@ DRAWN = Unrepeatable("an EarlyExit with chance draws its exits at each reading",
 
 
 class EarlyExit(Layer):
-    """Layers in order, of which each token takes as many as its `rule` says. Reports `exit` per token, from 1.
+    """A stack in which each token passes only as many layers as an exit rule says.
 
-    The state that a token leaves with is copied to the layers above, so their keys come from it and later tokens see it
-    there: decoding in chunks gives what one call gives. Nobody leaves in train mode, where a hard exit would teach its
-    rule nothing, nor in a call that asks for `ctx.taps`: "0", "1", .. are then what each layer made of every token.
-    `MultiExit` trains all exits and the rule on these and the lent `ctx.head`. With a `chance` tokens leave in train
-    mode too.
+    Choose it to save computation on easy tokens. It reports `exit` per token, from 1. The state with which a token
+    leaves is copied to the layers above. Their keys come from this copy, and later tokens read it there. So decoding in
+    chunks gives the same result as one call.
 
-    In eager eval mode a layer is computed, and the rule asked, for the rows in which a token goes on, in decoding
-    exactly those tokens; of the others its state is brought up to date. All that report a penalty are read whole.
+    In train mode no token leaves, since a hard exit would teach its rule nothing. The same holds in a call with
+    `ctx.taps`: "0", "1", .. are then the outputs of each layer for every token. `MultiExit` trains all exits and
+    the rule on these and on the model's `ctx.head`. With a `chance`, tokens leave in train mode too.
 
-    layers: what there is to go through, all of one width.
-    heads: what reads the state that a token leaves with: one for all exits (a norm, or nn.Identity()), or one per
-        layer; they keep the width. A confidence that wants probabilities reads them through the head that the model
-        lends (`ctx.head`).
-    rule: which tokens leave after a layer.
-    chance: who leaves in train mode, and is read there by later tokens as in eval mode: `UniformExit(depth)`, mixed
-    training.
-    gamma: scales gradients in training as Elbayad's appendix A: layer n of N learns from its own exit
-        gamma (N - n) times as much, and hands down the gradient of what lies above divided by what that was multiplied
-        by (algorithm 1; the text would hand each down as it is). Of the last layer, where this is 0, 1 is a choice of
-        this library. The paper found no scaling better.
+    In eager eval mode a layer is computed, and the rule asked, only for rows with an active token. In decoding these
+    are exactly the active tokens. The state of the other rows is updated. Layers up to the last one with a penalty are
+    computed for all rows.
+
+    layers: the layers, all of one width.
+    heads: modules that read the state with which a token leaves: one for all exits (a norm, or nn.Identity()), or one
+        per layer. They keep the width. A confidence that needs probabilities applies the model's head (`ctx.head`) to
+        their output.
+    rule: decides after each layer which tokens leave.
+    chance: rule for train mode; later tokens read the copied states as in eval mode. `UniformExit(depth)` is mixed
+        training.
+    gamma: scales gradients in training as in Elbayad's appendix A. Layer n of N multiplies the gradient of its own exit
+        by gamma (N - n), and divides the gradient that it passes down by the same factor. The last layer has the factor
+        1, a choice of this library, since N - n is 0 there. The paper found no scaling better.
 
     Errors: ValueError for another number of heads, for a rule of another width or number of layers, and for a gamma
     beside chance. Source: Elbayad et al., 2019, arXiv:1910.10073; Schuster et al., 2022, arXiv:2207.07061.
+
+    Differences: `gamma` follows algorithm 1 of the paper; its text would pass each gradient down unscaled.
     """
 
     def __init__(
@@ -85,17 +93,17 @@ class EarlyExit(Layer):
             each_rule.check_sizes(self.d, len(layers))
         if gamma is not None and (chance is not None or not 0 < gamma < math.inf):
             raise ValueError(f"gamma={gamma}: give a number above 0 that scales gradients, and no chance beside it")
-        # by exit, what its own loss teaches its layer more
+        # for each exit, the factor of its own loss in the gradient of its layer
         above = range(len(layers) - 1, -1, -1)
         self.gammas = tuple(1.0 if gamma is None or not n else gamma * n for n in above)
         self.wants, _ = wants_and_sends(layers, rising=True)
-        # a layer that is left out reports nothing: those up to the last one with a penalty are always read
+        # a skipped layer reports nothing, so layers up to the last one with a penalty are always computed
         self.always = 1 + max((n for n, layer in enumerate(layers) if penalties_of(layer)), default=0)
         self.divisible = all(can_read_some_rows(layer) for layer in layers)
 
     @property
     def unrepeatable(self) -> Unrepeatable | None:
-        """Why two readings differ in training: exits are drawn if there is a chance."""
+        """The reason why two calls in training differ: exits are drawn if there is a chance."""
         return None if self.chance is None else DRAWN
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> EarlyExitState:
@@ -112,7 +120,7 @@ class EarlyExit(Layer):
         exit_rule, exit_state = (self.chance, ()) if self.training else (self.rule, rule_state)
         exit_rule = None if isinstance(exit_rule, NeverExit) else exit_rule
         if self.training and exit_rule is not None and not ctx.taps:
-            # drawn here: where a layer is computed again, so are all its numbers
+            # drawn outside the layers, so that recomputing a layer does not draw again
             exit_state = exit_rule.begin_call(exit_state, ctx, x)
         inside, last, whole = ctx.pos >= 0, len(self.layers) - 1, exit_rule is None or bool(ctx.taps)
         h, exits = x, torch.zeros_like(x[..., 0])
@@ -128,7 +136,7 @@ class EarlyExit(Layer):
             if n and self.training:
                 h = scale_gradient(h, 1 / self.gammas[n])
             out = collected.call(n, on_rows(layer, rows) if self.divisible else layer, h)
-            collected.aux |= add_prefix(n, add_aux({}, out.aux, inside))  # of tokens that left nothing counts
+            collected.aux |= add_prefix(n, add_aux({}, out.aux, inside))  # tokens that left do not count
             h = torch.where(inside[..., None], out.y, h)
             states.append(h)
             exits = exits + inside
@@ -139,7 +147,7 @@ class EarlyExit(Layer):
         return out._replace(state=new_state, aux={**out.aux, "exit": exits}, up={})
 
     def _head_inputs(self, h: Tensor, exits: Tensor, count: int) -> Tensor:
-        """What heads make of the states that tokens left with, at one of the first `count` exits; 0 of padding."""
+        """Apply the heads to the states with which tokens left, at one of the first `count` exits; 0 for padding."""
         y = torch.zeros_like(h)
         if all(head is self.heads[0] for head in self.heads):
             return torch.where(exits[..., None] > 0, self.heads[0](h), y)
@@ -157,7 +165,13 @@ class EarlyExit(Layer):
             )
 
     def reads(self, n: int, head: nn.Module | None) -> Head | None:
-        """What maps a state at exit n, from 0, to logits, in float32 or better: its norm and the head that is lent."""
+        """Return a function from a state at exit n to logits, in float32 or better.
+
+        It applies the norm of the exit and the model's head.
+
+        n: index of the exit, from 0.
+        head: the model's head; None returns None.
+        """
         if head is None:
             return None
         norm, lent = self.heads[n], of_exit(head, n)

@@ -1,4 +1,4 @@
-"""GlobalEnds: the last block of every row is global."""
+"""GlobalEnds: a wrapper that makes the last block of every row global."""
 
 from typing import NoReturn
 
@@ -14,13 +14,13 @@ from kinformer.nn.patterns.tail import Tail
 
 
 class GlobalEnds(Layer):
-    """A layer under whose pattern the last block of each row also reads all and is read by all, wherever a row ends.
+    """A wrapper that makes the last block of each row global: it reads all tokens, and all read it.
 
-    Choose it beside `Tokens(block) | Rows(block)`, which does the same for the first block: together they are the two
-    global blocks of BigBird's internal construction. A pattern alone cannot know where a row ends.
+    Choose it beside `Tokens(block) | Rows(block)`, which does the same for the first block. Together they are the two
+    global blocks of BigBird's internal construction. A pattern cannot know the end of a row, so a wrapper is needed.
 
-    layer: what reads, under its own pattern or that block.
-    block: positions of a block; blocks are counted from position 0, so the last one may be short.
+    layer: the layer; its queries read its own pattern and the last block.
+    block: number of positions in a block. Blocks are counted from position 0, so the last one may be short.
 
     Errors: NoState from `start`. Source: Zaheer et al., 2020, arXiv:2007.14062, section 2.
     """

@@ -1,4 +1,4 @@
-"""GlobalNodes: learned tokens before a text, outside of it."""
+"""GlobalNodes: learned tokens in front of a text that are not part of it."""
 
 from dataclasses import fields
 from functools import reduce
@@ -22,18 +22,21 @@ NONE = Tokens(0)
 
 
 class GlobalNodes(Layer):
-    """A layer that reads `n` learned nodes and then x; what comes of x goes out.
+    """A wrapper that puts `n` learned nodes before x, and returns only the outputs of x.
 
-    Choose it for global nodes outside the text, each with a vector of its own (BigBird-ETC, the external nodes of the
-    survey); `Marked` or `Tokens(n) | Rows(n)` alone make tokens of the text itself global, and `GlobalTokens` gives one
-    to each segment. The layer sees nodes at positions 0 .. n - 1 and x behind them:
-    `Shifted(Band(w), n) | Tokens(n) | Rows(n)` is the rule that x reads a window and all nodes, and they read all.
+    Choose it for global nodes outside the text, each with its own vector (BigBird-ETC, the external nodes of the
+    survey). `Marked` or `Tokens(n) | Rows(n)` make tokens of the text itself global, and `GlobalTokens` has one node
+    per segment.
 
-    A limit of a batch (`ctx.only`) that is a `Pieces` says who reads whom in each direction. Any other speaks of x
-    alone: nodes read all, and x reads none of them, or what they took from one document would reach another.
+    The layer sees nodes at positions 0 .. n - 1 and x after them. With `Shifted(Band(w), n) | Tokens(n) | Rows(n)` each
+    token of x reads a window and all nodes, and nodes read everything.
 
-    layer: what reads both.
-    n: how many nodes there are.
+    A limit of a batch (`ctx.only`) that is a `Pieces` gives the allowed pairs in each direction. Any other limit
+    applies to pairs within x. Nodes then read everything, and x reads no node, since a node could carry one document
+    into another.
+
+    layer: the layer that reads nodes and x.
+    n: number of nodes.
 
     Errors: NoState from `start`; ValueError for a `Pieces` inside anything but `&`. Source: Zaheer et al., 2020,
     arXiv:2007.14062, section 2 (extended construction); "external-node" global attention in Lin et al., 2021,
@@ -56,16 +59,16 @@ class GlobalNodes(Layer):
         return Out(out.y[:, self.n :], None, aux, {}, out.stats, taps)
 
     def read_nodes_and_text(self, x: Float[Tensor, "B T D"], ctx: Context) -> Out:
-        """What comes of nodes and text, [B n+T D], in a context that `node_context` has made of the text's."""
+        """Return the outputs of nodes and text, [B n+T D], in a context made by `node_context`."""
         nodes = self.node.expand(len(x), self.n, -1)  # [B n D]
         return self.layer(torch.cat([nodes, x], 1), None, ctx)
 
     def node_context(self, ctx: Context) -> Context:
-        """The context of nodes and text."""
+        """Return the context of nodes and text."""
         return self.prepend_nodes(ctx, torch.arange(self.n, device=ctx.pos.device).expand(len(ctx.pos), -1))
 
     def prepend_nodes(self, ctx: Context, node_pos: Int[Tensor, "B n"]) -> Context:
-        """The context of a text with nodes before it, at positions `node_pos`; labels of nodes are -1."""
+        """Return the context of a text with nodes before it, at positions `node_pos`; labels of nodes are -1."""
         text = shift_context(ctx, self.n)
         labels = {name: F.pad(label, (self.n, 0), value=-1) for name, label in ctx.labels.items()}
         below = {
@@ -77,7 +80,7 @@ class GlobalNodes(Layer):
         return text.replace(pos=pos, only=only, labels=labels, below=below, run=False, full=False, remember=False)
 
     def _limits(self, only: Pattern) -> Pattern:
-        """A batch's limits over nodes and text."""
+        """Return a batch's limits for nodes and text."""
         if isinstance(only, And):
             return reduce(And, map(self._limits, (only.left, only.right)))
         if not isinstance(only, Pieces):

@@ -1,4 +1,4 @@
-"""GlobalTokens: a token for each segment of a text, before the text."""
+"""GlobalTokens: a global token for each segment, in front of the text."""
 
 import torch
 from jaxtyping import Int
@@ -14,19 +14,21 @@ from kinformer.nn.patterns.pieces import PIECES, Pieces
 
 
 class GlobalTokens(GlobalNodes):
-    """A layer that reads one sequence of global and long tokens: `n` learned tokens, then x; what comes of x goes out.
+    """A wrapper that puts one global token per segment before x, and returns only the outputs of x.
 
-    Choose it for a text with structure: global token s stands for segment s of `ctx.labels["segment"]` [B T] (0 without
-    it), the last one for all that come after, and one without tokens is padding. All of them are one vector; position
-    and labels tell them apart. The layer sees global tokens at positions 0 .. n - 1, x behind them, and the segments of
-    all among its labels: `Band(w) | Tokens(n) | Rows(n)` makes it ETC's global-local attention. A batch says who reads
-    whom by `Context(only=Pieces(n, ...))`, see GlobalNodes.
+    Choose it for a text with structure. Global token s stands for segment s of `ctx.labels["segment"]` [B T] (0 without
+    it). The last global token stands for all later segments too. A global token without tokens is padding. All global
+    tokens share one vector; position and labels tell them apart.
 
-    layer: what reads both.
-    n: how many global tokens there are.
-    hard: pieces that are masked to the own segment: "g2l" (a global token reads of x its own segment alone), "l2g" (x
-        reads its own global token alone), "l2l", "g2g". The paper's is ("g2l",); none unless given.
-    only: which pairs are read in each direction, in every batch; all unless given. A batch may limit them further.
+    The layer sees global tokens at positions 0 .. n - 1, x after them, and the segments of all in its labels.
+    `Band(w) | Tokens(n) | Rows(n)` makes it ETC's global-local attention. A batch gives the allowed pairs by
+    `Context(only=Pieces(n, ...))`, see GlobalNodes.
+
+    layer: the layer that reads global tokens and x.
+    n: number of global tokens.
+    hard: directions in which a token reads only its own segment: "g2l" (a global token reads only its own segment of
+        x), "l2g" (x reads only its own global token), "l2l", "g2g". The paper uses ("g2l",); default none.
+    only: allowed pairs in each direction, in every batch; default all. A batch may limit them further.
 
     Errors: NoState from `start`. Source: Ainslie et al., 2020, arXiv:2004.08483, section 3.
     """
@@ -47,7 +49,10 @@ class GlobalTokens(GlobalNodes):
         return self._limit_to_segments(ctx, self.hard)
 
     def separate_segments(self, ctx: Context) -> Context:
-        """The same in which every token reads its own segment alone: each is read as if it were the whole text."""
+        """Return the same context with every token limited to its own segment.
+
+        Each segment is then read as if it were the whole text.
+        """
         return self._limit_to_segments(ctx, PIECES)
 
     def _limit_to_segments(self, ctx: Context, hard: tuple[str, ...]) -> Context:
@@ -68,7 +73,7 @@ class GlobalTokens(GlobalNodes):
         self, ctx: Context, segments: Int[Tensor, "B N"], pos: Int[Tensor, "B N"], hard: tuple[str, ...]
     ) -> Pattern:
         (last,) = ctx.memo.look(pos.amax())
-        # by position: one column more than the last, into which padding falls
+        # one column per position, and a last one for padding
         ids = segments.new_full((len(pos), last + 2), -1)
         return OwnSegment(ids.scatter(1, torch.where(pos >= 0, pos, last + 1), segments), self.n, hard)
 

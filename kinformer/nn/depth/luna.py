@@ -1,4 +1,4 @@
-"""LunaStack: an encoder whose layers pack the row into a short sequence and unpack it, and carry what was packed."""
+"""LunaStack: an encoder with layers that pack the row into a short sequence and unpack it again."""
 
 from collections.abc import Iterable
 from typing import NoReturn
@@ -23,17 +23,22 @@ from kinformer.nn.projections.tied_kv import TiedKV
 
 
 class Nested(nn.Module):
-    """Y_P = Attn(P, X) and Y_X = Attn(X, Y_P): two attentions of l keys or l queries, in place of one of T of both.
+    """Nested attention: l packs attend to T tokens, then the tokens attend to the packs.
 
-    d: the width of tokens and of packs.
-    heads: heads that unpack.
-    head_dim: the width of each of them, d / heads unless given. Those that pack are d / pack_heads wide.
-    pack_heads: heads that pack, `heads` unless given.
-    tied: keys are values in both (`TiedKV`), as in the authors' code unless told; the equations have two matrices.
-    dropout: the share of attention weights that training drops.
+    Y_P = Attn(P, X), Y_X = Attn(X, Y_P)
+
+    The two attentions compute 2 T l pairs instead of T^2.
+
+    d: width of tokens and packs.
+    heads: number of heads that unpack.
+    head_dim: width of an unpacking head; default d / heads. Packing heads have width d / pack_heads.
+    pack_heads: number of heads that pack; default `heads`.
+    tied: True uses keys as values in both attentions (`TiedKV`), the default of the authors' code; the equations have
+        two matrices.
+    dropout: probability of dropping an attention weight in training.
     bias: whether the matrices have biases.
 
-    What was packed passes no output matrix, as in the authors' code; what is unpacked passes one.
+    As in the authors' code, packed vectors pass no output matrix, and unpacked vectors pass one.
     """
 
     def __init__(
@@ -57,17 +62,23 @@ class Nested(nn.Module):
     def forward(
         self, x: Float[Tensor, "B T D"], p: Float[Tensor, "B l D"], packing: Context, unpacking: Context
     ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B l D"]]:
-        """Y_X and Y_P, given the contexts in which packs ask tokens, and tokens packs."""
+        """Return Y_X and Y_P.
+
+        packing: context in which packs are queries of the tokens.
+        unpacking: context in which tokens are queries of the packs.
+        """
         packed = self.pack(p, None, packing.replace(source=x)).y
         return self.unpack(x, None, unpacking.replace(source=packed)).y, packed
 
 
 class LunaBlock(nn.Module):
-    """X_A = LN(Y_X + X), P' = LN(Y_P + P), X' = LN(FFN(X_A) + X_A).
+    """A layer of Luna: nested attention, residual norms of tokens and packs, and a feed-forward layer.
 
-    nested: the attention.
+    X_A = LN(Y_X + X), P' = LN(Y_P + P), X' = LN(FFN(X_A) + X_A)
+
+    nested: the nested attention.
     mlp: the feed-forward layer.
-    dropout: the share of numbers of Y_X, Y_P and of what the feed-forward layer gives that training drops.
+    dropout: probability of dropping a feature of Y_X, Y_P and the feed-forward output in training.
     """
 
     def __init__(self, nested: Nested, mlp: Layer, *, dropout: float = 0.0):
@@ -89,20 +100,21 @@ class LunaBlock(nn.Module):
 
 
 class LunaStack(Layer):
-    """Luna: each layer packs the row into l vectors and unpacks these into every token; the packs go up beside it.
+    """The Luna encoder: each layer packs the row into l vectors and unpacks these into every token.
 
-        Y_P = Attn(P, X), Y_X = Attn(X, Y_P), X' = LN(FFN(X_A) + X_A) of X_A = LN(Y_X + X), P' = LN(Y_P + P)
+    Y_P = Attn(P, X), Y_X = Attn(X, Y_P), X' = LN(FFN(X_A) + X_A) of X_A = LN(Y_X + X), P' = LN(Y_P + P)
 
-    Choose it for encoders of long rows: 2 T l pairs a layer in place of T^2, for rows of any length, and l vectors that
-    sum up the row (`read` gives them). Over `StarRounds` where one vector is too little; over ISAB's inducing points,
-    which each layer begins anew, where what was packed should be refined. A token hears of another through the packs
-    alone, so few of them keep little of a row. A causal form is the mechanism `LunaCausal`.
+    Choose it for encoders of long rows: a layer computes 2 T l pairs instead of T^2, for rows of any length. The l
+    packs go up through the layers and summarise the row; `read` returns them. Choose it over `StarRounds` if one vector
+    is too little. Choose it over ISAB, in which each layer starts with new inducing points, if layers should refine the
+    packs. Tokens exchange information only through the packs, so few packs keep little of a row. The causal form is the
+    mechanism `LunaCausal`.
 
-    blocks: one after the other.
-    packs: P as the lowest block finds it.
+    blocks: the layers in order.
+    packs: P at the input of the lowest block.
 
-    `forward` gives tokens alone. The last block makes packs all the same, for `read`: where nobody asks for these, the
-    norm on their way (2 d numbers) learns nothing.
+    `forward` returns only the tokens. The last block computes packs too, for `read`. Without `read` their norm (2 d
+    numbers) learns nothing.
 
     Errors: NoState from `start`; ValueError for `ctx.only` and `ctx.also`, which packs of all tokens cannot honour, and
     for packs of another width. Source: Ma et al., 2021, arXiv:2106.01540, sections 3.1 and 3.2.
@@ -126,7 +138,7 @@ class LunaStack(Layer):
         return Out(self.read(x, ctx)[0])
 
     def read(self, x: Float[Tensor, "B T D"], ctx: Context) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B l D"]]:
-        """The tokens and the packs after the last block."""
+        """Return the tokens and the packs after the last block."""
         if ctx.only is not None or ctx.also is not None:
             raise ValueError("packs are of all tokens of a row and cannot honour ctx.only or ctx.also; use Softmax")
         p = self.packs().expand(len(x), -1, -1)

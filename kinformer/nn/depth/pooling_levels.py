@@ -1,4 +1,4 @@
-"""PoolingLevels: attention in a window, and over what it gives attention in a wider window of pooled keys."""
+"""PoolingLevels: attention in a window, followed by attention over pooled keys in a wider window."""
 
 from typing import NoReturn
 
@@ -19,27 +19,29 @@ from kinformer.nn.projections.qkv import QKV
 
 
 class PoolingLevels(Layer):
-    """Poolingformer's attention: y of a window, z of y's pooled keys in a wider one, and the sum of both.
+    """Poolingformer's attention: a window of exact keys plus a wider window of pooled keys.
 
         y_i = Attn(x W_q, x W_k, x W_v in i - near .. i + near)
         z_i = Attn(y W'_q, pool(y W'_k), pool(y W'_v) in i - far .. i + far), out = (y + z) W_o + b_o
 
-    Choose it over a window alone where a token must know of far ones, roughly, and of near ones exactly; over
-    `Shortened` where the row is so long that even pooled keys should end somewhere. x itself is added by the block
-    around it. What is read of the far ones is what they know of their own windows: both levels reach near + far.
+    Choose it over a plain window if a token needs exact information from near tokens and rough information from far
+    ones. Choose it over `Shortened` if rows are so long that even pooled keys need a limit. The block around it adds x.
+    The far level reads the outputs of the near level, so both levels together reach near + far tokens.
 
-    d: the width of what comes and goes.
-    heads: heads of both levels; heads side by side are y and z, and one output matrix follows their sum.
-    head_dim: the width of a head; d / heads unless given.
-    near: how many tokens the first level reads on either side, half of the paper's w1.
-    pooling: the second level, `Pooling(far, MeanWindows(5), 4)`.
-    shared: the second level has the first one's matrices; else it has its own.
-    dropout: the share of attention weights of the first level that training drops.
+    d: width of input and output.
+    heads: number of heads of both levels. The levels are added with heads side by side, before one output matrix.
+    head_dim: width of a head; default d / heads.
+    near: number of tokens that the first level reads on either side, half of the paper's w1.
+    pooling: the second level, such as `Pooling(far, MeanWindows(5), 4)`.
+    shared: True lets the second level use the matrices of the first; False gives it its own.
+    dropout: probability of dropping an attention weight of the first level in training.
 
-    `receptive_field` is the set of tokens that a query can hear something of.
+    `receptive_field` is the set of tokens that can influence a query.
 
-    Where the output matrix stands is a choice: the equations have none. Errors: NoState from `start`; ValueError for
-    `ctx.only` and `ctx.also`. Source: Zhang et al., 2021, arXiv:2105.04371, section 3.
+    Errors: NoState from `start`; ValueError for `ctx.only` and `ctx.also`. Source: Zhang et al., 2021,
+    arXiv:2105.04371, section 3.
+
+    Differences: the equations have no output matrix; its place is a choice of this library.
     """
 
     def __init__(

@@ -16,7 +16,7 @@ from kinformer.nn.patterns.shifted import Shifted
 
 
 class RandomKeys(Layer):
-    """Wraps a layer so that each query block also reads `keys` random blocks of its row, drawn without repetition.
+    """A wrapper that lets each query block also read `keys` random blocks of its row, without repetition.
 
     Choose it for an encoder in which distant tokens should meet within few layers. Every query reads the same number of
     keys at every length, unlike `Random`, which does not know the end of a row and draws from earlier blocks only.
@@ -30,7 +30,7 @@ class RandomKeys(Layer):
         them anyway.
     window: number of blocks on either side of the query's block that are not drawn, because the query reads them
         anyway; -1 allows the query's own block too.
-    before: number of positions at the front that are not text, such as those of `GlobalNodes`.
+    before: number of positions at the front that are not text, such as the nodes of `GlobalNodes`.
 
     Errors: NoState from `start`. Source: Zaheer et al., 2020, arXiv:2007.14062, section 2; the atomic random pattern of
     Lin et al., 2021, arXiv:2106.04554, section 4.1.1.

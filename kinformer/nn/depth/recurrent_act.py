@@ -1,4 +1,4 @@
-"""RecurrentACT: a recurrent cell that takes as many steps per token as it needs."""
+"""RecurrentACT: a recurrent cell that takes as many steps per token as the token needs."""
 
 from typing import NamedTuple
 
@@ -11,18 +11,29 @@ from kinformer.core.layer import Context, Device, Dtype, Layer, Out, check_in_or
 from kinformer.core.state import concatenate, select
 from kinformer.nn.depth.act import Halt, Halting, Mix, add_weighted, interpolate_answer
 
-GATHERING = 1e7  # multiplications that take as long as to choose rows, compute them and put them back
+GATHERING = 1e7  # multiplications that take as long as gathering rows and putting them back
 
 
 class RecurrentACTState(NamedTuple):
-    """The state after the last real token, and the memory cells of an LSTM, else of width 0."""
+    """The recurrent state after the last real token.
+
+    s: state, [B D].
+    c: memory cells of an LSTM, [B D]; width 0 for other cells.
+    """
 
     s: Float[Tensor, "B D"]
     c: Float[Tensor, "B C"]
 
 
 class PonderedRows(NamedTuple):
-    """The rows that still take steps for one token: indices, inputs, states, mixed states so far, and halting."""
+    """The rows that still take steps for one token.
+
+    row: indices into the batch.
+    x: inputs.
+    now: states.
+    mixed: mixed states so far.
+    halt: halting state.
+    """
 
     row: Int[Tensor, " R"]
     x: Float[Tensor, "R D"]
@@ -32,22 +43,24 @@ class PonderedRows(NamedTuple):
 
 
 class RecurrentACT(Layer):
-    """Adaptive computation time in Graves' own form: s^n = S(s^(n-1), [x; 1 at the first step, else 0]), n up to N.
+    """Adaptive computation time for a recurrent cell, in Graves' original form.
 
-    The state after a token is the `mix` of its steps' states, and the layer's y: with Graves' weights, which add up to
-    1, a linear head makes of it the mix of the steps' outputs, as the paper has it. It reports `ponder`, `steps` and
-    `remainder` per token as `ACT` does. Choose it to see what adaptive time is worth without attention. It reads array
-    order as time; padding does not change the state.
+        s^n = S(s^(n-1), [x; 1 at the first step, else 0]), n up to N
+
+    Choose it to measure the value of adaptive time without attention; choose `ACT` for Transformers. The state after a
+    token, and the output y, is the `mix` of the states of its steps. Graves' weights add up to 1, so a linear head on y
+    gives the mix of the steps' outputs, as in the paper. The layer reports `ponder`, `steps` and `remainder` per token,
+    as `ACT` does. It reads array order as time; padding does not change the state.
 
     Costs: unless compiled, a step without active rows is not computed. A step skips halted rows if that saves ten
     million multiplications, which take as long as gathering the other rows.
 
-    d: the width.
-    steps: the most that a token can take.
-    halting: when it stops.
-    cell: `cell(input, s)` maps d + 1 and d numbers to d: a plain `nn.RNNCell` unless given. Of an `nn.LSTMCell` the
-        memory cells are mixed as the state is; halting and y see the state alone.
-    mix: how the states make y, `add_weighted` as in Graves.
+    d: width of input, state and output.
+    steps: maximum number of steps per token.
+    halting: decides when a token stops.
+    cell: `cell(input, s)` maps d + 1 and d numbers to d; default a plain `nn.RNNCell`. The memory cells of an
+        `nn.LSTMCell` are mixed like the state; halting and y read only the state.
+    mix: combines the states into y; `add_weighted` as in Graves.
 
     Errors: ValueError without `ctx.run`, with `ctx.only` or `ctx.also`, and for less than one step. Source: Graves,
     2016, arXiv:1603.08983, section 2.

@@ -1,4 +1,4 @@
-"""Reversible: a stack that keeps no activations, because each sublayer's input can be computed from its output."""
+"""Reversible: a stack that stores no activations, because it recomputes inputs from outputs."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -27,14 +27,20 @@ __all__ = ["Coupled", "Reversible"]
 
 
 class OntoHalf(Join):
-    """One half of the stream gets what f makes of the other: x_onto + dropout(f(norm(x_other)))."""
+    """A join that adds a function of one half of the stream to the other half.
+
+        x_onto + dropout(f(norm(x_other)))
+
+    onto: index of the half that is changed, 0 or 1.
+    dropout: probability of dropping a feature of f(x) in training.
+    """
 
     def __init__(self, onto: int, dropout: float = 0.0):
         super().__init__()
         self.onto, self.dropout = onto, check_probability("dropout", dropout)
 
     def compute_branch(self, other: Float[Tensor, "B T W"], f: Callable[[Tensor], Out], norm: nn.Module) -> Out:
-        """What is added to the half."""
+        """Return the Out of f with the y that is added to the half."""
         out = f(norm(other))
         return out._replace(y=F.dropout(out.y, self.dropout, self.training))
 
@@ -46,14 +52,16 @@ class OntoHalf(Join):
 
 
 class Coupled(ResidualBlock):
-    """Sublayers of width W on a stream of width 2W: y1 = x1 + F(norm(x2)), y2 = x2 + G(norm(y1)), and on in turns.
+    """A block of sublayers of width W that alternately update the two halves of a stream of width 2W.
 
-    The block that `Reversible` wants; in a Stack it computes the same. `Coupled(Attention(QKV(w, heads), mechanism),
-    MLP(w))` has d = 2w.
+    y1 = x1 + F(norm(x2)), y2 = x2 + G(norm(y1)), and so on in turns
 
-    layers: what is added to the first half, the second, the first, ...
+    `Reversible` needs blocks of this kind; in a `Stack` the block computes the same. `Coupled(Attention(QKV(w, heads),
+    mechanism), MLP(w))` has d = 2w.
+
+    layers: sublayers added to the first half, the second half, the first half, and so on.
     norm: makes the norm of each sublayer's input from its width.
-    dropout: the share of what is added that training drops.
+    dropout: probability of dropping a feature of a sublayer's output in training.
 
     Source: Gomez et al., 2017, arXiv:1707.04585; with norms Kitaev et al., 2020, arXiv:2001.04451.
     """
@@ -65,18 +73,20 @@ class Coupled(ResidualBlock):
 
 
 class Reversible(Stack):
-    """A Stack of `Coupled` blocks that keeps no activations in training, for one more forward in each backward.
+    """A `Stack` of `Coupled` blocks that stores no activations and runs forward again in each backward.
 
-    Choose it for deep models and long rows. Going back it takes off each half what the other had added, with the same
-    dropout and the same hard choices, and differentiates one sublayer at a time. Gradients are those of the Stack, also
-    of aux, of `ctx.source`, of `ctx.below` and of a state; inputs come back as exactly as additions can be undone, in
-    float32 to about 1e-6. Not differentiable twice, and not compiled as one graph. A call that asks for inner states
-    (`ctx.taps`), or only to remember, is that of the Stack.
+    Choose it for deep models and long rows, if memory matters more than time. The backward pass subtracts from each
+    half what the other half had added, with the same dropout and the same discrete choices. It differentiates one
+    sublayer at a time.
+
+    Gradients equal the gradients of the Stack, also for aux, `ctx.source`, `ctx.below` and a state. Recomputed inputs
+    are exact up to the rounding of additions, in float32 about 1e-6. The stack is not differentiable twice, and not
+    compiled as one graph. A call that asks for inner states (`ctx.taps`), or only to remember, runs as a plain Stack.
 
     layers: `Coupled` blocks.
     norm: applied at the end, to both halves together.
 
-    Errors: ValueError for blocks of another kind, and where a sublayer sends something `up`, which would have to be
+    Errors: ValueError for blocks of another kind, and if a sublayer sends something `up`, which would have to be
     kept. Source: Gomez et al., 2017, arXiv:1707.04585; Kitaev et al., 2020, arXiv:2001.04451, section 3.
     """
 
@@ -96,7 +106,7 @@ class Reversible(Stack):
 
 
 class ReversibleFunction(torch.autograd.Function):
-    """A run as one operation, of which autograd keeps the end alone."""
+    """A whole pass as one autograd operation, which saves only its end and the tensors from outside."""
 
     @staticmethod
     def forward(node: Any, run: "ReversiblePass", x: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
@@ -114,7 +124,12 @@ class ReversibleFunction(torch.autograd.Function):
 
 
 class Sublayer(NamedTuple):
-    """Sublayer i of block n."""
+    """A sublayer of the stack.
+
+    n: index of the block.
+    i: index of the sublayer in the block.
+    block: the block.
+    """
 
     n: int
     i: int
@@ -122,7 +137,7 @@ class Sublayer(NamedTuple):
 
     @property
     def half(self) -> int:
-        """The half that it adds to."""
+        """The index of the half that the sublayer changes."""
         return self.i % 2
 
     @property
@@ -130,24 +145,31 @@ class Sublayer(NamedTuple):
         return f"{self.n}.{self.i}"
 
     def select_part(self, whole: Out) -> Out:
-        """Its own part of the aux and the state of a run."""
+        """Select the sublayer's part of the aux and the state of a pass."""
         aux = {name: value for name, value in whole.aux.items() if name.startswith(f"{self.place}.")}
         return whole._replace(aux=aux, state=None if whole.state is None else whole.state[self.n][self.i])
 
     def compute_branch(self, other: Tensor, read: Callable[[Tensor], Out]) -> Out:
-        """What it adds, reading the other half."""
+        """Compute what the sublayer adds to its half from the other half."""
         join: Any = self.block.joins[self.i]
         return join.compute_branch(other, read, self.block.norms[self.i])
 
     def rerun(self, other: Tensor, state: State | None, ctx: Context) -> Out:
-        """The same once more, with its part of a state."""
+        """Compute the same again, with the sublayer's part of a state."""
         old = None if state is None else state[self.n][self.i]
         return self.compute_branch(other, lambda z: self.block.layers[self.i](z, old, ctx.for_sublayer(self.i)))
 
 
 @dataclass(eq=False)
 class ReversiblePass:
-    """One forward: what it reads beside the stream, and what it takes to go through it again."""
+    """One forward pass, with everything that its backward pass needs to run it again.
+
+    blocks: the `Coupled` blocks.
+    state: state before the pass.
+    ctx: context of the pass.
+    replays: random numbers and choices of each sublayer, in order.
+    hollow: the pass's Out with empty tensors.
+    """
 
     blocks: nn.ModuleList
     state: State | None
@@ -160,17 +182,17 @@ class ReversiblePass:
         return [step for n in range(len(self.blocks)) for step in self.sublayers_of(n)]
 
     def sublayers_of(self, n: int) -> list[Sublayer]:
-        """The steps of block n."""
+        """Return the sublayers of block n."""
         block: Any = self.blocks[n]
         return [Sublayer(n, i, block) for i in range(len(block.layers))]
 
     def outside_tensors(self) -> list[Tensor]:
-        """Every tensor that is read beside the stream: from outside, of the state, and the weights."""
+        """Return every tensor besides the stream: from the context, from the state, and the weights."""
         return [*(leaf for _, leaf in leaves(self._outside_state())), *self.blocks.parameters()]
 
     def forward(self, x: Tensor) -> Out:
-        """The Out of the blocks."""
-        # caches are written in place where nothing learns, which here is only put off
+        """Return the Out of the blocks."""
+        # without gradients caches are written in place; the backward pass needs the old ones, so the state is forked
         whole = Collected(self.ctx, None if self.state is None else fork(self.state), rising=True)
         for n in range(len(self.blocks)):
             x = whole.call(n, partial(self._run_block, n), x).y
@@ -193,7 +215,7 @@ class ReversiblePass:
         return collected.make_out(torch.cat(halves, -1))
 
     def backward(self, y: Tensor, tensors: Sequence[Tensor], gradient: Out) -> list[Tensor | None]:
-        """Gradients of x and of `tensors`, from those of the end, of aux and of the state after it."""
+        """Return the gradients of x and of `tensors`, given the gradients of y, aux and the state after it."""
         weights = list(self.blocks.parameters())
         loose = [_leaf(tensor) for tensor in tensors[: len(tensors) - len(weights)]]
         ctx, state = self._with_tensors(loose)
@@ -217,7 +239,7 @@ class ReversiblePass:
         return (() if self.ctx.source is None else self.ctx.source, dict(self.ctx.below), self.state or ())
 
     def _with_tensors(self, tensors: Sequence[Tensor]) -> tuple[Context, State | None]:
-        """The context and the state, with these tensors in them."""
+        """Return the context and the state with these tensors in them."""
         rest = iter(tensors)
         source, below, state = map_state(lambda name, leaf: next(rest), self._outside_state())
         ctx = self.ctx.replace(source=None if self.ctx.source is None else source, below=below)
@@ -226,7 +248,14 @@ class ReversiblePass:
 
 @dataclass(frozen=True, eq=False)
 class Replay:
-    """What a sublayer's result depends on beside its inputs: random numbers to come, autocast, and hard choices."""
+    """The circumstances of a sublayer's call that its result depends on besides its inputs.
+
+    device: device of the stream.
+    cpu: random state of the CPU.
+    cuda: random state of the GPU; None on other devices.
+    autocast: whether autocast is on, and its dtype.
+    choices: discrete choices made in the call.
+    """
 
     device: torch.device
     cpu: Tensor
@@ -242,7 +271,7 @@ class Replay:
 
     @contextmanager
     def restore(self) -> Iterator[None]:
-        """While this lasts, all is as it was then; afterwards as it was before."""
+        """Restore the recorded circumstances inside a `with` block, and the current ones after it."""
         enabled, dtype = self.autocast
         with torch.random.fork_rng([] if self.cuda is None else [self.device]):
             torch.set_rng_state(self.cpu)
@@ -253,13 +282,16 @@ class Replay:
 
 
 def flatten_out(out: Out) -> tuple[Tensor, ...]:
-    """y, aux and the leaves of the state."""
+    """Return y, aux and the leaves of the state of `out` as one tuple."""
     state = () if out.state is None else out.state
     return out.y, *out.aux.values(), *(leaf for _, leaf in leaves(state))
 
 
 def fill_out(out: Out, tensors: Iterable[Tensor]) -> Out:
-    """The same Out with these tensors in it, in the order of `flatten_out`."""
+    """Return `out` with other tensors in it, in the order of `flatten_out`.
+
+    tensors: the new tensors.
+    """
     rest = iter(tensors)
     y, aux = next(rest), {name: next(rest) for name in out.aux}
     state = None if out.state is None else map_state(lambda name, leaf: next(rest), out.state)

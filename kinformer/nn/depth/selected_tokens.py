@@ -1,4 +1,4 @@
-"""Computes a block for chosen tokens of a batch only; these tokens still read the keys of all tokens."""
+"""Selected tokens: a block computed only for chosen tokens, which still read the keys of all tokens."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -21,19 +21,21 @@ from kinformer.nn.blocks.post_norm import NormLast
 from kinformer.nn.blocks.pre_norm import PreNormJoin
 from kinformer.nn.mechanisms.softmax import Softmax
 
-GATHERING = 1e8  # multiplications that take as long as to gather tokens once, read them and put them back
-FEW = 16  # queries that take less time than to copy the keys of their row: rows with fewer are read together
+GATHERING = 1e8  # multiplications that take as long as gathering tokens and putting them back
+FEW = 16  # so few queries take less time than copying the keys of their row; rows with fewer form one group
 # makes keys and values of `SelectedTokens.rows` from the sequence or a source; None means a source in the state
 MakeKeys = Callable[[Attention], Keys | None]
 
 
 class RowGroup(NamedTuple):
-    """Rows with similar numbers of chosen tokens: M is at most `FEW`, or at most twice the number in any of the rows.
+    """Rows with similar numbers of chosen tokens, padded to M tokens.
+
+    M is at most `FEW`, or at most twice the number in any of the rows.
 
     rows: indices into the batch.
-    keys: indices into the rows whose keys are computed.
+    keys: indices of these rows in `SelectedTokens.rows`.
     slots: indices into the chosen tokens.
-    pos: positions of the chosen tokens, -1 where a row has fewer than M.
+    pos: positions of the chosen tokens, -1 if a row has fewer than M.
     """
 
     rows: Int[Tensor, " R"]
@@ -43,11 +45,12 @@ class RowGroup(NamedTuple):
 
 
 class SelectedTokens(NamedTuple):
-    """Chosen tokens of a batch, by row.
+    """The chosen tokens of a batch, by row.
 
     at: ascending indices into the flattened batch.
     pos: positions of the tokens.
-    rows: the rows whose keys are computed.
+    rows: the rows that need keys.
+    groups: rows with similar numbers of chosen tokens.
     order: index of each token in the concatenated groups.
     memo: cache of facts about positions, shared by all reads of these tokens.
     """
@@ -67,8 +70,8 @@ def tokens_at(
 
     at: ascending indices into the flattened batch.
     pos: positions of all tokens.
-    every_row: compute keys also of rows without a chosen token.
-    before: an earlier result whose tokens include these; it is returned if the number of tokens is the same.
+    every_row: True computes keys also for rows without a chosen token.
+    before: an earlier result that includes these tokens; it is returned if the number of tokens is the same.
     """
     if before is not None and len(before.at) == len(at):
         return before
@@ -93,7 +96,12 @@ def tokens_at(
 
 
 def serves_tokens(layer: Layer) -> bool:
-    """True if `read_tokens` can compute this layer: only the first sublayer may read other tokens of the sequence."""
+    """Return True if `read_tokens` can compute this layer.
+
+    Only its first sublayer may read other tokens of the sequence.
+
+    layer: the layer to test.
+    """
     if not isinstance(layer, ResidualBlock) or layer.sends or layer.wants:
         return False
     first, *rest = layer.layers
@@ -111,7 +119,7 @@ def serves_tokens(layer: Layer) -> bool:
 
 
 def _reads_each_query(attention: Attention) -> bool:
-    """True if each query is computed independently, from keys that depend on the tokens alone."""
+    """Return True if each query is computed independently, from keys that depend only on the tokens."""
     mechanism = attention.mechanism
     plain = type(mechanism) is Softmax and mechanism.bias is None and type(mechanism.score) is Product
     return (
@@ -131,13 +139,15 @@ def _is_tokenwise(layer: Layer) -> bool:
 
 
 def worth_gathering(block: Layer, pos: Int[Tensor, "B T"], chosen: int) -> bool:
-    """True if computing only the chosen tokens saves more multiplications than gathering them costs.
+    """Return True if skipping all but the chosen tokens saves more multiplications than gathering costs.
 
+    block: the block to compute.
+    pos: positions of all tokens, [B T].
     chosen: number of chosen tokens.
 
     The count covers products with weights, except those that make keys, and pairs of a query and a key. A gathered
     token reads every key of its row under a mask. In a whole row a token reads about as many keys as its pattern has.
-    The count depends on sizes alone, so a run is reproducible.
+    The count depends only on sizes, so a run is reproducible.
     """
     assert isinstance(block, ResidualBlock) and isinstance(block.layers[0], Attention)
     first, mechanism, (batch, length) = block.layers[0], block.layers[0].mechanism, pos.shape
@@ -150,7 +160,10 @@ def worth_gathering(block: Layer, pos: Int[Tensor, "B T"], chosen: int) -> bool:
 
 
 def has_no_hooks(block: ResidualBlock) -> bool:
-    """True if no hook is registered on a module that `read_tokens` does not call."""
+    """Return True if no module of the block that `read_tokens` bypasses has a hook.
+
+    block: the block to test.
+    """
     parts = [block, *(layer for layer in block.layers if isinstance(layer, Attention))]
     return not any(has_hooks(part) or has_hooks(getattr(part, "mechanism", part)) for part in parts)
 
@@ -163,9 +176,17 @@ def read_tokens(
     state: State | None,
     ctx: Context,
 ) -> Out:
-    """Compute a block for the given tokens, which read the keys and values that `keys` makes.
+    """Compute a block for the chosen tokens, which read the keys and values that `keys` makes.
 
-    A state is updated for all rows, so `tokens.rows` must hold all of them. Values per token are [1 n].
+    block: the block, for which `serves_tokens` is True.
+    x: inputs of the chosen tokens, [1 n D].
+    tokens: the chosen tokens. With a state `tokens.rows` must hold all rows, since the state is updated for all of
+        them.
+    keys: makes the keys and values of an attention sublayer.
+    state: state of the block.
+    ctx: context of the whole batch.
+
+    Returns: the Out of the chosen tokens; its values per token are [1 n].
     """
     flat = ctx.replace(
         pos=tokens.pos,
@@ -193,14 +214,23 @@ def read_tokens(
 
 
 def put_back(value: Tensor, tokens: SelectedTokens, ctx: Context) -> Tensor:
-    """Spread values of chosen tokens over all tokens, 0 elsewhere; scalar penalties [] stay unchanged."""
+    """Spread values of chosen tokens over all tokens, 0 elsewhere; scalar penalties [] stay unchanged.
+
+    value: values of the chosen tokens, [1 n].
+    tokens: the chosen tokens.
+    ctx: context of the whole batch.
+    """
     if not value.dim():
         return value
     return value.new_zeros(ctx.pos.numel()).index_copy(0, tokens.at, value[0]).view(ctx.pos.shape)
 
 
 def source_keys(attention: Attention, ctx: Context) -> Keys | None:
-    """The keys and values of the source in the context; None without a source."""
+    """Return the keys and values of the context's source; None without a source.
+
+    attention: the cross-attention that projects them.
+    ctx: context with the source.
+    """
     if ctx.source is None:
         return None
     pos = ctx.source_by_head
@@ -208,7 +238,12 @@ def source_keys(attention: Attention, ctx: Context) -> Keys | None:
 
 
 def input_of(join: Join, norm: nn.Module, x: Tensor) -> Tensor:
-    """The input of a sublayer: normalised before a `PreNormJoin` join, unchanged before a `NormLast` join."""
+    """Return the input of a sublayer: norm(x) before a `PreNormJoin`, x before a `NormLast`.
+
+    join: the join of the sublayer.
+    norm: the norm of the sublayer.
+    x: the stream.
+    """
     return norm(x) if isinstance(join, PreNormJoin) else x
 
 
@@ -236,7 +271,7 @@ def _attention(
 
 
 def _of_rows(keys: Keys, rows: Int[Tensor, " R"], memo: Memo) -> Keys:
-    """The keys of the given rows; the same object if the rows are all rows."""
+    """Return the keys of the given rows; the same object if the rows are all rows."""
     if len(rows) == len(keys.pos):
         return keys
     pos = memo.get(lambda: keys.pos[rows], "keys of rows", keys.pos, rows)

@@ -1,4 +1,4 @@
-"""SpanNodes: a tree of spans beside the tokens of a row."""
+"""SpanNodes: a binary tree of spans beside the tokens of a row."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -17,14 +17,24 @@ from kinformer.core.token_positions import next_positions
 
 
 class SpanNodesState(NamedTuple):
-    """The state of the layer inside, whose positions are of nodes, and the next token of each row."""
+    """The state of a `SpanNodes`.
+
+    body: state of the layer inside, by positions of nodes.
+    now: position of the next token of each row, [B].
+    """
 
     body: State
     now: Int[Tensor, " B"]
 
 
 class NodePositions(NamedTuple):
-    """The nodes that a chunk of tokens brings: their positions [B N], and the column of each token, N for padding."""
+    """The nodes that a chunk of tokens adds.
+
+    pos: positions of the nodes, [B N].
+    at: column of each token among the nodes, [B T]; N for padding.
+    run: True if positions have no gaps.
+    full: True if no node is padding.
+    """
 
     pos: Int[Tensor, "B N"]
     at: Int[Tensor, "B T"]
@@ -32,32 +42,32 @@ class NodePositions(NamedTuple):
     full: bool = False
 
     def spread(self, x: Tensor, fill: float = 0.0) -> Tensor:
-        """[B T ..] as [B N ..]: what tokens have, spans begin as `fill`."""
+        """Spread values of tokens [B T ..] over nodes [B N ..]; spans get `fill`."""
         shape, rest = self.pos.shape, x.shape[2:]
         at = self.at.view(*self.at.shape, *[1] * len(rest)).expand_as(x)
         return x.new_full((shape[0], shape[1] + 1, *rest), fill).scatter(1, at, x)[:, :-1]
 
     def tokens(self, x: Tensor) -> Tensor:
-        """[B N ..] as [B T ..]"""
+        """Select the values of tokens [B T ..] from values of nodes [B N ..]."""
         at = self.at.clamp_max(x.shape[1] - 1)
         return x.take_along_dim(at.view(*at.shape, *[1] * (x.dim() - 2)), 1)
 
 
 class SpanNodes(Layer):
-    """A layer that reads tokens and the spans of a binary tree over them; what comes of the tokens goes out.
+    """A wrapper that adds a binary tree of spans to the tokens, and returns only the outputs of tokens.
 
-    Choose it around blocks under `Tree(k)`. A span of 2^m tokens is a node of its own, which begins as 0 and goes
-    through all blocks as tokens do; the layer inside sees all nodes at their positions in post-order
-    (core/span_tree.py), so it decodes with the state that it has anyway, a few nodes a token.
+    Choose it around blocks under `Tree(k)`. Each span of 2^m tokens is a node, which starts as 0 and passes all blocks
+    like a token. The layer inside sees all nodes at their positions in post-order (core/span_tree.py). So it decodes
+    with its usual state, a few nodes per token.
 
-    layer: what reads nodes.
-    causal: a row has the spans that end in it, each once its last token is there. Otherwise it has all that begin in
-        it; where its length is no power of two, its last spans then stand at positions that leave gaps, for which only
-        dense executors serve.
-    norm: of the tokens, before spans are put beside them.
+    layer: the layer that reads the nodes.
+    causal: True gives a row the spans that end in it, each after its last token. False gives it all spans that begin in
+        it. If the length is not a power of two, the positions of the last spans then have gaps. Only dense executors
+        serve positions with gaps.
+    norm: norm of the tokens, applied before spans are added.
 
-    Errors: NoState from `start` where the tree is not causal; ValueError for `ctx.only` and `ctx.also`, which speak of
-    tokens, and for tokens that are not in order. Source: Ye et al., 2019, arXiv:1911.04070, section 3.
+    Errors: NoState from `start` if the tree is not causal; ValueError for `ctx.only` and `ctx.also`, which limit pairs
+    of tokens, and for tokens that are not in order. Source: Ye et al., 2019, arXiv:1911.04070, section 3.
     """
 
     def __init__(self, layer: Layer, *, causal: bool, norm: nn.Module | None = None):
@@ -86,14 +96,14 @@ class SpanNodes(Layer):
         return Out(None if ctx.remember else of(out.y), new_state, aux, {}, out.stats, taps)
 
     def node_context(self, places: NodePositions, ctx: Context) -> Context:
-        """The context of the nodes; labels of spans are -1."""
+        """Return the context of the nodes; labels of spans are -1."""
         labels = {name: places.spread(label, -1) for name, label in ctx.labels.items()}
         per_token = ((name, value) for name, value in ctx.below.items() if isinstance(value, PerToken))
         below = {name: PerToken(places.spread(value.value)) for name, value in per_token}
         return ctx.replace(pos=places.pos, run=places.run, full=places.full, labels=labels, below=below)
 
     def node_positions(self, ctx: Context) -> NodePositions:
-        """Where the nodes of these tokens stand: those from the first token on, up to the last one's spans."""
+        """Return the positions of the nodes, from the first of these tokens to the spans after the last."""
         pos, real = ctx.pos, ctx.pos >= 0
         stop = F.pad(pos, (0, 1), value=-1).amax(1) + 1  # [B], the token behind the last
         first = torch.where(real, pos, HIGHEST**6).amin(1).clamp_max(stop) if pos.shape[1] else stop
@@ -107,7 +117,7 @@ class SpanNodes(Layer):
         full = ctx.full and least == size and not gaps
         column = torch.where(real, leaf(pos.clamp_min(0)) - begin[:, None], size)
         nodes = begin[:, None] + torch.arange(size, device=pos.device)  # [B N]
-        if full and not apart:  # rows that are alike share one row of positions, and so one mask
+        if full and not apart:  # equal rows share one row of positions, and so one mask
             return NodePositions(nodes[:1].expand(len(pos), -1), column, run=True, full=True)
         has_node = nodes < (begin + count)[:, None]
         if not self.causal:
@@ -116,9 +126,9 @@ class SpanNodes(Layer):
         return NodePositions(torch.where(has_node, nodes, -1), column, run=not gaps, full=full)
 
     def _sizes(self, ctx: Context, count: Tensor, missing: Tensor, begin: Tensor) -> tuple[int, int, int, int]:
-        """The most and the fewest nodes of a row, how many tokens a tree lacks, how far apart rows begin.
+        """Return the most and fewest nodes of a row, the tokens that a tree lacks, and the spread of row starts.
 
-        Where nobody may look, bounds.
+        The results are bounds if values cannot be read.
         """
         length = ctx.pos.shape[1]
         if torch.compiler.is_compiling():
@@ -132,7 +142,7 @@ class SpanNodes(Layer):
 
 
 def _power_of_two(n: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
-    """The least power of two from n on."""
+    """Return the smallest power of two that is at least n."""
     power = torch.ones_like(n)
     for _ in range(HIGHEST):
         power = torch.where(power < n, 2 * power, power)

@@ -1,4 +1,4 @@
-"""Stack: blocks one after the other."""
+"""Stack: a layer that applies blocks in order."""
 
 from collections.abc import Iterable
 
@@ -12,10 +12,12 @@ from kinformer.core.state import share_positions
 
 
 class Stack(Layer):
-    """Blocks in order; what one sends `up`, the next finds in `ctx.below`.
+    """A layer that applies blocks in order.
+
+    Values that a block sends `up` reach the next block in `ctx.below`.
 
     layers: the blocks, all of one width.
-    norm: applied at the end, as pre-norm blocks want it.
+    norm: applied at the end, as pre-norm blocks need it.
 
     Errors: ValueError without a layer, and for layers of several widths.
     """

@@ -1,4 +1,4 @@
-"""StarRounds: tokens on a ring and a relay that takes part in all of them; PublishedStarRounds as the authors' code."""
+"""Star: tokens on a ring and a relay that reads all of them, by the paper and by the authors' code."""
 
 from collections.abc import Iterable
 from typing import Literal, NamedTuple, NoReturn
@@ -25,7 +25,13 @@ Outgoing = Literal["tokens", "mixed", "relay"]
 
 
 class Ring(NamedTuple):
-    """Columns of the tokens beside each token; an open end has none there, and reads a key and a value of zeros."""
+    """The neighbours of each token on a ring.
+
+    pos: positions of the tokens, [B T].
+    before: column of the token before each token, [B T]; -1 at an open end.
+    after: column of the token after each token, [B T]; -1 at an open end.
+    zeros: True if an open end reads a key and a value of zeros.
+    """
 
     pos: Int[Tensor, "B T"]
     before: Int[Tensor, "B T"]
@@ -33,7 +39,7 @@ class Ring(NamedTuple):
     zeros: bool = False
 
     def neighbours(self, x: Float[Tensor, "B H T N"]) -> tuple[Tensor, Tensor]:
-        """What stands before and after each token [B H T N]."""
+        """Return the values before and after each token, each [B H T N]."""
         left, right = (x.take_along_dim(at[:, None, :, None].clamp_min(0), 2) for at in (self.before, self.after))
         if not self.zeros:
             return left, right
@@ -41,7 +47,14 @@ class Ring(NamedTuple):
 
 
 class RingAttention(nn.Module):
-    """MHA(h_i, [h_i-1; h_i; h_i+1; e_i; s]): five keys a query, all of one projection, gathered where they stand."""
+    """Attention of each token to five keys of one projection.
+
+        MHA(h_i, [h_i-1; h_i; h_i+1; e_i; s])
+
+    d: width of a token.
+    heads: number of heads.
+    head_dim: width of a head; default d / heads.
+    """
 
     def __init__(self, d: int, heads: int, head_dim: int | None = None):
         super().__init__()
@@ -62,7 +75,14 @@ class RingAttention(nn.Module):
 
 
 class StarRound(nn.Module):
-    """One round: h_i = LN(ReLU(ring)), then s = LN(ReLU(MHA(s, [s; h_1 .. h_n])))."""
+    """A round of the Star-Transformer: an update of all tokens, then of the relay.
+
+    h_i = LN(ReLU(ring)), then s = LN(ReLU(MHA(s, [s; h_1 .. h_n])))
+
+    d: width of a token.
+    heads: number of heads.
+    head_dim: width of a head; default d / heads.
+    """
 
     def __init__(self, d: int, heads: int, head_dim: int | None = None):
         super().__init__()
@@ -79,7 +99,14 @@ class StarRound(nn.Module):
 
 
 class PublishedStarRound(StarRound):
-    """As fastNLP has it: h_i = LeakyReLU(ring of LN(h)), s = LeakyReLU(MHA(s, [s; h_1 .. h_n])), no norm of s."""
+    """A round as in fastNLP, the authors' code, without a norm of s.
+
+    h_i = LeakyReLU(ring of LN(h)), s = LeakyReLU(MHA(s, [s; h_1 .. h_n]))
+
+    d: width of a token.
+    heads: number of heads.
+    head_dim: width of a head; default d / heads.
+    """
 
     def __init__(self, d: int, heads: int, head_dim: int | None = None):
         super().__init__(d, heads, head_dim)
@@ -93,19 +120,20 @@ class PublishedStarRound(StarRound):
 
 
 class StarRounds(Layer):
-    """Star-Transformer: in each round a token reads its two neighbours, itself, its embedding and the relay.
+    """The Star-Transformer: each token reads its neighbours, itself, its embedding and a relay.
 
     h_i = LN(ReLU(MHA(h_i, [h_i-1; h_i; h_i+1; e_i; s]))), then s = LN(ReLU(MHA(s, [s; h_1 .. h_n])))
 
-    Choose it for encoders of short texts with little data, and for long ones: a round costs six keys a token. e is what
-    comes in, h begins as e and s as its mean; what goes out is h. The ring closes: the last token stands before the
-    first. Where there are so few tokens that both neighbours are one, that one is read twice, as the equation says.
-    `read` gives the relay too, a vector for the whole text.
+    Choose it for encoders of short texts with little data, and for long texts: a round costs six keys per token.
 
-    rounds: one after the other, each with weights of its own.
-    out: what goes out: "tokens", each token's h; "mixed", (h + s) / 2, of which the largest of each number over a text
-        is what the paper classifies it by, max(h) mixed with s; "relay", s for every token.
-    dropout: the share of numbers of h and s dropped after each round in training.
+    Here e is the input, h starts as e, and s starts as the mean of e. The output is h by default. The ring is closed:
+    the last token precedes the first. In a very short row both neighbours are the same token, which is then read twice,
+    as the equation says. `read` also returns the relay, a vector for the whole text.
+
+    rounds: the rounds in order, each with its own weights.
+    out: output of the layer. "tokens" is each token's h. "mixed" is (h + s) / 2; its maximum over a text is the paper's
+        input for classification, max(h) mixed with s. "relay" is s for every token.
+    dropout: probability of dropping a feature of h and s after each round in training.
 
     Errors: NoState from `start`; ValueError for `ctx.only` and `ctx.also`, since the relay takes part in all tokens of
     a row, and for tokens that are not in order. Source: Guo et al., 2019, arXiv:1902.09113, section 3.2.
@@ -128,12 +156,12 @@ class StarRounds(Layer):
         return Out((h + s[:, None]) / 2 if self.out == "mixed" else s[:, None].expand_as(h))
 
     def read(self, e: Float[Tensor, "B T D"], ctx: Context) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B D"]]:
-        """The tokens and the relay after the last round."""
+        """Return the tokens and the relay after the last round."""
         check_in_order(ctx, "a ring")
         if ctx.only is not None or ctx.also is not None or not e.shape[1]:
             raise ValueError("a star is of one whole row of tokens; give it one, without ctx.only and ctx.also")
         ring, real = self.make_ring(ctx), ctx.pos >= 0
-        token_pos = F.pad(torch.where(real, ctx.pos + 1, -1), (1, 0))  # the relay at 0, tokens from 1 on
+        token_pos = F.pad(torch.where(real, ctx.pos + 1, -1), (1, 0))  # the relay has position 0, tokens start at 1
         relay = Context(torch.zeros_like(token_pos[:, :1]), run=True, source_pos=token_pos, is_clean=True)
         h, s = e, self.mean(e, ctx)
         for round_ in self.rounds:
@@ -144,27 +172,29 @@ class StarRounds(Layer):
         return h, s[:, 0]
 
     def make_ring(self, ctx: Context) -> Ring:
-        """The ring of each row's tokens."""
+        """Return the closed ring of each row's tokens."""
         real, at = ctx.pos >= 0, torch.arange(ctx.pos.shape[1], device=ctx.pos.device)
         first, last = real.int().argmax(1, keepdim=True), (real * at).amax(1, keepdim=True)
         return Ring(ctx.pos, torch.where(at == first, last, at - 1), torch.where(at >= last, first, at + 1))
 
     def mean(self, e: Float[Tensor, "B T D"], ctx: Context) -> Float[Tensor, "B 1 D"]:
-        """What the relay begins as."""
+        """Return the initial relay: the mean of the real tokens."""
         real = (ctx.pos >= 0)[..., None]
         return (e * real).sum(1, keepdim=True) / real.sum(1, keepdim=True).clamp_min(1)
 
     def after_round(self, h: Float[Tensor, "B T D"], ctx: Context) -> Float[Tensor, "B T D"]:
-        """Tokens as the next round finds them."""
+        """Return the tokens for the next round."""
         return h
 
 
 class PublishedStarRounds(StarRounds):
-    """The same as the authors' code (fastNLP) has it, with `PublishedStarRound`.
+    """The Star-Transformer as in the authors' code (fastNLP), with `PublishedStarRound`.
 
-    The ring is open: beyond its ends a token reads a key and a value of zeros, which take part in the softmax. It runs
-    through padding, whose tokens are 0 after each round, and the relay begins as the mean of all columns. Choose it to
-    repeat published numbers.
+    Choose it to repeat published numbers; otherwise choose `StarRounds`.
+
+    Differences: unlike in `StarRounds`, the ring is open. Beyond its ends a token reads a key and a value of zeros,
+    which take part in the softmax. The ring runs through padding; padding tokens are set to 0 after each round. The
+    relay starts as the mean of all columns, with padding.
     """
 
     def make_ring(self, ctx: Context) -> Ring:

@@ -1,4 +1,4 @@
-"""StepKeys: keys and values of all tokens at each step of a repeated block, updated only for changed tokens."""
+"""StepKeys: the keys and values of each step of a repeated block, updated only for changed tokens."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -22,16 +22,19 @@ from kinformer.nn.projections.qkv import QKV
 
 
 class StepKeys:
-    """Keys and values that a step of a `Universal` reads: those of the sequence, with halted tokens, and of the source.
+    """The keys and values that a step of a `Universal` reads, from the sequence and from the source.
 
-    A halted token keeps its state s, and each later step adds another timing to it. `Timing` is a sum of waves of the
-    place p and waves of the step n, so with a matrix W of keys and values
+    The keys of the sequence include halted tokens. A halted token keeps its state s, and each later step adds another
+    timing to it. `Timing` is a sum of waves of the place p and waves of the step n, so with a matrix W of keys and
+    values
 
         W (s + timing(p, n)) = W (s + timing(p, 0)) + W (timing(0, n) - timing(0, 0))
 
     The first term is cached and recomputed only for changed states. With other projections and timings the keys of all
     tokens are computed at each step.
 
+    universal: the repeated block.
+    ctx: context of the call.
     states: the states of all tokens, if a step may leave some unchanged; None if all states of a row keep changing.
     """
 
@@ -66,7 +69,10 @@ class StepKeys:
         return states + (self.waves.places[at] + self.waves.steps[n])
 
     def at_step(self, n: int, tokens: SelectedTokens, timed: Float[Tensor, "m D"]) -> MakeKeys:
-        """A function that makes the keys of step n, even after a later step; `timed` is the input of whole rows."""
+        """Return a function that makes the keys of step n, even after a later step.
+
+        `timed` is the input of whole rows.
+        """
         states, products = self.states, self.products
 
         def make(attention: Attention) -> Keys | None:

@@ -1,4 +1,4 @@
-"""Universal: one block again and again."""
+"""Universal: a layer that repeats one block with shared weights."""
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -11,15 +11,15 @@ from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 
 
 class Universal(Layer):
-    """A block applied `steps` times, with one set of weights: a stack whose blocks are the same one.
+    """A block applied `steps` times with one set of weights.
 
-    Choose it where few weights must do much, or under `ACT`, where each token chooses how often. Each step has a state
-    of its own. Values per token and stats that the block reports are summed over the steps; a penalty on its parameters
-    counts once.
+    Choose it if few weights must do much, or under `ACT`, in which each token chooses its number of steps. Each step
+    has its own state. Values per token and stats that the block reports are summed over the steps. A penalty on the
+    parameters counts once.
 
-    block: what is repeated.
-    steps: how often.
-    timing: `timing(pos, step)` is added to what each step reads.
+    block: the repeated layer.
+    steps: number of repetitions.
+    timing: module whose `timing(pos, step)` is added to the input of each step; None adds nothing.
 
     Errors: ValueError for less than one step. Source: Dehghani et al., 2018, arXiv:1807.03819, section 2.1 (with
     `PostNorm` blocks and `Timing`).
@@ -35,7 +35,7 @@ class Universal(Layer):
         return tuple(self.block.start(batch, length, dtype=dtype, device=device) for _ in range(self.steps))
 
     def add_timing(self, x: Float[Tensor, "B T D"], step: int, places: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
-        """The input of a step plus the timing of the step and the places."""
+        """Return the input of a step plus the timing of the step and the places."""
         return x if self.timing is None else x + self.timing(places, step)
 
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:

@@ -1,1 +1,1 @@
-"""Exits: what says that a token has been through enough layers."""
+"""Exits: rules that decide after which layer a token leaves the stack."""

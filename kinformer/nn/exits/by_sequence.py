@@ -1,4 +1,4 @@
-"""BySequence: all tokens of a sequence leave after the same layer."""
+"""BySequence: an exit rule in which all tokens of a row leave after the same layer."""
 
 from typing import NamedTuple
 
@@ -16,24 +16,31 @@ from kinformer.nn.losses.exit_oracles import ExitOracle, Likelihood
 
 
 class SequenceExitState(NamedTuple):
-    """The exit of each row, from 1; 0 before a source was read."""
+    """The exit of each row, counted from 1; 0 before any source was read.
+
+    exit: index of the exit, [B].
+    """
 
     exit: Int[Tensor, " B"]
 
 
 class BySequence(ExitRule):
-    """All tokens of a row leave at the likeliest exit of softmax(W s + b), s the mean of the source's states.
+    """An exit rule that chooses one exit for a whole row from the mean state of its source.
 
-    It learns by -log q of the one exit that its oracle names for the whole row (equations 9 and 10). Each token of a
-    row has that loss, as equation 6 sums over tokens; it trains the encoder too, as in the paper. `MultiExitSeq2Seq`
-    trains it.
+    exit = argmax softmax(W s + b)
 
-    d: the width of a state.
-    depth: how many layers there are.
-    oracle: at which exit a row had better left: `Likelihood()` unless given, or `Correctness()`; its sigma is of tokens
-        and not read.
+    Here s is the mean of the source's states. Choose this rule for sequence-to-sequence models that `MultiExitSeq2Seq`
+    trains. Choose `Geometric` or `Multinomial` if the tokens of a row may leave at different exits.
 
-    Errors: ValueError where no source was ever given, and for an oracle with a sigma. Source: Elbayad et al., 2019,
+    The loss is -log q of the one exit that the oracle names for the whole row (equations 9 and 10). Each token of the
+    row has this loss, as equation 6 sums over tokens. The loss trains the encoder too, as in the paper.
+
+    d: width of a state.
+    depth: number of layers.
+    oracle: names the best exit of each row in training: `Likelihood()` by default, or `Correctness()`. Its sigma must
+        be 0, since sigma smooths over tokens.
+
+    Errors: ValueError if no source was ever given, and for an oracle with a sigma. Source: Elbayad et al., 2019,
     arXiv:1910.10073, section 3.1.
     """
 
@@ -53,7 +60,11 @@ class BySequence(ExitRule):
         return SequenceExitState(torch.zeros(batch, dtype=torch.long, device=device))
 
     def log_q(self, source: Float[Tensor, "B S D"], source_pos: Int[Tensor, "B S"]) -> Float[Tensor, "B N"]:
-        """Log-probabilities of the exits, to train by."""
+        """Return the log-probabilities of the exits, for the loss.
+
+        source: states of the source, [B S D].
+        source_pos: positions of the source, [B S]; -1 for padding.
+        """
         real = (source_pos >= 0)[..., None]
         mean = torch.where(real, source, 0.0).sum(1) / real.sum(1).clamp_min(1)
         return linear_float32(self.choice, mean).log_softmax(-1)

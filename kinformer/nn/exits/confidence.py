@@ -1,4 +1,4 @@
-"""Confidences: how sure a token is of its state, which CALM compares with a threshold to leave early."""
+"""Confidences: numbers that say how sure a token is of its state; CALM compares them with a threshold."""
 
 import math
 from abc import ABC, abstractmethod
@@ -15,26 +15,27 @@ from kinformer.core.autocast import at_least_float32, linear_float32
 from kinformer.core.checks import check_at_least, check_flag
 from kinformer.core.loss import LEAVING, Penalty
 
-States = Sequence[Float[Tensor, "B T D"]]  # of the layers so far, the last one at the end
-Logits = Sequence[Float[Tensor, "B T V"]]  # likewise
-DECAY = 0.9  # of the running share of tokens that agree
-Head = Callable[[Tensor], Tensor]  # a state to logits: the exit's norm and the head that the model lends
+States = Sequence[Float[Tensor, "B T D"]]  # one state per layer so far, in order
+Logits = Sequence[Float[Tensor, "B T V"]]  # one set of logits per layer, in order
+DECAY = 0.9  # decay of the running share of tokens that agree
+Head = Callable[[Tensor], Tensor]  # maps a state to logits: the exit's norm, then the model's head
 
 
 class Confidence(nn.Module, ABC):
-    """How sure each token is after the last of the layers that it has been through, in float32 or better.
+    """The base of confidences, which say how sure each token is after the last of the given layers.
 
-    In bfloat16 two confidences near 1 are the same number, and tokens would leave that should not.
+    Confidences are computed in float32 or better. In bfloat16 two confidences near 1 round to the same number, and
+    tokens would leave too early.
     """
 
-    range: ClassVar[tuple[float, float]] = (-math.inf, math.inf)  # of what it says, and so of thresholds
-    joins: ClassVar[bool] = False  # whether layers that were trained without it may be given it
+    range: ClassVar[tuple[float, float]] = (-math.inf, math.inf)  # range of the confidence and its thresholds
+    joins: ClassVar[bool] = False  # True if it may be added to layers trained without it
 
     def check_sizes(self, d: int) -> None:
-        """ValueError unless it reads states of width d."""
+        """Raise ValueError if the confidence does not read states of width d."""
 
     def grid(self, count: int) -> list[float]:
-        """So many thresholds from the top of its range down, of which calibration chooses."""
+        """Return `count` thresholds from the top of the range down, for calibration."""
         low, high = self.range
         return evenly_spaced(high, low, count)
 
@@ -44,16 +45,16 @@ class Confidence(nn.Module, ABC):
     ) -> Float[Tensor, "*shape"]: ...
 
     def loss(self, states: States, logits: Logits, targets: Int[Tensor, "B T"]) -> Float[Tensor, "B T"] | None:
-        """What it learns by from the states and logits of all layers, per token; None where there is nothing to."""
+        """Return the loss per token from the states and logits of all layers; None if nothing is learned."""
         return None
 
     def stats(self, logits: Logits, targets: Int[Tensor, "B T"]) -> Mapping[str, Tensor]:
-        """Sums of a training batch for `after_step`; the sums of the pieces of a batch add up."""
+        """Return the sums of a training batch for `after_step`; sums of the pieces of a batch add up."""
         return {}
 
 
 class _HeadConfidence(Confidence):
-    """A confidence that reads the probabilities of a head: its own, or the one that the model lends."""
+    """A confidence that reads the probabilities of its own head or of the model's head."""
 
     range = (0.0, 1.0)
 
@@ -70,25 +71,32 @@ class _HeadConfidence(Confidence):
 
 
 class SoftmaxResponse(_HeadConfidence):
-    """The gap between the two largest probabilities: the best of CALM's three, and the dearest.
+    """The gap between the two largest probabilities of a head.
 
-    head: what maps a state to logits, final norm included; the model's own, which it lends, unless given.
+    Choose it for the best of CALM's three confidences. It is also the most expensive one, since every layer computes
+    logits. Choose `Saturation` or `Probe` for less work per layer.
 
-    Errors: ValueError where no head was given and none is lent. Source: Schuster et al., 2022, arXiv:2207.07061, 3.5.
+    head: module that maps a state to logits, with the final norm; default the model's own head.
+
+    Errors: ValueError if no head was given and the model provides none.
+    Source: Schuster et al., 2022, arXiv:2207.07061, 3.5.
     """
 
     def forward(self, states: Sequence[Float[Tensor, "*shape D"]], head: Head | None = None) -> Float[Tensor, "*shape"]:
         best = self._probabilities(states[-1], head)
         best = best.topk(min(2, best.shape[-1])).values
-        return best[..., 0] - best[..., 1:].sum(-1)  # of one token alone, which nothing rivals: 1
+        return best[..., 0] - best[..., 1:].sum(-1)  # 1 for a vocabulary of one token
 
 
 class SoftmaxProbability(_HeadConfidence):
-    """The largest probability, with a threshold for each layer: confidence thresholding.
+    """The largest probability of a head: confidence thresholding, with a threshold for each layer.
 
-    head: what maps a state to logits, as of `SoftmaxResponse`.
+    Choose it to repeat Elbayad et al. Like `SoftmaxResponse` it computes logits at every layer.
 
-    Errors: ValueError where no head was given and none is lent. Source: Elbayad et al., 2019, arXiv:1910.10073, 3.2.
+    head: module that maps a state to logits, as in `SoftmaxResponse`.
+
+    Errors: ValueError if no head was given and the model provides none.
+    Source: Elbayad et al., 2019, arXiv:1910.10073, 3.2.
     """
 
     def forward(self, states: Sequence[Float[Tensor, "*shape D"]], head: Head | None = None) -> Float[Tensor, "*shape"]:
@@ -96,7 +104,9 @@ class SoftmaxProbability(_HeadConfidence):
 
 
 class Saturation(Confidence):
-    """The cosine of a state and the one a layer before; needs no weights. After the first layer nobody is: -inf.
+    """The cosine similarity of a token's states after the last two layers.
+
+    Choose it if the rule must have no weights. After the first layer the confidence is -inf, so no token leaves there.
 
     Source: Schuster et al., 2022, arXiv:2207.07061, section 3.5.
     """
@@ -104,7 +114,10 @@ class Saturation(Confidence):
     range = (-1.0, 1.0)
 
     def grid(self, count: int) -> list[float]:
-        """Evenly by the angle, up to a right one: neighbours are alike, so what tells them apart is near 1."""
+        """Return thresholds spaced evenly by angle from 0 to 90 degrees.
+
+        States of neighbouring layers are similar, so the useful thresholds lie near 1.
+        """
         return [math.cos(angle) for angle in evenly_spaced(0.0, math.pi / 2, count)]
 
     def forward(self, states: Sequence[Float[Tensor, "*shape D"]], head: Head | None = None) -> Float[Tensor, "*shape"]:
@@ -114,22 +127,27 @@ class Saturation(Confidence):
 
 
 class Probe(Confidence):
-    """sigmoid(w.h + b), one w for all layers: does this layer predict what the last one will?
+    """A linear probe, shared by all layers, that predicts whether a layer agrees with the last layer.
 
-    It learns by the binary cross-entropy of each layer but the last, their mean, and no gradient reaches the
-    backbone, which the paper freezes first. So its gradient is clipped separately, and the backbone learns as without a
-    probe. A probe with two outputs and a softmax is equivalent: w and b are the differences of its columns.
+        sigmoid(w.h + b)
 
-    d: the width of a state.
-    bias: whether there is a b.
+    Choose it for a cheap confidence if the model can be trained. The loss is the mean of the binary cross-entropies of
+    all layers but the last. No gradient of this loss reaches the backbone, which the paper freezes first. The gradient
+    of the probe is clipped separately, so the backbone learns as without a probe. A probe with two outputs and a
+    softmax is equivalent; w and b are then the differences of its columns.
+
+    d: width of a state.
+    bias: whether the probe has a bias b.
     balance: weigh tokens at which a layer agrees with the last layer by 1 - s and the others by s, as in the authors'
-        code; s is the share of tokens that agree. The paper weighs all tokens equally. The authors take s from the
-        batch. Here s is a running mean over earlier steps (decay 0.9, 1/2 at the start), so that a batch can be cut
-        into pieces or shared between processes. A custom training loop updates s by `train.after_step`.
+        code. Here s is the share of tokens that agree. The paper weighs all tokens equally.
     depth: number of layers; required with `balance`.
 
     Errors: ValueError for `balance` without `depth`, for states of another width, and for another number of layers.
     Source: Schuster et al., 2022, arXiv:2207.07061, section 3.5; `balance`: t5x/contrib/calm/models.py.
+
+    Differences: the authors take s from the batch. Here s is a running mean over earlier steps (decay 0.9, 1/2 at the
+    start), so that a batch can be cut into pieces or shared between processes. A custom training loop updates s by
+    `train.after_step`.
     """
 
     range, joins = (0.0, 1.0), True
@@ -160,7 +178,7 @@ class Probe(Confidence):
                     tensors.setdefault(f"{prefix}{name}", value.clone())
 
     def penalties(self) -> dict[str, Penalty]:
-        """The loss of the probe trains only the probe: states are detached, and no other loss reads it."""
+        """Declare a loss that trains only the probe: its states are detached."""
         parameters = tuple(p for p in self.unit.parameters() if p.requires_grad)
         return {LEAVING: Penalty(parameters, alone=True, by="alpha")} if parameters else {}
 
@@ -186,7 +204,7 @@ class Probe(Confidence):
 
     @torch.no_grad()
     def stats(self, logits: Logits, targets: Int[Tensor, "B T"]) -> Mapping[str, Tensor]:
-        """Count, for each layer but the last, the targets where it agrees with the last; then count all targets."""
+        """Count, for each layer but the last, the targets at which it agrees with the last, then all targets."""
         if self.share is None or len(logits) < 2:
             return {}
         real = targets >= 0
@@ -209,9 +227,12 @@ def _agrees(logits: Logits) -> Bool[Tensor, "N B T"]:
 
 
 def apply_in_float32(module: nn.Module, x: Tensor) -> Tensor:
-    """What a module makes of x, computed in float32 or better, under autocast too.
+    """Apply a module to x in float32 or better, also under autocast.
 
-    Logits rounded to bfloat16 would move a confidence near 1 by more than thresholds there differ.
+    Rounding the logits to bfloat16 would move a confidence near 1 by more than the thresholds there differ.
+
+    module: the module to apply; low-precision weights are converted for the call.
+    x: its input, of any shape the module accepts.
     """
     wide = at_least_float32(x)
     low = any(weight.dtype != wide.dtype for weight in module.parameters() if weight.is_floating_point())
@@ -225,6 +246,9 @@ def apply_in_float32(module: nn.Module, x: Tensor) -> Tensor:
 
 
 def evenly_spaced(first: float, last: float, count: int) -> list[float]:
-    """So many numbers from the first to the last, all as far apart."""
+    """Return `count` evenly spaced numbers from `first` to `last`.
+
+    Errors: ValueError for a count below 2.
+    """
     steps = check_at_least("thresholds", count, 2) - 1
     return [first + (last - first) * n / steps for n in range(steps)] + [last]

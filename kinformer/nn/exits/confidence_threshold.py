@@ -1,4 +1,4 @@
-"""ConfidenceThreshold: a token leaves once a confidence passes a threshold (CALM)."""
+"""ConfidenceThreshold: an exit rule that compares a token's confidence with a threshold (CALM)."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,12 +15,15 @@ from kinformer.nn.exits.threshold import Threshold, check_threshold, check_thres
 
 
 class ConfidenceThreshold(ExitRule):
-    """A token leaves once its confidence reaches the threshold.
+    """An exit rule in which a token leaves when its confidence reaches the threshold.
 
-    confidence: how sure it is: `SoftmaxResponse()`, `Saturation()` or `Probe(d)`.
-    threshold: a number that the confidence can reach, one for each layer but the last, or one that falls while an
-        output grows: `DecayingThreshold(0.9, 512)`.
-    strict: leave only once the confidence exceeds the threshold, as public code does; the paper says at least.
+    Choose it to add early exits with CALM; calibration can choose the threshold. `Geometric` learns when to leave from
+    an oracle instead.
+
+    confidence: how sure a token is: `SoftmaxResponse()`, `Saturation()` or `Probe(d)`.
+    threshold: a number in the range of the confidence, one for each layer but the last, or a threshold that falls while
+        an output grows: `DecayingThreshold(0.9, 512)`.
+    strict: True leaves only if the confidence exceeds the threshold, as public code does; the paper says at least.
 
     Errors: ValueError for a threshold outside the confidence's range. Source: Schuster et al., 2022, arXiv:2207.07061,
     section 3.
@@ -44,7 +47,7 @@ class ConfidenceThreshold(ExitRule):
         return list(self.confidence.grid(count))
 
     def leave_at(self, threshold: Threshold) -> None:
-        """Decide by this threshold from now on; one that falls goes on falling, from and to other numbers."""
+        """Use this threshold from now on; a decaying threshold keeps decaying, scaled by the new one."""
         check_threshold(threshold, *self.confidence.range)
         schedule = self.threshold
         self.threshold = (
@@ -78,5 +81,5 @@ class ConfidenceThreshold(ExitRule):
 
 
 def _undecayed(threshold: Threshold | DecayingThreshold) -> Threshold:
-    """The threshold itself, or the numbers that scale it while it falls."""
+    """Return the threshold, or for a decaying threshold the numbers that scale it."""
     return threshold.threshold if isinstance(threshold, DecayingThreshold) else threshold

@@ -17,43 +17,56 @@ Leaves = Bool[Tensor, "B T"]
 
 
 class ExitRule(nn.Module, ABC):
-    """Which tokens leave after a layer, decided in float32 or better.
+    """The base of exit rules: a module that says after each layer which tokens leave.
 
-    `states` holds what each layer so far made, the last one's last; `head` maps a state to logits, where a model lends
-    its own. `ctx` is the layers' context: a rule that counts tokens asks it for `steps` or `position_ids`: positions
-    also count a prompt and the documents before. A rule that needs something from outside keeps it from call to call:
-    `start` and `begin_call`. One with a threshold says by `strict` whether that must be exceeded or only reached.
+    Decisions are made in float32 or better. `states` holds the output of each layer so far, in order. `head` maps a
+    state to logits, if the model provides its own head. `ctx` is the context of the layers. A rule that counts tokens
+    reads `ctx.steps` or `ctx.position_ids`; positions also count a prompt and earlier documents. `rule_state` is kept
+    between
+    calls: `start` makes it and `begin_call` updates it.
+
+    The attribute `strict` of a rule with a threshold says whether the confidence must exceed the threshold or only
+    reach it.
     """
 
     strict: bool = True
 
     def check_sizes(self, d: int, depth: int) -> None:
-        """ValueError unless the rule is made for `depth` layers of width d."""
+        """Raise ValueError if the rule is not made for `depth` layers of width d."""
 
     def compute_confidence(self, states: States, head: Head | None = None) -> Float[Tensor, "B T"]:
-        """What is held against the threshold after the last of these layers; ValueError where there is none."""
+        """Return the number compared with the threshold after the last of these layers.
+
+        Errors: ValueError if the rule has no threshold.
+        """
         raise ValueError(f"{type(self).__name__} leaves by no threshold; give a rule that does, such as Geometric")
 
     def grid(self, count: int) -> list[Threshold]:
-        """So many thresholds, the most careful first, of which calibration chooses; ValueError where it has none."""
+        """Return `count` thresholds for calibration, the most careful first.
+
+        Errors: ValueError if the rule has no threshold.
+        """
         raise ValueError(f"{type(self).__name__} leaves by no threshold, so there is none to calibrate")
 
     def leave_at(self, threshold: Threshold) -> None:
-        """Decide by this threshold from now on; ValueError where it has none, or none such."""
+        """Use this threshold from now on.
+
+        Errors: ValueError if the rule has no threshold or the threshold is out of range.
+        """
         raise ValueError(f"{type(self).__name__} leaves by no threshold, and {threshold} came")
 
     def held_against(
         self, threshold: Float[Tensor, "*#n"], steps: Int[Tensor, "*#n"], max_new_tokens: int | None
     ) -> Float[Tensor, "*#n"]:
-        """The numbers that tokens at these steps are held against by a threshold: itself, unless it falls."""
+        """Return the effective threshold of tokens at these steps: the threshold itself, unless it decays."""
         return threshold
 
     def start(self, batch: int, *, device: torch.device | None = None) -> State:
-        """What the rule keeps from call to call."""
+        """Return the rule's state before the first call."""
         return ()
 
     def begin_call(self, state: State, ctx: Context, x: Float[Tensor, "B T D"]) -> State:
-        """The same with what this call brings from outside; x is what enters the first layer."""
+        """Return the rule's state updated from the context of this call; x is the input of the first layer."""
         return state
 
     @abstractmethod
@@ -62,21 +75,23 @@ class ExitRule(nn.Module, ABC):
     def loss(
         self, states: States, logits: Logits, targets: Int[Tensor, "B T"], ctx: Context | None = None
     ) -> Float[Tensor, "B T"] | None:
-        """What the rule learns by, per token, from the states and logits of all exits with nobody having left.
+        """Return the rule's loss per token, from the states and logits of all exits if no token leaves.
 
-        `ctx` is that of the layers, for what learns by a source.
+        `ctx` is the context of the layers, for rules that learn from a source. None means that the rule learns nothing.
         """
         return None
 
     def stats(self, logits: Logits, targets: Int[Tensor, "B T"]) -> Mapping[str, Tensor]:
-        """Sums of a training batch for `after_step` of the rule's parts, by the name of each part."""
+        """Return the sums of a training batch for `after_step` of the rule's parts, keyed by part name."""
         return {}
 
 
 class OracleTrainedRule(ExitRule):
-    """A rule with a distribution q over the exits of each token. It learns by -log q of the exit that its oracle names.
+    """The base of rules with a distribution q over the exits of each token.
 
-    oracle: at which exit a token had better left: `Likelihood()` unless given, or `Correctness()`.
+    loss = -log q(exit that the oracle names)
+
+    oracle: names the best exit of each token in training: `Likelihood()` by default, or `Correctness()`.
 
     Source: Elbayad et al., 2019, arXiv:1910.10073, section 3.2.
     """
@@ -87,7 +102,7 @@ class OracleTrainedRule(ExitRule):
 
     @abstractmethod
     def log_q(self, states: States) -> Float[Tensor, "B T N"]:
-        """Log-probabilities of the exits, to train by."""
+        """Return the log-probabilities of the exits, for the loss."""
 
     def loss(
         self, states: States, logits: Logits, targets: Int[Tensor, "B T"], ctx: Context | None = None
@@ -104,5 +119,9 @@ def check_made_for(rule: ExitRule, own_d: int, own_depth: int, d: int, depth: in
 
 
 def exit_loss(log_q: Float[Tensor, "B T N"], exits: Int[Tensor, "B T"]) -> Float[Tensor, "B T"]:
-    """-log q of the exits that were named."""
+    """Return -log q of the given exits.
+
+    log_q: log-probabilities of the exits, [B T N].
+    exits: index of each token's exit, from 0, [B T].
+    """
     return -log_q.gather(-1, exits[..., None])[..., 0]

@@ -1,4 +1,4 @@
-"""Geometric: after each layer a classifier decides whether the token leaves."""
+"""Geometric: an exit rule with a classifier after each layer that decides whether a token leaves."""
 
 from collections.abc import Sequence
 
@@ -17,15 +17,19 @@ from kinformer.nn.losses.exit_oracles import ExitOracle
 
 
 class Geometric(OracleTrainedRule):
-    """After each layer a token stops if sigmoid(w.h + b) exceeds the threshold.
+    """An exit rule in which a classifier decides after each layer whether a token leaves.
 
-    q(n) is the product of stopping at n and not before; it learns by -log q of the exit that its oracle names.
+        leave if sigmoid(w.h + b) > threshold
 
-    d: the width of a state.
-    depth: how many layers there are.
-    threshold: the probability above which it stops: a number, or one for each layer but the last.
-    shared: one w and b for all layers as in the paper, or one each.
-    oracle: at which exit a token had better left: `Likelihood()` unless given, or `Correctness()`.
+    Choose it for a learned exit per token that can use every layer's state. `Multinomial` decides once, after the first
+    layer. The probability q(n) is the probability to stop at n and not before. The loss is -log q of the exit that the
+    oracle names.
+
+    d: width of a state.
+    depth: number of layers.
+    threshold: probability above which a token leaves: a number, or one for each layer but the last.
+    shared: True shares w and b between all layers, as in the paper; False gives each layer its own.
+    oracle: names the best exit of each token in training: `Likelihood()` by default, or `Correctness()`.
 
     Source: Elbayad et al., 2019, arXiv:1910.10073, section 3.2.
     """
@@ -58,7 +62,7 @@ class Geometric(OracleTrainedRule):
         return linear_float32(unit, states[n])[..., 0]
 
     def log_q(self, states: Sequence[Float[Tensor, "B T D"]]) -> Float[Tensor, "B T N"]:
-        """Log-probabilities of the exits, to train by: stop at n and not before; the last layer takes the rest."""
+        """Return the log-probabilities of stopping at each exit and not before; the last layer takes the rest."""
         if len(states) == 1:
             return torch.zeros_like(at_least_float32(states[0][..., :1]))
         logits = torch.stack([self._logit(states, n) for n in range(len(states) - 1)], -1)

@@ -1,4 +1,4 @@
-"""Multinomial: a classifier chooses the exit of each token from its state after the first layer."""
+"""Multinomial: an exit rule that chooses each token's exit from its state after the first layer."""
 
 from collections.abc import Sequence
 
@@ -14,13 +14,16 @@ from kinformer.nn.losses.exit_oracles import ExitOracle
 
 
 class Multinomial(OracleTrainedRule):
-    """Each token's exit is the likeliest of softmax(W h + b) of its state after the first layer.
+    """An exit rule that chooses each token's exit from its state h after the first layer.
 
-    It learns by -log q of the exit that its oracle names.
+    exit = argmax softmax(W h + b)
 
-    d: the width of a state.
-    depth: how many layers there are.
-    oracle: at which exit a token had better left: `Likelihood()` unless given, or `Correctness()`.
+    Choose it if the exit must be known after one layer. `Geometric` decides after each layer. The loss is -log q of the
+    exit that the oracle names.
+
+    d: width of a state.
+    depth: number of layers.
+    oracle: names the best exit of each token in training: `Likelihood()` by default, or `Correctness()`.
 
     Source: Elbayad et al., 2019, arXiv:1910.10073, section 3.2.
     """
@@ -33,7 +36,7 @@ class Multinomial(OracleTrainedRule):
         check_made_for(self, self.choice.in_features, self.choice.out_features, d, depth)
 
     def log_q(self, states: Sequence[Float[Tensor, "B T D"]]) -> Float[Tensor, "B T N"]:
-        """Log-probabilities of the exits, to train by."""
+        """Return the log-probabilities of the exits, for the loss."""
         return linear_float32(self.choice, states[0]).log_softmax(-1)
 
     def forward(self, states: States, ctx: Context, rule_state: State, head: Head | None = None) -> Leaves:

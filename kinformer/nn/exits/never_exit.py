@@ -1,4 +1,4 @@
-"""NeverExit: no token leaves."""
+"""NeverExit: an exit rule in which no token leaves early."""
 
 from kinformer.core.layer import Context, State
 from kinformer.nn.exits.confidence import Head, States
@@ -6,9 +6,10 @@ from kinformer.nn.exits.exit_rule import ExitRule, Leaves
 
 
 class NeverExit(ExitRule):
-    """No token leaves before the last layer: the full model, at what it costs without exits.
+    """An exit rule in which no token leaves before the last layer.
 
-    Choose it for what calibration falls back to where no threshold is proven, and to measure what exits save.
+    The output and the cost equal a model without exits. Calibration falls back to this rule if no threshold is proven.
+    Choose it also to measure how much exits save.
     """
 
     def forward(self, states: States, ctx: Context, rule_state: State, head: Head | None = None) -> Leaves:

@@ -1,4 +1,4 @@
-"""PerExit: an output classifier for each exit, in place of a model's one head."""
+"""PerExit: an output classifier for each exit, instead of one head for the model."""
 
 from collections.abc import Sequence
 
@@ -8,9 +8,10 @@ from torch import Tensor, nn
 
 
 class PerExit(nn.Module):
-    """Logits of each token by the classifier of the exit that it left at; zeros where it left at none, as padding does.
+    """An output head with one classifier per exit, applied to the tokens that left there.
 
-    A classifier is computed for its own tokens alone, compiled for all of them.
+    Tokens without an exit, such as padding, get zeros. In eager mode a classifier is computed only for its own tokens;
+    compiled, every classifier is computed for all tokens.
 
     each: the classifiers, the lowest exit's first.
 
@@ -36,5 +37,9 @@ class PerExit(nn.Module):
 
 
 def of_exit(head: nn.Module, n: int) -> nn.Module:
-    """What reads the state of exit n, from 0: its own classifier, or the head of all."""
+    """Return the classifier of exit n, or the head itself if all exits share it.
+
+    head: a `PerExit` or a shared head.
+    n: index of the exit, from 0.
+    """
     return head.each[n] if isinstance(head, PerExit) else head

@@ -1,19 +1,28 @@
-"""Threshold: the number that a token's confidence is held against, for all layers or for each layer but the last."""
+"""Threshold: the number compared with a confidence, for all layers or one for each layer but the last."""
 
 from kinformer.core.checks import check_in_range
 
-Threshold = float | tuple[float, ...]  # of all layers, or of each but the last
+Threshold = float | tuple[float, ...]  # for all layers, or one for each but the last
 
 
 def check_threshold(threshold: Threshold, low: float, high: float) -> Threshold:
-    """The same; ValueError for a number that is not between these two."""
+    """Return the threshold, or raise ValueError if a number is outside low to high.
+
+    threshold: one number, or one for each layer but the last.
+    """
     if not isinstance(threshold, tuple):
         return check_in_range("threshold", threshold, low, high)
     return tuple(check_in_range(f"threshold[{n}]", value, low, high) for n, value in enumerate(threshold))
 
 
 def threshold_of_layer(threshold: Threshold, layer: int) -> float:
-    """The threshold of a layer, counted from 1; ValueError for a layer without one."""
+    """Return the threshold of a layer.
+
+    threshold: one number, or one for each layer but the last.
+    layer: number of the layer, from 1.
+
+    Errors: ValueError for a layer without a threshold.
+    """
     if not isinstance(threshold, tuple):
         return threshold
     if layer > len(threshold):
@@ -25,7 +34,10 @@ def threshold_of_layer(threshold: Threshold, layer: int) -> float:
 
 
 def check_threshold_count(threshold: Threshold, depth: int) -> None:
-    """ValueError for thresholds by layer of another number of layers."""
+    """Raise ValueError if thresholds per layer do not match a stack of `depth` layers.
+
+    threshold: one number, which fits any depth, or a tuple with one for each layer but the last.
+    """
     if isinstance(threshold, tuple) and len(threshold) != depth - 1:
         problem = f"{len(threshold)} thresholds came for {depth} layers"
         raise ValueError(f"{problem}; give {depth - 1}, none for the last, or one number")

@@ -1,4 +1,4 @@
-"""UniformExit: each token leaves after a layer drawn uniformly."""
+"""UniformExit: an exit rule in which each token leaves after a random layer."""
 
 import torch
 from jaxtyping import Float, Int
@@ -12,13 +12,15 @@ from kinformer.nn.mechanisms.repeatable_chance import hashed_uniform, sign_bits
 
 
 class UniformExit(ExitRule):
-    """By chance: each token's exit is any of the layers, all alike. It decides nothing but mixed training.
+    """An exit rule that draws each token's exit uniformly from all layers.
+
+    Choose it only for mixed training; its decisions ignore the states of the layers.
 
     Each call draws one number, seeded by `torch.manual_seed` as dropout is. This number, the vector that enters the
     first layer and the position decide the exit of a token. Neither padding nor the other rows change it. Equal tokens
-    at equal positions leave alike in one call.
+    at equal positions leave at the same exit in one call.
 
-    depth: how many layers there are.
+    depth: number of layers.
 
     Source: Elbayad et al., 2019, arXiv:1910.10073, section 2.2.2.
     """

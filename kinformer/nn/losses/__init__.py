@@ -1,1 +1,1 @@
-"""Losses whose arithmetic is their own: of targets, of several exits at once, of what a compressed memory has lost."""
+"""Losses with arithmetic of their own: for targets, several exits at once, and compressed memories."""

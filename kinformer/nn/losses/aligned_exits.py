@@ -1,4 +1,4 @@
-"""Aligned: the loss of all exits at once, each read with nobody having left."""
+"""Aligned: a loss of all exits at once, computed while no token leaves."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -15,7 +15,10 @@ POWER = {"uniform": 0.0, "linear": 1.0, "sqrt": 0.5, "inverse": -1.0, "inverse_s
 
 
 def scale_gradient(x: Tensor, factor: float) -> Tensor:
-    """x, whose gradient is multiplied."""
+    """Return x unchanged, with its gradient multiplied by `factor`.
+
+    x: any tensor.
+    """
     return x if factor == 1 else x.detach() + factor * (x - x.detach())
 
 
@@ -25,15 +28,18 @@ def aligned_loss(
     weights: Weights = "uniform",
     smoothing: float = 0.0,
 ) -> tuple[Float[Tensor, ""], Int[Tensor, ""]]:
-    """sum_n w_n CE_n / sum_n w_n, summed over real targets; and how many there are: the mean is the caller's.
+    """Return the weighted cross-entropy of all exits, summed over real targets, and the number of targets.
 
-    Choose it to train the layers of an `EarlyExit`: each learns to predict, from states of which none was copied.
+        sum_n w_n CE_n / sum_n w_n
 
-    logits: of each exit, the lowest first.
-    targets: -1 where there is none.
-    weights: w_n of exit n, from 1: "uniform" 1, "linear" n as CALM trains, "sqrt" its root, "inverse" 1 / n,
-        "inverse_sqrt" its root.
-    smoothing: as of `cross_entropy`.
+    Choose it to train the layers of an `EarlyExit`: each exit learns to predict from states that no exit has copied.
+    The caller divides by the number of targets.
+
+    logits: logits of each exit, the lowest first, each [B T V].
+    targets: token ids, [B T]; -1 for no target.
+    weights: w_n of exit n, from 1: "uniform" 1, "linear" n as in CALM, "sqrt" n^(1/2), "inverse" 1 / n,
+        "inverse_sqrt" n^(-1/2).
+    smoothing: label smoothing, as in `cross_entropy`.
 
     Errors: ValueError for other weights. Source: Elbayad et al., 2019, arXiv:1910.10073, equation 4; "linear":
     Schuster et al., 2022, arXiv:2207.07061, section 3.5.

@@ -1,4 +1,4 @@
-"""Losses of a compressed memory: what attention no longer reads in it, or what cannot be rebuilt from it."""
+"""Losses of a compressed memory: attention reconstruction and auto-encoding."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -15,15 +15,15 @@ Norm = Literal["l2", "segment", "mse"]
 
 
 class CompressionLoss(nn.Module, ABC):
-    """A loss for each token of a segment, of the states that are compressed next; it trains the compression alone.
+    """The base of losses that train the compression of a memory, with a value for each token of a segment.
 
-    Every input is detached but what the compression has made. The memory reports it under `key`, and declares that it
-    trains the compression and this module; weigh it in a model by `penalties={loss.key: 1.0}`.
+    All inputs are detached except the compressed states, so the loss trains only the compression and its own
+    parameters. The memory reports the loss under `key`. Weigh it in a model by `penalties={loss.key: 1.0}`.
 
-    `d` and `rate` are those of the compressions that it fits, None where any will do.
+    The attributes `d` and `rate` are the width and rate of the compressions that the loss fits; None fits any.
 
-    norm: "l2", the Euclidean norm of what differs for each token, "segment", the paper's one over all tokens of a
-        segment, or "mse", the mean of its squares.
+    norm: "l2", the Euclidean norm of the difference for each token, "segment", the paper's one norm over all tokens of
+        a segment, or "mse", the mean of the squares.
 
     Errors: ValueError for another norm.
     """
@@ -47,18 +47,25 @@ class CompressionLoss(nn.Module, ABC):
         new_real: Bool[Tensor, "B N"],
         read: Callable,
     ) -> Float[Tensor, "B T"]:
-        """`x` are the segment's states, `real` where tokens stand; `old` become `new`.
+        """Return the loss of each token, [B T].
 
-        `read(x, source, real)` is attention by content alone.
+        x: states of the segment; real: True for tokens, False for padding.
+        old, old_real: the states that are compressed next, and which of them are real.
+        new, new_real: the compressed states, and which of them are real.
+        read: `read(x, source, real)` is attention by content only, without positions.
         """
 
 
 class AttentionReconstruction(CompressionLoss):
-    """How far what each token reads in the old states is from what it reads in the compressed ones, over all heads.
+    """The distance between attention to the old states and attention to the compressed ones.
 
-    The better of the two losses in the paper: it keeps what attention looks at and may lose the rest. The paper takes
-    one norm over all tokens of a segment; that is norm="segment", for which a segment must come in one piece: each of
-    its tokens then has that norm. By default each token has its own, so that it does not matter how a row is cut.
+    Choose it first: it is the better of the paper's two losses. It keeps what attention looks at and may lose the rest.
+    The distance counts all heads.
+
+    norm: as in `CompressionLoss`. "l2" gives each token its own norm, so the cut of a row into segments does not
+        matter. "segment", the paper's, takes one norm over all tokens of a segment, and each token has this value. The
+        segment must then come in one piece.
+
     Source: Rae et al., 2019, arXiv:1911.05507, algorithm 2.
     """
 
@@ -74,7 +81,7 @@ class AttentionReconstruction(CompressionLoss):
         new_real: Bool[Tensor, "B N"],
         read: Callable,
     ) -> Float[Tensor, "B T"]:
-        # two reads that are nearly equal: in half precision their difference would be rounding alone
+        # the two outputs are nearly equal: in half precision their difference would be only rounding error
         with disable_autocast(x):
             x, old, new = map(at_least_float32, (x, old, new))
             squares = (read(x, old, old_real).y - read(x, new, new_real).y).square()  # [B H T V]
@@ -87,13 +94,14 @@ class AttentionReconstruction(CompressionLoss):
 
 
 class AutoEncoding(CompressionLoss):
-    """How far the old states are from what a transposed convolution makes of the compressed ones; alike for all tokens.
+    """The distance between the old states and a reconstruction of them by a transposed convolution.
 
-    The loss that tries to keep everything; it is the only one that trains a decoder beside the compression.
+    Choose it to keep all of the old states; `AttentionReconstruction` did better in the paper. The value is the same
+    for all tokens of a segment. It is the only compression loss with a decoder to train.
 
-    d: the width of a state.
-    rate: the compression's.
-    norm: as in `CompressionLoss`; that of what is rebuilt is over a whole segment at any rate.
+    d: width of a state.
+    rate: rate of the compression.
+    norm: as in `CompressionLoss`; "l2" and "segment" both take one norm over the whole segment here.
 
     Source: Rae et al., 2019, arXiv:1911.05507, section 3.2.
     """

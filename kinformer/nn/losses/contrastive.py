@@ -1,4 +1,4 @@
-"""Contrastive: what is said of a part in its context must be nearest to what is said of it alone."""
+"""Contrastive: a loss that matches a part's vector in context with the vector of the part itself."""
 
 import torch
 from jaxtyping import Bool, Float
@@ -10,11 +10,13 @@ from kinformer.core.loss import Penalty, masked_mean
 
 
 class Contrastive(nn.Module):
-    """-log exp(a_i . b_i) / sum_j exp(a_i . b_j), the mean over parts i: contrastive predictive coding.
+    """Contrastive predictive coding: a hidden part must be recognised among all parts of the batch.
 
-    Choose it beside hidden tokens, for summaries of sentences that must tell them apart: a_i is what the context says
-    of part i, which is hidden in it, b_j what is said of part j read alone, and j goes over all parts of the batch. The
-    product is plain; there is no temperature.
+        -log exp(a_i . b_i) / sum_j exp(a_i . b_j), the mean over hidden parts i
+
+    Choose it beside hidden tokens, to learn summaries of sentences that distinguish them. The vector a_i is predicted
+    for the hidden part i from its context. The vector b_j summarizes part j without context, and j runs over all parts
+    of the batch. The product is plain, without a temperature.
 
     A piece of a batch has fewer parts to compare, so `accumulate` and several processes change this loss.
 
@@ -24,7 +26,7 @@ class Contrastive(nn.Module):
     across_rows = "the contrastive loss compares a part with the parts of all rows that are read together"
 
     def penalties(self) -> dict[str, Penalty]:
-        """It has no parameters, and trains all that made both."""
+        """Declare a loss without parameters that trains everything that made both vectors."""
         return {"contrast": Penalty(trains=(), reaches_x=True)}
 
     def forward(
@@ -34,12 +36,15 @@ class Contrastive(nn.Module):
         hidden: Bool[Tensor, "B n"],
         real: Bool[Tensor, "B n"],
     ) -> Float[Tensor, ""]:
-        """a: of parts in their context; b: of parts read alone; hidden: asked about; real: no padding.
+        """Return the mean loss of the hidden parts; 0 if none is hidden.
 
-        0 where none is hidden.
+        a: vectors of the parts in their context, [B n D].
+        b: vectors of the parts read without context, [B n D].
+        hidden: True for parts that are hidden in the context, [B n].
+        real: False for padding, [B n].
         """
         a, b = (at_least_float32(x.flatten(0, 1)) for x in (a, b))
-        # a number and not -inf: rows of parts that are none are left out of the mean, and must not be NaN
+        # a finite number, not -inf: rows of padding would become NaN before the mean leaves them out
         with disable_autocast(a):
             scores = (a @ b.mT).masked_fill(~real.flatten(), torch.finfo(a.dtype).min)
         targets = torch.arange(len(a), device=a.device)

@@ -1,4 +1,4 @@
-"""Cross-entropy: what a model of tokens or classes pays for the target that came."""
+"""Cross-entropy: the negative log-probability of the targets."""
 
 import torch
 from jaxtyping import Float, Int
@@ -10,13 +10,14 @@ from kinformer.core.loss import token_nll
 def cross_entropy(
     logits: Float[Tensor, "B T V"], targets: Int[Tensor, "B T"], smoothing: float = 0.0
 ) -> tuple[Float[Tensor, ""], Int[Tensor, ""]]:
-    """The sum of -log p(target) in nats over real targets, and how many there are: the mean is the caller's.
+    """Return the sum of -log p(target) in nats over real targets, and the number of targets.
 
-    Means of batches and of processes can only be put together where both are known. In float32 or better.
+    The caller divides, since means of batches and processes can only be combined if sum and number are known. The sum
+    is computed in float32 or better.
 
-    logits: scores of every entry.
-    targets: -1 where there is none.
-    smoothing: the share of each target's probability that is spread evenly over all entries.
+    logits: scores of all entries, [B T V].
+    targets: indices of the entries, [B T]; -1 for no target.
+    smoothing: share of each target's probability that is spread evenly over all entries.
 
     Source: label smoothing: Szegedy et al., 2016, arXiv:1512.00567.
     """

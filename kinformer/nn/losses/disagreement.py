@@ -1,4 +1,4 @@
-"""Disagreement: three ways in which the heads of a layer can be kept apart."""
+"""Disagreement: three regularisers that keep the heads of a layer different."""
 
 import torch
 from jaxtyping import Float
@@ -12,13 +12,17 @@ from kinformer.core.request import Request
 
 
 class SubspaceDisagreement(Regulariser):
-    """1 / H^2 sum_ij cos(v_i, v_j) of the values of a token's heads: kept low, heads look into different subspaces.
+    """The mean cosine of the values of a token's heads; a low value means different subspaces.
 
-    The cosines of all pairs of heads, a head with itself too, so it lies between 1 / H for heads at right angles on
-    the whole and 1 for heads that are alike. It is the paper's D with its sign turned: weigh it above 0. A sequence
-    that reads another one has no values of its own and is refused. Cost: one vector a token.
+        1 / H^2 sum_ij cos(v_i, v_j)
+
+    Choose it if heads should read different subspaces; it needs only one vector per token. The sum counts all pairs of
+    heads, also i = j. The value lies between 1 / H for heads at right angles on the whole and 1 for equal heads. Weigh
+    it above 0. Cross-attention is refused, because its queries have no values of their own.
 
     Source: Li et al., 2018, arXiv:1810.10183, section 3.1.
+
+    Differences: the sign is opposite to the paper's D.
     """
 
     key, allows_cross = "subspace_disagreement", False
@@ -29,12 +33,17 @@ class SubspaceDisagreement(Regulariser):
 
 
 class PositionDisagreement(Regulariser):
-    """1 / H^2 sum_ij sum_k A_ik A_jk of a query's attention weights: kept low, heads look at different places.
+    """The overlap of a query's attention weights between heads; a low value means different keys.
 
-    All pairs of heads, a head with itself too: weights that no other head shares cost 1 / H^2 times the sum of their
-    squares. The paper's D with its sign turned. Cost: the weights of all pairs once more, a block of queries at a time.
+        1 / H^2 sum_ij sum_k A_ik A_jk
+
+    Choose it if heads should look at different positions. The sum counts all pairs of heads, also i = j. Weights that
+    no other head shares cost 1 / H^2 times the sum of their squares. Computing the loss repeats the attention weights
+    of all pairs, one block of queries at a time.
 
     Source: Li et al., 2018, arXiv:1810.10183, section 3.2.
+
+    Differences: the sign is opposite to the paper's D.
     """
 
     key, needs_lse = "position_disagreement", True
@@ -44,19 +53,22 @@ class PositionDisagreement(Regulariser):
         assert lse is not None
 
         def overlap(at: Tensor) -> Tensor:
-            return weights(request, lse, at).sum(1).square().sum(-1)  # of all heads at once: [B R S] to [B R]
+            return weights(request, lse, at).sum(1).square().sum(-1)  # all heads at once: [B R S] to [B R]
 
         empty = lse.new_zeros(q.shape[0], 0)
         return torch.cat([empty, *map_query_blocks(request, overlap)], 1) / q.shape[1] ** 2
 
 
 class OutputDisagreement(Regulariser):
-    """1 / H^2 sum_ij cos(y_i, y_j) of what a query's heads read: kept low, heads say different things.
+    """The mean cosine of the outputs of a query's heads; a low value makes heads return different outputs.
 
-    The one that helps most in the paper, and the cheapest to choose: one vector a token, no weights. The paper's D with
-    its sign turned.
+        1 / H^2 sum_ij cos(y_i, y_j)
+
+    Choose it first: it helps most in the paper, and it is cheap, with one vector per token and no weights.
 
     Source: Li et al., 2018, arXiv:1810.10183, section 3.3.
+
+    Differences: the sign is opposite to the paper's D.
     """
 
     key = "output_disagreement"
@@ -66,6 +78,9 @@ class OutputDisagreement(Regulariser):
 
 
 def mean_cosine(x: Float[Tensor, "B H T V"]) -> Float[Tensor, "B T"]:
-    """The mean cosine of all pairs of heads; a head that is 0 has no direction and counts as 0."""
+    """Return the mean cosine of all pairs of heads; a zero vector has no direction and counts as 0.
+
+    x: a vector for each head, [B H T V].
+    """
     directions = torch.nn.functional.normalize(x, dim=-1)
     return directions.mean(1).square().sum(-1)

@@ -1,4 +1,4 @@
-"""GuidedAttention: heads that are held to patterns given beforehand."""
+"""GuidedAttention: a loss that holds heads to given attention patterns."""
 
 from functools import partial
 from typing import Literal
@@ -20,21 +20,26 @@ Guide = Pattern | int | None
 
 
 class GuidedAttention(Regulariser):
-    """sum over heads h and keys k of (A_hik - P_hik)^2 for each query i: guided heads learn what they should look at.
+    """A regulariser that pulls the attention weights of guided heads toward given patterns.
 
-    P_hi is even over the keys of a pattern that query i may read. Choose it to start training faster and steadier, on
-    some of the heads; fade it out (`core.loss.FadingWeight`), as heads should end where the task wants them. A query
-    that has no such key is held to nothing; in the authors' code, and with over="mean", to zeros.
+        sum over heads h and keys k of (A_hik - P_hik)^2 for each query i
 
-    guides: for each head the pattern whose keys it should look at, such as `Tokens(1)` for the first token; a whole
-        number for the keys with this label "segment" (delimiters, full stops); None for a head that is free.
-    over: "sum" of the squares, the paper's, which sums over queries too where a model takes the mean over tokens: the
-        paper's weight is a row's length times smaller here; or, as in its code, their "mean" over keys and over the
-        heads of each guide, the guides summed.
+    P_hi is uniform over the keys of the pattern that query i may read. Choose it to make the start of training faster
+    and steadier, on some of the heads. Fade it out (`core.loss.FadingWeight`), so that heads can end as the task needs
+    them. A query without such a key has no loss; with over="mean", as in the authors' code, its target is zeros.
 
-    Cost: the weights of all pairs once more, a block of queries at a time. Errors: ValueError for guides of another
-    number than heads, for none at all, and where a label is wanted that the batch has not. Source: Deshpande and
-    Narasimhan, 2020, arXiv:2010.02399, section 3.
+    guides: for each head the pattern of the keys it should look at, such as `Tokens(1)` for the first token; an integer
+        for the keys with this label "segment" (delimiters, full stops); None for a free head.
+    over: "sum" adds the squares, as in the paper. "mean" follows the authors' code: the mean of the squares over keys
+        and over the heads of each guide, summed over guides.
+
+    Computing the loss repeats the attention weights of all pairs, one block of queries at a time.
+
+    Errors: ValueError if the number of guides differs from the heads, if all guides are None, and if the batch lacks a
+    required label. Source: Deshpande and Narasimhan, 2020, arXiv:2010.02399, section 3.
+
+    Differences: the paper sums over queries too, while a model takes the mean over tokens. A weight here is therefore
+    the paper's weight times the length of a row.
     """
 
     key, needs_lse = "guided_attention", True

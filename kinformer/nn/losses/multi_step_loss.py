@@ -1,4 +1,4 @@
-"""Auxiliary losses: which lower layers still predict, which further tokens, and what all of it costs."""
+"""Auxiliary losses: predictions of lower layers and of later tokens."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -14,28 +14,34 @@ LowerSchedule = Literal["step", "linear"]
 
 
 def layer_weights(depth: int, progress: float, schedule: LowerSchedule = "step") -> dict[int, float]:
-    """The loss weight of each lower layer that still predicts, by index from 0, without the last layer.
+    """Return the loss weight of each lower layer that still predicts, by index from 0.
 
     Layer l of n, counted from 1, stops at progress l / (2 n): the lowest first, and all but the last by half of the
-    training. Choose it to train deep stacks, whose lower layers learn first. Choose `aligned` if lower layers must
-    still predict after the training.
+    training. The result never holds the last layer. Choose it to train deep stacks, in which lower layers learn first.
+    Choose `aligned` if lower layers must still predict after the training.
 
     depth: n, the number of layers.
     progress: the finished fraction of the training, from 0 to 1.
     schedule: "step" keeps the weight at 1 until the layer stops; "linear" lets it fall linearly from 1 to 0 by then,
-        w = 1 - 2 n progress / l. The paper says that lower layers "contribute less and less" and states only where
-        they stop, which both schedules share.
+        w = 1 - 2 n progress / l.
 
     Source: Al-Rfou et al., 2018, arXiv:1808.04444, "Intermediate layer losses".
+
+    Differences: the paper says that lower layers "contribute less and less", and gives only the points at which they
+    stop. Both schedules share these points.
     """
     spent = {layer: 2 * depth * progress / (layer + 1) for layer in range(depth - 1)}
     return {layer: 1.0 if schedule == "step" else 1 - part for layer, part in spent.items() if part < 1}
 
 
 def targets_of_steps(targets: Int[Tensor, "B T"], count: int) -> list[Int[Tensor, "B T"]]:
-    """Targets of each place and of the next count - 1 steps; -1 where a target is missing there or on the way.
+    """Return the targets of each position and of the next count - 1 steps.
 
-    So no target lies in another document, behind padding, or beyond what is scored.
+    A target is -1 if it, or an earlier one on the way to it, is missing. So no target lies in another document, behind
+    padding, or beyond the scored tokens.
+
+    targets: token ids, [B T]; -1 for no target.
+    count: number of steps, at least 1.
     """
     by_step = [targets]
     for step in range(1, count):
@@ -45,7 +51,10 @@ def targets_of_steps(targets: Int[Tensor, "B T"], count: int) -> list[Int[Tensor
 
 
 def last_targets(targets: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
-    """Keep only the last target of each run of consecutive targets, i.e. of each document; -1 elsewhere."""
+    """Keep only the last target of each run of consecutive targets, i.e. of each document; -1 elsewhere.
+
+    targets: token ids, [B T]; -1 for no target.
+    """
     after = F.pad(targets, (0, 1), value=-1)[:, 1:]
     return torch.where(after < 0, targets, -1)
 
@@ -53,13 +62,17 @@ def last_targets(targets: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
 def multi_step_loss(
     logits: Sequence[Float[Tensor, "B T V"]], targets: Sequence[Int[Tensor, "B T"]], weight: float = 0.5
 ) -> Float[Tensor, ""]:
-    """CE_1 + weight * sum_{k > 1} CE_k, each summed over its own targets, in nats: the mean is the caller's.
+    """Return the cross-entropy of the next token plus the weighted ones of further tokens, in nats.
 
-    logits: of the next token first, then of each further one.
-    targets: those of each; -1 where there is none.
-    weight: of every further target; the paper's second has 0.5.
+        CE_1 + weight * sum_{k > 1} CE_k
 
-    Errors: ValueError for other than as many targets. Source: Al-Rfou et al., 2018, arXiv:1808.04444, "Multiple
+    Each CE is summed over its own targets; the caller takes the mean.
+
+    logits: logits of the next token first, then of each further one, each [B T V].
+    targets: targets of each step, each [B T]; -1 for no target.
+    weight: weight of every further target; 0.5 for the paper's second target.
+
+    Errors: ValueError if logits and targets differ in number. Source: Al-Rfou et al., 2018, arXiv:1808.04444, "Multiple
     targets".
     """
     costs = [cross_entropy(of_step, target)[0] for of_step, target in zip(logits, targets, strict=True)]

@@ -1,4 +1,4 @@
-"""Reinforce: the loss by which hard choices learn from what came of them."""
+"""Reinforce: a loss that teaches discrete choices from their rewards."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -13,15 +13,17 @@ Per = Literal["token", "row"]
 
 
 class Reinforce(nn.Module):
-    """-(R - b) log p of what was chosen for each token: its gradient is REINFORCE's, -(R - b) grad log p.
+    """The REINFORCE loss with a running baseline, for parts that choose at random.
 
-    Choose it where a part chooses by chance and no gradient goes through the choice, as `SAC` does. The reward R is the
-    log-likelihood of targets, b the running mean of the rewards of earlier steps: it takes nothing off the mean of the
-    gradient and much off its variance.
+        -(R - b) log p, with the gradient -(R - b) grad log p
 
-    per: whose log-likelihood is the reward of a token's choices: "row", the mean over the targets of its row, or
-        "token", that of its own target, which has less noise and does not see what later tokens gain.
-    decay: of the running mean.
+    Choose it if no gradient passes through a choice, as in `SAC`. The reward R is the log-likelihood of targets, and b
+    is the running mean of the rewards of earlier steps. The baseline does not change the mean of the gradient and
+    reduces its variance.
+
+    per: source of the reward of a token's choices: "row", the mean log-likelihood of the targets of its row, or
+        "token", the log-likelihood of its own target. "token" has less noise but ignores what later tokens gain.
+    decay: decay of the running mean, from 0 to 1.
 
     Errors: ValueError for another `per`, and a decay outside 0 to 1. Source: Williams, 1992, "Simple statistical
     gradient-following algorithms for connectionist reinforcement learning"; the reward: Li et al., 2020,
@@ -40,24 +42,26 @@ class Reinforce(nn.Module):
     def forward(
         self, log_p: Float[Tensor, "B T"], nll: Float[Tensor, "B T"], real: Bool[Tensor, "B T"]
     ) -> tuple[Float[Tensor, ""], Mapping[str, Tensor]]:
-        """The sum over choices for each real target, and for `after_step` the sum of log-likelihoods and their number.
+        """Return the loss per real target, and for `after_step` the sum and number of log-likelihoods.
 
-        log_p: of what was chosen for each token, 0 for none. By "row" tokens without a target count too.
-        nll: the loss of each target, which is not differentiated.
-        real: where there is a target.
+        The loss is the sum over all choices divided by the number of real targets. The sums are empty outside training.
+
+        log_p: log-probability of each token's choices, 0 for none, [B T]. By "row" tokens without a target count too.
+        nll: loss of each target, [B T]; it is detached.
+        real: True for tokens with a target, [B T].
         """
         reward = -nll.detach().where(real, 0.0)
         sums = torch.stack([reward.sum(), real.sum().to(reward.dtype)])
         if self.per == "row":
             reward = reward.sum(1, keepdim=True) / real.sum(1, keepdim=True).clamp_min(1)
-        # before there is a mean of earlier rewards, nothing is learned rather than much of noise
+        # the first step has no baseline, so it learns nothing instead of mostly noise
         better = torch.where(self.steps > 0, reward - self.baseline.to(reward.dtype), 0.0)
         if self.per == "token":
             better = better.where(real, 0.0)
         return (-better * log_p).sum() / real.sum().clamp_min(1), {"reward": sums} if self.training else {}
 
     def after_step(self, progress: float, stats: Mapping[str, Tensor]) -> None:
-        """Move the running mean by the rewards of a step."""
+        """Update the running mean with the rewards of a step."""
         if "reward" not in stats:
             return
         total, count = stats["reward"]
