@@ -1,1 +1,1 @@
-"""Training: the loop, its budget, its optimiser, its measure and its checkpoints, one file each."""
+"""Training: the loop, the budget, the optimiser, the evaluation and the checkpoints, each in its own file."""
