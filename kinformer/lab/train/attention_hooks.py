@@ -1,4 +1,4 @@
-"""Attention hooks: observe each attention call of a model with its layer, its request and its executor."""
+"""Attention hooks: observe each attention call of a model, its layer, request and executor."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -29,7 +29,7 @@ def reading_through(read: Callable[[str, Request, Any], AttentionOutput]) -> Ite
 
 
 class _ObservedExecutor:
-    """An executor that reads through a function. Its other attributes are unchanged, so the choice of executor is too."""
+    """An executor that reads through a function; its other attributes are unchanged."""
 
     def __init__(self, executor: Any, read: Callable[[Request, Any], AttentionOutput]):
         self.executor, self._read = executor, read

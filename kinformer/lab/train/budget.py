@@ -11,11 +11,18 @@ TURN, STEPS, MOST = 10.0, 20, 24  # seconds of a turn; least steps of a turn; gr
 
 
 class Budget(ABC):
-    """The steps or the time that a training may spend; the learning rate schedule follows the fraction spent."""
+    """The steps or the time that a training may spend.
+
+    The learning rate schedule follows the fraction of the budget that is spent.
+    """
 
     @abstractmethod
     def fraction_spent(self, step: int, seconds: float) -> float:
-        """Return the fraction of the budget spent after `step` steps and `seconds` of training time; 1 is the end."""
+        """Return the fraction of the budget that is spent; 1 is the end.
+
+        step: number of steps taken.
+        seconds: training time of these steps.
+        """
 
     @abstractmethod
     def bytes_measured(self, tokens: int, speed: Callable[[], float]) -> float:
@@ -30,7 +37,10 @@ class Budget(ABC):
     @property
     @abstractmethod
     def record(self) -> str:
-        """The budget as run folders record it, such as "Steps(count=100)". Its form stays stable so that old runs resume."""
+        """The budget as run folders record it, such as "Steps(count=100)".
+
+        Its form stays the same, so that old runs resume.
+        """
 
     @property
     @abstractmethod
@@ -81,7 +91,7 @@ class MinuteBudget(Budget):
             raise ValueError(f"wrong number of minutes: got {self.count:g}, expected a number above 0")
 
     def fraction_spent(self, step: int, seconds: float) -> float:
-        """Return the elapsed training time over the budget; 0 before the first step, so that one step is always taken."""
+        """Return the elapsed training time over the budget; 0 before the first step."""
         return seconds / (60 * self.count) if step else 0.0
 
     def bytes_measured(self, tokens: int, speed: Callable[[], float]) -> float:

@@ -95,7 +95,7 @@ class SingleProcess:
         return value
 
     def sum(self, sums: Sums) -> Sums:
-        """Return the totals and counts by name, summed over the processes, each of which evaluated its part."""
+        """Return the totals and counts by name, summed over the parts that the processes evaluated."""
         return sums
 
     def seed_step(self, seed: int, step: int) -> None:
@@ -103,7 +103,7 @@ class SingleProcess:
 
     @contextmanager
     def detect_lost_process(self) -> Iterator[None]:
-        """Raise ProcessLost in place of an error that the end of another process has caused, within this context."""
+        """Turn an error that the end of another process has caused into ProcessLost."""
         yield
 
 
@@ -230,7 +230,9 @@ class ShardedGroup(ProcessGroup):
 
 
 class OpaqueLoss:
-    """A wrapper that hides a loss from DDP, which would take the state in the loss for an output to differentiate.
+    """A wrapper that hides a loss from DDP.
+
+    Without it, DDP takes the state in the loss for an output to differentiate.
 
     loss: the loss to hide.
     """
