@@ -43,7 +43,7 @@ MetricsCallback = Callable[[dict[str, Any]], None]
 
 
 class TrainingStopped(RuntimeError):
-    """A training cannot continue; one line says what happened and what is saved."""
+    """Error of a training that cannot continue; its one line names the reason and the saved files."""
 
 
 class Training:
@@ -176,7 +176,10 @@ class Training:
         self.on_metrics(line)
 
     def report(self, spent: float) -> None:
-        """Show the progress of the training, of which the fraction `spent` is done."""
+        """Show the progress of the training.
+
+        spent: fraction of the budget that is spent.
+        """
         done, name = self.history, self.model.metric.name
         valid = done.points[-1].valid if done.points else None
         counted = self.data.counted if isinstance(self.data, Data) else "tokens"
