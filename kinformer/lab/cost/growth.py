@@ -49,7 +49,7 @@ class Growth:
 
 
 def measure(subject: Subject) -> Growth:
-    """Measure rows of doubling length, until a call takes half a second or the part cannot read longer rows.
+    """Measure rows of doubling length, until a call takes half a second or the part fails.
 
     subject: the part.
     """
@@ -112,7 +112,7 @@ def _growth_text(values: Sequence[float]) -> str:
 
 
 def bars(values: Sequence[float]) -> str:
-    """Draw one character per value, with heights by the logarithm between the smallest and the largest value.
+    """Draw one character per value, with a height by the logarithm of the value.
 
     values: the values.
     """

@@ -36,7 +36,9 @@ class PatternNumbers(NamedTuple):
 
 
 def count_pattern(pattern: Pattern, length: int) -> PatternNumbers:
-    """Count the pairs of a pattern exactly, over its first four heads. A position is reached through any of these heads.
+    """Count the pairs of a pattern exactly, over its first four heads.
+
+    A position is reached if any of these heads reaches it.
 
     pattern: the pattern.
     length: number of positions.
@@ -54,12 +56,12 @@ def count_pattern(pattern: Pattern, length: int) -> PatternNumbers:
 
 
 def layers_to_reach(read: Bool[Tensor, "L L"], ahead: bool) -> tuple[int | None, float]:
-    """Return the number of layers until each position has reached every other one, and the share of reached pairs.
+    """Return the number of layers until all positions have read each other, and the share of reached pairs.
 
-    Without reading ahead, a position has to reach only earlier positions. Each position keeps what it has read. The
+    Without reading ahead, a position has to reach only earlier positions. Each position keeps its earlier reads. The
     number of layers is None if some pairs are never reached.
 
-    read: True where a query reads a key.
+    read: True for each pair of a query and a key that it reads.
     ahead: True if some query reads a later key.
     """
     readable = torch.ones_like(read) if ahead else torch.ones_like(read).tril()
