@@ -36,7 +36,7 @@ SAMPLED = 1024  # most queries for the count of allowed pairs; rows up to this l
 TOKENS = 4096  # most tokens of a batch that is run; at least two rows are run
 STAGES = 4  # the state, a first batch, a second batch, and the flops
 STEPS = 3  # training steps; the optimiser's means exist from the second step on
-FILLING, LEAST = 4096, 64  # tokens of a row that are read before, at most, to fill a memory, and at a time
+FILLING, LEAST = 4096, 64  # most tokens of a row to fill a memory with, and least tokens per call
 KEPT = 1.25  # bytes that glibc holds per byte alive at the peak (tests/lab/train/test_cost.py)
 
 

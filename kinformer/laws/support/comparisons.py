@@ -75,9 +75,11 @@ def agree_gradients(
 
 
 def join_outs(outs: list[Out]) -> Out:
-    """Join the outputs of consecutive chunks along the tokens. Raise Broken if a penalty depends on the chunk.
+    """Join the outputs of consecutive chunks along the tokens.
 
     outs: the outputs, in order.
+
+    Errors: Broken if a penalty depends on the chunk.
     """
     aux = {}
     for name, value in outs[0].aux.items():
@@ -138,7 +140,10 @@ def entries(
 
 
 def _slots(leaf: Tensor, pos: Tensor) -> int | None:
-    """Return the axis of a leaf with a slot for each entry of pos [B C]; for leaves with heads (4 axes) the third axis."""
+    """Return the axis of a leaf with a slot for each entry of pos [B C].
+
+    The third axis is preferred in leaves with heads (4 axes).
+    """
     order = (2, 1, 3) if leaf.dim() >= 4 else (1, 2)
     return next((axis for axis in order if axis < leaf.dim() and leaf.shape[axis] == pos.shape[1]), None)
 

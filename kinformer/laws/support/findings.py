@@ -31,7 +31,9 @@ def findings(attempt: Callable[..., None], *args: Any) -> Iterator[str]:
 
 
 def find_smallest(attempt: Callable[..., None], length: int, *rest: Any) -> Iterator[str]:
-    """Yield the finding of an attempt at the shortest length that has one, if there is a finding at `length`.
+    """Yield the finding of an attempt at the shortest length that has one.
+
+    Nothing is yielded if there is no finding at `length`.
 
     attempt: a function of a length that raises Broken if the law does not hold.
     length: the length to try first.

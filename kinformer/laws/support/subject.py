@@ -58,7 +58,7 @@ class Subject:
     shares: Mapping[str, str] = field(default_factory=dict)
 
     def build(self, seed: int = 0) -> Any:
-        """Build a seeded module in float64 and eval mode, without dropout; no parameter keeps a constant initial value."""
+        """Build a seeded module in float64 and eval mode, without dropout or constant parameters."""
         return build_module(self.make, seed)
 
     @cached_property
@@ -97,7 +97,7 @@ class Subject:
         return self.batch([length, length - left, length - right], [0, left, 0], length, seed=seed)
 
     def source_positions(self, rows: int) -> Tensor:
-        """Return the positions of a source whose length differs from x."""
+        """Return the positions of a source that is not as long as x."""
         return positions([SOURCE - n % 3 for n in range(rows)], [n % 2 for n in range(rows)], SOURCE)
 
     def fill_rows(self, pos: Tensor, seed: int, garbage: int = 0) -> Tensor:

@@ -101,7 +101,9 @@ def kinds_judged(law: ModuleType) -> set[str]:
 
 
 def kinds_of(example: JudgedPart) -> set[str]:
-    """Return the kinds of an example: its own kind, and "layer" or "model" for the modules that contain it.
+    """Return the kinds of an example: its own kind, and the kinds of the modules that contain it.
+
+    These modules are of the kinds "layer" and "model".
 
     example: the part.
     """
@@ -126,7 +128,8 @@ def _kind_of_form(form: Subject | TrainingSubject) -> str:
 def verdict(name: str, law: ModuleType, example: JudgedPart) -> Verdict | None:
     """Apply a law to an example; return None if the law does not judge such parts.
 
-    A declared break must be found: a part that declares a break and keeps the law gets the verdict "broken".
+    A declared break must be found: a part that declares a break and keeps the law gets the verdict "broken". An error
+    is "broken" too, even if the break is declared.
 
     name: name of the law.
     law: the module of the law.
