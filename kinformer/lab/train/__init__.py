@@ -1,1 +1,1 @@
-"""Training: the loop, the budget, the optimiser, the evaluation and the checkpoints, each in its own file."""
+"""Training: loop, budget, optimiser, evaluation and checkpoints, each in its own file."""

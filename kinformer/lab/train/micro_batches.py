@@ -131,9 +131,7 @@ def combine_losses(losses: Sequence[Loss]) -> tuple[dict[str, float], dict[str, 
     stats: dict[str, Tensor] = {}
     for share, loss in zip(shares, losses, strict=True):
         named = {**loss.parts, "total": loss.total}
-        values = torch.stack(
-            [value.double() for value in named.values()]
-        ).tolist()  # a single synchronisation with the device
+        values = torch.stack([value.double() for value in named.values()]).tolist()  # one device synchronisation
         for name, value in zip(named, values, strict=True):
             parts[name] = parts.get(name, 0.0) + share * value
         stats = add_stats(stats, loss.stats)

@@ -94,15 +94,13 @@ class Learner:
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error) or self.group.size > 1:  # a search for what fits needs all processes
                 raise
-        self.optimiser.zero_grad(
-            set_to_none=True
-        )  # outside of the handler, which keeps the tensors of the failed step alive
+        self.optimiser.zero_grad(set_to_none=True)  # outside the handler, which keeps the failed step's tensors alive
         failed = failed or self._too_large_error(number, spent)
         restore_random(self.device, random_state)
         raise failed
 
     def pieces(self, number: int) -> tuple[list[Any], list[State | None], int]:
-        """Return this process's rows of a batch in pieces, the state before each piece, and the batch's tokens.
+        """Return this process's rows in pieces, the state before each piece, and the tokens of the batch.
 
         The number of tokens counts the whole batch, over all processes.
         """

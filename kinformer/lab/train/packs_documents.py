@@ -20,12 +20,12 @@ Documents = LM | MLM
 
 
 def packs_documents(model: Model, length: int) -> bool:
-    """Return True if the model reads documents that share a row exactly as it reads each one alone.
+    """Return True if the model reads documents that share a row exactly as it reads each one separately.
 
-    False for a model that cannot apply the limits of a batch, such as sums of keys, and for a model with a pattern or
-    memory that names positions of the row (its first tokens, its blocks). Also False for a model that cannot be copied,
-    or if memory is too small for the test. Two rows are tested: in the first a document begins one token late, which
-    moves every pair of positions; the second has four documents of different sizes.
+    False for a model that cannot apply the limits of a batch, such as sums of keys. False if a pattern or memory names
+    positions of the row (its first tokens, its blocks). Also False for a model that cannot be copied, or
+    if memory is too small for the test. Two rows are tested: in the first a document begins one token late, which moves
+    every pair of positions; the second has four documents of different sizes.
 
     The model is a copy in float64 with noise on every weight (`lab/train/probe_model.py`). The noise makes every
     difference visible, even after an initialisation with zeros. The test uses train mode, or eval mode if both compute

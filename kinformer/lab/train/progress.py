@@ -1,4 +1,4 @@
-"""Progress display of a training: one live line on a terminal, otherwise a plain line every ten seconds."""
+"""Progress display of a training: a live line on a terminal, plain lines otherwise."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -11,7 +11,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class TrainingInterrupt(KeyboardInterrupt):
-    """A signal has stopped a training, which has saved its weights.
+    """A signal has stopped the work; a training has saved its weights.
 
     message: the text.
     number: number of the signal.

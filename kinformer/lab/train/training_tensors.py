@@ -1,4 +1,4 @@
-"""Tensors that a training needs to resume besides its weights: optimiser, random numbers, carried state."""
+"""Tensors, besides weights, that a training needs to resume: optimiser, random numbers, carried state."""
 
 from collections.abc import Mapping
 from typing import Any
