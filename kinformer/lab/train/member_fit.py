@@ -1,4 +1,4 @@
-"""Fit of a member and its data: keywords that the data determines, and a check that the model reads it."""
+"""Fit of a member and its data: keywords that the data determines, and a check that they match."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -41,8 +41,8 @@ def decide(model: Model, data: Data | Batches, settings: Settings, group: Single
     settings: settings of the training.
     group: the processes that share the training.
 
-    Errors: ValueError if the model does not read the data, if it reads ahead although no part of it declares so, or if
-    it predicts the next token but cannot decode.
+    Errors: ValueError if the model does not read the data, or if it reads ahead although no part of it declares so.
+    ValueError if it predicts the next token but cannot decode.
     """
     if isinstance(data, Data):
         refuse_unfit(model, data, settings.length)
@@ -73,9 +73,11 @@ def row_length(model: Model, data: Data | Batches, settings: Settings) -> int:
 
 
 def saved_decisions(state: dict[str, Any]) -> Decisions | None:
-    """The saved decisions of a run; None for a run of an earlier version without decisions.
+    """Return the saved decisions of a run; None for a run of an earlier version without decisions.
 
-    Errors: CheckpointError for decisions that this version does not know.
+    state: the training state of the run.
+
+    Errors: CheckpointError if this version does not know the decisions.
     """
     if "decisions" not in state:
         return None
