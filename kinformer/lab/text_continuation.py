@@ -116,9 +116,10 @@ def write_all(
     on_tokens: Callable[[list[int]], None] = lambda new: None,
     look: Callable[[int], None] = lambda tokens: None,
 ) -> tuple[list[Continuation], float]:
-    """Continue each prompt; return the continuations and the milliseconds of a step (the median of new ones).
+    """Continue each prompt; return the continuations and the milliseconds of a step.
 
-    A model without a state reads the whole text again for each token.
+    The time is the median over new steps; for a beam search it is the mean. A model without a state reads the whole
+    text again for each token.
 
     model: the model.
     prompts: the prompts.

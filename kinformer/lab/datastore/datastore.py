@@ -29,7 +29,14 @@ LENGTH = 128  # of a window, if the model has no length of training
 
 
 class KeyContext(NamedTuple):
-    """The text around a key: tokens of its document up to its own, the next token, and the tokens after that."""
+    """The text around a key.
+
+    before: tokens of its document up to the token of the key.
+    next: the next token.
+    after: the tokens after that.
+    document: number of the document.
+    data: description of the text.
+    """
 
     before: list[int]
     next: int
@@ -39,7 +46,12 @@ class KeyContext(NamedTuple):
 
 
 class KeyModel(NamedTuple):
-    """A datastore, the model that made its keys, and the name of the tap that reads such keys."""
+    """A datastore, the model that made its keys, and the tap that reads such keys.
+
+    store: the datastore.
+    model: the model.
+    tap: name of the tap.
+    """
 
     store: Store
     model: Any
@@ -260,7 +272,14 @@ class Datastore(Store):
 
 
 class DatastoreText:
-    """The text of a part, mapped from the disk: every token but the last of a document has a key, in order."""
+    """The text of a part, mapped from disk.
+
+    Every token except the last of a document has a key, in order.
+
+    part: its entry in the manifest.
+    tokens: the tokens.
+    begins: first token of each document.
+    """
 
     def __init__(self, part: DatastorePart, tokens: numpy.ndarray, begins: numpy.ndarray):
         self.part, self.tokens = part, tokens

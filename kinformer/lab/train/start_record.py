@@ -25,7 +25,7 @@ Spell = Callable[[str, str, Any], str]  # of a section, a name in it and its val
 
 
 class ResumeError(ValueError):
-    """A run cannot be resumed because its member, data or settings differ; the message names the difference."""
+    """A run cannot be resumed; the message names the difference in its member, data or settings."""
 
 
 def start_record(model: Model, data: Any, settings: Settings) -> dict[str, Any]:
@@ -55,11 +55,14 @@ def as_argument(section: str, name: str, value: Any) -> str:
 def refuse_others(
     where: object, before: dict[str, Any], model: Model, data: Any, settings: Settings, spell: Spell = as_argument
 ) -> None:
-    """Refuse to resume a run whose member, data or settings differ from those that it was started with.
+    """Refuse to resume a run that started with another member, other data or other settings.
 
     The same data may have another name. A setting or keyword that the record lacks had its default value.
 
-    spell: how the user gives a value; arguments in Python unless given.
+    where: the run folder, for the message.
+    before: the record of the run.
+    model, data, settings: the model, data and settings of now.
+    spell: formats a value as the user gives it; by default as an argument in Python.
 
     Errors: ResumeError that names the first difference.
     """

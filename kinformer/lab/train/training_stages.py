@@ -24,7 +24,9 @@ WARMUP, LONGEST = 0.1, 10_000  # warm-up as a fraction of a phase, and its large
 
 
 def phase_recipe(lr: float, budget: Budget) -> Recipe:
-    """Return the recipe of a phase: a warm-up over a tenth of it, at most 10,000 steps, then a constant rate.
+    """Return the recipe of a phase: a warm-up, then a constant rate.
+
+    The warm-up takes a tenth of the phase, at most 10,000 steps.
 
     lr: the rate.
     budget: length of the phase.

@@ -50,12 +50,12 @@ class RequestForm:
     keys: number of keys.
     width: width of a key; 0 for none.
     by_head: True if each head has positions of its own.
-    run: True if queries and keys are one row in order.
+    run: True if queries and keys promise consecutive positions.
     padded: True if the first row has padding.
     ordered: True if the keys are in order of position.
     scale: scale of the scores.
     lse: True if the request asks for the lse.
-    rows: batch rows that the pattern refers to, if they are reordered or repeated.
+    rows: the batch row of each row, if rows are exchanged or repeated.
     where: True if a mask allows fewer pairs than the pattern.
     """
 
