@@ -1,13 +1,17 @@
-"""UserError: something that the user can mend, in one line."""
+"""UserError: an error that the user can correct, in one line."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-WRONG, FAILED, INTERRUPTED = 2, 1, 130  # exit codes; that of a signal is 128 and its number
+WRONG, FAILED, INTERRUPTED = 2, 1, 130  # exit codes; a signal has 128 plus its number
 
 
 class UserError(Exception):
-    """Something that the user can mend; the message is the one line to print, and `code` the exit code."""
+    """Error that the user can correct; the message is the one line to print.
+
+    message: the text.
+    code: the exit code.
+    """
 
     def __init__(self, message: str, code: int = WRONG) -> None:
         super().__init__(" ".join(message.split()))
@@ -16,7 +20,11 @@ class UserError(Exception):
 
 @contextmanager
 def from_user(*kinds: type[Exception], code: int = WRONG) -> Iterator[None]:
-    """Turn the given exceptions, raised by what the user wrote, into a UserError."""
+    """Turn the given exceptions, caused by the user's input, into a UserError.
+
+    kinds: the exceptions.
+    code: the exit code.
+    """
     try:
         yield
     except kinds as error:

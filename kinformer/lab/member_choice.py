@@ -1,4 +1,4 @@
-"""What a command's words name: a member with its keywords, checked before anything is built."""
+"""Choice of a member with its keywords on the command line, checked before anything is built."""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -14,7 +14,13 @@ from kinformer.lab.errors import UserError, from_user
 
 @dataclass(frozen=True)
 class MemberChoice:
-    """A member and its keywords; `text` is the text of the command line, and `name` the text without keywords."""
+    """A member and its keywords.
+
+    text: the text of the command line.
+    function: the member function.
+    keywords: the parsed keywords.
+    name: the text without keywords.
+    """
 
     text: str
     function: Callable[..., Any]
@@ -22,7 +28,7 @@ class MemberChoice:
     name: str
 
     def build(self, seed: int) -> Any:
-        """The model, its weights drawn by the seed; UserError where its parts refuse their keywords."""
+        """Build the model with seeded weights; UserError if its parts refuse the keywords."""
         import torch
 
         torch.manual_seed(seed)
@@ -31,7 +37,12 @@ class MemberChoice:
 
 
 def find_member_function(name: str) -> Callable[..., Any]:
-    """The member of a name, or of a "path/file.py:function"; UserError where there is none or no import of it."""
+    """Return the member with a name, or the member "path/file.py:function".
+
+    name: the name.
+
+    Errors: UserError if there is no such member, or if its file cannot be imported.
+    """
     with from_user(LookupError, ImportError):
         if not name.endswith(".py"):
             return find_member(name)
@@ -51,7 +62,11 @@ def _is_member(value: Any) -> bool:
 
 
 def parse_member(name: str, texts: Iterable[str]) -> MemberChoice:
-    """The member of a name, or of a "path/file.py:function", with keywords like "window=128"."""
+    """Return the member with a name, or the member "path/file.py:function", and its keywords.
+
+    name: the name.
+    texts: keywords such as "window=128".
+    """
     texts = tuple(texts)
     function = find_member_function(name)
     with from_user(TypeError):
@@ -67,7 +82,14 @@ def with_keywords(name: str, texts: Collection[str]) -> str:
 def split_keywords(
     function: Callable[..., Any], host: Callable[..., Any], texts: Iterable[str]
 ) -> tuple[list[str], list[str]]:
-    """The texts that are keywords of a member, and those of what takes its layers; TypeError for one of neither."""
+    """Split texts into the keywords of a member and the keywords of the host that takes its layers.
+
+    function: the member function.
+    host: the member function that takes the layers.
+    texts: the texts.
+
+    Errors: TypeError for a keyword of neither.
+    """
     mine, theirs = signature(function).parameters, signature(host).parameters.keys() - {"stack"}
     member_texts, host_texts = list[str](), list[str]()
     for text in texts:
@@ -82,7 +104,11 @@ def split_keywords(
 
 
 def parse_member_text(text: str, make: Callable[[str, list[str]], MemberChoice] | None = None) -> MemberChoice:
-    """The member of a text like "gpt" or "gpt(depth=2, heads=4)"; `make` makes it of the name and the keywords."""
+    """Parse a member from a text such as "gpt" or "gpt(depth=2, heads=4)".
+
+    text: the text.
+    make: builds the choice from the name and the keywords; `parse_member` by default.
+    """
     match = re.fullmatch(r"(?P<name>[^()=]+)(\((?P<keywords>.*)\))?", text.strip(), re.DOTALL)
     if match is None:
         raise UserError(f"{text!r} is no member; write gpt, or 'gpt(depth=2, heads=4)' in quotes")
@@ -90,12 +116,18 @@ def parse_member_text(text: str, make: Callable[[str, list[str]], MemberChoice] 
 
 
 def titles(members: Iterable[MemberChoice]) -> list[str]:
-    """A title for each member: as it was written, a file's path left out, and a number where it comes again."""
+    """Return a title for each member: its text without a file's path, and a number if it is repeated.
+
+    members: the members.
+    """
     plain = [choice.text.rpartition(".py:")[2] for choice in members]
     counts = [plain[:place].count(text) for place, text in enumerate(plain)]
     return [f"{text}#{count + 1}" if count else text for text, count in zip(plain, counts, strict=True)]
 
 
 def folder_name(title: str) -> str:
-    """A title as the name of a folder."""
+    """Return a title as the name of a folder.
+
+    title: the title.
+    """
     return re.sub(r"[^\w.=+#-]+", "-", title).strip("-")

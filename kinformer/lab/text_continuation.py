@@ -1,4 +1,4 @@
-"""Writing with a trained model: prompts in, texts out, and being told each token as it comes."""
+"""Text continuation with a trained model: prompts in, texts out, with a call for each token."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -21,7 +21,7 @@ from kinformer.decoding.prefill import PrefilledText
 from kinformer.decoding.sampling import Stop
 from kinformer.lab.data.batches import device_of
 
-INSTEAD = {  # what a model is for that neither writes nor fills in
+INSTEAD = {  # advice for models that neither continue nor fill in text
     "series": "forecast by `kinformer forecast DIR --data series=FILE.csv --out next.csv`",
     "trajectories": "let it act by `kinformer play DIR --env ID`",
     "environments": "let it act by `kinformer play DIR --env ID`",
@@ -32,9 +32,13 @@ FILL = 'fill them in by `kinformer fill DIR --text "the wh_le"`'
 
 @dataclass(frozen=True)
 class WritingSettings:
-    """How to write: drawing, or with `beam` above 1 searching; `stop` ends a text where it was written.
+    """Settings of a continuation: sampling, or beam search if `beam` is above 1.
 
-    A seed is the first row's; the next one has the next number, so that each is drawn as it would be alone.
+    temperature, top_k, top_p: settings of sampling.
+    beam: number of beams.
+    length_penalty: length penalty of beam search.
+    seed: seed of the first row. Each later row has the next number, so it is sampled as it would be by itself.
+    stop: ends a text at these bytes.
     """
 
     temperature: float | None = None
@@ -48,9 +52,13 @@ class WritingSettings:
 
 @dataclass
 class Continuation:
-    """What was written after one prompt: its tokens, what they spell up to the stop, and their log-probability.
+    """The continuation of one prompt.
 
-    layers: how many each token took, of a model that tokens leave early; none of what was searched.
+    tokens: its tokens.
+    text: their bytes, up to the stop.
+    log_probability: its log-probability.
+    ended: True if it ended before the limit of tokens.
+    layers: number of layers that each token used, for a model with early exits; empty for beam search.
     """
 
     tokens: list[int] = field(default_factory=list)
@@ -61,9 +69,12 @@ class Continuation:
 
 
 def has_state(model: Any, length: int) -> bool:
-    """Whether a model keeps a state for so many tokens; without one it reads the whole text again for each token.
+    """Return True if a model keeps a state; without one it reads the whole text again for each token.
 
-    Raises ValueError for a model that predicts no next token, and what its `start` raises.
+    model: the model.
+    length: number of tokens.
+
+    Errors: ValueError if the model does not predict the next token. Errors of its `start` are raised too.
     """
     if not model.predicts_next:
         masked = model.reads == "masked"
@@ -81,7 +92,13 @@ def has_state(model: Any, length: int) -> bool:
 def rows_of(
     model: Any, prompts: Sequence[bytes], sources: Sequence[bytes] | None, reading: PrefilledText | None
 ) -> tuple[Int[Tensor, "B T"], Int[Tensor, "B S"] | None]:
-    """Prompts as rows of tokens, padded on the left, behind what a target or a reading begins with; the sources."""
+    """Return the prompts and the sources as rows of tokens, padded on the left.
+
+    model: the model, for its tokenizer.
+    prompts: the prompts. They follow the begin token of a target, or the last token of a prefilled text.
+    sources: the sources, or None.
+    reading: the prefilled text, or None.
+    """
     encode = tokenizer_of_model(model).encode
     first = [model.begin] if sources is not None else [] if reading is None else [int(reading.last)]
     begun = pad_sequences([[*first, *encode(prompt)] for prompt in prompts], front=True)
@@ -99,13 +116,21 @@ def write_all(
     on_tokens: Callable[[list[int]], None] = lambda new: None,
     look: Callable[[int], None] = lambda tokens: None,
 ) -> tuple[list[Continuation], float]:
-    """What a model writes after each prompt, and the milliseconds of a step (the median of new ones).
+    """Continue each prompt; return the continuations and the milliseconds of a step.
 
-    sources: what it writes from, one for each prompt, where it reads pairs. reading: the text that all prompts go on
-    from. on_tokens: called at each step with the new tokens, -1 for a row that has ended. look: called at each step of
-    a beam search with the length of the texts in tokens. A model without a state reads all anew for each token.
+    The time is the median over new steps; for a beam search it is the mean. A model without a state reads the whole
+    text again for each token.
 
-    Raises ValueError for a model that predicts no next token, and what `generate` raises.
+    model: the model.
+    prompts: the prompts.
+    tokens: largest number of new tokens.
+    settings: settings of the continuation.
+    sources: for a model of pairs, the source of each prompt.
+    reading: the prefilled text that all prompts continue.
+    on_tokens: called at each step with the new tokens, -1 for a row that has ended.
+    look: called at each step of a beam search with the length of the texts in tokens.
+
+    Errors: ValueError if the model does not predict the next token. Errors of `generate` are raised too.
     """
     spelled = tokenizer_of_model(model)
     prompted, source = rows_of(model, prompts, sources, reading)
@@ -145,13 +170,13 @@ def write_all(
         cut = -1 if settings.stop is None else text.find(settings.stop)
         continuation.text = text if cut < 0 or settings.stop is None else text[: cut + len(settings.stop)]
         continuation.ended = cut >= 0 or len(continuation.tokens) < len(new)
-    if settings.beam > 1:  # all is told at the end
+    if settings.beam > 1:  # a beam search reports all tokens at the end
         return continuations, 1000 * (monotonic() - began) / max(len(times), 1)
     return continuations, 1000 * median([after - before for before, after in pairwise(times)] or [0.0])
 
 
 def _stop_and_report(stop: Stop | None, look: Callable[[int], None]) -> Stop:
-    """The same stop, if any; `look` is told of each step how many tokens there are."""
+    """Return the same stop, if any; `look` receives the number of tokens at each step."""
 
     def ends(new: Int[Tensor, "B N"]) -> Bool[Tensor, " B"]:
         look(new.shape[1])

@@ -1,1 +1,1 @@
-"""What a model costs: seconds, memory, reads of keys, and how far back it hears."""
+"""Cost of a model: time, memory, attention calls and temporal range."""

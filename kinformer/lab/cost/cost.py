@@ -1,4 +1,4 @@
-"""cost: what a model takes before it is trained: parameters, multiplications, memory, and who reads its layers."""
+"""cost: parameters, multiplications, memory and executors of a model before its training."""
 
 import math
 from collections import Counter
@@ -31,35 +31,38 @@ from kinformer.lab.train.attention_hooks import layers_that_read, reading_throug
 from kinformer.lab.train.optimiser import adamw, clip, clip_groups
 from kinformer.lab.train.settings import Settings
 
-QUERIES = 64  # of a read that the reference reads, to see what a query multiplies
-SAMPLED = 1024  # queries of which live pairs are counted; of rows up to this length every one
-TOKENS = 4096  # of a batch that is run as it is; at least two rows are
-STAGES = 4  # its state, a batch in memory, another one, and what it multiplies
-STEPS = 3  # of training: the optimiser's means are there from the second on
-FILLING, LEAST = 4096, 64  # tokens of a row that are read before, at most, to fill a memory, and at a time
-KEPT = 1.25  # bytes that the C library holds for each that is alive at the peak (glibc; tests/lab/train/test_cost.py)
+QUERIES = 64  # queries that the reference reads to count the flops per query
+SAMPLED = 1024  # most queries for the count of allowed pairs; rows up to this length are counted whole
+TOKENS = 4096  # most tokens of a batch that is run; at least two rows are run
+STAGES = 4  # the state, a first batch, a second batch, and the flops
+STEPS = 3  # training steps; the optimiser's means exist from the second step on
+FILLING, LEAST = 4096, 64  # most tokens of a row to fill a memory with, and least tokens per call
+KEPT = 1.25  # bytes that glibc holds per byte alive at the peak (tests/lab/train/test_cost.py)
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a training step on `batch` rows of `length` tokens takes, and what a decoded text does.
+    """Cost of a training step on `batch` rows of `length` tokens, and of a decoded text.
 
-    parameters: numbers that are learned; tied ones once.
-    flops: additions and multiplications of one forward; a training step makes three times as many.
-    once: those of them that a step makes once: of a model beside this one that is read and not trained, and of keys
-        that are looked up exactly (`spalm`). An index of FAISS is not counted.
-    state: bytes of a decoding state of one row, None where the model has none.
+    batch: rows of a batch.
+    length: tokens of a row.
+    parameters: number of learned numbers; tied parameters count once.
+    flops: additions and multiplications of one forward pass. A training step makes three times as many.
+    once: the part of `flops` that a training step makes only once: a second model that is read and not trained, and an
+        exact search of keys (`spalm`). A FAISS index is not counted.
+    state: bytes of the decoding state of one row; None if the model has no state.
     weights: bytes of parameters and buffers.
-    activations: bytes that are alive at the end of a forward beyond weights and optimiser.
-    peak: the most bytes that are alive at once in training: weights, gradients, optimiser, activations.
-    process: the most bytes of a process that trains it: what it has before, and the peak with what freed blocks leave
-        behind; None where the system does not tell. It is within 15% of a fresh one's, but where blocks of some
-        megabytes come and go on long rows, where glibc's heap breaks up: `kinformer cost --help` says how much, and
-        what keeps it whole. It is that of a full memory, or of one that has heard 4,096 tokens of a row.
-    readers: for each layer that reads, who reads it in a step: the names of executors, and how often each.
-    temporal_range: how many tokens back an output can depend on one, through all layers; None where that is all of a
-        text, or not known. A learned span counts as it begins.
-    memories: what each layer with a memory reads beside its own segment.
+    activations: bytes that are alive at the end of a forward pass, without weights and optimiser.
+    peak: most bytes that are alive at once in training: weights, gradients, optimiser, activations.
+    process: most bytes of the training process: its bytes before the training, and the peak with the fragmentation of
+        freed blocks. None if the system does not report it. The value is within 15% of a fresh process. An exception
+        are long rows that allocate and free blocks of some megabytes, which fragment the heap of glibc: `kinformer cost
+        --help` gives the excess and a remedy. It holds for a full memory, or for a memory that has read 4,096 tokens of
+        a row.
+    readers: for each attention layer, the executors that read it in a step, and the number of calls of each.
+    temporal_range: how many tokens back a token can still change an output, through all layers. None if it is the
+        whole text, or unknown. A learned span counts with its initial value.
+    memories: for each layer with a memory, what it reads in addition to its own segment.
     """
 
     batch: int
@@ -78,29 +81,34 @@ class Cost:
 
     @property
     def step_flops(self) -> int:
-        """Additions and multiplications of a training step: a backward makes two for each of the forward it goes to."""
+        """Additions and multiplications of a training step.
+
+        The backward pass makes two for each one of the forward pass that it differentiates.
+        """
         return 3 * self.flops - 2 * self.once
 
 
 def cost(model: Model, batch: int, length: int, on_progress: Callable[[int], None] = lambda done: None) -> Cost:
-    """What training and decoding a model take, found by running it on a few random rows.
+    """Measure the cost of training and decoding a model by running it on a few random rows.
 
-    A batch of up to 4,096 tokens is run as it is; of a larger one the memory is that of two smaller ones, drawn out in
-    a line. Multiplications are PyTorch's count (`torch.utils.flop_counter`) over the reference's way to
-    read: of all pairs where a pattern is `Full()` or `Causal()`, else of the pairs that it allows.
+    A batch of up to 4,096 tokens is run as it is. The memory of a larger batch is extrapolated linearly from two
+    smaller batches. Multiplications are counted by PyTorch (`torch.utils.flop_counter`) for the reference executor:
+    over all pairs for the patterns `Full()` and `Causal()`, and otherwise over the allowed pairs.
 
-    Bytes of tensors are counted, and what a kernel keeps to itself is not among them. A process is measured while it
-    runs them, where the system tells (Linux) and nothing large ran in it before; else it is reckoned from the tensors.
+    Bytes of tensors are counted, without the internal buffers of kernels. The process is measured during these runs if
+    the system reports its memory (Linux) and if nothing large ran in it before. Otherwise its memory is estimated from
+    the tensors.
 
-    model: as a member makes it, on the CPU. It is trained for a few steps: do not use it afterwards.
-    batch, length: rows of a batch, and tokens that a model reads of each; of a text one more comes, which it predicts.
-    on_progress: called with the number of its `STAGES` that are done.
+    model: a model as a member function returns it, on the CPU. It is trained for a few steps: do not use it afterwards.
+    batch, length: rows of a batch, and tokens that the model reads of each row. A row of a text has one more token,
+        which is only predicted.
+    on_progress: called with the number of finished stages, out of `STAGES`.
 
-    Errors: ValueError for rows that the model does not take, and for numbers below 1.
+    Errors: ValueError if the model does not take such rows, or if a number is below 1.
     """
     if min(batch, length) < 1:
         raise ValueError(f"batch={batch} and length={length}; both are numbers from 1 on")
-    span, memories = temporal_range(model), remembered_by_layer(model)  # before steps change what is learned
+    span, memories = temporal_range(model), remembered_by_layer(model)  # before training steps change the weights
     before, anew = resident(), restart_peak()
     weights = sum(x.untyped_storage().nbytes() for x in {x.data_ptr(): x for x in _own_tensors(model)}.values())
     parameters = sum(parameter.numel() for parameter in model.parameters())
@@ -118,7 +126,7 @@ def cost(model: Model, batch: int, length: int, on_progress: Callable[[int], Non
     flops, once = (batch * count for count in _flops(model, length))
     reader_counts = {
         layer: dict(counts) for layer, counts in readers.items()
-    }  # asdict makes other Mappings of Counters
+    }  # asdict turns Counters into other mappings
     return Cost(
         batch,
         length,
@@ -149,12 +157,20 @@ def _state_bytes(model: Model, length: int) -> int | None:
 
 
 def sample_rows(model: Model, rows: int, length: int) -> Batch:
-    """Random rows as a training on this length has them: those of a text end with a token that is only predicted."""
+    """Return random rows of the training's form; a row of a text ends with a token that is only predicted.
+
+    model: the model, which draws the rows.
+    rows: number of rows.
+    length: tokens that the model reads of each row.
+    """
     return model.sample(rows, length + int(predicts_last(model)), 0)
 
 
 def predicts_last(model: Model) -> bool:
-    """Does it read all of a row of a text but the last token, and predict that?"""
+    """Return True if the model reads all tokens of a text row except the last, and predicts that token.
+
+    model: the model.
+    """
     return model.reads == "text" and model.predicts_next
 
 
@@ -163,7 +179,15 @@ def _begin_state(model: Model, batch: Batch, length: int) -> State | None:
 
 
 def filled_state(model: Model, rows: int, length: int, state: State | None = None) -> State | None:
-    """The state of as many lanes once it grows no more: the later half of what they have read brought nothing."""
+    """Return the state of a model on lanes after it has stopped growing, or None without lanes.
+
+    The state counts as full if the second half of the tokens read did not enlarge it.
+
+    model: the model.
+    rows: number of lanes.
+    length: tokens per row.
+    state: a state to start from; a fresh one by default.
+    """
     if not model.lanes:
         return None
     size = max(length, LEAST)
@@ -180,14 +204,19 @@ def filled_state(model: Model, rows: int, length: int, state: State | None = Non
 
 
 def _state_size(state: State) -> int:
-    """A number that grows while a state does, in bytes or in slots that hold a token, which have a position."""
+    """Return a number that grows with a state: its bytes plus its slots with a token, which have a position."""
     tensors = (leaf for _, leaf in leaves(state))
     return sum(leaf.nbytes + (0 if leaf.is_floating_point() else int((leaf >= 0).sum())) for leaf in tensors)
 
 
 class StepMemory(NamedTuple):
-    """Bytes of some training steps: of activations, at the highest within forward and backward, at that within the
-    optimiser's step, and the most that the process had by then."""
+    """Memory of some training steps, in bytes.
+
+    activations: bytes of activations.
+    high: peak within forward and backward passes.
+    steady: peak within the optimiser's step.
+    top: peak of the process; None if the system does not report it.
+    """
 
     activations: int
     high: int
@@ -200,7 +229,11 @@ class StepMemory(NamedTuple):
         return max(self.high, self.steady)
 
     def extrapolate(self, less: "StepMemory", times: float) -> "StepMemory":
-        """Of a larger batch, on a line from a smaller one through this; `times` as far behind it as they are apart."""
+        """Extrapolate linearly to a larger batch.
+
+        less: memory of a smaller batch.
+        times: distance to the larger batch, in units of the distance between the two known batches.
+        """
         activations, high = (
             round(now + times * (now - before)) for now, before in zip(self[:2], less[:2], strict=True)
         )
@@ -208,13 +241,17 @@ class StepMemory(NamedTuple):
         return StepMemory(activations, high, self.steady, top)
 
     def process_growth(self, before: int | None) -> int:
-        """The bytes that a process of `here` bytes took more; reckoned from tensors where it had room from before."""
+        """Return by how many bytes the process grew.
+
+        before: bytes of the process before the steps; None if unknown. The growth is then estimated from tensors, as it
+            is if the process had free memory from before.
+        """
         grown = 0 if before is None or self.top is None else self.top - before
         return grown if grown >= self.peak else round(KEPT * self.peak)
 
 
 def _memory(model: Model, rows: int, length: int, readers: dict[str, Counter[str]]) -> StepMemory:
-    """Some training steps on as many rows. Who read the layers in the last one goes into `readers`."""
+    """Run some training steps on `rows` rows. The executors of the last step are counted in `readers`."""
     model.train()
     optimiser, apart, clipped = adamw(model, 1e-6, 0.0), clip_groups(model), Settings().clip
     batch = sample_rows(model, rows, length)
@@ -225,7 +262,7 @@ def _memory(model: Model, rows: int, length: int, readers: dict[str, Counter[str
 
     with Tally(_own_tensors(model)) as tally, layers_that_read(model, note):
         state = _begin_state(model, batch, length)
-        for step in range(STEPS * (1 + model.lanes)):  # of lanes with an empty memory, and with a full one
+        for step in range(STEPS * (1 + model.lanes)):  # lanes: with an empty memory, then with a full one
             if step == STEPS:
                 state = filled_state(model, rows, length, state)
                 tally.restart()
@@ -247,10 +284,10 @@ def _memory(model: Model, rows: int, length: int, readers: dict[str, Counter[str
 
 
 def _flops(model: Model, length: int) -> tuple[int, int]:
-    """Additions and multiplications of the forward of one row, its memory filled; and those that no backward goes to.
+    """Return the flops of the forward pass of one row with a full memory, and the flops without a backward pass.
 
-    Only where another model is held are gradients made, to tell the two: what is reversible cannot be counted with
-    them. One thread, as what others multiply in a search is not seen.
+    Gradients are enabled only for a model that holds another one, to separate the two counts. Flops of reversible parts
+    cannot be counted with gradients. One thread is used then, because the count misses other threads of a search.
     """
     model.train()
     batch, threads = sample_rows(model, 1, length), torch.get_num_threads()
@@ -266,21 +303,21 @@ def _flops(model: Model, length: int) -> tuple[int, int]:
 
 @contextmanager
 def counting() -> Iterator[Tally]:
-    """While it is entered a Tally counts what is multiplied, reads of keys as the reference makes them."""
-    shares = dict[Any, float]()  # the part of its pairs that a pattern allows
+    """Count flops in a Tally while the context is entered; attention counts as the reference computes it."""
+    shares = dict[Any, float]()  # allowed share of the pairs, by pattern and positions
     with Tally() as tally, reading_through(partial(_count_read, tally, shares)):
         yield tally
 
 
 def _count_read(tally: Tally, shares: dict[Any, float], name: str, request: Request, executor: Any) -> AttentionOutput:
-    """A read that is counted as the reference's, whoever reads."""
+    """Read with the chosen executor, and count the flops of the reference."""
     with tally.without_counting():
         tally.add(_read_flops(request, shares))
         return executor.read(request)
 
 
 def _read_flops(request: Request, shares: dict[Any, float]) -> int:
-    """What the reference multiplies for a read, or the share of it that the pattern allows."""
+    """Return the flops of the reference for a request, times the share of pairs that the pattern allows."""
     queries = request.queries.q.shape[2]
     piece = request.replace(memo=empty_memo()) if queries <= QUERIES else request.piece(slice(0, QUERIES), None)
     whole = products_of(lambda: reference.read(piece)) * queries / min(QUERIES, queries)
@@ -293,12 +330,12 @@ def _read_flops(request: Request, shares: dict[Any, float]) -> int:
 
 
 def _values(pos: Tensor) -> tuple[tuple[int, ...], bytes]:
-    """Positions by value: where a tensor lies, another may lie next."""
+    """Return positions by value, because another tensor may later have the same address."""
     return tuple(pos.shape), pos.numpy().tobytes()
 
 
 def _share(request: Request) -> float:
-    """The pairs that are allowed over all pairs."""
+    """Return the number of allowed pairs over the number of all pairs."""
     queries, keys = request.queries, request.keys
     heads = range(queries.head, queries.head + queries.q.shape[1])
     step = -(-queries.q.shape[2] // SAMPLED)

@@ -1,4 +1,4 @@
-"""The memory that is free for a training, and models built without their numbers to estimate what they need."""
+"""Free memory for a training, and models built without their weights to estimate what they need."""
 
 from pathlib import Path
 from typing import Any
@@ -10,12 +10,15 @@ from kinformer.lab.cost.uninitialised import Uninitialised
 from kinformer.lab.errors import UserError, from_user
 from kinformer.lab.member_choice import MemberChoice
 
-NUMBERS = 4  # of each weight: itself, its gradient and AdamW's two means
+NUMBERS = 4  # numbers per weight: itself, its gradient and AdamW's two means
 
 
 def build_without_numbers(choice: MemberChoice) -> Any | None:
-    """The model built without its numbers; None where it draws or looks at numbers while it is built."""
-    modules("patterns")  # imported by the first that reads an expression, and what they make must have numbers
+    """Build the model without weights, on the meta device; None if its construction needs numbers.
+
+    choice: the member and its keywords.
+    """
+    modules("patterns")  # imported first, because patterns created at import must have numbers
     try:
         with from_user(ValueError, TypeError, LookupError), torch.device("meta"), Uninitialised():
             return choice.function(**choice.keywords)
@@ -26,7 +29,7 @@ def build_without_numbers(choice: MemberChoice) -> Any | None:
 
 
 def free_memory() -> int | None:
-    """The bytes of memory that are free where a training would run; None where nobody tells."""
+    """Return the free bytes where a training would run (the GPU, or the machine); None if unknown."""
     if torch.cuda.is_available():
         return torch.cuda.mem_get_info()[0]
     try:

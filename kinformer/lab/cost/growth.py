@@ -1,4 +1,4 @@
-"""Growth: the time and memory that a part takes, against the length of a row."""
+"""Growth: time and memory of a part as a function of the length of a row."""
 
 import math
 from collections.abc import Sequence
@@ -15,14 +15,20 @@ from kinformer.core.state import leaves
 from kinformer.laws.support.subject import Subject
 
 LENGTHS = tuple(16 * 2**n for n in range(8))
-ENOUGH = 0.5  # seconds of one call after which no longer row is tried
-AGREE = 0.5  # how far the exponents of two doublings may lie apart
+ENOUGH = 0.5  # seconds of a call after which the measurement ends
+AGREE = 0.5  # largest difference between the exponents of two doublings
 BARS = "▁▂▃▄▅▆▇█"
 
 
 @dataclass
 class Growth:
-    """For each length: seconds of a call with its gradients, bytes kept for these, and bytes of a state if any."""
+    """Measurements of a part for each length of a row.
+
+    lengths: tokens of a row.
+    seconds: seconds of a call with its gradients.
+    saved_bytes: bytes that are kept for the backward pass.
+    state: bytes of a state, if there is one.
+    """
 
     lengths: list[int] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
@@ -30,7 +36,7 @@ class Growth:
     state: list[float] = field(default_factory=list)
 
     def lines(self) -> list[str]:
-        """A small picture: one line a curve, heights by the logarithm, and how it grows at its end."""
+        """Draw one line per curve, with logarithmic heights, and with its growth at the end."""
         if len(self.lengths) < 2:
             return []
         rows = [("time", self.seconds, _seconds), ("memory", self.saved_bytes, _bytes), ("state", self.state, _bytes)]
@@ -43,7 +49,10 @@ class Growth:
 
 
 def measure(subject: Subject) -> Growth:
-    """Longer and longer rows, until one takes half a second or a part can read no longer ones."""
+    """Measure rows of doubling length, until a call takes half a second or the part fails.
+
+    subject: the part.
+    """
     module = subject.build().float()
     stateful = subject.no_state(module) is None
     growth = Growth()
@@ -54,7 +63,7 @@ def measure(subject: Subject) -> Growth:
             seconds, saved_bytes = median(call[0] for call in calls), calls[-1][1]
             state = subject.start(module, 1, length, torch.float32) if stateful else ()
         except (IndexError, ValueError, RuntimeError):
-            break  # a table of positions or a pattern's tensors end somewhere
+            break  # a table of positions or the tensors of a pattern are shorter
         growth.lengths.append(length)
         growth.seconds.append(seconds)
         growth.saved_bytes.append(saved_bytes)
@@ -85,9 +94,11 @@ def _call(subject: Subject, module: torch.nn.Module, length: int) -> tuple[float
 
 
 def power(values: Sequence[float]) -> float | None:
-    """The exponent by which a curve grows over its last two doublings: the smaller where they differ a little.
+    """Return the exponent of a curve over its last two doublings: the smaller one if they differ a little.
 
-    None where there are no two of them, or where they differ by more than a half and so agree on no exponent.
+    None if there are fewer than two doublings, or if their exponents differ by more than a half.
+
+    values: one value per length.
     """
     if len(values) < 3:
         return None
@@ -101,7 +112,10 @@ def _growth_text(values: Sequence[float]) -> str:
 
 
 def bars(values: Sequence[float]) -> str:
-    """One character a value; the lowest is the smallest, the highest the largest, logarithms between."""
+    """Draw one character per value, with a height by the logarithm of the value.
+
+    values: the values.
+    """
     logs = [math.log(max(value, 1e-9)) for value in values]
     low, high = min(logs), max(logs)
     return "".join(BARS[round((log - low) / (high - low) * (len(BARS) - 1)) if high > low else 0] for log in logs)

@@ -1,4 +1,4 @@
-"""Tally: what a computation multiplies and how much memory its tensors take, counted operator by operator."""
+"""Tally: flops and memory of a computation, counted operator by operator."""
 
 import weakref
 from collections.abc import Iterable
@@ -13,23 +13,28 @@ from torch.utils.flop_counter import flop_registry
 
 
 def count_lstm_flops(x: Tensor, of_x: Tensor, of_state: Tensor, *_: Any, **__: Any) -> int:
-    """What a layer of an LSTM multiplies and adds: its two matrices at each step of each row."""
+    """Return the flops of an LSTM layer: two matrix products at each step of each row.
+
+    x: input of the layer, [rows, steps, ...] or [steps, rows, ...].
+    of_x, of_state: weights for the input and for the state.
+    """
     return 2 * x.shape[0] * x.shape[1] * (of_x.numel() + of_state.numel())
 
 
-LEFT_OUT = {torch.ops.aten.mkldnn_rnn_layer: count_lstm_flops}  # by PyTorch's counter
+LEFT_OUT = {torch.ops.aten.mkldnn_rnn_layer: count_lstm_flops}  # operators without a formula in PyTorch's counter
 
 
 class Tally(TorchDispatchMode):
-    """While it is entered: `flops` of matrix products and convolutions, and the bytes of tensors, `live` and at `peak`.
+    """Counter of the flops of matrix products and convolutions, and of the bytes of tensors.
 
-    Of the first `still` are those made without gradients.
+    Choose it if a number must not depend on the machine. It uses PyTorch's formulas for the flops of an operator, with
+    a formula of its own for an LSTM. Bytes are the sizes of outputs; each storage counts once, until it is freed.
+    Internal buffers of kernels are not seen.
 
-    Choose it where a number must not depend on the machine: PyTorch's formulas of what an operator multiplies, with one
-    for an LSTM, and the sizes of what it gives, each storage counted once and until it is freed. What a kernel keeps to
-    itself is not seen.
+    Attributes: `flops` counts all flops, `still` counts the flops without gradients, `live` is the number of bytes
+    alive now, and `peak` is the largest value of `live`.
 
-    known: tensors that are there before, counted from the start.
+    tensors: tensors that exist already, counted from the start.
     """
 
     def __init__(self, tensors: Iterable[Tensor] = ()):
@@ -52,13 +57,13 @@ class Tally(TorchDispatchMode):
         return out
 
     def add(self, flops: int) -> None:
-        """Count some more."""
+        """Add flops to the count."""
         self.flops += flops
         self.still += 0 if torch.is_grad_enabled() else flops
 
     @contextmanager
     def without_counting(self) -> Any:
-        """What is multiplied inside is not counted; what is kept is."""
+        """Count no flops in this context. Memory is still counted."""
         before, self._counting = self._counting, False
         try:
             yield
@@ -66,7 +71,7 @@ class Tally(TorchDispatchMode):
             self._counting = before
 
     def restart(self) -> int:
-        """The peak until now; a new one begins."""
+        """Return the peak so far, and begin a new one."""
         peak, self.peak = self.peak, self.live
         return peak
 
@@ -86,7 +91,10 @@ class Tally(TorchDispatchMode):
 
 
 def products_of(call: Any) -> int:
-    """How many multiplications and additions of numbers a call makes in matrix products."""
+    """Return the flops of a call in matrix products and convolutions.
+
+    call: the function to call.
+    """
     with torch.no_grad(), Tally() as tally:
         call()
     return tally.flops

@@ -1,14 +1,14 @@
-"""The memory that this process has, and the most that it had, as Linux tells it."""
+"""Resident memory of this process, now and at its peak, as Linux reports it."""
 
 import os
 import sys
 from pathlib import Path
 
-FIRST = 85 * 10**6  # bytes that a first step brings (torch 2.13): the compiler, which optimisers import, and code
+FIRST = 85 * 10**6  # bytes that a first step adds (torch 2.13): code and the compiler, which optimisers import
 
 
 def resident() -> int | None:
-    """The bytes of memory that this process has now; None where nobody tells."""
+    """Return the resident bytes of this process; None if the system does not report them."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except (OSError, ValueError, IndexError):
@@ -17,13 +17,13 @@ def resident() -> int | None:
 
 
 def before_training() -> int | None:
-    """The bytes that this process will have when it trains, without the tensors of that; None where nobody tells."""
+    """Estimate the resident bytes of this process in training, without tensors; None if unknown."""
     now, begun = resident(), "torch._dynamo" in sys.modules
     return now if now is None or begun else now + FIRST
 
 
 def restart_peak() -> bool:
-    """From now on `peak_resident` tells anew; False where the system does not forget what was before."""
+    """Restart the peak of `peak_resident`; False if the system cannot do this."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
@@ -32,7 +32,7 @@ def restart_peak() -> bool:
 
 
 def peak_resident() -> int | None:
-    """The most bytes of memory that this process had since `restart_peak`; None where nobody tells."""
+    """Return the most resident bytes of this process since `restart_peak`; None if unknown."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) * 1024

@@ -1,4 +1,4 @@
-"""Numbers of a pattern: keys per query, its share of all pairs, and layers until every position reaches every other."""
+"""Numbers of a pattern: keys per query, share of all pairs, and layers until all positions connect."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -15,9 +15,14 @@ HEADS, MOST, LONG = 4, 1024, (1_024, 4_096, 16_384)
 
 
 class PatternNumbers(NamedTuple):
-    """What is counted over rows of `length` positions.
+    """Counts of a pattern over rows of `length` positions.
 
-    `steps` is None where some position never reaches some other; `share` then tells how many pairs are reached at all.
+    length: number of positions.
+    mean, least, most: mean, smallest and largest number of keys per query.
+    share: allowed pairs over all pairs.
+    ahead: True if a query reads a later key.
+    steps: layers until every position has reached every other one; None if some position never does.
+    reached: share of the pairs that are reached in any number of layers.
     """
 
     length: int
@@ -31,7 +36,13 @@ class PatternNumbers(NamedTuple):
 
 
 def count_pattern(pattern: Pattern, length: int) -> PatternNumbers:
-    """Counted, not estimated: over the first heads, of which reaching takes any."""
+    """Count the pairs of a pattern exactly, over its first four heads.
+
+    A position is reached if any of these heads reaches it.
+
+    pattern: the pattern.
+    length: number of positions.
+    """
     at = torch.arange(length)[None, None]
     read = pair_mask(pattern, at, at, range(HEADS))[0]  # [#H L L]
     keys = read.sum(-1)
@@ -45,8 +56,14 @@ def count_pattern(pattern: Pattern, length: int) -> PatternNumbers:
 
 
 def layers_to_reach(read: Bool[Tensor, "L L"], ahead: bool) -> tuple[int | None, float]:
-    """How many layers until each position has read, through others, every one that it can (only those before it where
-    nothing is read ahead), and the share of these pairs that is reached at last. A position keeps what it has."""
+    """Return the number of layers until all positions have read each other, and the share of reached pairs.
+
+    Without reading ahead, a position has to reach only earlier positions. Each position keeps its earlier reads. The
+    number of layers is None if some pairs are never reached.
+
+    read: True for each pair of a query and a key that it reads.
+    ahead: True if some query reads a later key.
+    """
     readable = torch.ones_like(read) if ahead else torch.ones_like(read).tril()
     powers = [(read | torch.eye(len(read), dtype=torch.bool)) & readable]
     while not bool((powers[-1] | ~readable).all()):
@@ -54,7 +71,7 @@ def layers_to_reach(read: Bool[Tensor, "L L"], ahead: bool) -> tuple[int | None,
         if torch.equal(twice, powers[-1]):
             return None, float((twice & readable).sum() / readable.sum())
         powers.append(twice)
-    # powers[n] is 2^n layers: the largest number that is not enough, found from its highest bit on, and one more
+    # powers[n] is 2^n layers. Find the largest insufficient number of layers from its highest bit on; add one.
     reached, steps = torch.eye(len(read), dtype=torch.bool), 0
     for n in reversed(range(len(powers))):
         tried = _two_layers(reached, powers[n])
@@ -64,7 +81,11 @@ def layers_to_reach(read: Bool[Tensor, "L L"], ahead: bool) -> tuple[int | None,
 
 
 def pattern_lines(pattern: Pattern, length: int) -> Iterator[str]:
-    """The numbers as sentences."""
+    """Yield the numbers of a pattern as lines of text.
+
+    pattern: the pattern.
+    length: number of positions; at most 1,024 are counted.
+    """
     length = min(length, MOST)
     counted = count_pattern(pattern, length)
     least_most = f" ({counted.least} to {counted.most})" if counted.least != counted.most else ""
@@ -90,5 +111,5 @@ def pattern_lines(pattern: Pattern, length: int) -> Iterator[str]:
 
 
 def _two_layers(a: Bool[Tensor, "L L"], b: Bool[Tensor, "L L"]) -> Bool[Tensor, "L L"]:
-    """What is reached by a layer after another."""
+    """Return the pairs that two layers reach one after the other."""
     return (a.float() @ b.float()) > 0.5

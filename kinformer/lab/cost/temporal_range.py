@@ -1,4 +1,4 @@
-"""The temporal range of a model: how many tokens back the earliest one stands that an output can depend on."""
+"""Temporal range of a model: the distance to the earliest token that can change an output."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -18,17 +18,17 @@ from kinformer.core.pattern import Pattern
 from kinformer.core.state import leaves
 from kinformer.nn.attention import Attention
 
-PAIRS = 1 << 24  # pairs of a query and a key that a pattern is asked about, at most
-PLACES = 1 << 16  # positions at which the range is computed, at most
+PAIRS = 1 << 24  # most pairs of query and key for which a pattern is evaluated
+PLACES = 1 << 16  # most positions at which the range is computed
 First = Callable[[int], int]  # the earliest position that a query position reads
 
 
 @dataclass(frozen=True)
 class TemporalRange:
-    """How many tokens back the earliest one is that can change an output.
+    """The number of tokens from an output back to the earliest token that can change it.
 
-    least, most: over all places of a segment, or another period of the patterns, for the tokens that look furthest.
-    exact: False where only bounds are known.
+    least, most: smallest and largest range over all places of a segment, or of another period of the patterns.
+    exact: False if only bounds are known.
     """
 
     least: int
@@ -37,11 +37,13 @@ class TemporalRange:
 
 
 def temporal_range(model: Model) -> TemporalRange | None:
-    """The range of a language model over all of its layers; None where it is the whole text, or where a part hides it.
+    """Return the range of a language model over all layers; None if it is the whole text or unknown.
 
-    A layer hears the tokens that its pattern, or a compressed memory, reaches: the layers beneath heard what stands
-    before these. So N layers with a memory of m tokens reach N m tokens before the segment, and with m_cm compressed
-    states of c tokens each N (m + c m_cm).
+    A layer reads the tokens within its pattern or compressed memory, and the layers below have read the tokens before
+    these. N layers with a memory of m tokens therefore reach N m tokens before the segment. With m_cm compressed states
+    of c tokens each, they reach N (m + c m_cm) tokens.
+
+    model: the model.
 
     Source: Dai et al., 2019, arXiv:1901.02860, section 3.2; Rae et al., 2019, arXiv:1911.05507, section 3.1.
     """
@@ -72,7 +74,10 @@ def temporal_range(model: Model) -> TemporalRange | None:
 
 
 def remembered_by_layer(model: Model) -> dict[str, MemoryCost]:
-    """What each layer with a memory reads beside its own segment, by the layer's name in the model."""
+    """Return the memory that each layer reads in addition to its own segment, by the name of the layer.
+
+    model: the model.
+    """
     memories = {}
     for name, layer in model.named_modules():
         if isinstance(layer, Attention):
@@ -103,12 +108,12 @@ def _has_layers(layer: nn.Module) -> bool:
 
 
 def _layers_in_order(model: Any) -> Sequence[Attention]:
-    """The self-attention layers of a reading in the order in which they are called, repeated ones as often."""
+    """Return the self-attention layers in the order of their calls; a layer that is called twice appears twice."""
     layers: list[Attention] = []
     mode = model.training
     with torch.no_grad(), _calls(model, layers.append):
         try:
-            model.train()  # nobody leaves early
+            model.train()  # no token exits early in train mode
             model.logits(model.inputs(model.sample(1, 2, 0))[0])
         finally:
             model.train(mode)
@@ -127,16 +132,17 @@ def _calls(model: nn.Module, on_call: Callable[[Attention], None]) -> Iterator[N
 
 
 def _heard_tokens(layer: Attention) -> Pattern | None:
-    """The tokens of which a query of a layer can hear something; None for what says no pattern."""
+    """Return the pattern of tokens that can influence a query of a layer, or None if it has no such pattern."""
     if layer.memory is not None and not layer.memory.cached:
         return layer.memory.receptive_field
     return layer.mechanism.receptive_field if isinstance(layer.mechanism, KeyValueMechanism) else None
 
 
 def _first_read(pattern: Pattern, heads: int) -> tuple[First, int]:
-    """The earliest position that any head reads from each position, and its period; 0 where that is not known.
+    """Return the earliest position that any head reads from each position, and its period.
 
-    What the earliest position heard counts only if no later one heard more: so 0 too where it moves back along a row.
+    The period is 0 if it is unknown. It is also 0 if the earliest position moves back along a row: then a later
+    position may have read more than the earliest one.
     """
     back, period = int(pattern.reach()[0]), pattern.period()
     if period is None or period * (back + 1) * heads > PAIRS:

@@ -5,7 +5,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-DRAWS = {  # what fills parameters, and is dearest of all that is done to build a member
+DRAWS = {  # functions that fill parameters, the most expensive part of building a member
     *(nn.init.normal_, nn.init.uniform_, nn.init.kaiming_uniform_, nn.init.xavier_uniform_),
     *(Tensor.normal_, Tensor.uniform_),
 }

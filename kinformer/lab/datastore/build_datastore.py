@@ -1,4 +1,4 @@
-"""Building: read a text and write its keys to the disk shard by shard, each shard complete or not at all."""
+"""Building of a datastore: write the keys of a text to disk, in shards that are complete or absent."""
 
 import fcntl
 import os
@@ -54,7 +54,19 @@ class BuildPlan:
 def plan_build(
     tap: Tap, text: Text, data: str, tokenizer: str, home: str, *, dtype: Dtype, length: int, stride: int, shard: int
 ) -> BuildPlan:
-    """Plan a datastore of one part. ValueError if no token of the text has a next token, or its type is wrong."""
+    """Plan a datastore of one part.
+
+    tap: reads the keys from a model.
+    text: the text.
+    data: a description of the text.
+    tokenizer: hash of the tokenizer, or "bytes".
+    home: folder of the model, or "".
+    dtype: "float16" or "float32", for keys.
+    length, stride: tokens of a window, and from one window to the next; a stride of 0 reads lanes.
+    shard: bytes of a shard.
+
+    Errors: ValueError if no token of the text has a next token, or if its type is wrong.
+    """
     check_option("dtype", dtype, Dtype)
     signed = text.tokens.dtype.is_signed  # PyTorch has no < for unsigned numbers of two bytes and more
     if text.tokens.is_floating_point() or (signed and bool((text.tokens < 0).any())):
@@ -84,12 +96,15 @@ def plan_build(
 
 
 def build(plan: BuildPlan, folder: Path, *, append: bool, resume: bool, on_progress: Callable[[int], None]) -> None:
-    """Write the files of a part into a folder and enter it in the manifest last, so that no datastore is incomplete.
+    """Write the files of a part into a folder; the manifest is last, so no datastore is incomplete.
 
-    `on_progress` is called with the number of finished keys. A folder with a datastore is refused unless `append` is
-    true. An unfinished build is refused unless `resume` is true; it continues after the last complete shard.
+    plan: the plan.
+    folder: the folder.
+    append: True to add to a datastore in the folder, which is otherwise refused.
+    resume: True to continue an unfinished build after its last complete shard. It is otherwise refused.
+    on_progress: called with the number of finished keys.
 
-    Errors: DatastoreError in one line, OSError where the disk is full or the folder cannot be written.
+    Errors: DatastoreError in one line; OSError if the disk is full or the folder cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -229,7 +244,12 @@ def _write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Keep other processes from building in this folder; DatastoreError if one does. The lock ends with the process."""
+    """Keep other processes from building in this folder. The lock ends with the process.
+
+    folder: the folder.
+
+    Errors: DatastoreError if another process builds in it.
+    """
     handle = os.open(folder, os.O_RDONLY)
     try:
         try:

@@ -1,4 +1,4 @@
-"""Datastore: an inner state of a trained language model for every token of a text, and the token that followed."""
+"""Datastore: a model's inner state for every token of a text, and the token that followed."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -29,7 +29,14 @@ LENGTH = 128  # of a window, if the model has no length of training
 
 
 class KeyContext(NamedTuple):
-    """The text around a key: tokens of its document up to its own, the next token, and the tokens after that."""
+    """The text around a key.
+
+    before: tokens of its document up to the token of the key.
+    next: the next token.
+    after: the tokens after that.
+    document: number of the document.
+    data: description of the text.
+    """
 
     before: list[int]
     next: int
@@ -39,7 +46,12 @@ class KeyContext(NamedTuple):
 
 
 class KeyModel(NamedTuple):
-    """A datastore, the model that made its keys, and the name of the tap that reads such keys."""
+    """A datastore, the model that made its keys, and the tap that reads such keys.
+
+    store: the datastore.
+    model: the model.
+    tap: name of the tap.
+    """
 
     store: Store
     model: Any
@@ -47,7 +59,7 @@ class KeyModel(NamedTuple):
 
 
 class Datastore(Store):
-    """Pairs on a disk: a key, which is a language model's inner state at a token, and the token that followed.
+    """Pairs on disk: a key (a language model's inner state at a token) and the token that followed.
 
     Choose it to let a model look up the tokens that followed similar contexts, in a text of any size and without
     training. Keys stay on the disk, and a search holds one block of them in memory. `Datastore.build` and
@@ -56,8 +68,10 @@ class Datastore(Store):
     Use `Datastore.open(path)`, then `search(queries, k)`. The queries are inner states of the model that
     `models.support.hidden_taps.Tap` reads at `store.tap`.
 
-    manifest: its description. texts: the text of each part. keys: the keys of all parts in order. index: the index that
-    is searched; `ExactSearch().index(keys)` unless given.
+    manifest: its description.
+    texts: the text of each part.
+    keys: the keys of all parts, in order.
+    index: the index for searches; `ExactSearch().index(keys)` unless given.
 
     Errors: DatastoreError, a ValueError of one line, for a folder without a datastore, an unfinished or truncated
     datastore, a damaged text, and, from `check`, for another model. The numbers of keys are not verified, which would
@@ -216,20 +230,22 @@ class Datastore(Store):
             )
 
     def search(self, queries: Float[Tensor, "N D"], k: int) -> Neighbours:
-        """The k keys nearest to each query in order, of equally near keys the first, and the tokens that followed.
+        """Return the k nearest keys of each query, in order, and the tokens that followed them.
 
-        The search runs on the CPU; its result is on the device of the queries. ValueError for k below 1, another width,
-        and queries with NaN.
+        Equally near keys are in the order of the texts. The search runs on the CPU; its result is on the device of the
+        queries.
+
+        Errors: ValueError for k below 1, another width, or queries with NaN.
         """
         distances, places = self.index.search(queries, k)
         return Neighbours(*(x.to(queries.device) for x in (distances.float(), self.tokens(places), places)))
 
     def values(self) -> Int[Tensor, " N"]:
-        """The token that followed each key, in the order of the texts."""
+        """Return the token that followed each key, in the order of the texts."""
         return self.tokens(torch.arange(len(self), device="cpu"))
 
     def tokens(self, places: Int[Tensor, "*n"]) -> Int[Tensor, "*n"]:
-        """The token that followed each key, by the number of the key; -1 for -1."""
+        """Return the token that followed each key, by the number of the key; -1 for -1."""
         flat, tokens = places.flatten(), torch.full((places.numel(),), -1, device="cpu")
         part = torch.searchsorted(self.starts, flat, right=True) - 1
         for number, text in enumerate(self.texts):
@@ -238,7 +254,7 @@ class Datastore(Store):
         return tokens.view(places.shape)
 
     def count_occurring(self, pieces: Sequence[Shaped[Tensor, " _"]]) -> int:
-        """The number of pieces that occur in its texts, token for token."""
+        """Return how many pieces occur in the texts of the datastore, token for token."""
         data = [piece.cpu().numpy().astype(numpy.int32).tobytes() for piece in pieces]
         occurs = [False] * len(data)
         for text in self.texts:
@@ -256,7 +272,14 @@ class Datastore(Store):
 
 
 class DatastoreText:
-    """The text of a part, mapped from the disk: every token but the last of a document has a key, in order."""
+    """The text of a part, mapped from disk.
+
+    Every token except the last of a document has a key, in order.
+
+    part: its entry in the manifest.
+    tokens: the tokens.
+    begins: first token of each document.
+    """
 
     def __init__(self, part: DatastorePart, tokens: numpy.ndarray, begins: numpy.ndarray):
         self.part, self.tokens = part, tokens
@@ -281,13 +304,13 @@ class DatastoreText:
         return text
 
     def locate(self, keys: numpy.ndarray) -> tuple[numpy.ndarray, numpy.ndarray]:
-        """The numbers of the tokens and of the documents to which keys belong."""
+        """Return the numbers of the tokens and of the documents of some keys."""
         # a document without keys shares its first key with the next document
         document = numpy.searchsorted(self.firsts, keys, side="right") - 1
         return self.begins[document] + keys - self.firsts[document], document
 
     def next_tokens(self, keys: Int[Tensor, " n"]) -> Int[Tensor, " n"]:
-        """The tokens that followed keys."""
+        """Return the tokens that followed keys."""
         return torch.from_numpy(self.tokens[self.locate(keys.numpy())[0] + 1].astype(numpy.int64))
 
     def context(self, key: int, before: int, after: int) -> KeyContext:

@@ -1,4 +1,4 @@
-"""Indexing: an index file beside the keys of a datastore, and the share of nearest keys that the index finds."""
+"""Index file beside the keys of a datastore, and its recall: the share of nearest keys that it finds."""
 
 import hashlib
 import json
@@ -30,7 +30,14 @@ class IndexRecord:
 
 
 def write_index(folder: Path, keys: Shards, search: Search) -> IndexRecord:
-    """Build an index and write it beside the keys. ValueError for a search without index, OSError for a full disk."""
+    """Build an index and write it beside the keys.
+
+    folder: the folder of the datastore.
+    keys: its keys.
+    search: the search.
+
+    Errors: ValueError if the search has no index; OSError if the disk is full.
+    """
     index = check_faiss_search(search).index(keys)
     data = index.to_bytes()
     recall = measure_recall(index, keys)
@@ -58,7 +65,12 @@ def measure_recall(index: VectorIndex, keys: Shards, nearest: int = NEAREST) -> 
 
 
 def read_index_record(folder: Path) -> IndexRecord | None:
-    """The description of the index beside the keys; None if there is no index, DatastoreError if it is unreadable."""
+    """Return the description of the index beside the keys; None if there is no index.
+
+    folder: the folder of the datastore.
+
+    Errors: DatastoreError if it is unreadable.
+    """
     path = folder / ABOUT
     if not path.is_file():
         return None

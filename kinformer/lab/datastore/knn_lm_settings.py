@@ -1,4 +1,4 @@
-"""kNN-LM settings: the result of `kinformer knn-lm` in the model's folder, and the model joined to its datastore."""
+"""kNN-LM settings: the result of `kinformer knn-lm`, and a model with the datastore that it names."""
 
 import dataclasses
 import hashlib
@@ -22,11 +22,12 @@ EDITION = 1  # of its form
 
 @dataclass(frozen=True)
 class KnnLMSettings:
-    """The numbers of a `NearestNeighbourLM` for one model and one datastore, and of its `ContinuousCache`, if any.
+    """The tuned numbers of a `NearestNeighbourLM` and its optional `ContinuousCache`.
 
-    datastore: the folder of the datastore. store: its hash, see `hash_manifest`. k, weight, temperature: of the
-    `NearestNeighbourLM`.
-    size, share, theta: of the cache; a size of 0 stands for no cache.
+    datastore: the folder of the datastore.
+    store: its hash, see `hash_manifest`.
+    k, weight, temperature: arguments of the `NearestNeighbourLM`.
+    size, share, theta: arguments of the cache; there is no cache if the size is 0.
     """
 
     datastore: str
@@ -80,10 +81,14 @@ def hash_manifest(store: Datastore) -> str:
 
 
 def load_nearest(model: LM, folder: Path, datastore: Path | None = None) -> NearestNeighbourLM:
-    """The model of a folder with the datastore that it was tuned on; `datastore` is its place if it was moved.
+    """Return a model with the datastore that it was tuned on.
 
-    Errors: DatastoreError, in one line, if the model was never tuned, and for a datastore that is missing, damaged or
-    another; ValueError for a model with early exits.
+    model: the model.
+    folder: its folder, with the settings.
+    datastore: the place of the datastore, if it was moved.
+
+    Errors: DatastoreError, in one line, if the model was never tuned, or if the datastore is missing, damaged or
+    different; ValueError if the model has early exits.
     """
     refuse_exits(model)
     settings = KnnLMSettings.load(folder)

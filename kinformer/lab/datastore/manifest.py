@@ -19,10 +19,13 @@ PART = {"data": str, "tokens": int, "documents": int, "length": int, "stride": i
 
 @dataclass(frozen=True)
 class DatastorePart:
-    """The text of one build or append: its size, its windows, and the number of keys in each of its shards.
+    """The text of one build or append: its size, its windows, and its numbers of keys.
 
-    data: a description of the text for readers. tokens, documents: their numbers. length, stride: of the windows in
-    tokens; a stride of 0 stands for lanes. text: a hash of the tokens and of the places where documents begin.
+    data: a description of the text for readers.
+    tokens, documents: their numbers.
+    length, stride: length and stride of the windows, in tokens; a stride of 0 means lanes.
+    text: a hash of the tokens and of the places where documents begin.
+    shards: the number of keys in each shard.
     """
 
     data: str
@@ -43,8 +46,12 @@ class DatastorePart:
 class Manifest:
     """The properties that all keys of a datastore share, and its parts.
 
-    model: the fingerprint of the model. tokenizer: the hash of its tokenizer, or "bytes". tap: the inner state that is
-    the key. dtype, width: of a key. home: the folder of the model, or "".
+    model: the fingerprint of the model.
+    tokenizer: the hash of its tokenizer, or "bytes".
+    tap: name of the inner state that is the key.
+    dtype, width: dtype and width of a key.
+    home: the folder of the model, or "".
+    parts: the parts.
     """
 
     model: str

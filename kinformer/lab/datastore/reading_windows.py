@@ -1,4 +1,4 @@
-"""Windows: the spans in which a text is read, so that each token but the last of a document gets one key."""
+"""Windows in which a text is read: each token except the last of a document gets one key."""
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -13,7 +13,11 @@ from kinformer.models.support.hidden_taps import Tap
 
 
 class Window(NamedTuple):
-    """The tokens from `begin` up to `end` that are read together; the first `overlap` of them already have keys."""
+    """Tokens that are read together.
+
+    begin, end: first token, and end of the tokens (excluded).
+    overlap: number of first tokens that already have keys.
+    """
 
     begin: int
     overlap: int
@@ -26,9 +30,11 @@ class Window(NamedTuple):
 
 
 def windows(part: SplitTokens, length: int, stride: int) -> Iterator[Window]:
-    """The windows of a text in order, as in an evaluation; with a stride of 0, lanes through which a state is carried.
+    """Yield the windows of a text in order, as in an evaluation, or lanes that carry a state.
 
-    A window has `length` tokens and begins `stride` tokens after the previous window; a lane has STRETCH tokens.
+    part: the text.
+    length: tokens of a window; a lane has STRETCH tokens.
+    stride: tokens from one window to the next; 0 for lanes.
     """
     for begin, end in pairwise([*part.document_starts.tolist(), len(part.tokens)]):
         if not stride:
@@ -58,9 +64,14 @@ def shards(part: SplitTokens, length: int, stride: int, least: int) -> Iterator[
 def read(
     tap: Tap, part: SplitTokens, shard: Sequence[Window], length: int
 ) -> Iterator[tuple[int, Float[Tensor, "n D"]]]:
-    """The keys of a shard's windows in pieces, each with the place of its first key; windows of like length together.
+    """Yield the keys of a shard's windows in pieces, each with the place of its first key.
 
-    Long windows are read first.
+    Windows of similar length are read together, the longest first.
+
+    tap: reads the keys from a model.
+    part: the text.
+    shard: the windows.
+    length: tokens per call in lanes.
     """
     firsts, count = {}, 0
     for window in shard:

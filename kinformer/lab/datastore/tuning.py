@@ -1,4 +1,4 @@
-"""Tuning: which numbers of a kNN-LM are best on valid, and a picture of how good the others are."""
+"""Tuning of a kNN-LM: the best numbers on validation data, and plots of the other choices."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +20,12 @@ Measure = Callable[[Any], Measurement]
 
 
 def sweep_cache(model: LM, size: int, measure: Measure) -> SweepResult:
-    """Every theta and share of a cache of this size."""
+    """Evaluate a cache of this size with every theta and share.
+
+    model: the model.
+    size: tokens of the cache.
+    measure: evaluates a model.
+    """
     sweeps = [sweep_result(measure(CacheSweep(model, size=size, theta=theta))) for theta in THETAS]
     return SweepResult(sweeps[0].own, {name: bits for sweep in sweeps for name, bits in sweep.choices.items()})
 
@@ -28,14 +33,27 @@ def sweep_cache(model: LM, size: int, measure: Measure) -> SweepResult:
 def sweep_nearest(
     model: LM | WrappedLM, store: Store, tap: str, k: int, tokens: torch.Tensor, measure: Measure
 ) -> SweepResult:
-    """Every share, temperature and number of neighbours up to `k`, in one reading."""
+    """Evaluate every share, temperature and number of neighbours up to `k`, in one pass over the data.
+
+    model: the model.
+    store: the datastore.
+    tap: name of the inner state that is the key.
+    k: largest number of neighbours.
+    tokens: validation tokens, which determine the temperatures.
+    measure: evaluates a model.
+    """
     sweep = NearestNeighbourSweep(model, store, tap, k=k)
     ks = [*(n for n in KS if n < k), k]
     return sweep_result(measure(sweep.sweep(ks, sweep.spread(tokens))))
 
 
 def sweep_plots(sweep: SweepResult) -> list[Plot]:
-    """Bits against the share for each number of neighbours, and against temperature, all else as of the best choice."""
+    """Plot bits against the share for each number of neighbours, and against the temperature.
+
+    All other numbers are those of the best choice.
+
+    sweep: the results.
+    """
     best, by_share, by_temperature = sweep.best, [], []
     for k in sorted({choice.k for choice in sweep.choices}):
         bits_by_choice = {choice: bits for choice, bits in sweep.choices.items() if choice.k == k}

@@ -1,1 +1,1 @@
-"""Training: the loop, its budget, its optimiser, its measure and its checkpoints, one file each."""
+"""Training: loop, budget, optimiser, evaluation and checkpoints, each in its own file."""

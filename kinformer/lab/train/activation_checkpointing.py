@@ -1,4 +1,4 @@
-"""Activation checkpointing: blocks keep their input alone, and compute the rest again for the backward."""
+"""Activation checkpointing: blocks keep only their input and recompute the rest in the backward pass."""
 
 import warnings
 from collections.abc import Callable, Iterator
@@ -17,11 +17,15 @@ from kinformer.nn.depth.reversible import Reversible
 
 @contextmanager
 def checkpointed(model: nn.Module) -> Iterator[None]:
-    """While this lasts, the blocks of a model are computed twice and keep little: their input, and their hard choices.
+    """Run the blocks of a model with activation checkpointing while the context is entered.
 
-    Choose it where a batch does not fit: of a block's inner values none is kept until the backward, which computes them
-    again, with the same random numbers, for about a third more time. Gradients are the same. Source: Chen et al., 2016,
-    arXiv:1604.06174.
+    Choose it if a batch does not fit in memory. A block keeps its input and its hard choices. The backward pass
+    computes the other inner values again, with the same random numbers, for about a third more time. Gradients are the
+    same.
+
+    model: the model; a warning says if it has no blocks to recompute.
+
+    Source: Chen et al., 2016, arXiv:1604.06174.
     """
     found_blocks = blocks(model)
     if not found_blocks and not any(isinstance(part, Reversible) for part in model.modules()):
@@ -43,7 +47,12 @@ def checkpointed(model: nn.Module) -> Iterator[None]:
 
 
 def blocks(module: nn.Module) -> list[nn.Module]:
-    """The outermost blocks of a model; none within a reversible depth, which keeps nothing by itself."""
+    """Return the outermost blocks of a model.
+
+    Blocks within a reversible depth are left out, because it keeps no inner values anyway.
+
+    module: the model, or a part of it.
+    """
     if isinstance(module, Reversible):
         return []
     if isinstance(module, ResidualBlock | LunaBlock):

@@ -1,4 +1,4 @@
-"""Reads of a model, seen as they are made: by which layer, of which request, by which executor."""
+"""Attention hooks: observe each attention call of a model, its layer, request and executor."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,7 +15,10 @@ from kinformer.nn.attention import Attention
 
 @contextmanager
 def reading_through(read: Callable[[str, Request, Any], AttentionOutput]) -> Iterator[None]:
-    """While it is entered, each executor is called through `read(name, request, executor)`."""
+    """Call `read(name, request, executor)` in place of each executor while the context is entered.
+
+    read: receives the name of the executor, the request and the executor, and returns the attention output.
+    """
     before = dict(EXECUTORS)
     observed = {name: _ObservedExecutor(executor, partial(read, name)) for name, executor in before.items()}
     EXECUTORS.update(observed)  # type: ignore[arg-type]
@@ -26,7 +29,7 @@ def reading_through(read: Callable[[str, Request, Any], AttentionOutput]) -> Ite
 
 
 class _ObservedExecutor:
-    """An executor whose reads go through a function; its other attributes decide which executor reads."""
+    """An executor that reads through a function; its other attributes are unchanged."""
 
     def __init__(self, executor: Any, read: Callable[[Request, Any], AttentionOutput]):
         self.executor, self._read = executor, read
@@ -40,9 +43,11 @@ class _ObservedExecutor:
 
 @contextmanager
 def layers_that_read(model: nn.Module, on_read: Callable[[str, str, Request], None]) -> Iterator[None]:
-    """While it is entered, `on_read(layer, executor, request)` is called before every read.
+    """Call `on_read(layer, executor, request)` before every attention call while the context is entered.
 
-    layer: the name of the `Attention` in the model; "" for a read outside of any. executor: its name.
+    model: the model to observe.
+    on_read: receives the name of the `Attention` module in the model ("" for a call outside of any), the name of the
+        executor, and the request.
     """
     names = [""]
 
@@ -54,7 +59,7 @@ def layers_that_read(model: nn.Module, on_read: Callable[[str, str, Request], No
     hooks = []
     for name, module in model.named_modules():
         if isinstance(module, Attention):
-            # first and always, so that a layer that raises is left as it was entered
+            # prepend and always_call keep the names balanced if a layer raises
             hooks.append(module.register_forward_pre_hook(partial(_enter_layer, names, name), prepend=True))
             hooks.append(module.register_forward_hook(partial(_leave_layer, names), always_call=True))
     try:

@@ -1,4 +1,4 @@
-"""How long a training lasts: a number of steps, or minutes of training time."""
+"""Budget of a training: a number of steps, or minutes of training time."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -7,38 +7,53 @@ from math import ceil
 
 from kinformer.core.checks import check_finite_number, check_whole_number
 
-TURN, STEPS, MOST = 10.0, 20, 24  # seconds of a turn; steps of one at least, and so many turns at most
+TURN, STEPS, MOST = 10.0, 20, 24  # seconds of a turn; least steps of a turn; greatest number of turns
 
 
 class Budget(ABC):
-    """What a training may spend; its schedule follows the part that is spent."""
+    """The steps or the time that a training may spend.
+
+    The learning rate schedule follows the fraction of the budget that is spent.
+    """
 
     @abstractmethod
     def fraction_spent(self, step: int, seconds: float) -> float:
-        """The part of the budget spent after `step` steps that took `seconds` of training time; 1 is the end."""
+        """Return the fraction of the budget that is spent; 1 is the end.
+
+        step: number of steps taken.
+        seconds: training time of these steps.
+        """
 
     @abstractmethod
     def bytes_measured(self, tokens: int, speed: Callable[[], float]) -> float:
-        """How many bytes can be measured in the time that the whole training takes.
+        """Return how many bytes can be evaluated in the time that the whole training takes.
 
-        A step learns from so many tokens; `speed` tells how many bytes a second are measured. With a number of steps no
-        clock is looked at: measuring a byte counts as half of learning from it.
+        A budget in steps uses no clock: evaluating a byte counts as half of learning from it.
+
+        tokens: tokens per step.
+        speed: returns the evaluation speed, in bytes per second.
         """
 
     @property
     @abstractmethod
     def record(self) -> str:
-        """The budget as runs record it, such as "Steps(count=100)"; it stays the same, so that old runs resume."""
+        """The budget as run folders record it, such as "Steps(count=100)".
+
+        Its form stays the same, so that old runs resume.
+        """
 
     @property
     @abstractmethod
     def turns(self) -> int:
-        """In how many pieces it is spent where several trainings take turns."""
+        """The number of pieces into which the budget is split if several trainings take turns."""
 
 
 @dataclass(frozen=True)
 class StepBudget(Budget):
-    """A number of optimiser steps: the same training on every machine."""
+    """A number of optimiser steps: the training is the same on every machine.
+
+    count: number of steps, at least 1.
+    """
 
     count: int
 
@@ -47,7 +62,7 @@ class StepBudget(Budget):
             raise ValueError(f"wrong number of steps: got {self.count}, expected at least 1")
 
     def fraction_spent(self, step: int, seconds: float) -> float:
-        """The steps taken, over all."""
+        """Return `step / count`."""
         return step / self.count
 
     def bytes_measured(self, tokens: int, speed: Callable[[], float]) -> float:
@@ -64,7 +79,10 @@ class StepBudget(Budget):
 
 @dataclass(frozen=True)
 class MinuteBudget(Budget):
-    """Minutes of training time, evaluation and saving not counted: a fair race on one machine."""
+    """Minutes of training time, without evaluation and saving: a fair race on one machine.
+
+    count: number of minutes, above 0.
+    """
 
     count: float
 
@@ -73,7 +91,7 @@ class MinuteBudget(Budget):
             raise ValueError(f"wrong number of minutes: got {self.count:g}, expected a number above 0")
 
     def fraction_spent(self, step: int, seconds: float) -> float:
-        """The training time gone by, over all; never the end before a first step."""
+        """Return the elapsed training time over the budget; 0 before the first step."""
         return seconds / (60 * self.count) if step else 0.0
 
     def bytes_measured(self, tokens: int, speed: Callable[[], float]) -> float:

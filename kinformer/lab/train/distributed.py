@@ -1,8 +1,8 @@
-"""Many processes: what a training under `torchrun` shares, and one process as the group of itself.
+"""Distributed training: the processes that `torchrun` starts, or one process as a group of its own.
 
-Each process holds its rows of every batch. What they make of it is put together so that a step is the step of one
-process that had the whole batch: losses and gradients by the number of targets that they are means over, stats as sums.
-The loop knows of this through one object, `SingleProcess` or a `ProcessGroup`, and through nothing else.
+Each process holds its rows of every batch. Their results are combined so that a step equals the step of one process
+with the whole batch. Losses and gradients are averaged by the number of targets, and stats are summed. The loop uses
+one object for all of this: a `SingleProcess` or a `ProcessGroup`.
 """
 
 import hashlib
@@ -32,71 +32,78 @@ Form = Literal["ddp", "shard"]
 Call = Callable[..., Loss]
 Compile = Callable[[Any], Any]
 Sums = dict[str, tuple[float, int]]
-PATIENCE = timedelta(minutes=10)  # how long a process waits for another that is there and says nothing
-# Seconds in which gloo's threads drop the tensors of what they did last, for which they need Python's lock: the group
-# outlives its destruction (modules and caches of PyTorch hold it), and a process that ends before they did is aborted.
+PATIENCE = timedelta(minutes=10)  # how long a process waits for a silent one
+# Seconds to wait until gloo's threads have dropped their last tensors, for which they need Python's lock. The group
+# outlives its destruction, because modules and caches of PyTorch hold it. A process that ends earlier is aborted.
 LET_GO = 0.1
-SAID = ("gloo", "nccl", "connection", "peer", "collective")  # words of what is raised where another process has ended
+SAID = ("gloo", "nccl", "connection", "peer", "collective")  # words of errors after the end of another process
 
 
 class ProcessLost(RuntimeError):
-    """A process that cannot meet the others, or whose others have ended."""
+    """A process cannot join the others, or another process has ended."""
 
 
 class SingleProcess:
-    """One process: its share is the whole."""
+    """A group of one process, which has every row."""
 
     rank, size = 0, 1
 
     def refuse_few(self, count: int, pieces: int) -> None:
-        """ValueError for a batch of too few rows to be shared by processes that each read it in so many pieces."""
+        """Raise ValueError if a batch has fewer rows than processes times pieces.
+
+        count: rows of the batch.
+        pieces: number of micro-batches into which each process splits its share.
+        """
 
     def share(self, batch: Any, pieces: int = 1) -> Any:
-        """This process's rows of a batch that each process reads in so many pieces."""
+        """Return this process's rows of a training batch, which each process reads in `pieces` micro-batches."""
         return batch
 
     def rows(self, count: int) -> slice:
-        """Which of so many rows of a batch are this process's."""
+        """Return the slice of this process's rows in a batch of `count` rows."""
         return slice(0, count)
 
     def measured_rows(self, count: int) -> slice:
-        """Which of so many rows this process measures."""
+        """Return the slice of the rows that this process evaluates, in a batch of `count` rows."""
         return slice(0, count)
 
     def part(self, batch: Any) -> Any:
-        """The rows of a batch that this process measures; None where it has none."""
+        """Return the rows of a batch that this process evaluates, or None if it has none."""
         return batch
 
     def own_rows(self, state: State) -> State:
-        """This process's rows of a state."""
+        """Return this process's rows of a state."""
         return state
 
     def gather_state(self, state: State) -> State:
-        """The state of all rows, from each process's own."""
+        """Return the state of all rows, gathered from the processes."""
         return state
 
     def run(self, folder: Path) -> RunFolder:
-        """The folder of a training as this process sees it."""
+        """Return the run folder as this process sees it."""
         return RunFolder(folder)
 
     def call(self, model: Model, compile_model: Compile) -> Call:
-        """What is called in place of the model, of which `made` makes a program: its loss is the whole batch's."""
+        """Return a function to call in place of the model; its loss is the loss of the whole batch.
+
+        compile_model: turns the model into the program that is called.
+        """
         return compile_model(model)
 
     def reduce_max(self, value: float) -> float:
-        """The largest of what the processes say."""
+        """Return the largest value among the processes."""
         return value
 
     def sum(self, sums: Sums) -> Sums:
-        """What all processes have measured, each of its part: totals and counts by name."""
+        """Return the totals and counts by name, summed over the parts that the processes evaluated."""
         return sums
 
     def seed_step(self, seed: int, step: int) -> None:
-        """Begin a step's random numbers, where each process has its own."""
+        """Seed the random numbers of a step, if each process has its own random numbers."""
 
     @contextmanager
     def detect_lost_process(self) -> Iterator[None]:
-        """While this lasts, an error that another process's end has left behind is a ProcessLost."""
+        """Turn an error that the end of another process has caused into ProcessLost."""
         yield
 
 
@@ -104,10 +111,10 @@ SINGLE_PROCESS: SingleProcess = SingleProcess()
 
 
 class ProcessGroup(SingleProcess):
-    """Processes that train one model, each on its rows; every one holds all weights (DistributedDataParallel).
+    """Processes that train one model on different rows, each with all weights (DistributedDataParallel).
 
-    Random numbers (dropout) are each process's own, by seed, step and rank: as many processes draw the same again, one
-    process draws others.
+    Each process has its own random numbers (dropout), seeded by seed, step and rank. The same number of processes draws
+    the same numbers again, and one process draws different numbers.
     """
 
     def __init__(self) -> None:
@@ -195,10 +202,10 @@ class ProcessGroup(SingleProcess):
 
 
 class ShardedGroup(ProcessGroup):
-    """Processes of which each keeps a share of the weights too, and gathers the others' block by block (`fully_shard`).
+    """Processes that also shard the weights, and gather them block by block (`fully_shard`).
 
-    Choose it where a model, its gradients and its optimiser do not fit on one device. Each process measures all of
-    valid, since blocks are gathered in step.
+    Choose it if a model, its gradients and its optimiser do not fit on one device. Each process evaluates all
+    validation data, because the processes have to gather blocks in step.
     """
 
     def measured_rows(self, count: int) -> slice:
@@ -215,7 +222,7 @@ class ShardedGroup(ProcessGroup):
 
         def call(*inputs: Any) -> Loss:
             with warnings.catch_warnings():
-                # blocks may return views, such as the keys that `Lending` sends up; no part writes into what it reads
+                # blocks may return views, such as the keys of `Lending`; no part writes into its inputs
                 warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view")
                 return whole_batch_loss(program(*inputs), self)
 
@@ -223,7 +230,12 @@ class ShardedGroup(ProcessGroup):
 
 
 class OpaqueLoss:
-    """A loss that wrappers do not look into: they would take the state in it for something to learn from."""
+    """A wrapper that hides a loss from DDP.
+
+    Without it, DDP takes the state in the loss for an output to differentiate.
+
+    loss: the loss to hide.
+    """
 
     __slots__ = ("loss",)
 
@@ -232,12 +244,16 @@ class OpaqueLoss:
 
 
 class SharedLossModel(nn.Module):
-    """A model whose loss is that of the rows of all processes."""
+    """A model that returns the loss of the rows of all processes.
+
+    model: the model, or its compiled program.
+    group: the processes that share the batch.
+    """
 
     def __init__(self, model: Any, group: ProcessGroup) -> None:
         super().__init__()
         self.model, self.group = model, group
-        # DDP is to look for parameters that a batch leaves out, and warns where there is none: here is one
+        # DDP searches for unused parameters and warns if it finds none; this parameter is always unused
         self.idle = nn.Parameter(torch.zeros((), device=next(model.parameters()).device))
 
     def forward(self, batch: Any, state: Any, progress: float) -> tuple[Tensor, OpaqueLoss]:
@@ -246,9 +262,12 @@ class SharedLossModel(nn.Module):
 
 
 def whole_batch_loss(loss: Loss, group: ProcessGroup) -> Loss:
-    """The loss of the whole batch, of which `loss` is of this process's rows.
+    """Return the loss of the whole batch, given the loss of this process's rows.
 
-    Its gradient is this process's part, times the number of processes, since wrappers take the mean over them.
+    Its gradient is this process's part, times the number of processes, because DDP and FSDP average over processes.
+
+    loss: the loss of this process's rows.
+    group: the processes that share the batch.
     """
     count = torch.as_tensor(loss.count, device=loss.total.device).double()
     mine = torch.stack([loss.total.detach(), *(part.detach() for part in loss.parts.values())]).double()
@@ -269,7 +288,7 @@ def _rows_of(state: State) -> int | None:
 
 
 def _concatenate_rows(leaf: Tensor, size: int) -> Tensor:
-    """The rows of all processes, which may have a row more or less, in the order of the processes."""
+    """Gather the rows of all processes in rank order; the number of rows per process may differ by one."""
     counts = [torch.zeros((), dtype=torch.long) for _ in range(size)]
     dist.all_gather(counts, torch.tensor(len(leaf)))
     max_rows = max(int(count) for count in counts)
@@ -281,9 +300,12 @@ def _concatenate_rows(leaf: Tensor, size: int) -> Tensor:
 
 @contextmanager
 def processes(form: Form = "ddp") -> Iterator[SingleProcess]:
-    """The group of this process: those that torchrun started, or itself alone. Left in order, the group is left.
+    """Enter the process group of this process: the processes that torchrun started, or this process only.
 
-    On GPUs each process takes that of its number on the machine, and talks by NCCL; elsewhere by gloo.
+    On a GPU machine each process uses the GPU of its local rank and communicates by NCCL; otherwise by gloo. A group
+    that this context has created is destroyed at a regular exit.
+
+    form: "ddp" copies all weights to each process; "shard" shards them.
     """
     launched = int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ
     if not (launched or dist.is_initialized()):

@@ -1,4 +1,4 @@
-"""A model's metric on data: no chance in it, no byte scored twice, the same bytes for every model."""
+"""Evaluation of a model on data: deterministic, no byte scored twice, the same bytes for every model."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,15 +25,19 @@ from kinformer.models.support.sliding_reader import must_slide
 
 BATCH = 16
 LANE = STRETCH  # bytes of a lane
-SHARE = 0.25  # of the training's time that measuring may take, so that even two minutes have a curve of some points
-TRIED = 4096  # bytes that measure the speed of an evaluation
-BYTES = "scored bytes"  # among sums by name
+SHARE = 0.25  # largest part of the training's time for measuring; a training of two minutes still gets some points
+TRIED = 4096  # bytes to time an evaluation with
+BYTES = "scored bytes"  # a key of the sums
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """A measurement: the value of the model's metric, the number of items it is the mean over, and further metrics.
+    """The value of a model's metric, the number of items in its mean, and further metrics.
 
+    value: value of the metric.
+    count: number of items that it is the mean of.
+    metric: the metric.
+    extras: further metrics by name.
     bytes_per_token: for text, the mean number of bytes of a scored token.
     """
 
@@ -45,7 +49,11 @@ class Measurement:
 
 
 class ScoredRows(NamedTuple):
-    """Rows that were judged together, and the bytes of their scored tokens; None if each token is a byte."""
+    """Rows that were scored together, and the bytes of their scored tokens.
+
+    judged: the sums of the metric.
+    bytes: bytes of the scored tokens; None if each token is a byte.
+    """
 
     judged: EvaluationSums
     bytes: int | None = None
@@ -64,31 +72,37 @@ def evaluate(
     group: SingleProcess = SINGLE_PROCESS,
     probe: bool = True,
 ) -> Measurement:
-    """The metric of a model for a text, or for `limit` bytes of it, in order, in eval mode.
+    """Return the metric of a model on a text, in order and in eval mode.
 
-    These lie all over it, in stretches of one text and in documents (`SplitTokens.spread`); for `lanes` they are
-    the first.
+    A model that predicts the next token scores every byte exactly once, except for the first byte, which has no
+    context.
 
-    Where the model predicts what comes next, every byte but the first, which nothing predicts, is scored exactly once.
-    One that is trained on lanes reads up to 16 of them side by side, `length` tokens at a time, and forgets nothing
-    within a lane. Another reads windows of `length` tokens, each half a window after the one before, and is scored on
-    the half that is new: every byte but those of the first window has at least half a window before it. They are no
-    longer than the learned positions that a model has, which a warning says. One that predicts no next token reads
-    windows side by side: its score compares with its like alone.
+    - A model that trains on lanes reads up to 16 lanes side by side, `length` tokens at a time. It keeps its state
+    within a lane. - Another model reads windows of `length` tokens that overlap by half a window, and scores the new
+    half. Every byte after the first window has at least half a window of context. If the model has fewer learned
+    positions than `length`, the windows are shorter, and a warning says so.
 
-    text: tokens, or a `SplitTokens`: each of its documents is read by itself, all its tokens but the first are
+    A model that does not predict the next token reads windows side by side. Compare its score only with models of its
+    kind.
+
+    model: the model to evaluate.
+    text: tokens, or a `SplitTokens`: each of its documents is read separately, all its tokens but the first are
         scored, and bits are reported per byte: the bits of the scored tokens divided by their bytes.
-    stride: read windows, each so many tokens after the one before: every byte but those of the first window has at
-        least `length - stride` before it.
-    lanes: read so many lanes side by side; 1 reads the text in one piece.
-    full: of windows leave out the bytes of the first that have less than `length - stride` before them; with a stride
-        of 1 the last position of each whole window is scored and no other.
-    on_progress: called now and then with the number of predictions that have been scored.
-    group: the processes that share the work, each some of the rows.
-    probe: warn of a model that reads ahead on rows of this length (`lab/train/reads_ahead.py`), because its score would
+    length: tokens per window, or per piece of a lane.
+    limit: number of bytes to score; all of the text by default. The bytes are spread over the text, in stretches or
+        documents (`SplitTokens.spread`). With `lanes` they are the first bytes.
+    stride: read windows, each `stride` tokens after the previous one. Every byte after the first window has at
+        least `length - stride` tokens of context.
+    lanes: number of lanes to read side by side; 1 reads the text in one piece.
+    full: for windows, leave out the bytes of the first window with less than `length - stride` of context. With a
+        stride of 1 only the last position of each whole window is scored.
+    on_progress: called from time to time with the number of scored predictions.
+    group: the processes that share the rows.
+    probe: warn if the model reads ahead on rows of this length (`lab/train/reads_ahead.py`), because its score would
         be too good. A training passes False for its own model, which it has already tested.
 
-    Errors: ValueError where there are fewer than two bytes, or none is scored, and for windows or lanes that cannot be.
+    Errors: ValueError if there are fewer than two bytes, if no byte is scored, or if the windows or lanes are
+    impossible.
     """
     for name, number in {"length": length, "limit": limit, "stride": stride, "lanes": lanes}.items():
         if number is not None:
@@ -136,7 +150,7 @@ def evaluate(
 
 
 def _refuse_reading(model: Model, part: SplitTokens, length: int, stride: int | None, lanes: int | None) -> None:
-    """ValueError for windows or lanes in which a model cannot read so many predictions."""
+    """Raise ValueError if the model cannot read the text in such windows or lanes."""
     if stride is None and lanes is None:
         return
     if not model.predicts_next:
@@ -160,10 +174,16 @@ def _refuse_reading(model: Model, part: SplitTokens, length: int, stride: int | 
 def settle_measuring(
     models: Sequence[Model], text: TextData, budget: Budget, settings: Settings, group: SingleProcess = SINGLE_PROCESS
 ) -> Settings:
-    """The settings with the bytes and the number of measurements fixed, the same for all models and processes.
+    """Fix the bytes and the number of measurements, the same for all models and processes.
 
     The choice of measured bytes depends only on data, length and settings. The number of measurements keeps their time
     at about a quarter of the training's time, with at least one measurement.
+
+    models: the models that are compared.
+    text: the data.
+    budget: length of the training.
+    settings: returned as they are if `valid_bytes` is given.
+    group: the processes that share the training.
     """
     if settings.valid_bytes is not None:
         return settings
@@ -178,7 +198,7 @@ def settle_measuring(
 
 
 def _speed(model: Model, text: TextData, length: int) -> float:
-    """Bytes a second that are measured, the second time."""
+    """Return the bytes evaluated per second, timed at the second evaluation."""
     began = 0.0
     for _ in range(2):
         began = monotonic()
@@ -187,7 +207,14 @@ def _speed(model: Model, text: TextData, length: int) -> float:
 
 
 def evaluate_batches(model: Model, batches: Iterable[Any], group: SingleProcess = SINGLE_PROCESS) -> Measurement:
-    """The metric of a model over batches, in eval mode. ValueError where nothing in them counts."""
+    """Return the metric of a model over batches, in eval mode.
+
+    model: the model to evaluate.
+    batches: batches of the model's kind.
+    group: the processes that share the rows.
+
+    Errors: ValueError if every target is padding.
+    """
     mine = (part for part in map(group.part, batches) if part is not None)
     score = _sum_scores(
         model, (ScoredRows(model.judge(to_device(device_of(model), batch))) for batch in mine), group=group
@@ -221,7 +248,7 @@ def _sum_scores(
     _, size = sums.pop(BYTES, (0.0, 0))
     means = {name: value / max(count, 1) for name, (value, count) in sums.items()}
     first = next(iter(sums), model.metric.name)
-    # the data decides what comes first, and may be other data than the training's
+    # the first sum depends on the data, which may differ from the training data
     metrics = (model.metric, getattr(type(model), "metric", model.metric), ACCURACY)
     metric = next((candidate for candidate in metrics if candidate.name == first), model.metric)
     count = sums[first][1] if sums else 0
@@ -229,12 +256,12 @@ def _sum_scores(
 
 
 def _count(judged: EvaluationSums) -> int:
-    """The number of items that the metric is a mean over."""
+    """Return the number of items in the mean of the metric."""
     return int(next(iter(judged.totals.values()), (0, 0))[1])
 
 
 def _judge_pieces(model: Model, part: SplitTokens, places: Sequence[tuple[int, int]], state: Any = None) -> ScoredRows:
-    """Judge the model on pieces of a text, each from its first token on or from a state."""
+    """Score the model on pieces of a text, from a state if one is given."""
     rows = rows_of(model, part, places)
     judged = model.judge(rows, state)
     if part.widths is None:
@@ -253,13 +280,18 @@ def _judge_pieces(model: Model, part: SplitTokens, places: Sequence[tuple[int, i
 
 
 def rows_of(model: Model, part: SplitTokens, places: Sequence[tuple[int, int]]) -> Int[Tensor, "B _"]:
-    """The tokens from first to end, end excluded, of each place, -1 behind them."""
+    """Return the tokens of each piece as a row, padded with -1 on the right.
+
+    model: the model, for its device.
+    part: the text.
+    places: first position and end of each piece, end excluded.
+    """
     rows = [part.tokens[first:end].long() for first, end in places]
     return pad_sequence(rows, batch_first=True, padding_value=-1).to(device_of(model))
 
 
 def _documents(part: SplitTokens) -> Iterator[tuple[int, int]]:
-    """Where each document begins and ends, of those that have a token to predict."""
+    """Yield the start and end of each document that has a token to predict."""
     firsts = part.document_starts.tolist()
     return ((first, end) for first, end in pairwise([*firsts, len(part.tokens)]) if end - first > 1)
 
@@ -269,7 +301,7 @@ def _in_lanes(
 ) -> Iterator[ScoredRows]:
     last = len(part.tokens) - 1
     lane = -(-last // (lanes or min(BATCH, -(-last // LANE))))
-    # neighbours share the token at which one ends and the other begins; the last of a document may be shorter
+    # neighbours share one token at their border; the last lane of a document may be shorter
     pieces = [
         (begin, min(begin + lane + 1, end)) for first, end in _documents(part) for begin in range(first, end - 1, lane)
     ]
@@ -288,7 +320,7 @@ def _windows(
     model: Model, part: SplitTokens, length: int, stride: int | None, full: bool, group: SingleProcess
 ) -> Iterator[ScoredRows]:
     stride = min(stride or max(length // 2, 1), length)
-    groups: dict[int, list[tuple[int, int]]] = {}  # windows by how many of their predictions are known already
+    groups: dict[int, list[tuple[int, int]]] = {}  # windows by the number of predictions that are already scored
     for begin, end in _documents(part):
         last, width = end - 1, min(length, end - 1 - begin)
         ends = [begin + width, *range(begin + width + stride, last, stride), *([last] if last > begin + width else [])]
@@ -317,13 +349,13 @@ def _side_by_side(model: Model, part: SplitTokens, length: int, group: SinglePro
     ]
     windows.sort(key=lambda window: window[0] - window[1])
     for lot in _own_batches(windows, BATCH, group):
-        # what is hidden is drawn by a row alone, so padding changes nothing
+        # the masked tokens depend only on the row itself, so padding changes nothing
         yield _judge_pieces(model, part, lot)
 
 
 def _own_batches(
     pieces: Sequence[tuple[int, int]], count: int, group: SingleProcess
 ) -> Iterator[Sequence[tuple[int, int]]]:
-    """The pieces so many at a time; of these the ones that this process reads, where it has any."""
+    """Yield the pieces of this process in each batch of `count` pieces, if there are any."""
     lots = (pieces[first : first + count] for first in range(0, len(pieces), count))
     return (mine for lot in lots if (mine := lot[group.measured_rows(len(lot))]))

@@ -1,4 +1,4 @@
-"""fit: train a model, from Python."""
+"""fit: train a model from Python."""
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
@@ -39,18 +39,18 @@ def fit(
     parallel: Form = "ddp",
     **further: Any,
 ) -> History:
-    """Train a model where it is, and say what happened.
+    """Train a model in place and return the history of the training.
 
         import kinformer as kf
         model = kf.gpt(d=128, depth=4)
         history = kf.fit(model, "text=book.txt", minutes=3, out="runs/book")
         print(history.best)
 
-    Nothing is printed while it runs. With `out` each step is a line of metrics.jsonl there as it is made, which
-    `tail -f runs/book/metrics.jsonl` shows; `kinformer train` tells its progress.
+    Nothing is printed. If `out` is given, each step adds a line to metrics.jsonl in that folder, and
+    `tail -f runs/book/metrics.jsonl` shows it. The command `kinformer train` shows its progress.
 
-    A loop of one's own needs nothing of it: a model gives its loss, with a mean over the targets as `total`. Parts that
-    change once a step (`core/after_step.py`), clipping, schedules and runs are what fit adds.
+    A training loop of your own does not need `fit`: a model returns its loss, with a mean over the targets as `total`.
+    `fit` adds updates once per step (`core/after_step.py`), gradient clipping, learning rate schedules and run folders.
 
         import torch
         import kinformer as kf
@@ -63,30 +63,30 @@ def fit(
             optimiser.step()
             optimiser.zero_grad()
 
-    model: anything that a member function makes, or a Model of your own.
-    data: "text=PATH" or "text=stdlib", for what reads pairs "pairs=FILE.tsv", for any of these a task such as
-        "task=recall,pairs=16"; a Text, Pairs, Tasks, or, for what reads none, Batches(train, valid); batches that are
-        taken in turn may be given as they are. Of a text a token may be more than a byte:
+    model: a model from a member function, or a Model of your own.
+    data: "text=PATH" or "text=stdlib"; "pairs=FILE.tsv" for a model of pairs; or a task such as "task=recall,pairs=16"
+        for either. A Data object works too. A model that reads none of these takes Batches(train, valid), or an
+        iterable of batches. A token of a text may be longer than a byte:
         "text=notes.jsonl,field=body,tokenizer=bpe:4096" (`show text`).
-    minutes, steps: how long: minutes of training, measuring not counted, or optimiser steps. One of the two.
-    out: a folder for the run: the last model, the best one by its metric on valid in `best`, metrics.jsonl, and what it
-        takes to go on; nothing is kept without one.
-    batch, length: windows or lanes in a batch of text, 16, and tokens in each, 256 (the command line takes 4 and 128
-        unless told); pairs in a batch, and the longest side of one. Other data brings its own.
-    lr: the highest learning rate; that of the member's recipe unless given.
-    seed: of the windows, and of what chance there is in training.
-    resume: go on with the run in `out`, with the same arguments but for its length, to the same weights as if it had
-        never stopped; begin anew where nothing was saved. More minutes or steps go on with what has ended.
-    overwrite: a model that is in `out` may be replaced; else it is refused before the first step.
-    valid: a file or folder to watch in place of a split of `data`, which is then learned from whole.
-    parallel: in a script that torchrun starts, "ddp" gives each process all weights, "shard" a share of them.
-    others: any other field of `Settings`: accumulate=4, precision="bf16", checkpointing=True, clip=0.5, or of the
-        `Recipe`: schedule="linear", warmup=100, betas=(0.9, 0.98), eps=1e-9.
+    minutes, steps: length of the training, in minutes without evaluation or in optimiser steps. Give one of the two.
+    out: folder of the run. It holds the last model, the model with the best metric on validation data in `best`,
+        metrics.jsonl, and the training state to resume from. Nothing is saved by default.
+    batch, length: for text, windows or lanes per batch (16 by default) and tokens in each (256 by default; the command
+        line uses 4 and 128). For pairs, pairs per batch and the longest side of a pair. Other data has its own batches.
+    lr: the highest learning rate; by default the rate of the member's recipe.
+    seed: seed of the windows and of all random numbers in training.
+    resume: continue the run in `out` with the same arguments, except for its length. The weights are the same as after
+        a training without a break. The training starts anew if nothing was saved. More minutes or steps continue a
+        finished run.
+    overwrite: True permits to replace a model in `out`; by default such a folder is refused before the first step.
+    valid: a file or folder of validation data, in place of a split of `data`; all of `data` is then training data.
+    parallel: in a script that torchrun starts, "ddp" gives all weights to each process, and "shard" shards them.
+    further: other fields of `Settings`, such as accumulate=4, precision="bf16", checkpointing=True or clip=0.5, or of
+        `Recipe`, such as schedule="linear", warmup=100, betas=(0.9, 0.98) or eps=1e-9.
 
-    Errors: ValueError, in one line, for data that the model does not read, for a model that learns what comes next and
-    reads ahead or cannot go on, for a model in `out`, for an `out` that another process trains into (FolderInUse), and
-    for arguments without a meaning;
-    TrainingStopped where a loss is not finite.
+    Errors: ValueError, in one line, if the model does not read the data or an argument has no meaning. ValueError if a
+    model that learns the next token reads ahead or cannot continue. ValueError if `out` holds a model, or if another
+    process trains into `out` (FolderInUse). TrainingStopped if a loss is not finite.
     """
     if not isinstance(model, Model):
         raise ValueError(f"fit trains a Model, such as gpt() makes: got {type(model).__name__}")

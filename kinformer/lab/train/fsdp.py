@@ -1,7 +1,7 @@
-"""Sharded: weights, gradients and the optimiser's numbers spread over processes (FSDP2), and their files.
+"""Sharding over processes (FSDP2): weights, gradients and optimiser state, and their files.
 
-The files are safetensors, written and read by torch.distributed.checkpoint: each process writes what it holds, and any
-number of processes, or one, reads of them what it is to hold. Nothing is pickled.
+The files are safetensors, written and read by torch.distributed.checkpoint. Each process writes its shards, and any
+number of processes, or one, reads the shards that it needs. Nothing is pickled.
 """
 
 import warnings
@@ -25,18 +25,24 @@ from kinformer.lab.train.activation_checkpointing import blocks
 
 
 def shard(model: Model) -> None:
-    """Spread a model's weights in place: each block that shares none is gathered by itself, the rest together."""
+    """Shard a model in place: each block without shared weights is gathered separately, the rest together.
+
+    model: the model.
+    """
     for block in own_blocks(model):
         fully_shard(block)
         if isinstance(block, ResidualBlock):
             register_fsdp_forward_method(block, "read_apart")
-    # or after a measurement, which no backward follows, the model would go on without its shares
+    # otherwise the model stays unsharded after an evaluation, which has no backward pass
     fully_shard(model, reshard_after_forward=True)
     register_fsdp_forward_method(model, "judge")
 
 
 def own_blocks(model: nn.Module) -> list[nn.Module]:
-    """The blocks that are computed as one, and whose parameters stand nowhere else."""
+    """Return the outermost blocks that share no parameter with the rest of the model.
+
+    model: the model.
+    """
     holders = Counter(id(p) for _, p in model.named_parameters(remove_duplicate=False))
     of = {block: Counter(id(p) for _, p in block.named_parameters(remove_duplicate=False)) for block in blocks(model)}
     return [
@@ -47,7 +53,13 @@ def own_blocks(model: nn.Module) -> list[nn.Module]:
 
 
 def write_shards(folder: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write what each process holds of these tensors; OSError, in one line, where one of them cannot."""
+    """Write the shards of each process.
+
+    folder: the folder.
+    tensors: the sharded tensors.
+
+    Errors: OSError, in one line, if a process cannot write.
+    """
     try:
         save(dict(tensors), storage_writer=HuggingFaceStorageWriter(str(folder), save_distributed=True))
     except CheckpointException as error:
@@ -55,9 +67,12 @@ def write_shards(folder: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def read_shards(folder: Path, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What `write_shards` wrote, under its names KIND/PARAMETER/KEY; spread as the parameter is now, or whole.
+    """Read the tensors from `write_shards` by name (KIND/PARAMETER/KEY), each sharded like its parameter.
 
-    Errors: CheckpointError, in one line, for files that are not whole.
+    folder: the folder.
+    parameters: the parameters of the model by name.
+
+    Errors: CheckpointError, in one line, if the files are incomplete.
     """
     try:
         metadata = HuggingFaceStorageReader(str(folder)).read_metadata().state_dict_metadata
@@ -76,13 +91,13 @@ def read_shards(folder: Path, parameters: Mapping[str, Tensor]) -> dict[str, Ten
 
 
 def _empty_like_saved(name: str, saved: TensorStorageMetadata, parameters: Mapping[str, Tensor]) -> Tensor:
-    """Room for a tensor that was saved of a parameter."""
+    """Return an empty tensor for a saved tensor of a parameter."""
     like, size, dtype = parameters.get(name.partition("/")[2].rpartition("/")[0]), saved.size, saved.properties.dtype
     return torch.empty(size, dtype=dtype) if like is None or like.shape != size else torch.empty_like(like, dtype=dtype)
 
 
 def _first_message(error: BaseException) -> str:
-    """What the first process that failed says, in one line."""
+    """Return the error of the first process that failed, as one line."""
     failures = getattr(error, "failures", {})
     message = next((failure[0] for failure in failures.values()), error)
     return " ".join(str(message).split())

@@ -1,4 +1,4 @@
-"""Head values: what the heads of a trained model have learned, by layer, as means over the tokens that they read."""
+"""Head values: numbers that the heads of a trained model have learned, by layer."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,9 +17,11 @@ from kinformer.nn.attention import Attention
 
 @dataclass
 class LayerValues:
-    """One number of every head: `layers` has the heads' values by the name of the attention layer in the model.
+    """One number for every head, by layer.
 
-    numbers: which of all attention layers each of them is, from 1, in the model's own order.
+    unit: unit of the numbers.
+    layers: the values of the heads, by the name of the attention layer in the model.
+    numbers: number of each of these layers among all attention layers, from 1, in the model's order.
     """
 
     unit: str
@@ -32,15 +34,20 @@ class LayerValues:
 
 
 def has_head_values(model: nn.Module) -> bool:
-    """Do heads of this model learn numbers that `head_values_by_layer` shows?"""
+    """Return True if heads of this model learn numbers that `head_values_by_layer` shows.
+
+    model: the model.
+    """
     return any(_has_own_values(part) or _has_request_values(part) for part in model.modules())
 
 
 @contextmanager
 def head_values_by_layer(model: nn.Module) -> Iterator[dict[str, LayerValues]]:
-    """What heads have learned, by name; the dict is filled when the context ends.
+    """Collect the values that heads have learned, by name; the dict is filled when the context ends.
 
-    A value that depends on the token is the mean over all queries that were read meanwhile, padding excepted.
+    A value that depends on the token is the mean over all queries of calls within the context, without padding.
+
+    model: the model.
     """
     by_name: dict[str, LayerValues] = {}
     sums: dict[tuple[str, str], tuple[Tensor, Tensor]] = {}
@@ -71,7 +78,7 @@ def head_values_by_layer(model: nn.Module) -> Iterator[dict[str, LayerValues]]:
 
 
 def _total(value: HeadValues, pos: Tensor) -> tuple[Tensor, Tensor]:
-    """The sum of each head over real queries, and how many these are."""
+    """Return the sum of each head over real queries, and the number of these queries."""
     heads = max(value.values.shape[1], pos.shape[1])
     real = (pos >= 0).expand(-1, heads, -1)  # [B H T]
     values = value.values.detach().double().expand(real.shape)
@@ -79,7 +86,7 @@ def _total(value: HeadValues, pos: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _learned_values(layer: Attention) -> dict[str, HeadValues]:
-    """What the mechanisms of a layer have learned themselves."""
+    """Return the learned values of a layer's mechanisms."""
     by_name: dict[str, HeadValues] = {}
     with torch.no_grad():
         for part in layer.mechanism.modules():

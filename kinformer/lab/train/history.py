@@ -1,4 +1,4 @@
-"""History: what a training did, measurement by measurement, and the file of a run that tells it step by step."""
+"""History: the steps and measurements of a training, and the file that records them."""
 
 import json
 import os
@@ -17,10 +17,13 @@ METRICS = "metrics.jsonl"
 
 @dataclass(frozen=True)
 class Point:
-    """A measurement: after so many steps and minutes of training, the metric on valid and the loss in training.
+    """A measurement during training: the metric on validation data and the training loss.
 
-    `train` is smoothed, in bits where the metric is in bits and else in the loss's own unit; `extras` are what else was
-    measured, such as the rows of a task whose answers are all right.
+    step: number of steps taken before the measurement.
+    minutes: training time before the measurement.
+    train: smoothed training loss, in bits if the metric is in bits, otherwise in the unit of the loss.
+    valid: the metric on validation data.
+    extras: further metrics, such as the fraction of rows of a task with only correct answers.
     """
 
     step: int
@@ -32,7 +35,14 @@ class Point:
 
 @dataclass
 class History:
-    """What a training did: its points, and the tokens and seconds it took, measuring and saving not counted."""
+    """The record of a training: its measurements, tokens and seconds, without evaluation and saving.
+
+    metric: the metric of the measurements.
+    points: the measurements, in order.
+    step: number of steps taken.
+    tokens: number of tokens trained on.
+    seconds: training time.
+    """
 
     metric: Metric
     points: list[Point] = field(default_factory=list)
@@ -42,7 +52,7 @@ class History:
 
     @property
     def best(self) -> Point:
-        """The point with the best metric on valid: the model that the run keeps in `best`."""
+        """The point with the best metric on validation data; the run keeps its model in `best`."""
         sign = 1 if self.metric.better == "less" else -1
         return min(self.points, key=lambda point: sign * point.valid)
 
@@ -53,9 +63,13 @@ class History:
 
     @classmethod
     def read(cls, folder: str | Path, size: int | None = None) -> "History":
-        """What the `metrics.jsonl` of a run tells, or its first `size` bytes; what a kill tore off is left out.
+        """Read the `metrics.jsonl` of a run, without a last line that a kill has cut off.
 
-        Errors: ValueError, in one line, for a file that is no such one; OSError, in one line, if it cannot be read.
+        folder: the run folder.
+        size: number of bytes to read; the whole file by default.
+
+        Errors: ValueError, in one line, if the file is no record of a training; OSError, in one line, if it cannot be
+        read.
         """
         path = Path(folder) / METRICS
         lines = contents(path, size=-1 if size is None else size).splitlines(keepends=True)
@@ -69,7 +83,7 @@ class History:
         return history
 
     def add(self, line: dict[str, Any]) -> None:
-        """What a line of the file tells: of a step, or of a measurement."""
+        """Add a line of the file: a step or a measurement. Other lines change nothing."""
         if "step" in line:
             self.step, self.tokens = (_check_integer(line[name]) for name in ("step", "tokens"))
             self.seconds = _check_number(line["seconds"])
@@ -80,24 +94,29 @@ class History:
 
 
 def _check_number(value: Any) -> Any:
-    """What a line says, which must be a number: TypeError for what is none."""
+    """Return the value, or raise TypeError if it is not a number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{value!r:.40} is no number")
     return value
 
 
 def _check_integer(value: Any) -> Any:
-    """What a line says, which must be a whole number: TypeError for another."""
+    """Return the value, or raise TypeError if it is not an integer."""
     if not isinstance(_check_number(value), int):
         raise TypeError(f"{value!r:.40} is no whole number")
     return value
 
 
 class Metrics:
-    """Writes `metrics.jsonl`: first a line with metric and data, then a line for each step and measurement.
+    """Writer of `metrics.jsonl`: a line with metric and data, then a line per step and measurement.
 
-    Lines of steps, and no others, have `step`: how many steps were made, its own included. What a kill has left behind
-    the last save is cut off when a run goes on (`size` bytes are kept), so that each step stands there once.
+    Only the lines of steps have the entry `step`: the number of steps taken, including this one. If a run resumes, the
+    file is cut to `size` bytes. This removes the lines after the last save, so each step appears only once.
+
+    folder: the run folder.
+    metric: the metric of the measurements.
+    size: bytes to keep; 0 starts a new file.
+    about: further entries of the first line.
     """
 
     def __init__(self, folder: Path, metric: Metric, size: int = 0, about: Mapping[str, Any] | None = None) -> None:
@@ -111,11 +130,11 @@ class Metrics:
             self.write({"metric": metric._asdict(), **(about or {})})
 
     def write(self, line: dict[str, Any]) -> None:
-        """Add a line; OSError, in one line, where the disk is full."""
+        """Add a line; OSError, in one line, if the disk is full."""
         data = f"{json.dumps(line)}\n".encode()
         try:
             written = self.file.write(data)
-            if written != len(data):  # a disk that fills up takes a part, and refuses the rest
+            if written != len(data):  # a disk that fills up writes a part; the next write raises
                 self.file.write(data[written:])
         except OSError as error:
             raise OSError(f"cannot write {self.path}: {error.strerror}; what was saved before is kept") from error
@@ -123,7 +142,7 @@ class Metrics:
         self.sum = zlib.crc32(data, self.sum)
 
     def on_disk(self) -> int:
-        """How many bytes are written, once all of them are on the disk: a save counts on them."""
+        """Flush the file to disk and return its size in bytes, which a save records."""
         try:
             os.fsync(self.file.fileno())
         except OSError as error:
@@ -131,12 +150,12 @@ class Metrics:
         return self.size
 
     def close(self) -> None:
-        """Leave the file to others."""
+        """Close the file."""
         self.file.close()
 
 
 class SilentMetrics(Metrics):
-    """The lines of a process that leaves the file to another."""
+    """A writer that writes nothing, for processes other than the first."""
 
     size = sum = 0
 
@@ -147,8 +166,8 @@ class SilentMetrics(Metrics):
         """Write nothing."""
 
     def on_disk(self) -> int:
-        """Nothing is written."""
+        """Return 0."""
         return 0
 
     def close(self) -> None:
-        """Leave nothing."""
+        """Do nothing."""

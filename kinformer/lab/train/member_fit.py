@@ -1,4 +1,4 @@
-"""A member beside the data of its training: keywords that the data decides, and whether the model reads it."""
+"""Fit of a member and its data: keywords that the data determines, and a check that they match."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,9 +15,11 @@ from kinformer.lab.train.startup_decisions import Decisions
 
 
 def fit_keywords(choice: MemberChoice, data: Data, sizes: Mapping[str, Any] = MappingProxyType({})) -> MemberChoice:
-    """A member of as many tokens and labels as the data has, and of pictures of its shape, where that was not given.
+    """Set the keywords that the data determines: numbers of tokens and labels, and the shape of pictures.
 
-    sizes: keywords that take the place of those that the data decides.
+    choice: the member; its given keywords stay.
+    data: the data.
+    sizes: keywords that replace the data's.
     """
     takes = {name: parameter.default for name, parameter in signature(choice.function).parameters.items()}
     larger_sizes = {name: n for name, n in data.sizes.items() if name in takes and n > takes[name]}
@@ -30,6 +32,11 @@ def check_readable(name: str, model: Any, data: Data, settings: Settings) -> Non
     """Refuse data that the model does not read, or too little data; the UserError names the model.
 
     This check is fast. The training itself, or `decide`, tests whether the model can learn from the data.
+
+    name: name of the model.
+    model: the model.
+    data: the data.
+    settings: settings of the training.
     """
     try:
         open_training_stream(model, data, settings, Decisions())
@@ -38,5 +45,9 @@ def check_readable(name: str, model: Any, data: Data, settings: Settings) -> Non
 
 
 def longest_row(data: Data, settings: Settings) -> int:
-    """The tokens of the longest row that is learned from."""
+    """Return the number of tokens in the longest training row.
+
+    data: the data.
+    settings: settings with the length.
+    """
     return data.longest_length(settings.length) or settings.length

@@ -1,4 +1,4 @@
-"""Pieces: a batch cut by rows, so that what does not fit at once is learned from one piece after the other."""
+"""Micro-batches: a batch that is split by rows, so that a large batch needs less memory."""
 
 import warnings
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,12 @@ from kinformer.core.state import detach, leaves, map_state, select
 
 
 def row_count(batch: Any) -> int:
-    """How many rows a batch has; ValueError for one that holds no rows."""
+    """Return the number of rows of a batch.
+
+    batch: the batch, a tree of tensors.
+
+    Errors: ValueError if the batch has no rows.
+    """
     count = next((part.shape[0] for part in _tensors(batch) if part.dim()), None)
     if count is None:
         raise ValueError(f"a batch of type {type(batch).__name__} has no rows to cut; leave out accumulate")
@@ -24,7 +29,11 @@ def row_count(batch: Any) -> int:
 
 
 def rows(batch: Any, first: int, last: int) -> Any:
-    """Rows first .. last - 1 of every tensor in a tree; what is no tensor stays as it is."""
+    """Return rows first .. last - 1 of every tensor in a tree; other leaves stay as they are.
+
+    batch: the tree.
+    first, last: first row, and end of the rows (excluded).
+    """
     if isinstance(batch, Tensor):
         return batch[first:last] if batch.dim() else batch
     if isinstance(batch, tuple) and hasattr(batch, "_fields"):
@@ -37,19 +46,31 @@ def rows(batch: Any, first: int, last: int) -> Any:
 
 
 def cut(batch: Any, pieces: int) -> list[Any]:
-    """A batch as that many pieces of rows, as even as they can be; fewer where it has fewer rows."""
+    """Split a batch by rows into pieces of nearly equal size; a batch with fewer rows gives fewer pieces.
+
+    batch: the batch.
+    pieces: number of pieces.
+    """
     return [batch] if pieces == 1 else [rows(batch, *ends) for ends in _ends(row_count(batch), pieces)]
 
 
 def cut_state(state: State, count: int, pieces: int) -> list[State]:
-    """The state of so many rows, cut as `cut` does a batch of them."""
+    """Split the state of a batch as `cut` splits the batch.
+
+    state: the state.
+    count: number of rows.
+    pieces: number of pieces.
+    """
     if pieces == 1:
         return [state]
     return [select(state, torch.arange(first, last)) for first, last in _ends(count, pieces)]
 
 
 def join_states(states: Sequence[State]) -> State:
-    """The states of pieces as that of the whole; a tensor that several layers share is one afterwards too."""
+    """Join the states of the pieces of a batch; a tensor that several layers share stays shared.
+
+    states: the states, in order.
+    """
     if len(states) == 1:
         return states[0]
     further = [iter(leaves(state)) for state in states[1:]]
@@ -67,13 +88,20 @@ def across_rows_reasons(model: nn.Module) -> list[str]:
 
     A part declares its reason in the text `across_rows`. Such a part computes different results for a piece of a batch
     than for the whole batch.
+
+    model: the model.
     """
     reasons = (getattr(part, "across_rows", "") for part in model.modules())
     return list(dict.fromkeys(reason for reason in reasons if reason))
 
 
 def warn_across_rows(model: nn.Module, accumulate: int, processes: int) -> None:
-    """Warn if a batch is divided although a part of the model compares the rows of a batch."""
+    """Warn if a batch is divided although a part of the model compares the rows of a batch.
+
+    model: the model.
+    accumulate: number of pieces of a process.
+    processes: number of processes.
+    """
     if accumulate * processes == 1:
         return
     names = {"accumulate": accumulate, "processes": processes}
@@ -83,21 +111,27 @@ def warn_across_rows(model: nn.Module, accumulate: int, processes: int) -> None:
 
 
 def detach_loss(loss: Loss) -> Loss:
-    """A loss without the graph that made it."""
+    """Return a loss without its graph.
+
+    loss: the loss.
+    """
     parts = {name: value.detach() for name, value in loss.parts.items()}
     state = None if loss.state is None else detach(loss.state)
     return loss._replace(total=loss.total.detach(), parts=parts, state=state)
 
 
 def combine_losses(losses: Sequence[Loss]) -> tuple[dict[str, float], dict[str, Tensor]]:
-    """The parts and the total of the losses of pieces, means over all targets, and their stats, sums."""
+    """Combine the losses of pieces: means of parts and total over all targets, and sums of stats.
+
+    losses: the losses.
+    """
     counts = torch.tensor([float(loss.count) for loss in losses], dtype=torch.float64)
     shares = [1.0] if len(losses) == 1 else (counts / counts.sum().clamp_min(1)).tolist()
     parts: dict[str, float] = {}
     stats: dict[str, Tensor] = {}
     for share, loss in zip(shares, losses, strict=True):
         named = {**loss.parts, "total": loss.total}
-        values = torch.stack([value.double() for value in named.values()]).tolist()  # waits for the device once
+        values = torch.stack([value.double() for value in named.values()]).tolist()  # one device synchronisation
         for name, value in zip(named, values, strict=True):
             parts[name] = parts.get(name, 0.0) + share * value
         stats = add_stats(stats, loss.stats)

@@ -1,4 +1,4 @@
-"""The optimiser, and how gradients are clipped."""
+"""Optimiser and gradient clipping."""
 
 from collections.abc import Sequence
 
@@ -13,12 +13,18 @@ from kinformer.core.loss import penalties_of
 def adamw(
     model: nn.Module, lr: float, decay: float, betas: tuple[float, float] = (0.9, 0.95), eps: float = 1e-8
 ) -> AdamW:
-    """AdamW with weight decay on parameters of two or more dimensions.
+    """Return AdamW with weight decay on parameters of two or more dimensions.
 
     Decay of a bias or of a norm's gain would only shrink numbers that the norm restores. Biases with a number for each
     head and column, such as u and v of `TransformerXL`, count as matrices and are decayed.
 
-    Loshchilov and Hutter, 2019, arXiv:1711.05101; beta2 0.95, since short trainings have short memories.
+    model: the model.
+    lr: the learning rate.
+    decay: the weight decay.
+    betas: the decay rates of AdamW's means. The default beta2 is 0.95, because short trainings need short memories.
+    eps: the term that AdamW adds to its denominator.
+
+    Source: Loshchilov and Hutter, 2019, arXiv:1711.05101.
     """
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     groups = [
@@ -29,7 +35,12 @@ def adamw(
 
 
 def clip_groups(model: nn.Module) -> list[list[nn.Parameter]]:
-    """The parameters whose gradients share a norm: of each penalty those that it alone trains, and all others."""
+    """Group the parameters by the norm that clips them.
+
+    Parameters that only a penalty trains form a group for each part; all other parameters form one group.
+
+    model: the model.
+    """
     by_part = penalties_of(model).values()
     groups = [[p for penalty in penalties if penalty.alone for p in penalty.trains] for penalties in by_part]
     apart = {id(p) for group in groups for p in group}
@@ -37,9 +48,12 @@ def clip_groups(model: nn.Module) -> list[list[nn.Parameter]]:
 
 
 def clip(groups: Sequence[Sequence[nn.Parameter]], max_norm: float) -> Tensor:
-    """Shrink the gradient of each group to a norm of at most `max_norm`; the norm that all had together.
+    """Scale the gradient of each group to a norm of at most `max_norm`; return the total norm before that.
 
-    A norm over everything would let a loss that trains its own parameters alone, and is large, slow all others.
+    With one norm for all parameters, a large loss with parameters of its own would slow down all others.
+
+    groups: the groups of parameters.
+    max_norm: largest norm of a group.
     """
     with_gradients = (group for group in groups if any(p.grad is not None for p in group))
     return torch.stack([clip_grad_norm_(group, max_norm) for group in with_gradients]).norm()

@@ -1,4 +1,4 @@
-"""Learner: one optimiser step after the other; what goes wrong in one leaves all as it was before."""
+"""Learner: takes optimiser steps; a failed step leaves everything as it was before."""
 
 import math
 from collections.abc import Mapping
@@ -27,7 +27,13 @@ from kinformer.lab.train.training_tensors import random_tensors, restore_random
 
 
 class StepResult(NamedTuple):
-    """What came of a step: tokens of the whole batch, the rate, the norm of the gradient, the loss with its parts."""
+    """The result of a step.
+
+    tokens: tokens of the whole batch.
+    lr: the learning rate.
+    norm: norm of the gradient.
+    parts: the loss and its parts.
+    """
 
     tokens: int
     lr: float
@@ -36,7 +42,13 @@ class StepResult(NamedTuple):
 
 
 class Learner:
-    """A model with its optimiser, what it learns from, and the state that it carries from step to step."""
+    """A model with its optimiser, its stream of batches, and the state that it carries from step to step.
+
+    model: the model.
+    stream: the batches.
+    settings: settings of the training.
+    group: the processes that share the batches.
+    """
 
     def __init__(self, model: Model, stream: Stream, settings: Settings, group: SingleProcess) -> None:
         self.model, self.stream, self.settings, self.group = model, stream, settings, group
@@ -50,7 +62,10 @@ class Learner:
         self.state: State | None = None
 
     def step(self, number: int, spent: float) -> StepResult:
-        """A step, at a point of the budget; StepError where its loss is not finite, or there is too little memory."""
+        """Take step `number` at the fraction `spent` of the budget.
+
+        Errors: StepError if its loss is not finite, or if memory is too small.
+        """
         self.group.seed_step(self.settings.seed, number)
         tokens, losses, norm = self.gradients(number, spent)
         lr = self.schedule.begin(number, spent)
@@ -63,7 +78,10 @@ class Learner:
         return StepResult(tokens, lr, float(norm), parts)
 
     def gradients(self, number: int, spent: float) -> tuple[int, list[Loss], Tensor]:
-        """The tokens of a step's batch, the losses of its pieces, and the norm of the gradient, which is clipped."""
+        """Return the tokens of a step's batch, the losses of its pieces, and the norm of the gradient.
+
+        The gradient is clipped; the norm is its norm before that.
+        """
         random_state, failed = random_tensors(self.device), None
         try:
             pieces, states, tokens = self.pieces(number)
@@ -74,16 +92,18 @@ class Learner:
         except StepError as error:
             failed = error
         except (MemoryError, RuntimeError) as error:
-            if not is_out_of_memory(error) or self.group.size > 1:  # no process tries alone what takes all of them
+            if not is_out_of_memory(error) or self.group.size > 1:  # a search for what fits needs all processes
                 raise
-        self.optimiser.zero_grad(set_to_none=True)  # out of the handler, which holds what the failed step had made
+        self.optimiser.zero_grad(set_to_none=True)  # outside the handler, which keeps the failed step's tensors alive
         failed = failed or self._too_large_error(number, spent)
         restore_random(self.device, random_state)
         raise failed
 
     def pieces(self, number: int) -> tuple[list[Any], list[State | None], int]:
-        """This process's rows of a step's batch in the pieces that are read one after the other, the state before each,
-        and how many tokens the whole batch has."""
+        """Return this process's rows in pieces, the state before each piece, and the tokens of the batch.
+
+        The number of tokens counts the whole batch, over all processes.
+        """
         count = self.settings.accumulate
         batch = self.stream.at(number)
         mine = self.group.share(batch, count)
@@ -94,7 +114,7 @@ class Learner:
         return pieces, cut_state(self.state, row_count(mine), count), tokens_of(batch)
 
     def learn(self, number: int, pieces: list[Any], states: list[State | None], spent: float) -> list[Loss]:
-        """Gradients of the mean loss over all targets of these pieces, and the losses, without their graphs."""
+        """Compute gradients of the mean loss over all targets of the pieces; return the detached losses."""
         losses = []
         for piece, state in zip(pieces, states, strict=True):
             loss = self.read(piece, state, spent)
@@ -106,12 +126,12 @@ class Learner:
         return losses
 
     def read(self, piece: Any, state: State | None, spent: float) -> Loss:
-        """The loss of a piece."""
+        """Return the loss of a piece."""
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.precision == "bf16"):
             return self.call(piece, state, spent)
 
     def divide(self, count: float) -> None:
-        """Make means of gradients that are sums over so many targets."""
+        """Divide the gradients, which are sums over `count` targets, by that number."""
         for parameter in self.model.parameters():
             if parameter.grad is not None:
                 parameter.grad.div_(max(count, 1.0))
@@ -123,7 +143,7 @@ class Learner:
             raise StepError(why, f"try a lr below {self.recipe.peak:g}")
 
     def _too_large_error(self, number: int, spent: float) -> StepError:
-        """What was too large for the memory, and what fits, tried on this very batch."""
+        """Return an error with the number of rows that fit, tried on this batch."""
         batch, state = self.stream.at(number), self.state
         count = row_count(batch)
 

@@ -1,4 +1,4 @@
-"""Out of memory, on a GPU or a CPU: telling it from other errors, and finding what fits."""
+"""Out-of-memory errors of a GPU or a CPU, and a search for the number of rows that fit."""
 
 from collections.abc import Callable
 
@@ -8,16 +8,20 @@ SAYS = ("out of memory", "can't allocate memory", "not enough memory")  # what P
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Is this error one of too little memory?"""
+    """Return True if the error says that memory is too small.
+
+    error: the error.
+    """
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
     return isinstance(error, RuntimeError) and any(words in str(error) for words in SAYS)
 
 
 def largest_fitting(attempt: Callable[[int], None], rows: int) -> int:
-    """The most rows, out of `rows` halved again and again, for which an attempt does not run out of memory; 0 if none.
+    """Halve the number of rows until an attempt fits in memory; return that number, or 0.
 
-    Any other error is raised as it is.
+    attempt: called with a number of rows. Any other error than out of memory is raised.
+    rows: number of rows that do not fit.
     """
     while rows := rows // 2:
         torch.cuda.empty_cache()

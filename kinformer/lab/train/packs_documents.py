@@ -1,4 +1,7 @@
-"""Tests whether a model reads several documents in one row as it reads each alone; parts cannot declare it."""
+"""Test whether a model reads several documents in one row exactly as it reads each document alone.
+
+A test is needed because parts cannot declare it.
+"""
 
 from collections.abc import Sequence
 
@@ -17,18 +20,20 @@ Documents = LM | MLM
 
 
 def packs_documents(model: Model, length: int) -> bool:
-    """True if the model reads documents that share a row of `length` tokens exactly as it reads each alone.
+    """Return True if the model reads documents that share a row exactly as it reads each one separately.
 
-    False for a model that cannot honour the limits of a batch, as sums of keys cannot, and for one whose pattern or
-    False for a model that cannot honour the limits of a batch, as sums of keys cannot, and for one whose pattern or
-    memory names positions of the row (its first tokens, its blocks). Also False for a model that cannot be copied, or
-    if memory is too small to try it. Two rows are tried: in the first a document begins one token late, which moves
+    False for a model that cannot apply the limits of a batch, such as sums of keys. False if a pattern or memory names
+    positions of the row (its first tokens, its blocks). Also False for a model that cannot be copied, or
+    if memory is too small for the test. Two rows are tested: in the first a document begins one token late, which moves
     every pair of positions; the second has four documents of different sizes.
 
-    The model is a copy in float64 with noise on every weight (`lab/train/probe_model.py`), so that nothing is hidden by
-    a start of zeros and no difference is small. Train mode is tried, or eval mode if both compute the same or train
-    mode draws random numbers. It costs 4 forwards of a row of `length` tokens in float64 without gradients, and 3
-    more to find the mode: less than one optimiser step on four rows.
+    The model is a copy in float64 with noise on every weight (`lab/train/probe_model.py`). The noise makes every
+    difference visible, even after an initialisation with zeros. The test uses train mode, or eval mode if both compute
+    the same or train mode draws random numbers. It costs 4 forward passes of a row of `length` tokens in float64
+    without gradients, and 3 more to find the mode: less than one optimiser step on four rows.
+
+    model: the model.
+    length: tokens of a row.
     """
     if not isinstance(model, Documents) or length < 2:
         return False
@@ -43,7 +48,7 @@ def packs_documents(model: Model, length: int) -> bool:
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
-            return False  # rows of one document each are always right
+            return False  # rows with one document each are always correct
 
 
 def _sizes(length: int) -> list[list[int]]:

@@ -1,4 +1,4 @@
-"""What a training shows while it runs: one live line on a terminal, a plain line now and then elsewhere."""
+"""Progress display of a training: a live line on a terminal, plain lines otherwise."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +12,17 @@ EVERY = 10.0
 
 @dataclass(frozen=True)
 class Status:
-    """Where a training stands: `spent` of its budget, loss (smoothed) and metric (last measured on valid), speed."""
+    """The state of a training, for its display.
+
+    step: number of steps taken.
+    spent: fraction of the budget that is spent.
+    seconds: training time.
+    tokens: number of tokens trained on.
+    train: smoothed training loss.
+    valid: last metric on validation data, or None.
+    unit: unit of the metric.
+    counted: name of the tokens.
+    """
 
     step: int
     spent: float
@@ -24,7 +34,7 @@ class Status:
     counted: str = "tokens"
 
     def __str__(self) -> str:
-        bits = self.unit.startswith("bits")  # of which the loss is too; another metric is of valid alone
+        bits = self.unit.startswith("bits")  # the loss is in bits too; any other metric is only measured on valid
         learned = f"{self.train:.3f} {self.unit}" if bits else f"loss {self.train:.3f}"
         valid = "" if self.valid is None else f", valid {self.valid:.3f}{'' if bits else f' {self.unit}'}"
         speed = f"{self.tokens / max(self.seconds, 1e-9):,.0f} {self.counted}/s"
@@ -32,59 +42,72 @@ class Status:
 
     @property
     def time_left(self) -> str:
-        """The training time that remains at this pace."""
+        """The remaining training time at the present speed."""
         if not self.spent:
             return "?"
         return clock(self.seconds * (1 - min(self.spent, 1)) / self.spent)
 
 
 class ProgressDisplay:
-    """What is told of a training as it goes; this one shows nothing."""
+    """Base class of the displays of a training; it shows nothing."""
 
     def status(self, status: Status) -> None:
-        """The training has made a step."""
+        """Show the status after a step."""
 
     def begin_measuring(self, count: int) -> None:
-        """The training pauses to be measured on so many bytes of valid."""
+        """Show that the training pauses for a measurement on `count` bytes of validation data."""
 
 
 class LineDisplay(ProgressDisplay):
-    """A plain line at most every ten seconds of training: for logs and pipes."""
+    """A plain line at most every ten seconds of training, for logs and pipes.
+
+    console: the console to print on.
+    name: name of the training.
+    """
 
     def __init__(self, console: Console, name: str) -> None:
         self.console, self.name, self.next = console, name, 0.0
 
     def status(self, status: Status) -> None:
-        """Print the status where the last one is ten seconds old, and at the end."""
+        """Print the status if the last line is ten seconds old, and at the end."""
         if status.seconds >= self.next or status.spent >= 1:
             self.next = status.seconds + EVERY
             self.console.print(f"{self.name}: {status}", soft_wrap=True, markup=False, highlight=False)
 
     def begin_measuring(self, count: int) -> None:
-        """Print it: on a slow machine it takes a while."""
+        """Print a line, because a measurement on a slow machine takes a while."""
         self.console.print(
             f"{self.name}: measuring on valid, {count:,} bytes ...", soft_wrap=True, markup=False, highlight=False
         )
 
 
 class LiveDisplay(ProgressDisplay):
-    """A bar and a line that change in place: for terminals."""
+    """A bar and a line that change in place, for terminals.
+
+    progress: the bars of the terminal.
+    task: the bar of this training.
+    name: name of the training.
+    """
 
     def __init__(self, progress: Progress, task: TaskID, name: str) -> None:
         self.progress, self.task, self.name = progress, task, name
 
     def status(self, status: Status) -> None:
-        """Change the line."""
+        """Update the line."""
         self.progress.update(self.task, completed=min(status.spent, 1.0), status=str(status))
 
     def begin_measuring(self, count: int) -> None:
-        """Say so in place of the line."""
+        """Show the measurement in place of the status."""
         self.progress.update(self.task, status=f"measuring on valid, {count:,} bytes ...")
 
 
 @contextmanager
 def show(console: Console, name: str) -> Iterator[ProgressDisplay]:
-    """The way to show a training on a console: live where it is a terminal."""
+    """Enter the display of a training: live on a terminal, plain lines otherwise.
+
+    console: the console.
+    name: name of the training.
+    """
     if not console.is_terminal:
         yield LineDisplay(console, name)
         return
@@ -94,7 +117,10 @@ def show(console: Console, name: str) -> Iterator[ProgressDisplay]:
 
 
 def clock(seconds: float) -> str:
-    """Seconds as 0:07, 12:30 or 1:02:03."""
+    """Format seconds as 0:07, 12:30 or 1:02:03.
+
+    seconds: the time.
+    """
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,4 +1,4 @@
-"""Checks before a training: a model that predicts the next token must not read ahead, and must be able to decode."""
+"""Checks before a training: a model that predicts the next token must not read ahead, and must decode."""
 
 import sys
 import warnings

@@ -1,13 +1,13 @@
-"""Run: the folder of a training, in which a kill at any moment leaves a whole checkpoint.
+"""Run folder: the files of a training; a kill at any moment leaves a complete checkpoint.
 
-    config.json, model.safetensors   the model as it was last saved
-    best/                            the same two files of the best by the metric on valid
-    trainer/STEP/                    what the training needs to go on from there: trainer.json, trainer.safetensors,
-                                     and shards/, what is spread over processes, as each of them wrote it
+    config.json, model.safetensors   the model at its last save
+    best/                            the same two files for the model with the best metric on validation data
+    trainer/STEP/                    the training state to resume from: trainer.json, trainer.safetensors,
+                                     and shards/ with the tensors that are sharded, written by each process
     metrics.jsonl                    a line for each step and each measurement
 
-The weights say of which step they are. What belongs to them is written before they are put in place and taken away
-after others were, so the one rename of model.safetensors is what makes a save hold.
+The weights record their step. The training state of a step is written before its weights are put in place, and it is
+removed after newer weights are in place. One rename of model.safetensors therefore completes a save.
 """
 
 import hashlib
@@ -40,11 +40,16 @@ from kinformer.lab.train.history import METRICS, Metrics, SilentMetrics
 
 TRAINER = "trainer"
 STATE, TENSORS, SHARDS = "trainer.json", "trainer.safetensors", "shards"
-EDITION = 2  # the first had no sums
+EDITION = 2  # edition 1 had no checksums
 
 
 class RunFolder:
-    """The folder of a training. `step` is that of the checkpoint it holds, None where it holds no whole one."""
+    """The folder of a training.
+
+    `step` is the step of its checkpoint, or None if there is no complete checkpoint.
+
+    folder: path of the folder.
+    """
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
@@ -52,7 +57,10 @@ class RunFolder:
         self.step = self._read_step()
 
     def find_damage(self) -> str | None:
-        """Why weights that are there cannot be read, as no kill leaves them; None where they can, or none are."""
+        """Return why the weights cannot be read, or None if they can be read or do not exist.
+
+        A kill never leaves such weights.
+        """
         weights = self.folder / WEIGHTS
         if self.step is not None or not weights.is_file():
             return None
@@ -63,29 +71,40 @@ class RunFolder:
         return None
 
     def missing_trainer(self) -> str | None:
-        """What is missing beside weights that are there, so that they cannot be gone on with; None where nothing is."""
+        """Return a text if weights exist without the training state to resume from, otherwise None."""
         trainer = self.folder / TRAINER
         if self.step is not None or not (self.folder / WEIGHTS).is_file() or trainer.is_dir():
             return None
         return f"there is no {trainer} to go on from"
 
     def clear(self) -> None:
-        """Make room for a training that begins: nothing is left that could go on, or pass for its best.
+        """Remove the files of the previous training: its metrics, its training state and its best model.
 
-        The weights that are there stay until others take their place.
+        The previous weights stay until new weights replace them.
         """
-        for name in (METRICS, TRAINER, BEST):  # without the first nothing goes on: a folder is removed file by file
+        for name in (
+            METRICS,
+            TRAINER,
+            BEST,
+        ):  # metrics first: without them no run resumes, even after a partial removal
             remove(self.folder / name)
         self.step = None
 
     def save(self, model: nn.Module, step: int, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        """Keep the model and what its training needs to go on; the save before stays whole until this one is.
+        """Save the model and its training state; the previous save stays complete until this save is.
 
-        Nothing changes between steps, so a step that is there already is not written again. OSError in one clear line.
+        Nothing changes between steps, so a step that is already saved is not written again.
+
+        model: the model to save.
+        step: number of steps taken.
+        state: the training state as JSON values.
+        tensors: the tensors of the training state.
+
+        Errors: OSError, in one line.
         """
         if step == self.step:
             return
-        # weights of the training before this one may say the same step: nothing is put beside them then
+        # Weights of the previous training may record the same step; its state must not appear beside them.
         first = self.step is None and step == self.weights_step
         if first:
             self._put_weights(model, step)
@@ -99,13 +118,13 @@ class RunFolder:
         save(model, self.folder, step=step)
 
     def _put_weights_or_free(self, model: nn.Module, step: int) -> None:
-        """Where there is no room for the weights, leave none taken for what belongs to them."""
+        """Write the weights. If the disk is full, remove the training state of this step again."""
         try:
             self._put_weights(model, step)
         except OSError:
             with suppress(OSError):
                 remove(self.folder / TRAINER / str(step))
-                (self.folder / TRAINER).rmdir()  # where no save before has its place there
+                (self.folder / TRAINER).rmdir()  # fails, as it should, if an earlier save is there
             raise
 
     def _put_trainer(self, step: int, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
@@ -121,11 +140,11 @@ class RunFolder:
         return Metrics(self.folder, metric, size, about)
 
     def best(self, model: nn.Module, step: int) -> None:
-        """Keep the best model so far."""
+        """Save the model as the best model so far."""
         save(model, self.folder / BEST, step=step)
 
     def state(self) -> dict[str, Any]:
-        """What was written down of the training at its last save; CheckpointError where it is not whole."""
+        """Return the training state of the last save; CheckpointError if its file is damaged."""
         path = self.folder / TRAINER / str(self.step) / STATE
         try:
             state = from_json(read_file(path))
@@ -141,7 +160,7 @@ class RunFolder:
         return state
 
     def restore(self, model: nn.Module) -> None:
-        """Put the weights of the last save into the model; CheckpointError where it, or the best, is not whole."""
+        """Load the weights of the last save; CheckpointError if they, or the best model, are damaged."""
         for place in (self.folder, self.folder / BEST):
             if place.is_dir():
                 check_same_model(place, model)
@@ -149,7 +168,7 @@ class RunFolder:
         load_tensors(model, weights, self.folder / WEIGHTS)
 
     def tensors(self, model: nn.Module) -> dict[str, Tensor]:
-        """The tensors of the training at its last save; of what was spread each process gets what it holds now."""
+        """Return the tensors of the last save; each process gets its shard of the sharded tensors."""
         folder = self.folder / TRAINER / str(self.step)
         tensors, _ = read_tensors(folder / TENSORS)
         if crc32(folder / TENSORS) != self.state()["tensors_crc32"]:
@@ -161,13 +180,13 @@ class RunFolder:
         return tensors | read_shards(folder / SHARDS, dict(model.named_parameters()))
 
     def tidy(self) -> None:
-        """Take away what belongs to other weights than those that are in place."""
+        """Remove the training state of every step except the step of the current weights."""
         for other in (self.folder / TRAINER).iterdir():
             if other.name != str(self.step):
                 remove(other)
 
     def _read_weights_step(self) -> int | None:
-        """The step that the weights say they are of."""
+        """Return the step that the weights record: -1 if there is none, None if they cannot be read."""
         try:
             with safe_open(self.folder / WEIGHTS, framework="pt") as file:
                 return int((file.metadata() or {}).get("step", -1))
@@ -181,7 +200,7 @@ class RunFolder:
 
 
 class FollowerRunFolder(RunFolder):
-    """The folder as a process sees it that is not the first: another one writes."""
+    """The run folder as seen by every process except the first, which writes the files."""
 
     def clear(self) -> None:
         self.step = None
@@ -196,16 +215,16 @@ class FollowerRunFolder(RunFolder):
         return SilentMetrics()
 
     def tidy(self) -> None:
-        """Take nothing away."""
+        """Remove nothing."""
 
     def best(self, model: nn.Module, step: int) -> None:
-        """Help to gather what is spread."""
+        """Help to gather the sharded tensors."""
         for _ in tensors_of(model):
             pass
 
 
 def _sum(state: dict[str, Any]) -> str:
-    """A hash of what is written down."""
+    """Return a hash of the training state."""
     return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""Settings: everything that a training depends on besides its model, its data and its budget."""
+"""Settings: everything that determines a training, except its model, its data and its budget."""
 
 import math
 from dataclasses import dataclass, replace
@@ -8,40 +8,40 @@ from kinformer.core.checks import check_at_least, check_finite_number, check_who
 from kinformer.core.training_recipe import Recipe, ScheduleName, noam_peak
 
 Precision = Literal["float32", "bf16"]
-LAST_SEED = 2**63 - 1  # of what NumPy and PyTorch both take
-SAMPLE = 65_536  # bytes of a split that are measured, if it has more: its bits per byte are off by about 1% by chance
+LAST_SEED = 2**63 - 1  # largest seed that both NumPy and PyTorch accept
+SAMPLE = 65_536  # most bytes of a split per measurement; the random error of bits per byte is about 1%
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a training depends on besides its model, its data and its budget.
+    """Settings of a training, except its model, its data and its budget.
 
-    batch: windows or lanes that a step learns from.
-    length: the tokens in each of them.
-    lr: the highest learning rate, the member's own unless given.
-    seed: of the windows, and of what chance there is in training.
-    decay: AdamW's weight decay, of matrices.
-    clip: the most that a gradient's norm may be, apart for what a penalty alone trains.
-    accumulate: number of pieces of a batch that are read one after the other, which takes less memory. The gradient is
-        the mean over the targets of the whole batch, with three exceptions. First, dropout and other random choices
-        draw other numbers for pieces, so losses differ as with another seed. Second, a penalty per token is weighted
-        by targets, which is not exactly its mean if pieces have different ratios of tokens to targets. Third, parts
-        that compare the rows of a batch compare only the rows of a piece: the contrastive loss of `etc`, and the
+    batch: windows or lanes per step.
+    length: tokens in each window or lane.
+    lr: the highest learning rate; by default the rate of the member's recipe.
+    seed: seed of the windows and of all random numbers in training.
+    decay: weight decay of AdamW, for matrices.
+    clip: largest norm of the gradient. Parameters that only a penalty trains are clipped separately.
+    accumulate: number of micro-batches into which a batch is split to save memory. The gradient is the mean over the
+        targets of the whole batch, with three exceptions. First, dropout and other random choices draw other numbers
+        for micro-batches, so losses differ as with another seed. Second, a penalty per token is weighted by targets,
+        which is not exactly its mean if micro-batches have different ratios of tokens to targets. Third, parts that
+        compare the rows of a batch compare only the rows of a micro-batch: the contrastive loss of `etc`, and the
         pseudo-inverse of `nystromformer` with norms="batch". The training warns of the third.
-    precision: "bf16" multiplies matrices in bfloat16 (autocast); weights, their gradients and the optimiser stay
-        float32, and so do measurements, and what an agent does before it learns from it.
-    checkpointing: blocks keep their input alone, and compute the rest again for the backward: less memory, and about a
-        third more time. Chen et al., 2016, arXiv:1604.06174.
-    compile: let torch.compile make a program of the model first, which takes a minute or more.
-    valid_bytes: number of bytes of valid that each measurement reads, spread over valid (`Part.spread`) and the same
-        for every measurement and model. By default 65,536, or all of a smaller valid.
+    precision: "bf16" multiplies matrices in bfloat16 (autocast). Weights, gradients and the optimiser stay in float32.
+        So do evaluations, and the actions of an agent before it learns from them.
+    checkpointing: blocks keep only their input and recompute the rest in the backward pass. This takes less memory and
+        about a third more time. Chen et al., 2016, arXiv:1604.06174.
+    compile: compile the model with torch.compile first, which takes a minute or more.
+    valid_bytes: number of bytes of validation data in each measurement, spread over the data (`Part.spread`) and the
+        same for every measurement and model. By default 65,536, or all validation data if it is smaller.
     measures: largest number of measurements. If valid_bytes is not given, there are fewer measurements, but at least
         one, to keep their time below about a quarter of the training's.
     plan: a whole recipe instead of the member's.
-    schedule, warmup, betas, eps: as in `Recipe`; the member's own unless given. With schedule="noam" and no lr the
-        peak rate is that of the 2017 Transformer for the width of the model.
+    schedule, warmup, betas, eps: as in `Recipe`; by default those of the member's recipe. With schedule="noam" and no
+        lr the peak rate is the rate of the 2017 Transformer for the width of the model.
 
-    Errors: ValueError for numbers without a meaning.
+    Errors: ValueError if a number is out of range.
     """
 
     batch: int = 16
@@ -74,7 +74,7 @@ class Settings:
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise ValueError(f"{name} must be above 0, and {value} came")
-        Recipe(**self.recipe_overrides)  # ValueError for numbers without a meaning
+        Recipe(**self.recipe_overrides)  # raises ValueError if a number is out of range
         if not 0 <= self.decay < math.inf:
             raise ValueError(f"decay must not be negative, and {self.decay} came")
         if self.precision not in get_args(Precision):
@@ -93,9 +93,11 @@ class Settings:
         return self.valid_bytes or SAMPLE
 
     def recipe(self, model: Any) -> Recipe:
-        """The plan, else the member's recipe, else the default recipe, each with the given settings applied.
+        """Return `plan`, or the member's recipe, or the default recipe, with the given settings applied.
 
         Its learning rate is always a number, even if it follows from the width of the model.
+
+        model: the model to train.
         """
         record = getattr(model, "member", None)
         base = self.plan or getattr(record, "recipe", None) or Recipe()
@@ -107,13 +109,13 @@ class Settings:
 
     @property
     def recipe_overrides(self) -> dict[str, Any]:
-        """The settings that override those of the recipe."""
+        """The settings that replace values of the recipe."""
         overrides = {"schedule": self.schedule, "warmup": self.warmup, "betas": self.betas, "eps": self.eps}
         return {name: value for name, value in overrides.items() if value is not None}
 
 
 def _width(model: Any) -> int:
-    """The width of a model; ValueError where it has none."""
+    """Return the width of a model; ValueError if it has none."""
     for part in (model, getattr(model, "body", None), getattr(model, "decoder", None)):
         if isinstance(width := getattr(part, "d", None), int):
             return width

@@ -18,18 +18,23 @@ from kinformer.lab.train.settings import Settings
 
 KEPT = ("batch", "length", "seed", "decay", "clip", "accumulate", "precision")
 DEFAULTS: dict[str, Any] = json.loads(json.dumps({name: getattr(Settings(), name) for name in KEPT} | asdict(Recipe())))
-LOOKED_AT, BLOCKS = 4096, 64  # numbers of a block, and blocks, that tell data from other data
+LOOKED_AT, BLOCKS = 4096, 64  # numbers per block, and number of blocks, in a sampled fingerprint
 
 
 Spell = Callable[[str, str, Any], str]  # of a section, a name in it and its value: how a user gives that value
 
 
 class ResumeError(ValueError):
-    """A run that cannot be resumed, because its member, data or settings differ; the message names the difference."""
+    """A run cannot be resumed; the message names the difference in its member, data or settings."""
 
 
 def start_record(model: Model, data: Any, settings: Settings) -> dict[str, Any]:
-    """Everything that determines the steps of a training, except its length."""
+    """Return everything that determines the steps of a training, except its length.
+
+    model: the model.
+    data: the data.
+    settings: the settings.
+    """
     record = member_record(model)
     settled: dict[str, Any] = {
         "member": record.name,
@@ -50,11 +55,14 @@ def as_argument(section: str, name: str, value: Any) -> str:
 def refuse_others(
     where: object, before: dict[str, Any], model: Model, data: Any, settings: Settings, spell: Spell = as_argument
 ) -> None:
-    """Refuse to resume a run whose member, data or settings differ from those that it was started with.
+    """Refuse to resume a run that started with another member, other data or other settings.
 
     The same data may have another name. A setting or keyword that the record lacks had its default value.
 
-    spell: how the user gives a value; arguments in Python unless given.
+    where: the run folder, for the message.
+    before: the record of the run.
+    model, data, settings: the model, data and settings of now.
+    spell: formats a value as the user gives it; by default as an argument in Python.
 
     Errors: ResumeError that names the first difference.
     """
@@ -95,9 +103,14 @@ def _difference_to_flat(before: Mapping[str, Any], now: Mapping[str, Any], spell
 def difference(
     before: Mapping[str, Any], now: Mapping[str, Any], spell: Spell = as_argument, section: str = ""
 ) -> str | None:
-    """The first difference of two records, as "got batch=4, expected batch=3. Pass batch=3"; None if there is none.
+    """Return the first difference of two records, such as "got batch=4, expected batch=3. Pass batch=3".
 
-    `data` is the name of the data and `bytes` their fingerprint. Data with equal fingerprints are the same.
+    None if there is no difference. `data` is the name of the data and `bytes` their fingerprint. Data with equal
+    fingerprints are the same.
+
+    before, now: the records.
+    spell: formats a value as the user gives it.
+    section: name of the section within a record.
     """
     for name in dict.fromkeys((*before, *now)):
         old, new = before.get(name), now.get(name)
@@ -139,12 +152,12 @@ def fingerprint(data: Any) -> str | None:
 def sampled_fingerprint(data: Data) -> str:
     """The fingerprint in the records of earlier versions: a hash of 64 blocks from all over the data."""
     pieces = [piece for split in ("train", "valid") for piece in _sample_pieces(getattr(data, split, None))]
-    begins = getattr(data, "begins", None) or {}  # the same bytes as other documents are other data
+    begins = getattr(data, "begins", None) or {}  # equal bytes split into other documents are different data
     return _hash(*pieces, *(piece for split in sorted(begins) for piece in _sample_pieces(begins[split])))
 
 
 def _sample_pieces(value: Any) -> list[bytes]:
-    """Of a tensor its shape and blocks from everywhere, since gigabytes need not be read; of others all."""
+    """Return the shape of a tensor and blocks from all over it, because it may be large; other values whole."""
     if isinstance(value, tuple) and any(isinstance(part, Tensor) for part in value):
         return [piece for part in value for piece in _sample_pieces(part)]
     if not isinstance(value, Tensor):

@@ -1,4 +1,4 @@
-"""Decisions: facts about a model that a training tests once, before the first step, and saves in its folder."""
+"""Decisions: facts about a model that a training tests once before the first step and saves."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -36,8 +36,13 @@ def decide(model: Model, data: Data | Batches, settings: Settings, group: Single
 
     All processes of a training get the same decisions: a result in one of them holds for all.
 
-    Errors: ValueError for data that the model does not read, for a model that reads ahead although no part of it
-    declares so, and for a model that predicts the next token but cannot decode.
+    model: the model.
+    data: the training data.
+    settings: settings of the training.
+    group: the processes that share the training.
+
+    Errors: ValueError if the model does not read the data, or if it reads ahead although no part of it declares so.
+    ValueError if it predicts the next token but cannot decode.
     """
     if isinstance(data, Data):
         refuse_unfit(model, data, settings.length)
@@ -49,7 +54,14 @@ def decide(model: Model, data: Data | Batches, settings: Settings, group: Single
 
 
 def row_length(model: Model, data: Data | Batches, settings: Settings) -> int:
-    """The length of the longest training row, at most that of the text; for batches, the length of the first batch."""
+    """Return the length of the longest training row.
+
+    It is at most the length of the text. For batches it is the length of the first batch.
+
+    model: the model.
+    data: the training data.
+    settings: settings with the length.
+    """
     if isinstance(data, TextData):
         return min(settings.length, len(data.train))
     if isinstance(data, Data):
@@ -61,9 +73,11 @@ def row_length(model: Model, data: Data | Batches, settings: Settings) -> int:
 
 
 def saved_decisions(state: dict[str, Any]) -> Decisions | None:
-    """The saved decisions of a run; None for a run of an earlier version without decisions.
+    """Return the saved decisions of a run; None for a run of an earlier version without decisions.
 
-    Errors: CheckpointError for decisions that this version does not know.
+    state: the training state of the run.
+
+    Errors: CheckpointError if this version does not know the decisions.
     """
     if "decisions" not in state:
         return None

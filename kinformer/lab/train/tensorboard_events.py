@@ -1,4 +1,4 @@
-"""TensorBoard: a run's metrics as events, beside metrics.jsonl, which says the same."""
+"""TensorBoard events of a run: the same metrics as in metrics.jsonl."""
 
 from pathlib import Path
 from typing import Any
@@ -7,10 +7,13 @@ EXTRA = "tensorboardX is not installed; pip install 'kinformer[tensorboard]', or
 
 
 class TensorBoardEvents:
-    """Hears the lines of metrics.jsonl and writes their numbers for TensorBoard: `tensorboard --logdir FOLDER`.
+    """Writer of the numbers in metrics.jsonl for TensorBoard: `tensorboard --logdir FOLDER`.
 
-    A run that goes on purges what a kill had left behind its last save. Errors: ImportError, in one line, without the
-    package tensorboardX.
+    A run that resumes removes the events after its last save.
+
+    folder: the folder of the events.
+
+    Errors: ImportError, in one line, without the package tensorboardX.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -22,7 +25,7 @@ class TensorBoardEvents:
         self.writer: Any = None
 
     def __call__(self, line: dict[str, Any]) -> None:
-        """A line of a step or of a measurement."""
+        """Write the numbers of a step or of a measurement."""
         at = line.get("step", line.get("after"))
         if self.writer is None:
             self.writer = self.open(str(self.folder), purge_step=at)
@@ -34,6 +37,6 @@ class TensorBoardEvents:
                 self.writer.add_scalar(f"{kind}/{name}", value, at)
 
     def close(self) -> None:
-        """Write what waits."""
+        """Write the remaining events."""
         if self.writer is not None:
             self.writer.close()

@@ -1,4 +1,4 @@
-"""Ctrl-C or SIGTERM during a training: the first asks it to stop, the second stops it."""
+"""Ctrl-C or SIGTERM during a training: the first signal asks it to stop, the second one stops it."""
 
 import signal
 import threading
@@ -11,7 +11,11 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class TrainingInterrupt(KeyboardInterrupt):
-    """What the signal `number` asked to stop; of a training, that it saved what there was."""
+    """A signal has stopped the work; a training has saved its weights.
+
+    message: the text.
+    number: number of the signal.
+    """
 
     def __init__(self, message: str, number: int) -> None:
         super().__init__(message)
@@ -20,11 +24,12 @@ class TrainingInterrupt(KeyboardInterrupt):
 
 @contextmanager
 def catch_signals(patient: bool = False) -> Iterator[Callable[[], int | None]]:
-    """A question, which signal came, if any, in place of an end anywhere; a second one does what it ever did.
+    """Catch signals in this context; yield a function that returns the number of the first one, or None.
 
-    With `patient` it changes nothing: torchrun hands on to its processes a Ctrl-C that they had already.
+    A second signal has its usual effect. Outside the main thread, where signals cannot be caught, the function always
+    returns None.
 
-    Outside the main thread, where signals cannot be caught, the answer stays none.
+    patient: True to catch the second signal too: torchrun passes a Ctrl-C to processes that have already received it.
     """
     signals: list[int] = []
     before: dict[int, Any] = {}

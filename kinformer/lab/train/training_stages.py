@@ -1,4 +1,4 @@
-"""Stages: training in phases, each on rows and with windows twice as long as the one before, at half its rate."""
+"""Training in phases, each with rows and windows twice as long as the previous ones, at half the rate."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -20,11 +20,16 @@ from kinformer.nn.exits.confidence import Confidence
 from kinformer.nn.positions.learned import Learned
 
 MAY = ("window", "top", "length")  # keywords in which two phases may differ
-WARMUP, LONGEST = 0.1, 10_000  # the part of a phase that is its warm-up, and the most steps of it
+WARMUP, LONGEST = 0.1, 10_000  # warm-up as a fraction of a phase, and its largest number of steps
 
 
 def phase_recipe(lr: float, budget: Budget) -> Recipe:
-    """A phase's: a constant rate after a tenth of it as warm-up, of at most 10,000 steps.
+    """Return the recipe of a phase: a warm-up, then a constant rate.
+
+    The warm-up takes a tenth of the phase, at most 10,000 steps.
+
+    lr: the rate.
+    budget: length of the phase.
 
     Source: Beltagy et al., 2020, arXiv:2004.05150, appendix B.
     """
@@ -69,13 +74,16 @@ def doubled_keywords(
 
 
 def carry_weights(old: Model, new: Model, source: str = "the trained model") -> None:
-    """Give a new model the weights of a trained one of other windows or a longer table of learned positions.
+    """Load the weights of a trained model into a new one with other windows or more learned positions.
 
-    The rows of such a table that were trained are copied over and over, as Longformer's from RoBERTa's: neighbours stay
-    neighbours but where a copy ends. A model of another kind over the same body, as a classifier where bert comes,
-    keeps its own `tops` as they are, and biases and confidences that a trained body may be given (`joins`). The
-    optimiser starts anew. The new model also takes the columns of the trained one, if it reads the same kind of data.
+    The trained rows of a table of learned positions are copied repeatedly, as Longformer copies RoBERTa's. Neighbours
+    stay neighbours, except at the borders of copies. A model of another kind with the same body, such as a classifier
+    from bert, keeps its own `tops`. It also keeps the biases and confidences that may be added to a trained body
+    (`joins`). The optimiser starts anew. The new model also takes the columns of the trained one, if it reads the same
+    kind of data.
 
+    old: the trained model.
+    new: the new model.
     source: name of the trained model in errors, such as its folder.
 
     Errors: ValueError, in one line that names the members or the differing keywords, if any other weight is missing or
@@ -114,13 +122,13 @@ def carry_weights(old: Model, new: Model, source: str = "the trained model") -> 
 
 
 def _describe_first_mismatch(unfit: Mapping[str, list[str]]) -> str:
-    """The first weight that does not fit, with both of its shapes."""
+    """Describe the first weight that does not fit, with both of its shapes."""
     name, (trained, new_shape) = next(iter(unfit.items()))
     return f"{name}: {trained} in the trained model, {new_shape} in the new one"
 
 
 def _keyword_difference(old: Model, new: Model) -> str:
-    """Which keywords of two models of a member differ, beyond those that may; nothing where none does."""
+    """Describe the keywords in which two models of a member differ, except for MAY; "" if there are none."""
     mine, theirs = (getattr(getattr(model, "member", None), "keywords", {}) for model in (new, old))
     names = [name for name in mine if name not in MAY and mine[name] != theirs.get(name, mine[name])]
     if not names:
@@ -133,7 +141,11 @@ def _keyword_difference(old: Model, new: Model) -> str:
 
 
 def is_finished(folder: Path, budget: Budget) -> bool:
-    """Did a training spend this budget and leave its model in the folder?"""
+    """Return True if a training has spent this budget and left its model in the folder.
+
+    folder: the run folder.
+    budget: the budget.
+    """
     run = RunFolder(folder)
     if run.step is None:
         return False

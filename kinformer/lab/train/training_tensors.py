@@ -1,4 +1,4 @@
-"""What a training needs to go on besides its weights, as tensors with names: optimiser, chance, carried state."""
+"""Tensors, besides weights, that a training needs to resume: optimiser, random numbers, carried state."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +15,11 @@ Tensors = dict[str, Tensor]
 
 
 def optimiser_tensors(model: nn.Module, optimiser: Optimizer) -> Tensors:
-    """What an optimiser knows of each parameter, under the parameter's name; spread where the parameter is."""
+    """Return the optimiser's state of each parameter, by parameter name, sharded if the parameter is.
+
+    model: the model.
+    optimiser: the optimiser.
+    """
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     return {
         f"optimiser/{names[id(parameter)]}/{key}": value.detach() if is_sharded(value) else to_cpu(value)
@@ -26,7 +30,14 @@ def optimiser_tensors(model: nn.Module, optimiser: Optimizer) -> Tensors:
 
 
 def restore_optimiser(model: nn.Module, optimiser: Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Give an optimiser what it knew; CheckpointError for a parameter that the model does not have."""
+    """Load the optimiser's state.
+
+    model: the model.
+    optimiser: the optimiser.
+    tensors: the tensors from `optimiser_tensors`.
+
+    Errors: CheckpointError if a tensor belongs to a parameter that the model does not train.
+    """
     parameters = dict(model.named_parameters())
     names = {id(parameter): name for name, parameter in parameters.items()}
     trained = (parameter for group in optimiser.param_groups for parameter in group["params"])
@@ -48,23 +59,30 @@ def restore_optimiser(model: nn.Module, optimiser: Optimizer, tensors: Mapping[s
 
 
 def _as_spread(value: Tensor, like: Any) -> Tensor:
-    """A value of the shape of a parameter, spread as that is."""
+    """Return a value of a parameter's shape, sharded like the parameter."""
     if not is_sharded(like) or is_sharded(value) or value.shape != like.shape:
         return value
     from torch.distributed.tensor import distribute_tensor
 
-    # each process has read the whole, and keeps its part
+    # each process has read the whole tensor and keeps its shard
     return distribute_tensor(value.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
 
 
 def random_tensors(device: torch.device) -> Tensors:
-    """Where the random numbers of PyTorch stand, on the CPU and on the model's device."""
+    """Return PyTorch's random state on the CPU and on the model's device.
+
+    device: the model's device.
+    """
     states = {"random/cpu": torch.get_rng_state()}
     return states | ({"random/cuda": torch.cuda.get_rng_state(device)} if device.type == "cuda" else {})
 
 
 def restore_random(device: torch.device, tensors: Mapping[str, Tensor]) -> None:
-    """Let random numbers go on from there; on a GPU only where the run was on one."""
+    """Restore PyTorch's random state; on a GPU only if the run was on a GPU.
+
+    device: the model's device.
+    tensors: the tensors from `random_tensors`.
+    """
     torch.set_rng_state(tensors["random/cpu"])
     if device.type == "cuda" and "random/cuda" in tensors:
         torch.cuda.set_rng_state(tensors["random/cuda"], device)

@@ -1,1 +1,1 @@
-"""What laws stand on: batches, comparisons, how a part is put to work, and how a law is asked about an example."""
+"""Support of the laws: batches, comparisons, the layers that a part is tested in, and verdicts."""

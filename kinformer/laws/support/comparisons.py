@@ -1,4 +1,4 @@
-"""What laws compare with: tensors that must agree, what two calls return, and states slot by slot."""
+"""Comparisons of the laws: tensors, outputs of two calls, and states slot by slot."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -12,7 +12,13 @@ from kinformer.laws.support.findings import Broken
 
 
 def agree(actual: Tensor, expected: Tensor, sentence: str, *, pos: Tensor | None = None, bound: float = 1e-10) -> None:
-    """Broken, with the worst place, unless two tensors, where pos >= 0, are within `bound` of their scale."""
+    """Raise Broken, with the worst place, unless two tensors agree at real positions.
+
+    actual, expected: the tensors.
+    sentence: beginning of the finding.
+    pos: positions [B T]; entries at padding (-1) are not compared.
+    bound: largest difference, relative to the largest expected entry (or to 1 if that is larger).
+    """
     if actual.shape != expected.shape:
         raise Broken(f"{sentence}: the shape is {tuple(actual.shape)} instead of {tuple(expected.shape)}")
     if pos is not None:
@@ -29,7 +35,11 @@ def agree(actual: Tensor, expected: Tensor, sentence: str, *, pos: Tensor | None
 
 
 def agree_out(actual: Out, expected: Out, sentence: str, pos: Tensor | None, *, bound: float = 1e-10) -> None:
-    """The same for y and aux of two calls, at real positions."""
+    """Raise Broken unless y and aux of two calls agree at real positions.
+
+    actual, expected: the outputs.
+    sentence, pos, bound: as in `agree`.
+    """
     agree(actual.y, expected.y, sentence, pos=pos, bound=bound)
     agree_names(actual.aux, expected.aux, sentence)
     for name, value in expected.aux.items():
@@ -37,7 +47,11 @@ def agree_out(actual: Out, expected: Out, sentence: str, pos: Tensor | None, *, 
 
 
 def agree_names(actual: Mapping[str, Any], expected: Mapping[str, Any], sentence: str) -> None:
-    """Broken unless two mappings have the same names."""
+    """Raise Broken unless two mappings have the same names.
+
+    actual, expected: the mappings.
+    sentence: beginning of the finding.
+    """
     if actual.keys() != expected.keys():
         raise Broken(f"{sentence}: the aux are {sorted(actual)} instead of {sorted(expected)}")
 
@@ -45,7 +59,11 @@ def agree_names(actual: Mapping[str, Any], expected: Mapping[str, Any], sentence
 def agree_gradients(
     actual: Mapping[str, Tensor | None], expected: Mapping[str, Tensor | None], sentence: str, *, bound: float = 1e-10
 ) -> None:
-    """Broken unless gradients by name are the same; None where there is none, which is not the same as zeros."""
+    """Raise Broken unless gradients agree by name. No gradient (None) agrees with a gradient of zeros.
+
+    actual, expected: the gradients.
+    sentence, bound: as in `agree`.
+    """
     for name, value in expected.items():
         mine = actual[name]
         if value is not None and mine is not None:
@@ -57,7 +75,12 @@ def agree_gradients(
 
 
 def join_outs(outs: list[Out]) -> Out:
-    """The calls of consecutive chunks as one: y and aux per token side by side; a penalty must be the same in all."""
+    """Join the outputs of consecutive chunks along the tokens.
+
+    outs: the outputs, in order.
+
+    Errors: Broken if a penalty depends on the chunk.
+    """
     aux = {}
     for name, value in outs[0].aux.items():
         pieces = [out.aux[name] for out in outs]
@@ -68,9 +91,12 @@ def join_outs(outs: list[Out]) -> Out:
 
 
 def agree_states(actual: State, expected: State, sentence: str) -> None:
-    """Broken unless two states hold the same: of leaves with slots, what both keep of the same position.
+    """Raise Broken unless two states agree; slots are compared at the positions that both states keep.
 
-    A slot that only one of them keeps may be dead by now; if it is not, what is read next will differ.
+    A slot that only one state keeps may be dead. If it is not, the next output differs.
+
+    actual, expected: the states.
+    sentence: beginning of the finding.
     """
     mine, theirs = dict(entries(actual)), dict(entries(expected))
     if mine.keys() != theirs.keys():
@@ -92,7 +118,12 @@ def agree_states(actual: State, expected: State, sentence: str) -> None:
 def entries(
     state: State, name: str = "", pos: Tensor | None = None
 ) -> Iterator[tuple[str, tuple[Tensor, Tensor | None]]]:
-    """Every tensor of a state by its place, with the positions of its slots where it lies beside such."""
+    """Yield every tensor of a state by its path, with the positions of its slots if it has them.
+
+    state: the state.
+    name: path of the state.
+    pos: positions of the slots of an enclosing state.
+    """
     if isinstance(state, Tensor):
         yield name, (state, pos)
         return
@@ -109,7 +140,10 @@ def entries(
 
 
 def _slots(leaf: Tensor, pos: Tensor) -> int | None:
-    """The axis of a leaf that has a slot for each entry of pos [B C]; with heads (4 axes) it is the third."""
+    """Return the axis of a leaf with a slot for each entry of pos [B C].
+
+    The third axis is preferred in leaves with heads (4 axes).
+    """
     order = (2, 1, 3) if leaf.dim() >= 4 else (1, 2)
     return next((axis for axis in order if axis < leaf.dim() and leaf.shape[axis] == pos.shape[1]), None)
 

@@ -1,4 +1,4 @@
-"""What a result depends on: a loss whose gradients tell, and who reads whom."""
+"""Dependences of a result: a loss that shows them by its gradients, and the columns that each output reads."""
 
 from typing import Any
 
@@ -11,11 +11,15 @@ from kinformer.laws.support.input_batch import InputBatch
 from kinformer.laws.support.subject import Subject
 from kinformer.nn.attention import Attention
 
-ROUNDING = 1e-13  # of the largest gradient, in float64
+ROUNDING = 1e-13  # rounding in float64, relative to the largest gradient
 
 
 def loss(out: Out, batch: InputBatch) -> Tensor:
-    """A loss of values and aux at real positions, the same however these are placed."""
+    """Return a loss of y and aux at real positions; the placement of the padding does not change it.
+
+    out: the output of a call.
+    batch: its input.
+    """
     rows = real_values(out.y, batch)
     weights = [torch.arange(1.0, row.numel() + 1).to(row).view_as(row).sin() for row in rows]
     terms = [(row * weight).sum() for row, weight in zip(rows, weights, strict=True)]
@@ -25,17 +29,29 @@ def loss(out: Out, batch: InputBatch) -> Tensor:
 
 
 def real_values(value: Tensor, batch: InputBatch) -> list[Tensor]:
-    """What stands at real positions, row by row."""
+    """Return the entries at real positions, row by row.
+
+    value: a tensor [B T ...].
+    batch: the batch with the positions.
+    """
     return [row[mark] for row, mark in zip(value, batch.is_real, strict=True)]
 
 
 def trainable(module: nn.Module) -> dict[str, nn.Parameter]:
-    """The trainable parameters by name, without frozen ones."""
+    """Return the trainable parameters by name, without frozen ones.
+
+    module: the module.
+    """
     return {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
 
 
 def gradients(value: Tensor, module: Any, **tensors: Tensor) -> dict[str, Tensor | None]:
-    """Gradients of a loss for trainable parameters and further tensors, by name; None without a gradient."""
+    """Return the gradients for trainable parameters and further tensors, by name; None without a gradient.
+
+    value: the loss.
+    module: the module with the parameters.
+    tensors: further tensors.
+    """
     of = {**tensors, **trainable(module)}
     values = (
         torch.autograd.grad(value, list(of.values()), allow_unused=True) if value.requires_grad else (None,) * len(of)
@@ -44,7 +60,12 @@ def gradients(value: Tensor, module: Any, **tensors: Tensor) -> dict[str, Tensor
 
 
 def dependences(subject: Subject, module: Any, batch: InputBatch) -> Tensor:
-    """How much y and aux at column t depend on x at column s, through gradients: a row, t, s."""
+    """Return how much y and aux at column t depend on x at column s, as gradients [row, t, s].
+
+    subject: the part.
+    module: the built module.
+    batch: its input.
+    """
     out, leaf = subject.call_traced(module, batch)
     watched = [(out.y * _noise(out.y)).sum(2), *(value.sin() for value in out.aux.values() if value.dim())]
     total = torch.stack([value for value in watched if value.requires_grad]).sum(0)
@@ -56,16 +77,24 @@ def dependences(subject: Subject, module: Any, batch: InputBatch) -> Tensor:
 
 
 def beyond_rounding(read: Tensor) -> Tensor:
-    """True for dependences that are larger than rounding errors of cancelling terms."""
+    """Return True for dependences that are larger than rounding errors of cancelling terms.
+
+    read: the dependences.
+    """
     return read > ROUNDING * read.amax()
 
 
 def _noise(like: Tensor) -> Tensor:
-    """Random weights of a shape, so that no sum cancels."""
+    """Return random weights of the same shape, so that no sum cancels."""
     return torch.randn(like.shape, generator=torch.Generator().manual_seed(7), dtype=like.dtype)
 
 
 def memory_read(layer: Attention) -> Memory | None:
-    """The memory that a layer reads as it stands: it is there in training, or where no cache holds as much."""
+    """Return the memory that a layer reads in its present mode, or None.
+
+    A layer reads its memory in train mode. In eval mode it reads a memory only if no cache holds as much.
+
+    layer: the layer.
+    """
     memory = layer.memory
     return memory if memory is not None and (layer.training or not memory.cached) else None

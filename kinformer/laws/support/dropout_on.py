@@ -1,4 +1,4 @@
-"""Dropout: how laws turn it on."""
+"""Dropout switch of the laws."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,7 +10,11 @@ from kinformer.core.dropout import dropout_attribute
 
 @contextmanager
 def drop_share(parts: Sequence[nn.Module], share: float) -> Iterator[None]:
-    """While this lasts, these parts drop so much; before, as everywhere in the laws, they drop nothing."""
+    """Set the dropout rate of parts while the context is entered. Outside of it the laws use no dropout.
+
+    parts: the parts with dropout.
+    share: the dropout rate.
+    """
 
     def drop(share: float) -> None:
         for part in parts:

@@ -1,4 +1,4 @@
-"""Batch: what a law feeds to a part. Rows of unequal length, padded on either side, with garbage at the padding."""
+"""Input batches of the laws: rows of unequal length, padded on either side with garbage."""
 
 import dataclasses
 import random
@@ -13,14 +13,19 @@ from torch import Tensor
 from kinformer.core.layer import Context
 from kinformer.core.pattern import Heads, Pattern
 
-LABEL = 3  # tokens that have one label
+LABEL = 3  # consecutive tokens with the same label
 
 
 @dataclass(frozen=True, eq=False)
 class InputBatch:
-    """Inputs of one call: x holds numbers [B T D] or tokens [B T]; pos is -1 at padding; patterns and a source.
+    """The inputs of one call.
 
-    `is_clean` promises finite numbers at padding. Then no zeros are written there, so the part reads these numbers.
+    x: numbers [B T D] or tokens [B T].
+    pos: positions, -1 at padding.
+    only, also: patterns of the batch.
+    source: numbers or tokens of a source.
+    source_pos: positions of the source.
+    is_clean: promises finite numbers at padding. Then no zeros are written there, so the part reads these numbers.
     """
 
     x: Tensor
@@ -33,27 +38,27 @@ class InputBatch:
 
     @property
     def is_real(self) -> Tensor:
-        """Which columns hold a token."""
+        """True for columns with a token."""
         return self.pos >= 0
 
     @property
     def size(self) -> tuple[int, int]:
-        """Rows and columns."""
+        """Numbers of rows and columns."""
         return self.pos.shape[0], self.pos.shape[1]
 
     def context(self) -> Context:
-        """What a layer is told of this batch. Its promises are made wherever they are true."""
+        """Return the context of this batch for a layer. It makes every promise that is true."""
         full = bool(self.is_real.all()) and (self.source_pos is None or bool((self.source_pos >= 0).all()))
         labels = {"segment": self.pos.clamp_min(0) // LABEL % 2}
         fields: dict[str, Any] = {"labels": labels, "is_clean": self.is_clean}
         return Context(self.pos, True, full, self.only, self.also, self.source, self.source_pos, **fields)
 
     def tensors(self) -> list[Tensor]:
-        """Everything that it hands over."""
+        """Return the input tensors of the batch."""
         return [t for t in (self.x, self.pos, self.source, self.source_pos) if t is not None]
 
     def columns(self, lo: int, hi: int) -> "InputBatch":
-        """A chunk of the batch. Only the first one brings the source."""
+        """Return a chunk of the batch. Only the first chunk has the source."""
         chunk = dataclasses.replace(self, x=self.x[:, lo:hi], pos=self.pos[:, lo:hi])
         return chunk if lo == 0 else dataclasses.replace(chunk, source=None, source_pos=None)
 
@@ -73,18 +78,28 @@ class InputBatch:
         return dataclasses.replace(self, x=cast(self.x), source=None if self.source is None else cast(self.source))
 
     def narrow(self, pattern: Pattern) -> "InputBatch":
-        """The same batch, which may read only what `pattern` allows too."""
+        """Return the batch with its reads limited further by `pattern`."""
         return dataclasses.replace(self, only=pattern if self.only is None else self.only & pattern)
 
 
 def positions(lengths: Sequence[int], lefts: Sequence[int], columns: int) -> Int[Tensor, "B T"]:
-    """Rows of -1s, then 0, 1, 2, ..., then -1s: row r has lengths[r] tokens after lefts[r] columns of padding."""
+    """Return rows of -1s, then 0, 1, 2, ..., then -1s.
+
+    lengths: tokens of each row.
+    lefts: columns of padding before them.
+    columns: number of columns.
+    """
     at = torch.arange(columns) - torch.tensor(lefts)[:, None]
     return torch.where((at >= 0) & (at < torch.tensor(lengths)[:, None]), at, -1)
 
 
 def place_content(content: Tensor, pos: Int[Tensor, "B T"], garbage: Tensor | int) -> Tensor:
-    """Row r's content n at the column where pos is n, and garbage at padding."""
+    """Place entry n of a row at the column with position n, and garbage at padding.
+
+    content: the rows without padding.
+    pos: the positions.
+    garbage: the entries at padding.
+    """
     at = pos.clamp_min(0)
     if content.dim() == 2:
         return torch.where(pos >= 0, content.take_along_dim(at, 1), garbage)
@@ -92,21 +107,33 @@ def place_content(content: Tensor, pos: Int[Tensor, "B T"], garbage: Tensor | in
 
 
 def numbers(rows: int, columns: int, width: int, seed: int) -> Float[Tensor, "B T D"]:
-    """Standard normal float64 numbers, the same for the same seed; longer rows begin as shorter ones do."""
+    """Return standard normal float64 numbers by a seed; longer rows begin with the shorter ones.
+
+    rows, columns, width: the shape.
+    seed: the seed.
+    """
     g = torch.Generator().manual_seed(seed)
     return torch.randn(columns, rows, width, generator=g, dtype=torch.float64).transpose(0, 1).contiguous()
 
 
 def tokens(rows: int, columns: int, vocab: int, seed: int) -> Int[Tensor, "B T"]:
-    """Random tokens, the same for the same seed; longer rows begin as shorter ones do."""
+    """Return random tokens by a seed; longer rows begin with the shorter ones.
+
+    rows, columns: the shape.
+    vocab: number of tokens.
+    seed: the seed.
+    """
     g = torch.Generator().manual_seed(seed)
     return torch.randint(vocab, (columns, rows), generator=g).T.contiguous()
 
 
 def repeat_tokens(content: Tensor, seed: int) -> Tensor:
-    """Content [B T ..] whose rows, except the first, consist by about half of copies of earlier tokens.
+    """Replace about half of the tokens with copies of earlier ones, in every row but the first.
 
     Real texts repeat tokens, so choices must handle equal keys. A longer row begins with the shorter one.
+
+    content: the rows, [B T ..].
+    seed: the seed of the copies.
     """
     rng, source = random.Random(seed), list[int]()
     for column in range(content.shape[1]):
@@ -116,17 +143,28 @@ def repeat_tokens(content: Tensor, seed: int) -> Tensor:
 
 
 def equal_keys(k: Float[Tensor, "B G S K"], seed: int) -> Float[Tensor, "B G S K"]:
-    """Make some keys equal, in every row but the first."""
+    """Make some keys equal, in every row but the first.
+
+    k: the keys.
+    seed: the seed of the copies.
+    """
     return repeat_tokens(k.detach().transpose(1, 2), seed).transpose(1, 2).contiguous().requires_grad_()
 
 
 def vary_rows(pattern: Pattern) -> Pattern:
-    """A pattern with tensors of the batch, the rows shifted against each other so that no two are alike."""
+    """Shift the rows of a pattern's batch tensors against each other, so that no two rows are equal.
+
+    pattern: a pattern with tensors of the batch.
+    """
     return map_tensors(pattern, _shift_rows)
 
 
 def map_tensors(pattern: Pattern, change: Callable[[Tensor], Tensor]) -> Pattern:
-    """The same pattern with `change(tensor)` in place of each tensor of the batch that it holds, at every depth."""
+    """Apply a function to each batch tensor of a pattern, at every depth.
+
+    pattern: the pattern.
+    change: the function.
+    """
     if isinstance(pattern, Heads):
         return Heads(*(map_tensors(part, change) for part in pattern.patterns))
     changes: dict[str, Pattern | Tensor] = {}
@@ -140,7 +178,10 @@ def map_tensors(pattern: Pattern, change: Callable[[Tensor], Tensor]) -> Pattern
 
 
 def _shift_rows(table: Tensor) -> Tensor:
-    """Each row 2 columns further than the one before; one number of each row, such as a position, is 2 more."""
+    """Shift each row 2 columns further than the previous row.
+
+    A single number per row, such as a position, grows by 2 instead.
+    """
     if table.shape[1] == 1 and table.dtype != torch.bool:
         return table + 2 * torch.arange(len(table))[:, None]
     return torch.stack([row.roll(2 * n, 0) for n, row in enumerate(table)])

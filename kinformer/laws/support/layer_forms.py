@@ -1,6 +1,7 @@
-"""Forms: how an example of each kind of part is put to work as a layer or a model, for laws to watch.
+"""Forms of a part: layers or models that contain an example of the part, for laws to judge.
 
-One function per contract class. A new folder of parts of a known class needs nothing here; a new contract class a line.
+There is one function per contract class. A new folder of parts of a known class needs no change here; a new contract
+class needs one line.
 """
 
 from collections.abc import Callable, Iterator
@@ -42,13 +43,17 @@ from kinformer.nn.patterns.band import Band
 from kinformer.nn.projections.qkv import QKV
 
 SCORES = Want("scores", optional=True)
-FAR = 16  # positions that tell whether a pattern reads ahead
+FAR = 16  # positions to find out whether a pattern reads ahead
 Make = Callable[[], Any]
 Forms = Iterator[Subject | TrainingSubject]
 
 
 class PositionedLayer(Layer):
-    """A position added to the layer's input, as a model adds it to embedded tokens."""
+    """Layer that adds a position to its input, as a model adds it to token embeddings.
+
+    d: width of the layer.
+    position: the position.
+    """
 
     def __init__(self, d: int, position: Position):
         super().__init__()
@@ -59,7 +64,11 @@ class PositionedLayer(Layer):
 
 
 class PoolingLayer(Layer):
-    """Every token is told what its row as a whole is."""
+    """Layer that adds the pooled vectors of a row to each of its tokens.
+
+    d: width of the layer.
+    pooling: the pooler.
+    """
 
     def __init__(self, d: int, pooling: Pooler):
         super().__init__()
@@ -76,13 +85,20 @@ class PoolingLayer(Layer):
 
 
 def forms(part: Any, make: Make) -> list[Subject | TrainingSubject]:
-    """The layers and models in which a part is judged; `make` makes it afresh."""
+    """Return the layers and models in which a part is judged.
+
+    part: an instance of the part.
+    make: builds a fresh instance.
+    """
     form = next((form for kind, form in FORMS.items() if isinstance(part, kind)), None)
     return [] if form is None else list(form(part, make))
 
 
 def kind_of(part: Any) -> str:
-    """The word for what a part is: "pattern", "feature map", "layer"; "" for what is none."""
+    """Return the word for the kind of a part, such as "pattern" or "feature map"; "" if it has none.
+
+    part: the part.
+    """
     contract = next((candidate for candidate in FORMS if isinstance(part, candidate)), None)
     if contract is None:
         return ""
@@ -90,7 +106,7 @@ def kind_of(part: Any) -> str:
 
 
 def _layer_of(mechanism: Make, *, projection: Make | None = None, **parts: Any) -> Make:
-    """Attention of width 16 and two heads, all of its parts made afresh."""
+    """Return a constructor of attention with width 16 and two heads; it builds all parts afresh."""
 
     def make() -> Attention:
         built_parts = {name: value() if callable(value) else value for name, value in parts.items()}
@@ -100,7 +116,7 @@ def _layer_of(mechanism: Make, *, projection: Make | None = None, **parts: Any) 
 
 
 def _stack_layers(lower: Make, upper: Make) -> Make:
-    """Two layers, one upon the other, which finds what the lower one sends up."""
+    """Return a constructor of two stacked layers; the upper one receives what the lower one sends."""
     return lambda: Stack([_layer_of(mechanism)() for mechanism in (lower, upper)])
 
 
@@ -117,7 +133,7 @@ def _pattern(p: Pattern, make: Make) -> Forms:
         return
     causal = Causal() & p
     yield Subject(p, _layer_of(partial(Softmax, causal)), "Causal() & it", pattern=causal)
-    if bool(matrix(p, FAR).triu(1).any()):  # otherwise it is the same set
+    if bool(matrix(p, FAR).triu(1).any()):  # otherwise it allows the same pairs
         yield Subject(p, _layer_of(partial(Softmax, p)), "by itself", pattern=p, secondary=True)
 
 
@@ -130,7 +146,7 @@ def _score(score: Score, make: Make) -> Forms:
 
 
 def _score_forms(part: Bias | Score, softmax: Callable[[Pattern], Softmax]) -> Forms:
-    """On two heads, under patterns with and without a state, and across with one head of keys."""
+    """Yield forms with two heads under patterns with and without a state, and as cross-attention with one key head."""
     for p in (Causal(), Full()):
         yield Subject(part, _layer_of(partial(softmax, p)), f"on 2 heads under {p}", secondary=p == Full())
     across = _layer_of(partial(softmax, Full()), projection=partial(QKV, 16, 2, key_heads=1), cross=True)
@@ -145,7 +161,7 @@ def _shorten(shorten: Shorten, make: Make) -> Forms:
 
 
 def _mechanism(mechanism: Mechanism, make: Make) -> Forms:
-    """Equal heads and one head of keys, for a sequence that reads itself, and another one, longer and just as long."""
+    """Yield forms with two key heads and with one: self-attention, and sources of another and of equal length."""
     one_key_head = partial(QKV, 16, 2, key_heads=1)
     yield Subject(mechanism, _layer_of(make))
     yield Subject(mechanism, _layer_of(make, projection=one_key_head), "one key head", tried=True)
@@ -213,12 +229,12 @@ def _source(reads_one: bool) -> Literal["", "other"]:
 
 
 def _task(task: Task, make: Make) -> Forms:
-    """It is asked by itself."""
+    """Yield nothing: a task is judged by itself."""
     yield from ()
 
 
 def _norm(norm: nn.Module, make: Make) -> Forms:
-    """A plain module that gives vectors of the shape that it gets is a norm; of others no law says anything."""
+    """Yield a block if the module is a norm: it returns vectors of its input's shape. No law judges other modules."""
     try:
         is_norm = norm(torch.zeros(1, 2, 16)).shape == (1, 2, 16)
     except Exception:
@@ -228,7 +244,7 @@ def _norm(norm: nn.Module, make: Make) -> Forms:
         yield Subject(norm, lambda: block(Attention(QKV(16, 2), Softmax(Causal())), MLP(16)))
 
 
-# the first class that a part is an instance of; plain modules last
+# the first class that matches decides; plain modules come last
 FORMS: dict[type, Callable[[Any, Make], Forms]] = {
     Pattern: _pattern,
     Bias: _bias,

@@ -1,4 +1,7 @@
-"""What mechanisms inside a layer gave: the lse of their reads, by which reads are merged and which no output shows."""
+"""Records of the lse of mechanisms inside a layer.
+
+Reads are merged by their lse, but no output shows it.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +17,11 @@ from kinformer.laws.support.findings import Broken
 
 
 class MechanismRead(NamedTuple):
-    """One read: its rows and columns, and its lse [B H T] where it gave one."""
+    """One read of a mechanism.
+
+    rows, columns: its numbers of rows and of query columns.
+    lse: its lse [B H T], or None.
+    """
 
     rows: int
     columns: int
@@ -26,11 +33,14 @@ LseRecord = dict[str, list[MechanismRead]]
 
 @contextmanager
 def record_lse(module: Any) -> Iterator[LseRecord]:
-    """While this lasts, the reads of every mechanism are written down by its name, in the order of calls."""
+    """Record the reads of every mechanism by its name while the context is entered, in the order of calls.
+
+    module: the module with the mechanisms.
+    """
     calls: LseRecord = {}
 
     def note(name: str, inputs: tuple, out: Any) -> None:
-        if not (isinstance(inputs[-1], Context) and inputs[-1].remember):  # nobody wants what such a call reads
+        if not (isinstance(inputs[-1], Context) and inputs[-1].remember):  # the result of such a call is not used
             rows, _, columns, _ = inputs[0].q.shape
             calls.setdefault(name, []).append(MechanismRead(rows, columns, out.y.lse))
 
@@ -47,7 +57,14 @@ def record_lse(module: Any) -> Iterator[LseRecord]:
 
 
 def agree_lse(actual: LseRecord, expected: LseRecord, sentence: str, pos: Tensor) -> None:
-    """Broken unless every mechanism that read each token once, in both cases, gave the same lse or none."""
+    """Raise Broken unless every mechanism gave the same lse, or none, in both cases.
+
+    A mechanism is compared only if it read each token exactly once in both cases.
+
+    actual, expected: the records.
+    sentence: beginning of the finding.
+    pos: positions [B T]; padding is not compared.
+    """
     for name in sorted(expected.keys() & actual.keys()):
         if not all(_each_once(calls[name], pos) for calls in (actual, expected)):
             continue
@@ -60,11 +77,11 @@ def agree_lse(actual: LseRecord, expected: LseRecord, sentence: str, pos: Tensor
 
 
 def _each_once(calls: list[MechanismRead], pos: Tensor) -> bool:
-    """Were all rows read, and each token by one call? Layers that repeat, and rows that leave, read otherwise."""
+    """Return True if all rows were read, and each token by one call. Repeated layers and early exits differ."""
     return all(call.rows == len(pos) for call in calls) and sum(call.columns for call in calls) == pos.shape[1]
 
 
 def _join(calls: list[MechanismRead]) -> Tensor | None:
-    """The lse of all calls as [B T H]; None where one gave none."""
+    """Return the lse of all calls as [B T H], or None if a call has none."""
     lses = [call.lse for call in calls if call.lse is not None]
     return torch.cat(lses, 2).transpose(1, 2) if len(lses) == len(calls) else None

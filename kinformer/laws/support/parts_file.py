@@ -1,4 +1,4 @@
-"""A user's own file of parts: what its EXAMPLES are, and one clear line where they are not as they should be."""
+"""Files of the user's parts: their EXAMPLES, and a clear one-line error if these are wrong."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -19,12 +19,17 @@ CLASSES = tuple(FORMS)
 
 
 class Unreadable(ValueError):
-    """A file that cannot be judged; the text is one line and says what to mend."""
+    """A file cannot be judged; the text is one line and says how to correct it."""
 
 
 @dataclass(frozen=True, eq=False)
 class PartsFile:
-    """A file and its examples."""
+    """A file and its examples.
+
+    path: the file.
+    module: its module.
+    examples: the parts to judge.
+    """
 
     path: Path
     module: ModuleType
@@ -32,7 +37,12 @@ class PartsFile:
 
 
 def read_parts(text: str) -> PartsFile:
-    """The examples of "mine.py", or those of one part or member of it: "mine.py:Name"."""
+    """Read the examples of "mine.py", or the examples of one part or member of it: "mine.py:Name".
+
+    text: the file, with or without a name.
+
+    Errors: Unreadable if the file, the name or an example is wrong.
+    """
     before, colon, name = text.rpartition(".py:")
     path = Path(f"{before}.py" if colon else text).expanduser()
     if path.is_dir() or (path.is_file() and path.suffix != ".py"):
@@ -52,7 +62,10 @@ def read_parts(text: str) -> PartsFile:
 
 
 def title_of(example: JudgedPart) -> str:
-    """What an example is called by: its class, or its member."""
+    """Return the name of an example: the name of its member or of its class.
+
+    example: the part.
+    """
     part = example.make()
     if isinstance(part, ModuleType):
         return example.name
@@ -60,7 +73,7 @@ def title_of(example: JudgedPart) -> str:
 
 
 def with_article(word: str) -> str:
-    """ "a pattern", "an aggregation"."""
+    """Return the word with "a" or "an" before it."""
     return f"{'an' if word[:1].lower() in 'aeiou' else 'a'} {word}"
 
 
@@ -77,7 +90,7 @@ def _run(path: Path) -> ModuleType:
 
 
 def _import_advice(error: BaseException, path: Path) -> str:
-    """Advice where what is missing lies in the same folder."""
+    """Return advice if the missing module lies in the same folder."""
     folder, name = path.resolve().parent, error.name if isinstance(error, ModuleNotFoundError) else None
     is_neighbour = name is not None and any((folder / end).exists() for end in (name, f"{name}.py"))
     return f"; it lies beside the file, so run with PYTHONPATH={folder}" if is_neighbour else ""

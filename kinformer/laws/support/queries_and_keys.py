@@ -16,9 +16,15 @@ ROWS, WIDTH, TOKENS = 2, 8, 9
 def draw_queries_and_keys(
     mechanism: Mechanism, *, heads: int = 2, groups: int = 2, tokens: int = TOKENS, source: int = 0, seed: int = 0
 ) -> tuple[Queries, Keys]:
-    """Random queries of a row of tokens and keys of the same row, or of a source; float64, all with gradients.
+    """Draw random queries, and keys of the same row or of a source, in float64 and with gradients.
 
     In every row but the first some keys are equal, with unequal values.
+
+    mechanism: the mechanism, for its extra projections.
+    heads, groups: numbers of query heads and of key heads.
+    tokens: number of queries.
+    source: number of keys of a source; 0 for self-attention.
+    seed: the seed.
     """
     g = torch.Generator().manual_seed(seed)
     cross, keys = source > 0, source or tokens

@@ -1,4 +1,4 @@
-"""Requests for the law of executors: drawn by chance, and with and without each feature, which chance rarely joins."""
+"""Requests for the law of executors: random ones, and pairs with and without each feature."""
 
 import itertools
 import random
@@ -24,13 +24,16 @@ from kinformer.laws.support.input_batch import LABEL, equal_keys, vary_rows
 from kinformer.laws.support.subject import EFFORT
 
 ROWS, WIDTH = 2, 8
-NAMED = (1, 0), (1, 1)  # batch rows that are exchanged, and one that serves twice
+NAMED = (1, 0), (1, 1)  # batch rows in another order, and a row that is used twice
 SORTS = "Full", "Causal", "another", "of the batch", "of the batch, biased", "Full, raised", "another, raised"
 OFF_ON = False, True
 
 
 class RaisedProduct(Product):
-    """The product, and half more where positions are odd: narrower numbers than those of vectors, one for all rows."""
+    """The product, plus 0.5 for each pair with an odd sum of positions.
+
+    The added scores have a lower precision than the vectors and are the same for all rows.
+    """
 
     def change(self, request: Request) -> Tensor:
         q_pos, k_pos = request.queries.pos[:1, :1, :, None], request.keys.pos[:1, :1, None]
@@ -39,7 +42,22 @@ class RaisedProduct(Product):
 
 @dataclass(frozen=True, eq=False)
 class RequestForm:
-    """What a request is of, but for its numbers: `same` queries are where the keys are, `run` also in order."""
+    """The form of a request, without its numbers.
+
+    pattern, bias: pattern and bias of the request.
+    groups, value_heads: numbers of key heads and of value heads.
+    same: True if the queries have the positions of the keys.
+    keys: number of keys.
+    width: width of a key; 0 for none.
+    by_head: True if each head has positions of its own.
+    run: True if queries and keys promise consecutive positions.
+    padded: True if the first row has padding.
+    ordered: True if the keys are in order of position.
+    scale: scale of the scores.
+    lse: True if the request asks for the lse.
+    rows: the batch row of each row, if rows are exchanged or repeated.
+    where: True if a mask allows fewer pairs than the pattern.
+    """
 
     pattern: Pattern
     bias: Bias | None
@@ -59,21 +77,26 @@ class RequestForm:
 
     @property
     def heads(self) -> int:
-        """A bias among the examples is made for two."""
+        """The number of query heads; a bias among the examples has two."""
         return 4 if self.bias is None else 2
 
 
 def draw_request(length: int, component: Pattern | Bias | None, seed: int) -> Request:
-    """A request by a seed, with one pattern or bias, or with those that the folders hold."""
+    """Draw a request by a seed.
+
+    length: number of queries.
+    component: a pattern or bias to use; None draws one from the package.
+    seed: the seed.
+    """
     return _make(length, _draw_form(length, component, random.Random(seed)), seed)
 
 
 def requests_of_each_feature() -> Iterator[Callable[[int], Request]]:
-    """By length, a request with and one without each feature beside each other, under patterns of each sort.
+    """Yield functions of a length that make requests with and without each feature.
 
-    The sorts are those that executors look for, Full and Causal, any other, and such as have tensors of the batch,
-    alone and beside a bias; and scores that a product's subclass raises. All else is plain, so that no executor refuses
-    a request for what is not asked of it.
+    Each feature is combined with each sort of pattern: `Full`, `Causal`, any other pattern, and patterns with tensors
+    of the batch (with and without a bias). A further sort are scores of a subclass of `Product`. Everything else is
+    plain, so that no executor refuses a request for another reason.
     """
     every = itertools.product(SORTS, (None, *NAMED), OFF_ON, OFF_ON, OFF_ON, OFF_ON)
     for seed, (sort, rows, where, run, padded, lse) in enumerate(list(every) * EFFORT):
@@ -92,7 +115,7 @@ def _request_with(
     kind = replace(kind, padded=padded, lse=lse, rows=rows, where=where)
     if not sort.endswith("raised"):
         return _make(length, kind, seed)
-    # so many keys that the kernel reads several numbers of a mask at once
+    # enough keys for the kernel to load several entries of a mask at once
     kind = replace(kind, bias=None, same=False, run=False, keys=2 * length)
     return _make(length, kind, seed).replace(score=RaisedProduct())
 
@@ -120,7 +143,7 @@ def _draw_form(length: int, component: Pattern | Bias | None, rng: random.Random
             pattern = Heads(pattern, draw(plain, 1, rng))
     groups = rng.choice([n for n in (1, 2, 4) if n <= heads])
     value_heads = groups if rng.random() < 0.7 else rng.choice([1, heads])
-    same = rng.random() < 0.4  # queries where the keys are, as in self-attention
+    same = rng.random() < 0.4  # queries at the positions of the keys, as in self-attention
     keys = length if same else rng.choice((length + 2, max(1, length - 3)))
     width = 0 if rng.random() < 0.1 and bias is None else WIDTH
     by_head = rng.random() < 0.2
@@ -129,7 +152,7 @@ def _draw_form(length: int, component: Pattern | Bias | None, rng: random.Random
     ordered = run or rng.random() < 0.5
     scale, lse = rng.choice((1.0, 0.3)), rng.random() < 0.6
     rows = NAMED[0] if rng.random() < 0.2 else None
-    where = rng.random() < 0.15  # fewer pairs than the pattern's
+    where = rng.random() < 0.15  # a mask allows fewer pairs than the pattern
     return RequestForm(
         pattern, bias, groups, value_heads, same, keys, width, by_head, run, padded, ordered, scale, lse, rows, where
     )
@@ -174,7 +197,7 @@ def _make(length: int, kind: RequestForm, seed: int) -> Request:
 
 
 def _positions(heads: int, count: int, ordered: bool, padded: bool, g: torch.Generator) -> Tensor:
-    """Positions [B #H N], in order or shuffled, of which some are padding."""
+    """Return positions [B #H N], in order or shuffled; some are padding if `padded`."""
     pos = torch.arange(count).expand(ROWS, heads, count).clone()
     if padded:
         pos[0, :, : count // 3] = -1
@@ -182,7 +205,7 @@ def _positions(heads: int, count: int, ordered: bool, padded: bool, g: torch.Gen
 
 
 def _patterns() -> tuple[list[Pattern], list[Pattern]]:
-    """The folders' examples: without tensors of a batch, and with."""
+    """Return the example patterns of the package: without tensors of a batch, and with them."""
     every = _examples("patterns")
     return [pattern for pattern in every if not pattern.tensors()], [pattern for pattern in every if pattern.tensors()]
 

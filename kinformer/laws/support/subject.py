@@ -1,4 +1,4 @@
-"""Subject: a part put to work as a layer, or a model, so that a law can watch it."""
+"""Subjects: a part within a layer or a model, or a model in training, for laws to judge."""
 
 import copy
 import dataclasses
@@ -21,20 +21,27 @@ from kinformer.core.pattern import Pattern
 from kinformer.laws.support.input_batch import InputBatch, numbers, place_content, positions, repeat_tokens, tokens
 
 ROWS = 3
-SOURCE = 7  # tokens of a source: another number than any length a law uses for x by itself
+SOURCE = 7  # tokens of a source; no law uses this length for x
 GARBAGE = 100.0
-EFFORT = 4 if os.environ.get("KINFORMER_PROVE") == "1" else 1  # how much more a law tries
+EFFORT = 4 if os.environ.get("KINFORMER_PROVE") == "1" else 1  # factor on the number of trials of a law
 
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """A part at work: `make` builds a layer of width `width`, or a model that takes tokens below `vocab`.
+    """A part within a layer or a model, which a law calls.
 
-    `part` is what the example itself makes; `place` says where it was put. `only` and `also` are patterns of the batch;
-    `source` says that it reads one: of another length than x, or as long as x, at the same positions. `pattern`, where
-    that is known, is exactly the set that each query reads. `tried`: a way of use that the part may refuse.
-    `secondary`: a further place of a part that is judged in another one as well. `shares`: shared weights that the
-    example declares.
+    part: the instance that the example makes.
+    make: builds a layer of width `width`, or a model that takes tokens below `vocab`.
+    place: the use of the part, for reports.
+    width: width of the layer.
+    vocab: number of tokens; 0 for a layer.
+    only, also: patterns of the batch.
+    source: "other" if the part reads a source of another length than x, "equal" if it reads a source of equal length at
+        the same positions, "" without a source.
+    pattern: exactly the pairs that queries read, if they are known.
+    tried: True if the part may refuse this use.
+    secondary: True if the part is judged in another place as well.
+    shares: shared weights that the example declares.
     """
 
     part: Any
@@ -51,12 +58,15 @@ class Subject:
     shares: Mapping[str, str] = field(default_factory=dict)
 
     def build(self, seed: int = 0) -> Any:
-        """A fresh one, seeded, in float64 and eval mode, without dropout; no parameter keeps a constant start value."""
+        """Build a seeded module in float64 and eval mode, without dropout or constant parameters."""
         return build_module(self.make, seed)
 
     @cached_property
     def refusal(self) -> str:
-        """Why it cannot be judged in this use: what it says where it may refuse, or what it wants and nobody sends."""
+        """The reason why this use cannot be judged, or "".
+
+        The part may refuse the use, or it wants an input that no layer sends here.
+        """
         try:
             module = self.build()
             missing = [want.name for want in getattr(module, "wants", ()) if not want.optional]
@@ -67,13 +77,13 @@ class Subject:
         except (ValueError, NoState) as error:
             return "" if "\n" in str(error) or not self.tried else f"refused: {error}"
         except Exception:
-            return ""  # the laws will say what is wrong
+            return ""  # the laws report the error
         return ""
 
     def batch(
         self, lengths: Sequence[int], lefts: Sequence[int] | None = None, columns: int | None = None, *, seed: int = 0
     ) -> InputBatch:
-        """Rows of the given lengths, after `lefts` columns of padding, which holds large numbers."""
+        """Return rows of the given lengths, after `lefts` columns of padding; padding holds large numbers."""
         columns = max(lengths) if columns is None else columns
         rows = len(lengths)
         pos = positions(lengths, lefts or [0] * rows, columns)
@@ -87,37 +97,37 @@ class Subject:
         return self.batch([length, length - left, length - right], [0, left, 0], length, seed=seed)
 
     def source_positions(self, rows: int) -> Tensor:
-        """Where the tokens of a source of another length stand."""
+        """Return the positions of a source that is not as long as x."""
         return positions([SOURCE - n % 3 for n in range(rows)], [n % 2 for n in range(rows)], SOURCE)
 
     def fill_rows(self, pos: Tensor, seed: int, garbage: int = 0) -> Tensor:
-        """Content where pos says, and at padding -1 for a model, large numbers for a layer."""
+        """Fill real positions with content. Padding holds -1 for a model, and large numbers for a layer."""
         rows, columns = pos.shape
         garbage_there = -1 if self.vocab else GARBAGE * numbers(rows, columns, self.width, seed + garbage + 50)
         return place_content(self.content(rows, columns, seed), pos, garbage_there)
 
     def content(self, rows: int, columns: int, seed: int) -> Tensor:
-        """Content of the rows: tokens for a model, numbers for a layer; rows contain repeated tokens."""
+        """Return random rows: tokens for a model, numbers for a layer. Rows contain repeated tokens."""
         content = tokens(rows, columns, self.vocab, seed) if self.vocab else numbers(rows, columns, self.width, seed)
         return repeat_tokens(content, seed)
 
     def call(self, module: Any, batch: InputBatch, state: State | None = None) -> Out:
-        """One call. A model numbers its own tokens, unless the batch has limits or a source of its own."""
+        """Call the module. A model numbers its own tokens, unless the batch has patterns or a source."""
         if not self.vocab:
             return module(batch.x, state, batch.context())
         limited = batch.only is not None or batch.also is not None
-        # the context of a model holds no tokens of a source: the model encodes them itself
+        # a model encodes its source itself, so its context holds none
         ctx = dataclasses.replace(batch, source=None, source_pos=None).context() if limited else None
         if batch.source is not None:
             return module.logits(batch.x, state, ctx, source=batch.source)
         return module.logits(batch.x, state, ctx)
 
     def start(self, module: Any, rows: int, length: int, dtype: torch.dtype | None = None) -> State:
-        """The state before the first token, in the module's own precision unless told."""
+        """Return the state before the first token, in the precision of the module unless `dtype` is given."""
         return module.start(rows, length, dtype=dtype)
 
     def no_state(self, module: Any) -> str | None:
-        """The text of NoState, where `start` says that there is no state to decode with; None where it can decode."""
+        """Return the text of NoState if the module cannot decode, or None if it can."""
         try:
             self.start(module, 1, 4)
         except NoState as error:
@@ -125,18 +135,21 @@ class Subject:
         return None
 
     def states(self, module: Any, rows: int, length: int) -> list[State | None]:
-        """None, and a fresh state where there is one: the two ways in which a call is made."""
+        """Return the states to call a module with: None, and a fresh state if it can decode."""
         return [None] if self.no_state(module) is not None else [None, self.start(module, rows, length)]
 
     def modes(self, module: Any) -> Iterator[bool]:
-        """eval mode, and train mode where a memory makes another state there; the module is left in eval mode."""
+        """Set and yield eval mode, then train mode if the module has a memory; end in eval mode.
+
+        A memory builds another state in train mode.
+        """
         for training in (False, True) if any(isinstance(part, Memory) for part in module.modules()) else (False,):
             module.train(training)
             yield training
         module.eval()
 
     def call_traced(self, module: Any, batch: InputBatch, state: State | None = None) -> tuple[Out, Tensor]:
-        """A call, and the leaf [B T D] by which to differentiate: x, or what is added to a model's embedded tokens."""
+        """Return a call and the leaf [B T D] for its gradients: x, or an addend to a model's token embeddings."""
         if not self.vocab:
             leaf = batch.x.clone().requires_grad_()
             return self.call(module, dataclasses.replace(batch, x=leaf), state), leaf
@@ -146,7 +159,12 @@ class Subject:
 
 @dataclass(frozen=True, eq=False)
 class TrainingSubject:
-    """A model as training sees it: batches of its own kind in, a loss and what is reported out."""
+    """A model in training: it takes batches of its own kind and returns a loss with stats.
+
+    part: the instance that the example makes.
+    make: builds the model.
+    place, also, tried, shares: as in `Subject`.
+    """
 
     part: Any
     make: Callable[[], Any]
@@ -156,45 +174,49 @@ class TrainingSubject:
     shares: Mapping[str, str] = field(default_factory=dict)
 
     def build(self, seed: int = 0) -> Any:
-        """As a Subject's."""
+        """Build a seeded model, as `Subject.build` does."""
         return build_module(self.make, seed)
 
     def ragged(self, length: int) -> "SampledBatch":
-        """Three rows that the model itself draws, in float64."""
+        """Return three rows that the model samples, in float64."""
         return SampledBatch(self.part.sample(ROWS, length, 0)).to(torch.float64)
 
     def call(self, module: Any, batch: "SampledBatch", state: State | None = None) -> Out:
-        """The loss [1], its parts as aux."""
+        """Return the loss [1], with its parts as aux."""
         loss = module(batch.x)
         return Out(loss.total[None], None, dict(loss.parts), stats=loss.stats)
 
     def states(self, module: Any, rows: int, length: int) -> list[State | None]:
-        """Losses are taken without a state here; states are judged where a model says its logits."""
+        """Return None only: losses are judged without a state, and states are judged with logits."""
         return [None]
 
 
 @dataclass(frozen=True, eq=False)
 class SampledBatch:
-    """A batch of a model's own kind: tensors in tuples, lists and dicts."""
+    """A batch of a model's own kind: tensors in tuples, lists and dicts.
+
+    x: the batch.
+    pos, is_real: as in `InputBatch`, but without padding.
+    """
 
     x: Any
     pos: None = None
     is_real: Any = ...
 
     def to(self, dtype: torch.dtype) -> "SampledBatch":
-        """The same, its numbers in another precision."""
+        """Return the batch with its floating-point numbers in another precision."""
         return SampledBatch(_map_tensors(self.x, lambda t: t.to(dtype) if t.is_floating_point() else t))
 
     def map_tensors(self, f: Callable[[Tensor], Tensor]) -> "SampledBatch":
-        """The same with f made of every tensor."""
+        """Return the batch with `f` applied to every tensor."""
         return SampledBatch(_map_tensors(self.x, f))
 
     def rows(self, rows: Sequence[int]) -> "SampledBatch":
-        """The given rows, which may repeat."""
+        """Return the given rows, which may repeat."""
         return SampledBatch(_map_tensors(self.x, lambda t: t[torch.tensor(rows)]))
 
     def tensors(self) -> list[Tensor]:
-        """Every tensor of it."""
+        """Return every tensor of the batch."""
         collected: list[Tensor] = []
 
         def keep(t: Tensor) -> Tensor:
@@ -216,7 +238,11 @@ def _map_tensors(x: Any, f: Callable[[Tensor], Tensor]) -> Any:
 
 
 def build_module(make: Callable[[], Any], seed: int = 0) -> Any:
-    """What `make` makes, seeded, in float64 and eval mode, without dropout; no parameter starts as a constant."""
+    """Build a seeded module in float64 and eval mode, without dropout or constant parameters.
+
+    make: builds the module.
+    seed: seed of its weights.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         module = make().double().eval()
@@ -226,14 +252,18 @@ def build_module(make: Callable[[], Any], seed: int = 0) -> Any:
 
 
 def make_rounded_pair(module: Any, dtype: torch.dtype) -> tuple[Any, Any]:
-    """The module with its numbers rounded to a precision, once in that precision and once in float64."""
+    """Return a module with rounded numbers twice: in the low precision and in float64.
+
+    module: the module.
+    dtype: the low precision.
+    """
     low = copy.deepcopy(module).to(dtype)
     return low, copy.deepcopy(low).double()
 
 
 @contextmanager
 def _added_to_embedding(module: Any, batch: InputBatch) -> Iterator[Tensor]:
-    """While this lasts, a leaf of zeros is added to the embedding of tokens of the batch's shape."""
+    """Add a leaf of zeros to the token embeddings of the batch's shape while the context is entered."""
     embedding = next(part for part in module.modules() if isinstance(part, nn.Embedding))
     leaf = torch.zeros(*batch.size, embedding.embedding_dim, dtype=torch.float64, requires_grad=True)
 

@@ -1,4 +1,4 @@
-"""Judging: a law asked about an example of a part, and the verdict."""
+"""Verdicts: a law applied to an example of a part, and its result."""
 
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -19,9 +19,14 @@ End = Literal["holds", "broken", "declared", "slow", "nothing"]
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a law found of a part: it holds, it is broken, `breaks` says so, no answer in time, or nothing to judge.
+    """The result of a law for a part.
 
-    `unjudged` has each way of use that was not looked at, "" for the plain one, and why.
+    law: name of the law.
+    part: name of the part.
+    end: "holds"; "broken"; "declared" if the example declares this break in `breaks`; "slow" if there was no answer in
+        time; or "nothing" if there was nothing to judge.
+    text: the finding or the reason.
+    unjudged: each way of use that was not judged ("" for the plain one), and the reason.
     """
 
     law: str
@@ -32,13 +37,20 @@ class Verdict:
 
     @property
     def is_failure(self) -> bool:
-        """Does it end a check with exit code 1?"""
+        """True if the verdict ends a check with exit code 1."""
         return self.end in ("broken", "slow")
 
 
 @dataclass(frozen=True, eq=False)
 class JudgedPart:
-    """A subject of the laws: its name, its constructor, and the declarations of its example."""
+    """A part that laws judge: its name, its constructor, and the declarations of its example.
+
+    name: name in reports.
+    make: builds the part.
+    breaks: laws that the part breaks, each with the reason.
+    shares: shared weights, each with the reason.
+    file: the user's file of the part, if there is one.
+    """
 
     name: str
     make: Callable[[], Any]
@@ -48,30 +60,30 @@ class JudgedPart:
 
     @classmethod
     def from_example(cls, name: str, example: Example, file: Path | None = None) -> "JudgedPart":
-        """The subject of an example with this name."""
+        """Return the judged part of an example."""
         return cls(name, example.make, example.breaks, example.shares, file)
 
     @cached_property
     def part(self) -> Any:
-        """One that all laws look at; what a law calls it makes afresh."""
+        """An instance that all laws inspect; a law builds a fresh one to call it."""
         return self.make()
 
     @cached_property
     def at_work(self) -> Sequence[Subject | TrainingSubject]:
-        """The layers and models that it is put to work in."""
+        """The layers and models that contain the part."""
         placed = [] if isinstance(self.part, ModuleType) else forms(self.part, self.make)
         return [replace(form, shares=self.shares) for form in placed]
 
     @property
     def kind(self) -> str:
-        """The word for what it is."""
+        """The word for the kind of part, such as "executor", "member" or "pattern"."""
         if isinstance(self.part, ModuleType):
             return "executor"
         return "member" if isinstance(getattr(self.part, "member", None), MemberRecord) else kind_of(self.part)
 
 
 def laws() -> dict[str, ModuleType]:
-    """Every law by name, `runs` first: what does not run needs no other."""
+    """Return every law by name; `runs` comes first, because a part that does not run needs no other law."""
     by_name = modules("laws")
     for name, law in by_name.items():
         missing = [field_name for field_name in ("SAYS", "OVER", "judge") if not hasattr(law, field_name)]
@@ -81,17 +93,29 @@ def laws() -> dict[str, ModuleType]:
 
 
 def kinds_judged(law: ModuleType) -> set[str]:
-    """What a law judges, in words."""
+    """Return the kinds of parts that a law judges.
+
+    law: the module of the law.
+    """
     return {law.OVER} if isinstance(law.OVER, str) else set(law.OVER)
 
 
 def kinds_of(example: JudgedPart) -> set[str]:
-    """By which words laws speak of an example: what it is, and what it is put to work as."""
+    """Return the kinds of an example: its own kind, and the kinds of the modules that contain it.
+
+    These modules are of the kinds "layer" and "model".
+
+    example: the part.
+    """
     return {example.kind} | {_kind_of_form(form) for form in example.at_work}
 
 
 def subjects(law: ModuleType, example: JudgedPart) -> list[Any]:
-    """What a law looks at in an example: the layers and models that it is put to work in, or the part itself."""
+    """Return what a law judges in an example: layers and models that contain the part, or the part itself.
+
+    law: the module of the law.
+    example: the part.
+    """
     kinds = kinds_judged(law)
     at_work: list[Any] = [form for form in example.at_work if _kind_of_form(form) in kinds]
     return [*at_work, example.part] if example.kind in kinds - {"layer", "model"} else at_work
@@ -102,9 +126,14 @@ def _kind_of_form(form: Subject | TrainingSubject) -> str:
 
 
 def verdict(name: str, law: ModuleType, example: JudgedPart) -> Verdict | None:
-    """A law over an example; None where it does not speak of such parts.
+    """Apply a law to an example; return None if the law does not judge such parts.
 
-    A break that is declared must be found: nothing else counts as one.
+    A declared break must be found: a part that declares a break and keeps the law gets the verdict "broken". An error
+    is "broken" too, even if the break is declared.
+
+    name: name of the law.
+    law: the module of the law.
+    example: the part.
     """
     try:
         at_work = subjects(law, example)
@@ -115,7 +144,7 @@ def verdict(name: str, law: ModuleType, example: JudgedPart) -> Verdict | None:
     for subject in at_work:
         place = (
             subject.place if isinstance(subject, Subject | TrainingSubject) else ""
-        )  # a part may have a weight called place
+        )  # a part may have a weight named place
         where = f"{place}: " if place else ""
         refusal = subject.refusal if isinstance(subject, Subject) else ""
         if refusal:
@@ -142,13 +171,20 @@ def verdict(name: str, law: ModuleType, example: JudgedPart) -> Verdict | None:
 
 
 def unjudged_kind(example: JudgedPart) -> Verdict:
-    """What is said of an example that no law speaks of."""
+    """Return the verdict on an example that no law judges.
+
+    example: the part.
+    """
     name = type(example.part).__name__
     return Verdict("every law", example.name, "nothing", f"nothing to judge: no law looks at a {name} by itself")
 
 
 def error_line(error: BaseException, path: Path | None) -> str:
-    """An error in one line, with the line of the user's file that it came from, where it came from there."""
+    """Return an error as one line, with the line of the user's file that raised it, if there is one.
+
+    error: the error.
+    path: the user's file, or None.
+    """
     text = " ".join(str(error).split())
     lines: list[int | None] = []
     if path is not None:
