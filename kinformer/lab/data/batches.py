@@ -1,4 +1,4 @@
-"""Batches: training and validation batches that the caller already has, such as labelled rows or pairs."""
+"""Batches: training and validation batches that the caller already has, such as labelled rows."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

@@ -62,7 +62,7 @@ class Data(ABC):
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Keywords of a member that follow from the data: the number of tokens (`vocab`) and of labels (`classes`)."""
+        """Keywords of a member that follow from the data: numbers of tokens (`vocab`) and of labels (`classes`)."""
         return {"vocab": self.vocab} | ({} if self.labels is None else {"classes": len(self.labels)})
 
     @property
@@ -102,9 +102,7 @@ class Data(ABC):
         return cast(Metric, getattr(type(model), "metric", model.metric))
 
     def store_scales(self, model: Model) -> None:
-        """Store statistics of the data in the model before training, such as scales of numbers. The default does
-        nothing.
-        """
+        """Store statistics of the data in the model before training, such as scales. The default stores none."""
         return None
 
     def longest_length(self, length: int) -> int | None:
