@@ -62,7 +62,7 @@ class Data(ABC):
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Keywords of a member that follow from the data: numbers of tokens (`vocab`) and of labels (`classes`)."""
+        """Keywords of a member that follow from the data: numbers of tokens (`vocab`) and labels (`classes`)."""
         return {"vocab": self.vocab} | ({} if self.labels is None else {"classes": len(self.labels)})
 
     @property
@@ -98,7 +98,7 @@ class Data(ABC):
         """
 
     def metric(self, model: Model) -> Metric:
-        """Return the metric of a model on this data: by default the metric of the model's class."""
+        """Return the metric of a model on this data; the default is the metric of the model's class."""
         return cast(Metric, getattr(type(model), "metric", model.metric))
 
     def store_scales(self, model: Model) -> None:

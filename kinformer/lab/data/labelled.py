@@ -108,17 +108,17 @@ def sample_of(rows: Sequence[Row], limit: int) -> list[Row]:
 
 @named
 def read(where: str, *, label: str = "", text: str = "", tokenizer: str = "bytes", valid: str = "") -> LabelledData:
-    """Read labelled texts from a file or from "hf:NAME", split about 90 : 5 : 5 by the SHA-256 of each text.
+    """Read labelled texts from a file or from "hf:NAME", split by the SHA-256 of each text.
 
-    Every line holds a label, a tab and a text; both are non-empty. Compressed files are unpacked. All rows are held in
-    memory.
+    The split is about 90 : 5 : 5. Every line holds a label, a tab and a text; both are non-empty. Compressed files are
+    unpacked. All rows are held in memory.
 
     where: the file, or "hf:NAME" for a data set of Hugging Face.
     label, text: fields of JSON lines and data sets; by default "label" and "text".
     tokenizer, valid: as for `text.read`.
 
-    Errors: FileNotFoundError if a file is missing. ValueError, in one line, if a file is empty or ragged, if it has
-    only one text or one label, or if valid or test has a label that train does not have.
+    Errors: FileNotFoundError if a file is missing. ValueError, in one line, if a file is empty or ragged, or has only
+    one text or label. ValueError too if valid or test has a label that train does not have.
     """
     fields, name = (label or NAMES[0], text or NAMES[1]), f"labelled={where}"
     refuse_fields(name, (where, valid), label=label, text=text)

@@ -57,7 +57,7 @@ class Lanes:
         return -(-self.lane // self.length)
 
     def is_at_start(self, step: int) -> bool:
-        """Return whether the lanes are at their first chunk, where a new state is needed."""
+        """Return whether the lanes are at their first chunk, which needs a new state."""
         return step % self.chunks == 0
 
     def state_before(self, model: Model, step: int, state: State | None, rows: slice = ALL) -> State:
@@ -81,7 +81,7 @@ class Lanes:
 
 @dataclass(frozen=True, eq=False)
 class DocumentLanes(Lanes):
-    """Lanes of documents: no chunk holds two documents, and a row gets a new state where one begins.
+    """Lanes of documents: no chunk holds two documents, and each document begins with a new state.
 
     Choose it for a model that carries its state, and a text with documents that must not see each other. A chunk that
     ends with its document is padded with -1. All transitions within documents are seen once in a pass, except fewer
@@ -119,7 +119,7 @@ class DocumentLanes(Lanes):
         return int(self._chunks_before[-1]) // self.batch
 
     def state_before(self, model: Model, step: int, state: State | None, rows: slice = ALL) -> State:
-        """Return the state before the batch of a step, with a new state in rows where a document begins."""
+        """Return the state before the batch of a step, with a new state for each row that begins a document."""
         if self.is_at_start(step) or state is None:
             return model.start(len(range(self.batch)[rows]), self.lane)
         new = self.is_document_start(step)[rows]

@@ -1,4 +1,4 @@
-"""Several tasks of labelled texts: a folder with one file per task, in the form that `labelled=` reads.
+"""Several tasks of labelled texts: a folder with one file per task, each in the form of `labelled=`.
 
 Choose `multitask=FOLDER` to train one encoder on all tasks. A batch has rows of many tasks.
 """
@@ -34,9 +34,9 @@ class MultitaskData(labelled.LabelledData):
     Classes are numbered through all tasks, and the classes of one task are consecutive.
 
     labels: the classes by number, "TASK: LABEL".
-    sampling: how training rows are drawn. "random" draws them by `power`. "uncertainty" draws equally many rows of each
-        task, and the model learns from the rows with the least certain classes. "published_uncertainty" does the same
-        as the authors' code; see `UncertaintySampling`.
+    sampling: rule that draws training rows. "random" draws them by `power`. "uncertainty" draws equally many rows of
+        each task. The model then learns from the rows with the least certain classes. "published_uncertainty" does so
+        like the authors' code; see `UncertaintySampling`.
     power: exponent of the number of texts of a task, for its probability under "random"; 1 draws by size, 0 draws all
         tasks equally often.
     """

@@ -128,7 +128,10 @@ class EpisodeData(Data):
         return None
 
     def store_scales(self, model: Model) -> None:
-        """Store means, deviations and largest values of train in the model, which normalises its inputs by them."""
+        """Store the statistics of train in the model, which normalises its inputs by them.
+
+        These are means, deviations and largest values.
+        """
         if isinstance(model, Trajectory):
             model.measured.set_scales(self.scales)
 
@@ -192,16 +195,16 @@ class EpisodeData(Data):
         return {"always the mean": float(apart.square().mean())}
 
     def _sample_size(self, size: int, limit: int) -> int:
-        """Return the number of measured rows: as many as `limit` bytes allow, but at most `MOST` during training."""
+        """Return the number of measured rows that `limit` bytes allow, at most `MOST` during training."""
         return max(1, limit // size if limit > 1 << 20 else min(MOST, limit // size))
 
 
 def read(where: str, *, reward: str = "step") -> EpisodeData:
     """Read episodes from a .npz, from a folder of .npz files, or from a data set of Minari.
 
-    A .npz holds the steps of all episodes in sequence: `obs` [N S], `actions` [N] (integers) or [N A], `rewards` [N]
-    and `episode_starts` [N], which is True at the first step of each episode. The split is about 90 : 5 : 5 by the
-    SHA-256 of each episode. Equal episodes are read once.
+    A .npz holds the steps of all episodes in sequence. Its arrays are `obs` [N S], `actions` [N] (integers) or [N A],
+    `rewards` [N] and `episode_starts` [N]. The last array is True at the first step of each episode. The split is about
+    90 : 5 : 5 by the SHA-256 of each episode. Equal episodes are read once.
 
     where: the file or folder.
     reward: "step" keeps the rewards. "end" moves all rewards of an episode to its last step, as if only the outcome

@@ -146,7 +146,7 @@ def read(where: str, *, source: str = "", target: str = "", tokenizer: str = "by
 
 
 def rows(pairs: Sequence[Pair]) -> tuple[Int[Tensor, "B S"], Int[Tensor, "B T"]]:
-    """Return sources and targets as rows of tokens, padded with -1 at the end."""
+    """Return sources and targets of pairs as rows of tokens, padded with -1 at the end."""
     sides = (tuple(pair[side] for pair in pairs) for side in (0, 1))
     sources, targets = (pad_sequences(side) for side in sides)
     return sources, targets

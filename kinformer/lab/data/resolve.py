@@ -48,7 +48,7 @@ def resolve(spec: str, tokenizer: str | None = None) -> DataSource:
     """Parse "KIND=WHERE,NAME=VALUE,..."; KIND is a file of kinformer/lab/data with a function `read`.
 
     spec: the specification.
-    tokenizer: the folder of a model whose tokenizer reads the data, unless the specification names a tokenizer. It has
+    tokenizer: the folder of a model. Its tokenizer reads the data, unless the specification names a tokenizer. It has
         no effect on data without tokens.
 
     Errors: ValueError, in one line, for a specification of another form and for an unknown kind.

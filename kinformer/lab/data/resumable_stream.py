@@ -12,7 +12,7 @@ class StepError(RuntimeError):
     """A batch on which the model cannot be trained; the model is unchanged by it.
 
     why: the message.
-    advice: what the user can do about it.
+    advice: a remedy for the user.
     """
 
     def __init__(self, why: str, advice: str) -> None:
@@ -25,7 +25,7 @@ class ResumableStream(ABC):
 
     @abstractmethod
     def at(self, step: int) -> Any:
-        """Return the batch of a step; the same batch if it is asked for again before a later step."""
+        """Return the batch of a step; a repeated call before a later step returns the same batch."""
 
     @property
     @abstractmethod
@@ -34,12 +34,15 @@ class ResumableStream(ABC):
 
     @abstractmethod
     def saved_tensors(self) -> dict[str, Tensor]:
-        """Return the tensors by name from which the next batches follow."""
+        """Return by name the tensors that determine the next batches."""
 
     @abstractmethod
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Continue from the tensors that `saved_tensors` returned."""
 
     def moving(self) -> AbstractContextManager[None]:
-        """Return the context in which a training calls `after_step`; on exit the model is ready for its next batch."""
+        """Return the context in which a training calls `after_step`.
+
+        On exit the model is ready for its next batch.
+        """
         return nullcontext()
