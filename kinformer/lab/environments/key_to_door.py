@@ -20,10 +20,10 @@ class KeyToDoor(gymnasium.Env):
     Each room has `size` x `size` cells and lasts `steps` steps; the last room may end earlier. The agent takes the key
     by stepping on it. Actions are left, right, up and down.
 
-    An observation has 7 values: the room (3, one-hot), the agent's row and column, scaled to 0..1, and the row and
-    column of the key or the door, scaled too, or 0 if neither is visible. After the first room no value tells whether
-    the key was taken. The positions of the agent, the key and the door are random. `info` has "success" at the end of
-    an episode.
+    An observation has 7 values from 0 to 1. Three values are the room, one-hot. Two values are the row and the column
+    of the agent. Two values are the row and the column of the key or the door, or 0 if neither is visible. After the
+    first room no value tells whether the key was taken. The positions of the agent, the key and the door are random.
+    `info` has "success" at the end of an episode.
 
     size: cells of a side of a room.
     steps: number of steps in each room.

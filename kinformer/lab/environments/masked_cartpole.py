@@ -36,8 +36,8 @@ class MaskedCartPole(gymnasium.Wrapper):
     step with a standing pole has the same reward, up to `length` steps.
 
     length: steps after which an episode is cut short.
-    worth: reward of a step. With 0.01 an episode returns only a few units, which an agent learns to predict sooner than
-        hundreds.
+    worth: reward of a step. With 0.01, an episode of 100 steps returns 1, which an agent learns to predict sooner than
+        100.
     render_mode: as in Gymnasium's CartPole; None does not render.
 
     Errors: ValueError if `length` is below 1, or if `worth` is not above 0.

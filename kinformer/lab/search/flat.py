@@ -7,7 +7,7 @@ from kinformer.lab.search.support.faiss import FaissSearch
 
 @dataclass(frozen=True)
 class Flat(FaissSearch):
-    """Exact search by FAISS that compares every vector with a query, in float32 and in memory (extra faiss).
+    """Exact search by FAISS that compares every vector in memory, in float32 (extra faiss).
 
     Choose it if the vectors fit into memory and speed matters more than the last digit. Distances are exact, but any of
     several vectors that are equally near within rounding may be returned. `ExactSearch` needs neither the package nor

@@ -9,7 +9,7 @@ from kinformer.lab.search.support.faiss import FaissSearch, package
 
 @dataclass(frozen=True)
 class HNSW(FaissSearch):
-    """Search by a walk through a graph of neighbours, from a few distant vectors to many near ones (extra faiss).
+    """Search by a walk through a graph of neighbours, from distant vectors to near ones (extra faiss).
 
     Choose it for stores that are searched far more often than they change. A query compares about log(n) vectors. All
     vectors are in memory in float32, with their links. It takes the longest to build.

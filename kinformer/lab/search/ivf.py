@@ -1,4 +1,4 @@
-"""IVF: lists of vectors around centres, of which a query reads the nearest few, by FAISS."""
+"""IVF: lists of vectors around centres; a query reads the few nearest lists, by FAISS."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar

@@ -1,1 +1,1 @@
-"""Synthetic tasks that show what a model can do, one file each; `--data task=NAME,size=8` trains on one."""
+"""Synthetic tasks to test models, one file each; `--data task=NAME,size=8` trains on one."""

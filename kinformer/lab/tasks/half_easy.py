@@ -1,4 +1,4 @@
-"""Half easy: follow letters that point to letters, then write each letter that is reached and its capital."""
+"""Half easy: follow letters that point to letters, then write each result and its capital."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from kinformer.core.task import LETTERS, Task, TaskRow, draw_symbols
 
 @dataclass(frozen=True)
 class HalfEasy(Task):
-    """Letters that name positions; for each position, the letter that it leads to and its capital: `cab|bBcCaA`.
+    """Letters that point to positions, then the letter reached from each one and its capital: `cab|bBcCaA`.
 
     Choose it to see whether a model computes less for easy tokens. Every second symbol of the answer is the capital of
     the symbol before, which needs no look at the letters. The other symbols need several looks in sequence. The first

@@ -1,6 +1,6 @@
 """Date formats: write new dates of a series in the format of its file.
 
-A form is accepted only if it writes every row of the column exactly as the file has it.
+A format is accepted only if it writes every row of the column exactly as the file has it.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -73,7 +73,7 @@ class Clock(NamedTuple):
         return tuple(dates[1:])
 
     def words_after(self, count: int) -> tuple[str, ...]:
-        """The dates of `after`, in the format of the file; ISO 8601 if its rows have no common format."""
+        """Return the dates of `next_dates` in the format of the file; ISO 8601 if its rows have no common format."""
         write = form_of(self.words, self.dates)
         return tuple(map(write, self.next_dates(count)))
 
@@ -165,7 +165,7 @@ def is_date(word: str) -> bool:
     return match is not None and (match["third"] or match["hour"]) is not None
 
 
-# How dates are written ------------------------------------------------------------------------------------------------
+# Parsing dates --------------------------------------------------------------------------------------------------------
 
 
 def _parse_words(column: Column, lines: Sequence[int]) -> list[datetime] | None:
@@ -276,7 +276,7 @@ def _counts_rows(column: Column) -> bool:
     return (named or values[0] in (0, 1)) and all(later - before == 1 for before, later in pairwise(values))
 
 
-# In which order they come ---------------------------------------------------------------------------------------------
+# Order of dates -------------------------------------------------------------------------------------------------------
 
 
 def _first_fall(dates: Sequence[datetime]) -> int | None:
@@ -327,7 +327,7 @@ def _clock(where: str, column: Column, dates: list[datetime], lines: Sequence[in
 
 
 def _count(whole: Any, step: Any) -> int | None:
-    """How many steps a whole has; None if that is no integer above 1."""
+    """Return the number of steps in a whole; None if it is no integer above 1."""
     count = whole // step
     return count if count > 1 and count * step == whole else None
 
