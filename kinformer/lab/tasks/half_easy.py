@@ -10,7 +10,7 @@ from kinformer.core.task import LETTERS, Task, TaskRow, draw_symbols
 
 @dataclass(frozen=True)
 class HalfEasy(Task):
-    """Letters that point to positions, then the letter reached from each one and its capital: `cab|bBcCaA`.
+    """Letters that point to positions, then the letter reached from each and its capital: `cab|bBcCaA`.
 
     Choose it to see whether a model computes less for easy tokens. Every second symbol of the answer is the capital of
     the symbol before, which needs no look at the letters. The other symbols need several looks in sequence. The first

@@ -16,5 +16,8 @@ def compressed_bits(data: bytes) -> dict[str, float]:
 
 
 def unigram(data: bytes) -> float:
-    """Return the entropy of single bytes of the data in bits, the loss of a model that knows only their frequencies."""
+    """Return the entropy of single bytes in bits.
+
+    It is the loss of a model that knows only the frequencies of the bytes.
+    """
     return -sum(count / len(data) * math.log2(count / len(data)) for count in Counter(data).values())

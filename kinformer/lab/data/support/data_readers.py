@@ -26,7 +26,7 @@ def form_of(reads: str) -> str:
 
 
 def data_serving(reads: str) -> tuple[type[Data], str] | None:
-    """Return the kind of data made for models that read `reads`, with its form; None if there is no such kind."""
+    """Return the kind of data made for models that read `reads`, with its form; None if there is none."""
     candidates = [module for module in data_readers().values() if reads in getattr(module, "SERVES", ())]
     # data that serves several kinds of models is made for none of them
     for module in sorted(candidates, key=lambda module: len(module.SERVES)):

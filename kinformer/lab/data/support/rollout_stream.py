@@ -325,7 +325,7 @@ def _agent_output(model: Agent, transitions: Observations, state: State, worlds:
 def _draw_actions(
     model: Agent, output: PolicyOutput, seed: int, worlds: ParallelEnvironments
 ) -> tuple[Tensor, Float[Tensor, " B"]]:
-    """Draw actions on the CPU by seed, row, episode and step, and return them with their log probabilities."""
+    """Draw actions on the CPU by seed, row, episode and step; return them with their log probabilities."""
     places = zip(range(worlds.rows), worlds.episodes.tolist(), worlds.history, strict=True)
     rngs = [numpy.random.default_rng((seed, row, episode, len(done))) for row, episode, done in places]
     done = model.policy.sample(output.policy[:, 0], rngs)

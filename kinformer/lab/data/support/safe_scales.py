@@ -1,4 +1,4 @@
-"""Scales of columns: deviations that are safe to divide by, and a cast to float32 that keeps rows apart."""
+"""Scales of columns: divisors that are never 0, and a check that float32 keeps values apart."""
 
 import numpy
 import torch

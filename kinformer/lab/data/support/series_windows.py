@@ -29,7 +29,7 @@ class SeriesSplit(NamedTuple):
         return self.values[self.first :]
 
     def window_starts(self, context: int, length: int) -> range:
-        """Return the starts of windows of `length` rows that are in this split after their first `context` rows."""
+        """Return the starts of windows of `length` rows, which are in this split after `context` rows."""
         return range(max(0, self.first - context), len(self.values) - length + 1)
 
     def check_holds(self, where: str, context: int, length: int) -> None:
