@@ -13,11 +13,11 @@ class Recall(Task):
     """Letters with their digits, then some of the letters again with their digits: `a3c7k1|c7a3`.
 
     The digits after the bar are the answers. Choose it to compare mechanisms. Softmax attention looks a key up. A state
-    of fixed size loses pairs if there are more than it can hold. No key is repeated, and no key is asked for twice.
+    of fixed size loses pairs if there are more than it can hold. All keys differ, and each is queried at most once.
     Guessing scores 0.1; the commonest value of a row scores more if there are few pairs.
 
     pairs: number of pairs of a key and a value, up to 52.
-    queries: number of keys that are asked for; None for all.
+    queries: number of queried keys; None for all.
 
     Errors: ValueError if a size is out of range.
     Source: Ba et al., 2016, arXiv:1610.06258, section 4.1; several queries: Arora et al., 2023, arXiv:2312.04927.

@@ -10,7 +10,12 @@ BLOCK = 512  # windows that are forecast at once
 
 
 def seasonal_naive(context: Float[Tensor, "W T C"], horizon: int, season: int) -> Float[Tensor, "W N C"]:
-    """Repeat the last `season` rows up to the horizon; season=1 repeats the last row."""
+    """Repeat the last `season` rows up to the horizon; season=1 repeats the last row.
+
+    context: the known rows.
+    horizon: number of rows to forecast.
+    season: number of rows that are repeated.
+    """
     return context[:, -season:][:, torch.arange(horizon) % season]
 
 

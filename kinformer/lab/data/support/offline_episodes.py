@@ -18,7 +18,12 @@ EXTRA = "h5py is not installed, which reads Minari's files; pip install 'kinform
 
 
 class Episode(NamedTuple):
-    """One episode: observations [T S], actions (numbers of kinds [T] or values [T A]) and rewards [T]."""
+    """The steps of one episode.
+
+    states: observations [T S].
+    actions: numbers of the actions [T], or their values [T A].
+    rewards: rewards [T].
+    """
 
     states: ndarray
     actions: ndarray
@@ -49,7 +54,13 @@ def episodes(path: Path) -> list[Episode]:
 
 
 def write_episodes(path: Path, played: list[Episode]) -> None:
-    """Write episodes atomically as a .npz that `episodes` reads; raise OSError in one clear line."""
+    """Write episodes atomically as a .npz that `episodes` reads.
+
+    path: the file.
+    played: the episodes.
+
+    Errors: OSError, in one clear line, if the file cannot be written.
+    """
     starts = numpy.concatenate([numpy.arange(len(episode.rewards)) == 0 for episode in played])
     states, actions, rewards = (numpy.concatenate(parts) for parts in zip(*played, strict=True))
     whole = BytesIO()

@@ -38,7 +38,12 @@ class StepOutcome(NamedTuple):
 
 
 class EpisodeProgress(NamedTuple):
-    """Running episodes: their numbers, their actions so far, and the number of all steps."""
+    """Running episodes, from which the environments can be reproduced.
+
+    episodes: number of the running episode of each row.
+    history: actions so far in each running episode.
+    steps: number of all steps.
+    """
 
     episodes: numpy.ndarray
     history: Sequence[Sequence[Any]]

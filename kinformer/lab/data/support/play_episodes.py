@@ -89,7 +89,12 @@ def roll_out(
 
 
 def refuse_other_spaces(player: Player, spec: str, vector: Any) -> None:
-    """Raise ValueError if an environment has other observations or actions than the player."""
+    """Raise ValueError if an environment has other observations or actions than the player.
+
+    player: the model that acts.
+    spec: the environment, for the message.
+    vector: the vector environment of Gymnasium.
+    """
     from gymnasium.spaces import Discrete
 
     observed, space = int(numpy.prod(vector.single_observation_space.shape)), vector.single_action_space

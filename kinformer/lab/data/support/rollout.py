@@ -13,7 +13,16 @@ from kinformer.core.state import reset, select
 
 
 class Rollout(NamedTuple):
-    """Steps of all rows, as in RolloutBatch; `state` is the state before all of them."""
+    """Steps of all rows, with the fields of RolloutBatch.
+
+    transitions: the inputs of the agent at each step.
+    state: the state before all steps.
+    actions, log_p: actions and their log probabilities.
+    advantages, returns: targets of the policy and of the value.
+    rewards: rewards of the steps.
+    ended: True at the last step of an episode.
+    success: success of an ended episode; -1 if it is unknown.
+    """
 
     transitions: Observations
     state: State

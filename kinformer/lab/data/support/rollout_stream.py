@@ -36,7 +36,13 @@ FIRST = -1  # the previous action at the start of an episode
 
 
 class RolloutState(NamedTuple):
-    """The observation, the previous action and reward, and the agent's state, for each row."""
+    """The inputs and the state of the agent, for each row.
+
+    observed: the observation.
+    acted: the previous action.
+    earned: the previous reward.
+    state: the state of the agent.
+    """
 
     observed: Tensor
     acted: Tensor

@@ -14,7 +14,11 @@ LOST = 0.01  # share of a column's deviation that a cast to float32 may change
 
 
 def tells_apart(deviation: Float[Tensor, " C"], columns: Float[Tensor, "N C"]) -> Bool[Tensor, " C"]:
-    """Return True for columns with values that differ by more than rounding; others count as constant."""
+    """Return True for columns with values that differ by more than rounding; others count as constant.
+
+    deviation: standard deviation of each column.
+    columns: the values.
+    """
     rounding = ROUNDING.get(columns.dtype, 8 * torch.finfo(columns.dtype).eps)
     return deviation > rounding * columns.abs().amax(0)
 
@@ -33,6 +37,9 @@ def refuse_flattened(place: str, name: str, values: ndarray) -> None:
     """Raise ValueError if values of a column differ in float64 but not in float32.
 
     A constant column passes. Infinite numbers and NaN are not checked here.
+
+    place, name: names of the data and of the array, for the message.
+    values: the array; its first axis is the rows.
     """
     columns = values.reshape(len(values), -1)
     if not columns.size or columns.dtype.kind not in "fiu" or numpy.can_cast(columns.dtype, numpy.float32):

@@ -144,7 +144,7 @@ class Pictures(CountingProblem):
 
     Source: Lee et al., 2018, arXiv:1810.00825, section 5.2.
 
-    Differences: digits replace the characters of the paper, whose test has characters that training never shows.
+    Differences: digits replace the characters of the paper. The paper's test has characters that training never shows.
     """
 
     images: str = ""

@@ -1,4 +1,4 @@
-"""Standardized columns: (number - mean) / deviation, with checks that a model can compute with the result."""
+"""Standardized columns: (number - mean) / deviation, with checks for overflow and underflow."""
 
 from collections.abc import Sequence
 

@@ -25,7 +25,9 @@ class TextPairRow(NamedTuple):
 
 
 def two_columns(kind: str, where: str, names: tuple[str, str], fields: tuple[str, str]) -> list[TextPairRow]:
-    """Read all rows of "hf:NAME" or of a file: two fields of JSON lines, or both sides of the tab in a line.
+    """Read all rows of two texts from "hf:NAME" or a file.
+
+    The texts are two fields of JSON lines or data sets, or both sides of the tab in a line.
 
     kind: the kind of data, for messages.
     where: the file, or "hf:NAME".
@@ -90,9 +92,10 @@ def split_rows(
 ) -> tuple[dict[str, list[TextPairRow]], str]:
     """Split rows in three, and return the splits with a description of the rule.
 
-    The split is the data set's own if it has one. If `valid_rows` is given, these rows are valid. Otherwise the SHA-256
-    of a key (a source or a text) decides, about 90 : 5 : 5, and all rows of one key are in one split. In the first two
-    cases a key may be in several splits; a warning gives the number of such rows.
+    If `valid_rows` is given, these rows are valid, all others are train, and test is empty. Otherwise a data set's own
+    splits are kept if they include valid. All other rows are split by the SHA-256 of a key (a source or a text), about
+    90 : 5 : 5, with all rows of one key in one split; a data set's own test is kept. In the first two cases a key may
+    be in several splits; a warning gives the number of such rows.
 
     name, items: names of the data and of its rows, for the warning.
     rows: all rows.

@@ -24,7 +24,7 @@ class SourceDocument(NamedTuple):
     """A document of a source.
 
     place: its place in the source, for errors.
-    key: bytes whose hash decides its split.
+    key: bytes that are hashed to choose its split.
     chunks: a function that reads its bytes.
     size: a function that counts its bytes.
     split: the split that the data set gives it; None if it gives none.
