@@ -6,10 +6,7 @@ from jaxtyping import Bool, Float
 from numpy import ndarray
 from torch import Tensor
 
-ROUNDING = {
-    torch.float32: 1e-6,
-    torch.float64: 1e-12,
-}  # relative to the largest number: smaller differences are rounding
+ROUNDING = {torch.float32: 1e-6, torch.float64: 1e-12}  # share of the largest number; less is rounding
 LOST = 0.01  # share of a column's deviation that a cast to float32 may change
 
 
