@@ -1,1 +1,1 @@
-"""Data: one file per kind, each with `read(where)`; and how a text becomes batches, as pure functions of the step."""
+"""Data: one file per kind with `read(where)`, and streams that compute each batch from its step."""

@@ -1,4 +1,4 @@
-"""Batches: data that is there as batches already: labelled rows, pairs, whatever a model reads."""
+"""Batches: training and validation batches that the caller already has, such as labelled rows."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -12,12 +12,16 @@ Source = Callable[[int], Any] | Iterable[Any]
 
 @dataclass(frozen=True, eq=False)
 class Batches:
-    """Batches to learn from, and batches to be measured on: `Batches(train, valid)`.
+    """Training batches and validation batches of the caller's own data: `Batches(train, valid)`.
 
-    train: a function from the step, 0, 1, .., to a batch, or batches that are taken in turn.
-    valid: batches that are measured, every one of them each time; None measures on those of an iterable `train`.
+    Choose it if no kind of data in this folder fits. A batch is a tensor, or a tree of tuples, lists and dicts of
+    tensors.
 
-    Errors: ValueError where there is no batch. A batch is a tensor, or a tree of tuples, lists and dicts of them.
+    train: a function from the step (0, 1, ...) to a batch, or an iterable of batches that are used in turn.
+    valid: batches for validation; each validation uses all of them. With None, the batches of an iterable `train` are
+        used.
+
+    Errors: ValueError if `train` or `valid` holds no batch, or if `train` is a function and `valid` is None.
     """
 
     train: Source
@@ -26,7 +30,7 @@ class Batches:
     def __post_init__(self) -> None:
         if self.valid is None and callable(self.train):
             raise ValueError("batches that a function draws need some to be measured on; give Batches(function, valid)")
-        for name in ("train", "valid"):  # an iterable may be gone through once alone
+        for name in ("train", "valid"):  # a generator can be read only once
             if (batches := getattr(self, name)) is not None and not callable(batches):
                 object.__setattr__(self, name, tuple(batches))
         if self.train == () or self.validation_batches == ():
@@ -34,11 +38,11 @@ class Batches:
 
     @property
     def validation_batches(self) -> tuple[Any, ...]:
-        """The batches that are measured."""
+        """The batches that are used for validation."""
         return cast(tuple[Any, ...], self.train if self.valid is None else self.valid)
 
     def at(self, step: int) -> Any:
-        """The batch of a step."""
+        """Return the batch of a step."""
         if callable(self.train):
             return self.train(step)
         batches = cast(tuple[Any, ...], self.train)
@@ -46,12 +50,16 @@ class Batches:
 
 
 def device_of(model: nn.Module) -> torch.device:
-    """Where a model's parameters are."""
+    """Return the device of a model's first parameter."""
     return next(model.parameters()).device
 
 
 def to_device(device: Any, batch: Any) -> Any:
-    """A batch, with every tensor in it, on a device."""
+    """Move a batch with all its tensors to a device.
+
+    device: the target device.
+    batch: a tensor, or a tree of tuples, named tuples, lists and dicts; other leaves are returned unchanged.
+    """
     if isinstance(batch, Tensor):
         return batch.to(device)
     if isinstance(batch, tuple) and hasattr(batch, "_fields"):
@@ -64,7 +72,10 @@ def to_device(device: Any, batch: Any) -> Any:
 
 
 def tokens_of(batch: Any) -> int:
-    """How much a batch holds: of rows of tokens what is predicted of them, else the entries of its first tensor."""
+    """Count the tokens of a batch: predicted tokens for rows [B T], else the entries of its first tensor.
+
+    A row of T tokens counts as T - 1, because its first token is not predicted.
+    """
     if isinstance(batch, Tensor):
         return batch[:, 1:].numel() if batch.dim() == 2 else batch.numel()
     if isinstance(batch, dict):

@@ -1,8 +1,8 @@
-"""Data: what is read from somewhere, split in three, and becomes a stream of batches for a model that reads its kind.
+"""Data: the contract of every kind of data, which is split in three and becomes a stream of batches.
 
-A file of lab/data with `read(where)`, `FORM` (how it is written on a command line) and `SERVES` (what models read
-that can learn from it) is a kind of data, and needs no other file edited. Decorate `read` with `named`, unless it names
-its data with all options itself.
+A file of lab/data is a kind of data if it defines three names. `read(where)` reads the data. `FORM` is its form on the
+command line. `SERVES` lists the kinds of input for which models can be trained on it. No other file needs an edit.
+Decorate `read` with `named`, unless it already names its data with all options.
 """
 
 import inspect
@@ -26,13 +26,17 @@ P = ParamSpec("P")
 
 
 class Data(ABC):
-    """Data of one kind: to learn from, to watch, and to report once at the very end.
+    """Data of one kind with three splits: for training, for validation, and for one final test.
 
-    `name` is how it was written, with its options (`named`), `noun` how an error names it, `serves` what models read
-    that can learn from it, and `split` describes the split. `tokenizer` made its tokens; None if they are bytes.
-    `labels` are the names of the classes of rows; None without classes. `lends` names the member that takes the layers
-    of a model that reads text, to learn from such data. `counted` is the unit of speed, such as tokens. `sized` is True
-    if a training sets the length of rows; else the data or the model sets it.
+    name: the specification of the data with its options, as on a command line; see `named`.
+    split: a description of the split.
+    tokenizer: the tokenizer that made the tokens; None if the tokens are bytes.
+    labels: names of the classes of the rows; None if there are no classes.
+    noun: name of this kind of data in error messages.
+    serves: kinds of input (`Model.reads`) for which models can be trained on this data.
+    lends: name of the member that wraps the layers of a text model in order to train on this data.
+    counted: unit of the training speed, such as tokens.
+    sized: True if the training sets the length of rows; False if the data or the model sets it.
     """
 
     name: str
@@ -47,79 +51,94 @@ class Data(ABC):
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of all training and validation data, by which `resume` recognises it; computed once."""
-        begins = getattr(self, "begins", None) or {}  # the same bytes as other documents are other data
+        """Hash of all training and validation data, computed once; `resume` recognises the data by it."""
+        begins = getattr(self, "begins", None) or {}  # equal bytes with other document boundaries differ
         return fingerprint_of(*(getattr(self, split, None) for split in ("train", "valid")), begins)
 
     @property
     def vocab(self) -> int:
-        """How many kinds of tokens there are; of bytes 256."""
+        """Number of different tokens; 256 for bytes."""
         return 256 if self.tokenizer is None else self.tokenizer.size
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Keywords of a member that follow from the data: how many kinds of tokens, and of labels, there are."""
+        """Keywords of a member that follow from the data: numbers of tokens (`vocab`) and labels (`classes`)."""
         return {"vocab": self.vocab} | ({} if self.labels is None else {"classes": len(self.labels)})
 
     @property
     def keywords(self) -> dict[str, Any]:
-        """Keywords of a member that it decides, where they are not given: the shape of its pictures."""
+        """Default keywords of a member that the data decides, such as the shape of its images."""
         return {}
 
     @property
     def draw_settings(self) -> Mapping[str, Any]:
-        """What is chosen of how batches are drawn: a training goes on with the same alone."""
+        """Settings of how batches are drawn; a resumed training must use the same settings."""
         return {}
 
     @property
     def bytes_per_token(self) -> float:
-        """The mean number of bytes of a token in train.
+        """Mean number of bytes per token in the training data.
 
-        The log of a training uses it to report the loss of a step in bits per byte, which is an approximation.
-        Measurements divide by the exact bytes of the tokens that they score.
+        The training log uses it to report the loss of a step in bits per byte, which is an approximation. Validation
+        divides by the exact bytes of the tokens that are scored.
         """
         return 1.0
 
     @abstractmethod
     def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Stream:
-        """What a model that reads it learns from, step by step, on rows of up to `length` tokens.
+        """Return the stream of training and validation batches for a model.
 
-        `limit` is how many bytes are measured at most. ValueError where there is too little.
+        model: the model to train.
+        batch: rows per batch.
+        length: maximum number of tokens in a row.
+        seed: seed of the drawn batches.
+        limit: maximum number of bytes for validation.
+
+        Errors: ValueError if there is too little data.
         """
 
     def metric(self, model: Model) -> Metric:
-        """What a model is judged by on it: what its class says, unless the data decides."""
+        """Return the metric of a model on this data; the default is the metric of the model's class."""
         return cast(Metric, getattr(type(model), "metric", model.metric))
 
     def store_scales(self, model: Model) -> None:
-        """Tell a model what it keeps of the data beside its weights, such as the scale of numbers, before it learns."""
+        """Store statistics of the data in the model before training, such as scales. The default stores none."""
         return None
 
     def longest_length(self, length: int) -> int | None:
-        """The longest row of a training on rows of up to `length`; None where rows have no length."""
+        """Return the longest row of a training on rows of up to `length` tokens; None if rows have no length."""
         return length
 
     def left_out(self, length: int) -> str | None:
-        """What such a training does not see, as a warning; None where it sees all."""
+        """Return a warning about data that a training on rows of `length` does not see; None if it sees all."""
         return None
 
     def levels(self, model: Model, split: str, length: int, limit: int) -> Mapping[str, float]:
-        """What the measure of such a model is read beside: what compressors, guesses and the like reach on that split.
+        """Return baselines to compare the model's metric with, such as compressors and constant guesses.
 
-        `split` is train, valid or test, and of it what is measured in at most `limit` bytes.
+        model: the model that is measured.
+        split: "train", "valid" or "test"; the baselines use the measured sample of this split.
+        length: maximum number of tokens in a row.
+        limit: maximum number of bytes in the sample.
         """
         return {}
 
     def prompts(self, model: Model, split: str, count: int, length: int, tokens: int) -> Prompts:
-        """So many texts of a split for a model to go on from; those of a text have `length` tokens and `tokens` follow.
+        """Return prompts from a split for a model to continue.
 
-        ValueError where it has none for such a model, or too few.
+        model: the model that continues the prompts.
+        split: "train", "valid" or "test".
+        count: number of prompts.
+        length: tokens per prompt for text.
+        tokens: tokens that follow each prompt.
+
+        Errors: ValueError if the data has no prompts for this model, or too few.
         """
         raise ValueError(f"{self.noun} has nothing to write on from; give text=PATH, pairs=FILE.tsv or task=NAME")
 
     @abstractmethod
     def describe_sample(self, split: str, length: int, limit: int) -> str:
-        """What of a split is measured, in words."""
+        """Describe in words the sample of a split that is measured."""
 
 
 D = TypeVar("D", bound=Data)
@@ -128,9 +147,8 @@ D = TypeVar("D", bound=Data)
 def named(read: Callable[P, D]) -> Callable[P, D]:
     """Decorate a reader `read(where, ...)` so that the data it returns is named after the arguments.
 
-    The name has the form of a command line: "text=notes.txt,documents=blank,valid=more.txt". Records of trainings and
-    measurements hold it. The first word is the name of the reader's file. Options with their default values are left
-    out.
+    The name has the form of a command line: "text=notes.txt,documents=blank,valid=more.txt". Training and evaluation
+    records hold it. The first word is the name of the reader's file. Options with their default values are left out.
     """
     kind = read.__module__.rpartition(".")[2]
     parameters = inspect.signature(read).parameters

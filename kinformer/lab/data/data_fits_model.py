@@ -1,4 +1,4 @@
-"""Checks that data fits a model: the kind of data, its tokens, its labels, and the length of its rows."""
+"""Checks that data fits a model: its kind, its tokens, its labels and the length of its rows."""
 
 from kinformer.core.model import Model, display_name
 from kinformer.lab.data.batches import Batches
@@ -9,7 +9,10 @@ UNITS = {"vocab": "kinds of tokens", "classes": "labels"}  # other sizes are nam
 
 
 def open_stream(model: Model, data: Data | Batches, batch: int, length: int, seed: int, limit: int) -> Stream:
-    """Open the stream of batches that the model learns from.
+    """Open the stream of batches on which the model is trained.
+
+    model, data: the model, and its data; `Batches` are returned as they are, without checks.
+    batch, length, seed, limit: as for `Data.stream`.
 
     Errors: ValueError if the model does not read data of this kind, or if the data does not fit the model.
     """
@@ -20,12 +23,12 @@ def open_stream(model: Model, data: Data | Batches, batch: int, length: int, see
 
 
 def refuse_unfit(model: Model, data: Data, length: int) -> None:
-    """Refuse data of a kind that the model does not read, or whose rows of up to `length` tokens do not fit it."""
+    """Raise ValueError if the data does not fit the model: its kind, tokens, labels, sizes or row length."""
     name = display_name(model)
     refuse_unread(model, data)
     refuse_other_tokens(model, data)
     refuse_other_labels(model, data)
-    rows = data.longest_length(length)  # pictures and series end where they do
+    rows = data.longest_length(length)  # None: the data or the model sets the length
     if rows is not None and (longest := model.longest) is not None and longest < rows:
         shorter = f"train it on a length of {longest}, or " if rows == length else ""
         raise ValueError(
@@ -36,7 +39,7 @@ def refuse_unfit(model: Model, data: Data, length: int) -> None:
 
 
 def refuse_unread(model: Model, data: Data | type[Data]) -> None:
-    """ValueError where the model does not read data of this kind."""
+    """Raise ValueError if the model does not read data of this kind."""
     if model.reads not in data.serves:
         serving = data_serving(model.reads)
         reading = f"this {display_name(model)} reads {model.reads if serving is None else serving[0].noun}"
@@ -44,7 +47,7 @@ def refuse_unread(model: Model, data: Data | type[Data]) -> None:
 
 
 def refuse_other_tokens(model: Model, data: Data) -> None:
-    """Refuse data whose tokens come from another tokenizer than those that the model was trained on."""
+    """Raise ValueError if a trained model and the data use different tokenizers."""
     if model.trained_length is not None:
         mine, theirs = (
             None if tokenizer is None else tokenizer.sha256 for tokenizer in (model.tokenizer, data.tokenizer)
@@ -59,7 +62,7 @@ def refuse_other_tokens(model: Model, data: Data) -> None:
 
 
 def refuse_other_labels(model: Model, data: Data) -> None:
-    """ValueError where the model was trained to say other labels than those of the data."""
+    """Raise ValueError if the model was trained on other labels than the labels of the data."""
     if model.labels is not None and data.labels is not None and model.labels != data.labels:
         mine, theirs = (", ".join(map(repr, labels)) for labels in (model.labels, data.labels))
         raise ValueError(
@@ -69,7 +72,7 @@ def refuse_other_labels(model: Model, data: Data) -> None:
 
 
 def refuse_few(model: Model, data: Data) -> None:
-    """ValueError where the data has more kinds of something than the model knows."""
+    """Raise ValueError if the data needs more tokens or classes than the model has."""
     for keyword, count in data.sizes.items():
         if (limit := getattr(model, keyword, count)) < count:
             unit = UNITS.get(keyword, keyword)

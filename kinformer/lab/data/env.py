@@ -1,6 +1,7 @@
-"""Environments to act in: `env=t_maze,corridor=10`, `env=CartPole-v1`; what an agent learns from is what it does.
+"""Environments for reinforcement learning: `env=t_maze,corridor=10` or `env=CartPole-v1`.
 
-Choose it for a policy: `kinformer train gtrxl --data env=t_maze` puts one over the layers of that member.
+Choose it to train a policy on its own actions. `kinformer train gtrxl --data env=t_maze` puts a policy over the layers
+of that member.
 """
 
 import math
@@ -14,15 +15,19 @@ from kinformer.lab.data.support.rollout_stream import RolloutStream
 from kinformer.lab.environments.support.make_environment import make
 
 FORM, SERVES = "env=ID", ("environments",)
-APART, MEASURED = 1 << 20, 32  # seeds of a split, of which so many episodes are measured
+APART, MEASURED = 1 << 20, 32  # distance between the seeds of two splits; measured episodes
 
 
 @dataclass(frozen=True, eq=False)
 class EnvironmentData(Data):
-    """An environment, and seeds of the episodes that are measured; those that are learned from have others.
+    """An environment with separate seeds for training, validation and test episodes.
 
-    observations: the shape of what it shows; actions: how many kinds of actions there are, or, where they are not
-    `discrete`, how many numbers an action has.
+    name: the specification of the data, "env=...".
+    spec: the environment with its keywords, as `make` reads it.
+    observations: shape of an observation.
+    actions: number of possible actions if `discrete`, else the number of values in one action.
+    discrete: True if an action is one of finitely many.
+    train, valid, test: seeds of the episodes that are measured. Episodes that the agent learns from use other seeds.
     """
 
     noun: ClassVar[str] = "an environment"
@@ -50,7 +55,10 @@ class EnvironmentData(Data):
         return None
 
     def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> RolloutStream:
-        """What a model does in `batch` environments, `length` steps at a time. ValueError for one of other spaces."""
+        """Return the rollouts of the model in `batch` environments, `length` steps at a time.
+
+        Errors: ValueError if the model was made for other observations or actions.
+        """
         for name, expected in self.keywords.items():
             if (actual := getattr(model, name, expected)) != expected:
                 raise ValueError(f"{self.spec} has {name}={expected}, and this model {actual}; give one made for that")
@@ -61,9 +69,12 @@ class EnvironmentData(Data):
 
 
 def read(where: str, **keywords: str) -> EnvironmentData:
-    """An environment of ours, of a file of one's own or of Gymnasium, with keywords such as corridor=10.
+    """Open an environment of this package, of a user's file, or of Gymnasium.
 
-    Errors: as `make`'s; ValueError too for actions that are neither kinds nor a row of numbers.
+    where: name of the environment, or FILE.py:Name.
+    keywords: keywords of the environment, such as corridor=10.
+
+    Errors: the errors of `make`, and ValueError if an action is neither discrete nor a row of numbers.
     """
     spec = ",".join([where, *(f"{name}={value}" for name, value in keywords.items())])
     env = flatten_observations(make(spec))

@@ -1,6 +1,7 @@
 """Images with their labels: MNIST's idx files in a folder, or a file of numpy arrays.
 
-Choose `images=FOLDER` or `images=FILE.npz` for what reads images. A batch is (images uint8 [B C H W], labels [B]).
+Choose `images=FOLDER` or `images=FILE.npz` for models that read images. A batch is (images uint8 [B C H W], labels
+[B]).
 """
 
 from dataclasses import dataclass
@@ -23,14 +24,19 @@ from kinformer.lab.data.support.npz_arrays import read_arrays
 from kinformer.lab.data.support.split_duplicates import count_copies
 
 FORM, SERVES = "images=FOLDER", ("images",)
-PIXELS, NUMBERS = b"\x00\x00\x08\x03", b"\x00\x00\x08\x01"  # how idx files of images and of labels begin
-HELD_OUT, MEASURED = 0.1, 64  # the share of train that is watched; images of a batch that is measured
+PIXELS, NUMBERS = b"\x00\x00\x08\x03", b"\x00\x00\x08\x01"  # first bytes of idx files of images and of labels
+HELD_OUT, MEASURED = 0.1, 64  # share of train held out for validation; images per validation batch
 LabelledImages = tuple[UInt8[Tensor, "_ C H W"], Int[Tensor, "_"]]
 
 
 @dataclass(frozen=True, eq=False)
 class ImageData(Data):
-    """Three lots of images with the number of their label, each a pair of tensors."""
+    """Images with label numbers in three splits.
+
+    name: the specification of the data, "images=...".
+    train, valid, test: images uint8 [N C H W] and labels int64 [N].
+    split: a description of the split.
+    """
 
     noun: ClassVar[str] = "images"
     serves: ClassVar[tuple[str, ...]] = SERVES
@@ -57,9 +63,11 @@ class ImageData(Data):
         return f"{len(self._sample(limit, split)):,} images of {split}"
 
     def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Batches:
-        """Training batches drawn by seed and step, and validation images spread over valid, at most `limit` bytes.
+        """Return training batches drawn by seed and step, and validation images spread over valid.
 
-        ValueError for a model of pictures of another shape.
+        The validation images have at most `limit` bytes.
+
+        Errors: ValueError if the model reads images of another shape.
         """
         pixels, labels = self.train
         if (model_shape := getattr(model, "shape", shape := self.keywords["shape"])) != shape:
@@ -77,18 +85,21 @@ class ImageData(Data):
         return Batches(draw_batch, zip(*lots, strict=True))
 
     def _sample(self, limit: int, split: str = "valid") -> list[int]:
-        """The indices of the images that a measurement reads."""
+        """Return the indices of the images that are measured."""
         pixels = getattr(self, split)[0]
         return sampled_rows(range(len(pixels)), [pixels[0].numel()] * len(pixels), limit)
 
 
 def read(where: str) -> ImageData:
-    """The images of a folder of idx files (train-images..., train-labels..., t10k-...), packed or not, or of a .npz.
+    """Read images from a folder of idx files (train-images..., train-labels..., t10k-...) or from a .npz.
 
-    An .npz has uint8 arrays x_train, y_train, x_test, y_test, or train_images and so on: [N H W] or [N H W C]. The last
-    tenth of train is watched, test kept for the end.
+    The last tenth of the training images is used for validation. The test images are kept for the end.
 
-    Errors: FileNotFoundError for what is not there, ValueError, in one line, for what is cut off or of another form.
+    where: a folder of idx files, compressed or not, or a .npz file. The .npz holds uint8 images [N H W] or [N H W C]
+        under x_train, y_train, x_test, y_test; the names train_images, train_labels and so on, or train_x and so on,
+        work too.
+
+    Errors: FileNotFoundError if a file is missing; ValueError, in one line, if a file is cut off or has another form.
     """
     path = existing_path(where, "write images=FOLDER or images=FILE.npz")
     train, test = _read_idx_folder(path) if path.is_dir() else _read_npz(path)

@@ -1,6 +1,7 @@
-"""Labelled texts, for what says of a text which kind it is: a file of lines, label TAB text, or of JSON lines.
+"""Labelled texts for classifiers: a file of lines, label TAB text, or of JSON lines.
 
-Choose `labelled=FILE.tsv` to train a classifier. A token is a byte, or what `tokenizer=bpe:4096` makes of the texts.
+Choose `labelled=FILE.tsv` to train a classifier. A token is a byte, or a token of the tokenizer that
+`tokenizer=bpe:4096` trains on the texts.
 """
 
 from collections import Counter
@@ -22,7 +23,7 @@ from kinformer.lab.data.support.text_pair_rows import TextPairRow, refuse_fields
 
 FORM, SERVES, NAMES = "labelled=FILE.tsv", ("labelled",), ("label", "text")
 SPLITS = ("train", "valid", "test")
-MEASURED, FEW = 16, 100  # rows of a batch that is measured, and of all of them that tell little
+MEASURED, FEW = 16, 100  # rows of a validation batch; fewer rows in valid get a hint
 COMMONEST = "the commonest label"
 Row = tuple[Sequence[int], int]
 Batch = tuple[Int[Tensor, "B T"], Int[Tensor, " B"]]
@@ -30,9 +31,13 @@ Batch = tuple[Int[Tensor, "B T"], Int[Tensor, " B"]]
 
 @dataclass(frozen=True, eq=False)
 class LabelledData(Data):
-    """Three lots of texts with the number of their label; the same text is in one of them alone.
+    """Texts with label numbers in three splits; the same text is only in one of them.
 
-    labels: the labels by their numbers, in the order of the alphabet.
+    name: the specification of the data, "labelled=...".
+    train, valid, test: pairs of tokens and the number of a label.
+    labels: the labels by number, sorted.
+    tokenizer: the tokenizer of the texts; None if the tokens are bytes.
+    split: a description of the split.
     """
 
     noun: ClassVar[str] = "labelled text"
@@ -46,7 +51,7 @@ class LabelledData(Data):
     split: str = ""
 
     def truncate(self, length: int) -> "LabelledData":
-        """The same with texts of their first `length` tokens."""
+        """Return the same data with each text cut to its first `length` tokens."""
         train, valid, test = (tuple((text[:length], label) for text, label in getattr(self, name)) for name in SPLITS)
         return replace(self, train=train, valid=valid, test=test)
 
@@ -67,12 +72,15 @@ class LabelledData(Data):
         return f"{len(sample):,} texts of {split}{self._by_task(sample)} ({guess})"
 
     def levels(self, model: Model, split: str, length: int, limit: int) -> Mapping[str, float]:
-        """What an answer that is always the same scores."""
+        """Return the accuracy of always answering the commonest label."""
         sample = sample_of(getattr(self.truncate(length), split), limit)
         return {f"always {COMMONEST}": self._constant_accuracy(sample)}
 
     def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Stream:
-        """Batches of rows of similar length, drawn by seed and step; a sample of at most `limit` bytes of valid."""
+        """Return training batches of rows of similar length, drawn by seed and step, and a validation sample.
+
+        The validation sample has at most `limit` bytes.
+        """
         cut = self.truncate(length)
         buckets, sample = Buckets([len(text) for text, _ in cut.train], batch, seed), sample_of(cut.valid, limit)
         lots = [rows(sample[first : first + MEASURED]) for first in range(0, len(sample), MEASURED)]
@@ -80,11 +88,11 @@ class LabelledData(Data):
 
     @property
     def tasks(self) -> tuple[range, ...]:
-        """The labels of each task, by their numbers; here there is one."""
+        """Label numbers of each task; a file of labelled texts is one task."""
         return (range(len(self.labels)),)
 
     def _constant_accuracy(self, rows: Sequence[Row]) -> float:
-        """The share of rows whose label is the commonest of its task in train."""
+        """Return the share of rows with a label that is the commonest of its task in train."""
         counts = Counter(label for _, label in self.train)
         guessed = {max(task, key=lambda label: counts[label]) for task in self.tasks}
         return sum(label in guessed for _, label in rows) / max(len(rows), 1)
@@ -94,20 +102,23 @@ class LabelledData(Data):
 
 
 def sample_of(rows: Sequence[Row], limit: int) -> list[Row]:
-    """Rows spread over all rows, at most `limit` bytes, and at least one row."""
+    """Return rows spread over all rows, with at most `limit` bytes and at least one row."""
     return sampled_rows(rows, [len(text) for text, _ in rows], limit)
 
 
 @named
 def read(where: str, *, label: str = "", text: str = "", tokenizer: str = "bytes", valid: str = "") -> LabelledData:
-    """The rows of a file or of "hf:NAME", split about 90 : 5 : 5 by the SHA-256 of each text.
+    """Read labelled texts from a file or from "hf:NAME", split by the SHA-256 of each text.
 
-    Every line is a label, a tab and a text, neither of them empty; of JSON lines and data sets the fields that `label`
-    and `text` name, "label" and "text" unless given. Compressed files are unpacked; all rows are held in memory.
-    tokenizer, valid: as in `text.read`.
+    The split is about 90 : 5 : 5. Every line holds a label, a tab and a text; both are non-empty. Compressed files are
+    unpacked. All rows are held in memory.
 
-    Errors: FileNotFoundError for what is not there, and ValueError, in one line, for what is empty or ragged, has one
-    text or one label alone, or a label in valid or test that nothing in train has.
+    where: the file, or "hf:NAME" for a data set of Hugging Face.
+    label, text: fields of JSON lines and data sets; by default "label" and "text".
+    tokenizer, valid: as for `text.read`.
+
+    Errors: FileNotFoundError if a file is missing. ValueError, in one line, if a file is empty or ragged, or has only
+    one text or label. ValueError too if valid or test has a label that train does not have.
     """
     fields, name = (label or NAMES[0], text or NAMES[1]), f"labelled={where}"
     refuse_fields(name, (where, valid), label=label, text=text)
@@ -119,9 +130,14 @@ def read(where: str, *, label: str = "", text: str = "", tokenizer: str = "bytes
 def split(
     name: str, rows_read: list[TextPairRow], valid_rows: list[TextPairRow] | None, tokenizer: str
 ) -> LabelledData:
-    """Rows of a label and a text in three lots, their texts as tokens; `others` are those of valid, where given.
+    """Split rows of a label and a text in three, and turn the texts into tokens.
 
-    Errors: as those of `read`, for what one row alone does not tell.
+    name: the specification of the data, for its name and for errors.
+    rows_read: all rows, or the rows of train and test if `valid_rows` is given.
+    valid_rows: rows of another file for validation; None takes them from `rows_read`.
+    tokenizer: as for `text.read`.
+
+    Errors: the errors of `read` that concern more than one row.
     """
     if valid_rows is None and len({row.texts[1] for row in rows_read}) < 2:
         raise ValueError(f"{name} has one text alone; give at least two, one to learn from and one to measure")
@@ -153,7 +169,7 @@ def split(
 
 
 def rows(texts: Sequence[Row]) -> Batch:
-    """Texts as rows of tokens, padded with -1 behind, and the numbers of their labels."""
+    """Return texts as rows of tokens, padded with -1 at the end, and their label numbers."""
     tokens = torch.full((len(texts), max(len(text) for text, _ in texts)), -1)
     for row, (text, _) in zip(tokens, texts, strict=True):
         row[: len(text)] = torch.tensor(list(text))

@@ -18,13 +18,19 @@ ALL = slice(None)
 
 @dataclass(frozen=True, eq=False)
 class Lanes:
-    """A text cut into `batch` lanes of equal length, read side by side in chunks that follow one another.
+    """A text cut into `batch` lanes of equal length, which are read in parallel in consecutive chunks.
 
-    Choose it for a model whose state is carried: row b of a step's batch goes on where row b of the step before ended.
-    Consecutive chunks share exactly one token (the last target is the next first input), so every transition from a
-    token to the next is seen once in a reading; fewer than `batch` of them are left over at the end. The last chunk of
-    a reading may be shorter; after it the lanes begin again (`is_at_start`), and the state must too. Raises ValueError
-    where a lane would be shorter than one chunk.
+    Choose it for a model that carries its state: row b of a batch continues where row b of the previous batch ended.
+
+    Consecutive chunks share exactly one token: the last target is the next first input. Every transition between two
+    tokens is therefore seen once in a pass over the text. Fewer than `batch` transitions are left over at the end. The
+    last chunk of a pass may be shorter. The lanes then begin again (`is_at_start`), and the state must begin again too.
+
+    text: the tokens [N].
+    batch: number of lanes, which are the rows of a batch.
+    length: tokens that are predicted in a chunk.
+
+    Errors: ValueError if a lane is shorter than one chunk.
     """
 
     text: Shaped[Tensor, " N"]
@@ -42,27 +48,32 @@ class Lanes:
 
     @property
     def lane(self) -> int:
-        """How many transitions a lane has."""
+        """Number of transitions in a lane."""
         return (len(self.text) - 1) // self.batch
 
     @property
     def chunks(self) -> int:
-        """How many steps one reading of the text takes."""
+        """Number of steps in one pass over the text."""
         return -(-self.lane // self.length)
 
     def is_at_start(self, step: int) -> bool:
-        """Whether the lanes stand at their first chunk, where a state must start anew."""
+        """Return whether the lanes are at their first chunk, which needs a new state."""
         return step % self.chunks == 0
 
     def state_before(self, model: Model, step: int, state: State | None, rows: slice = ALL) -> State:
-        """The state before the batch of a step, or some rows of it: new where the lanes begin, else the one that these
-        rows had after the batch before."""
+        """Return the state before the batch of a step: a new one at the start of the lanes, else `state`.
+
+        model: the model that makes a new state.
+        step: the step of the batch.
+        state: the state of these rows after the previous batch; None asks for a new one.
+        rows: rows of the batch; by default all.
+        """
         return (
             model.start(len(range(self.batch)[rows]), self.lane) if self.is_at_start(step) or state is None else state
         )
 
     def at(self, step: int) -> Int[Tensor, "B T"]:
-        """The batch of a step, int64 tokens."""
+        """Return the batch of a step, int64 tokens."""
         first = step % self.chunks * self.length
         whole = self.text.as_strided((self.batch, self.lane + 1), (self.lane, 1), self.text.storage_offset())
         return whole[:, first : first + self.length + 1].long()
@@ -70,15 +81,18 @@ class Lanes:
 
 @dataclass(frozen=True, eq=False)
 class DocumentLanes(Lanes):
-    """Lanes of documents, one after the other: no chunk holds two, and a row's state is new where one begins.
+    """Lanes of documents: no chunk holds two documents, and each document begins with a new state.
 
-    Choose it for a model whose state is carried and a text whose documents read only themselves. Chunks that end with
-    their document are padded (-1) behind. All transitions within documents are seen once in a reading, but for fewer
-    than `batch` chunks at its end; a document of one token has none. Raises ValueError where there are fewer chunks
-    than lanes.
+    Choose it for a model that carries its state, and a text with documents that must not see each other. A chunk that
+    ends with its document is padded with -1. All transitions within documents are seen once in a pass, except fewer
+    than `batch` chunks at its end. A document of one token has no transition.
+
+    text: the tokens with the starts of their documents.
+
+    Errors: ValueError if there are fewer chunks than lanes.
     """
 
-    text: SplitTokens  # type: ignore[assignment]  # not the tokens alone
+    text: SplitTokens  # type: ignore[assignment]  # with the starts of documents
 
     def __post_init__(self) -> None:
         check_at_least("batch", self.batch, 1), check_at_least("length", self.length, 1)
@@ -90,33 +104,33 @@ class DocumentLanes(Lanes):
 
     @cached_property
     def _chunks_before(self) -> Int[Tensor, " D1"]:
-        """How many chunks there are before each document, and in all."""
+        """Number of chunks before each document; the last entry is the total."""
         counts = (self.text.sizes - 1 + self.length - 1) // self.length
         return torch.cat([torch.zeros(1, dtype=torch.long), counts.clamp_min(0).cumsum(0)])
 
     @property
     def lane(self) -> int:
-        """How many transitions a state must have room for: of the longest document, or of a lane."""
+        """Number of transitions that a state must hold: the longest document or a lane, whichever is shorter."""
         return min(int(self.text.sizes.max()), self.chunks * self.length)
 
     @property
     def chunks(self) -> int:
-        """How many steps one reading of the text takes."""
+        """Number of steps in one pass over the text."""
         return int(self._chunks_before[-1]) // self.batch
 
     def state_before(self, model: Model, step: int, state: State | None, rows: slice = ALL) -> State:
-        """The state before the batch of a step: new in the rows in which a document begins."""
+        """Return the state before the batch of a step, with a new state for each row that begins a document."""
         if self.is_at_start(step) or state is None:
             return model.start(len(range(self.batch)[rows]), self.lane)
         new = self.is_document_start(step)[rows]
         return reset(state, new.to(next(model.parameters()).device)) if bool(new.any()) else state
 
     def is_document_start(self, step: int) -> Bool[Tensor, " B"]:
-        """In which rows a document begins."""
+        """Return a mask [B] of the rows in which a document begins."""
         return self._chunk(step)[1] == 0
 
     def at(self, step: int) -> Int[Tensor, "B T"]:
-        """The batch of a step, int64 tokens, -1 behind the end of a document."""
+        """Return the batch of a step, int64 tokens, with -1 after the end of a document."""
         document, chunk = self._chunk(step)
         first, end = self.text.document_starts[document] + chunk * self.length, self.text.end(document)
         places = first[:, None] + torch.arange(min(self.length + 1, int((end - first).max())))
@@ -124,7 +138,7 @@ class DocumentLanes(Lanes):
         return torch.where(places < end[:, None], tokens, -1)
 
     def _chunk(self, step: int) -> tuple[Int[Tensor, " B"], Int[Tensor, " B"]]:
-        """For each row the document that it reads, and which chunk of it."""
+        """Return the document of each row and the number of its chunk within the document."""
         number = torch.arange(self.batch) * self.chunks + step % self.chunks
         document = torch.searchsorted(self._chunks_before, number, right=True) - 1
         return document, number - self._chunks_before[document]

@@ -1,6 +1,6 @@
-"""Several tasks of labelled texts: a folder with a file for each, of the form that `labelled=` reads.
+"""Several tasks of labelled texts: a folder with one file per task, each in the form of `labelled=`.
 
-Choose `multitask=FOLDER` to train one encoder on all of them. A batch has rows of many tasks.
+Choose `multitask=FOLDER` to train one encoder on all tasks. A batch has rows of many tasks.
 """
 
 from collections.abc import Sequence
@@ -23,19 +23,22 @@ from kinformer.lab.data.support.text_pair_rows import TextPairRow, refuse_fields
 from kinformer.lab.data.support.uncertainty_sampling import Candidates, UncertaintySampling
 
 FORM, SERVES = "multitask=FOLDER", ("multitask",)
-BETWEEN = ": "  # stands between the names of a task and of its label
+BETWEEN = ": "  # separates the name of a task from its label
 Sampling = Literal["random", "uncertainty", "published_uncertainty"]
 
 
 @dataclass(frozen=True, eq=False)
 class MultitaskData(labelled.LabelledData):
-    """Three lots of texts with the number of their class, counted through all tasks; a text is in one of them alone.
+    """Texts of several tasks with class numbers in three splits; a text is only in one of them.
 
-    labels: the classes by their numbers, "TASK: LABEL", those of a task one after the other.
-    sampling: how rows are drawn: at "random"; or as many of each task, of which the model learns from those whose class
-        it is least sure of: "uncertainty", or, as the authors' code has it, "published_uncertainty" (see
-        `UncertaintySampling`).
-    power: how often a task is drawn at random: by its number of texts to this power, 1 by size, 0 all alike.
+    Classes are numbered through all tasks, and the classes of one task are consecutive.
+
+    labels: the classes by number, "TASK: LABEL".
+    sampling: rule that draws training rows. "random" draws them by `power`. "uncertainty" draws equally many rows of
+        each task. The model then learns from the rows with the least certain classes. "published_uncertainty" does so
+        like the authors' code; see `UncertaintySampling`.
+    power: exponent of the number of texts of a task, for its probability under "random"; 1 draws by size, 0 draws all
+        tasks equally often.
     """
 
     noun: ClassVar[str] = "labelled text of several tasks"
@@ -49,12 +52,12 @@ class MultitaskData(labelled.LabelledData):
 
     @property
     def classes(self) -> tuple[int, ...]:
-        """How many labels each task has."""
+        """Number of labels of each task."""
         return tuple(len(list(labels)) for _, labels in groupby(label.split(BETWEEN)[0] for label in self.labels))
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The tasks."""
+        """Names of the tasks."""
         return tuple(name for name, _ in groupby(label.split(BETWEEN)[0] for label in self.labels))
 
     @property
@@ -77,7 +80,12 @@ class MultitaskData(labelled.LabelledData):
         return {"classes": self.classes}
 
     def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Stream:
-        """Batches drawn by seed and step, or chosen by the model; a sample of at most `limit` bytes of valid."""
+        """Return batches drawn by seed and step, or chosen by the model, and a validation sample.
+
+        The validation sample has at most `limit` bytes.
+
+        Errors: ValueError if the model has other numbers of classes.
+        """
         if (model_classes := getattr(model, "classes", self.classes)) != self.classes:
             name = (
                 f"this {display_name(model)} knows tasks of {model_classes} classes, and {self.name} has {self.classes}"
@@ -93,14 +101,14 @@ class MultitaskData(labelled.LabelledData):
         return UncertaintySampling(model, of_each, batch, self.classes, self.sampling, measured)
 
     def _draw_by_size(self, by_task: list[list[labelled.Row]], batch: int, seed: int, step: int) -> Candidates:
-        """Rows of tasks drawn by their size to a power."""
+        """Draw rows of tasks with probabilities proportional to their size to a power."""
         share = numpy.array([float(len(rows)) for rows in by_task]) ** self.power
         rng = numpy.random.default_rng((seed, step))
         tasks = rng.choice(len(by_task), size=batch, p=share / share.sum())
         return self._rows([by_task[task][rng.integers(len(by_task[task]))] for task in tasks])
 
     def _draw_of_each(self, by_task: list[list[labelled.Row]], batch: int, seed: int, step: int) -> Candidates:
-        """As many rows of each task, each once before any comes again."""
+        """Draw equally many rows of each task; each row is used once before any is repeated."""
         return self._rows(
             [row for task, rows in enumerate(by_task) for row in in_turn(rows, batch, (seed, task), step)]
         )
@@ -112,7 +120,13 @@ class MultitaskData(labelled.LabelledData):
 
 
 def in_turn(rows: Sequence[labelled.Row], batch: int, seed: tuple[int, ...], step: int) -> list[labelled.Row]:
-    """The rows of a step, `batch` of them: all are gone through in an order that is drawn anew each time."""
+    """Return the `batch` rows of a step; every pass over the rows has a newly drawn order.
+
+    rows: the rows of one task.
+    batch: rows per step.
+    seed: seed of the orders.
+    step: the step.
+    """
     chosen: list[labelled.Row] = []
     for place in range(step * batch, (step + 1) * batch):
         turn, at = divmod(place, len(rows))
@@ -133,14 +147,18 @@ def read(
     sampling: str = "random",
     power: str = "1",
 ) -> MultitaskData:
-    """The tasks of a folder, a file each, split together about 90 : 5 : 5 by the SHA-256 of each text.
+    """Read the tasks of a folder, one file each, split about 90 : 5 : 5 by the SHA-256 of each text.
 
-    A task is called as its file is, without what stands behind a dot. label, text, tokenizer: as those of `labelled=`;
-    valid: another folder, with files of the same names. sampling, power: see `MultitaskData`.
+    The texts of all tasks are split together. The name of a task is the name of its file up to the first dot.
 
-    Errors: as those of `labelled=`, and ValueError for a folder of fewer than two files, for a task that has one label
-    alone to learn from, for a sampling that there is not, for a power that is no number from 0 to 1, and for one that
-    nothing is drawn by.
+    where: the folder.
+    label, text, tokenizer: as for `labelled=`.
+    valid: another folder for validation, with files of the same names.
+    sampling, power: as for `MultitaskData`.
+
+    Errors: the errors of `labelled=`. ValueError if the folder has fewer than two files, or if a task has only one
+    label in train. ValueError for an unknown sampling, for a power outside 0 to 1, and for a power with another
+    sampling than "random".
     """
     chosen = check_option("sampling", cast(Sampling, sampling), Sampling)
     if chosen != "random" and power != "1":
@@ -171,7 +189,7 @@ def read(
 
 
 def _tasks(where: str, fields: tuple[str, str]) -> list[TextPairRow]:
-    """The rows of all files, their labels behind the names of their tasks."""
+    """Read the rows of all files, with the name of the task before each label."""
     folder = existing_path(where, "write multitask=FOLDER, with a file for each task")
     if not folder.is_dir():
         raise ValueError(f"multitask={where} is a file; give a folder with a file for each task, or labelled={where}")

@@ -1,7 +1,7 @@
-"""Episodes that are there already: what was observed, done and rewarded, by whoever acted.
+"""Recorded episodes for offline reinforcement learning: observations, actions and rewards.
 
-Choose `offline=PATH` for what learns to act from them. A batch is `EpisodeSteps`: the last steps before one drawn,
-padded to the left, with what rewards add up to from each on.
+Choose `offline=PATH` for models that learn to act from recorded episodes. A batch is `EpisodeSteps`: the last steps up
+to a drawn step, padded on the left, with the sum of the rewards from each step on.
 """
 
 from collections.abc import Mapping
@@ -27,14 +27,20 @@ from kinformer.models.support.scale_buffers import EpisodeScales
 from kinformer.models.trajectory import Trajectory
 
 FORM, SERVES = "offline=PATH", ("trajectories",)
-MEASURED, MOST = 64, 512  # rows of a batch that is measured, and of all of them in training
+MEASURED, MOST = 64, 512  # rows of a validation batch; rows of a validation during training
 SPLITS = ("train", "valid", "test")
-CONTEXT = 20  # steps of a row of a model that does not say how many
+CONTEXT = 20  # steps of a row if the model has no `context`
 Reward = Literal["step", "end"]
 
 
 class EpisodeTable(NamedTuple):
-    """The steps of some episodes, one behind the other."""
+    """The concatenated steps of several episodes.
+
+    returns: sum of the rewards from each step to the end of its episode.
+    states: the observation of each step.
+    actions: numbers of the actions [N], or their values [N A].
+    times: number of each step within its episode, from 0.
+    """
 
     returns: Float[Tensor, " N"]
     states: Float[Tensor, "N S"]
@@ -43,16 +49,21 @@ class EpisodeTable(NamedTuple):
 
     @property
     def episode_starts(self) -> Int[Tensor, " E"]:
-        """Where each episode begins."""
+        """Index of the first step of each episode."""
         return (self.times == 0).nonzero().squeeze(1)
 
     @property
     def episode_returns(self) -> Float[Tensor, " E"]:
-        """What each episode returned."""
+        """Total return of each episode."""
         return self.returns[self.episode_starts]
 
     def rows(self, ends: Int[Tensor, " W"], before: Int[Tensor, " W"], length: int) -> EpisodeSteps:
-        """Rows of `length` steps that end there and begin so many before, padded to the left."""
+        """Return rows of `length` steps, padded on the left.
+
+        ends: index of the last step of each row.
+        before: number of steps of the same episode in the row before its last step.
+        length: steps of a row with the padding.
+        """
         back = torch.arange(1 - length, 1)
         at = (ends[:, None] + back).clamp_min(0)
         real = -back <= before[:, None]
@@ -60,7 +71,7 @@ class EpisodeTable(NamedTuple):
         return steps._replace(times=steps.times.masked_fill(~real, -1))
 
     def best(self, percent: int) -> Int[Tensor, " M"]:
-        """Where the steps of the episodes are that return most: of as many as make so many percent of all steps."""
+        """Return the indices of the steps of the best episodes, which together make `percent` of all steps."""
         if percent == 100:
             return torch.arange(len(self.times))
         firsts = self.episode_starts
@@ -70,7 +81,10 @@ class EpisodeTable(NamedTuple):
         return torch.cat([torch.arange(int(firsts[n]), int(firsts[n] + sizes[n])) for n in order[chosen].sort().values])
 
     def tiles(self, length: int, limit: int) -> Int[Tensor, " W"]:
-        """Where rows end that hold each step once, of each episode from its first on; or so many from all over."""
+        """Return the ends of rows of `length` steps that together hold each step once.
+
+        If there are more than `limit` rows, `limit` of them are spread over all.
+        """
         last = torch.diff(self.times, append=torch.zeros(1, dtype=torch.long)) != 1
         ends = ((self.times % length == length - 1) | last).nonzero().squeeze(1)
         count = min(len(ends), limit)
@@ -79,12 +93,16 @@ class EpisodeTable(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class EpisodeData(Data):
-    """Three lots of episodes; each is in one of them alone.
+    """Episodes in three splits; each episode is only in one of them.
 
-    states: how many numbers an observation has.
-    actions: how many kinds of actions there are, or, where they are not `discrete`, how many numbers one has.
-    steps: how many the longest episode has.
-    delayed: all that an episode is worth comes at its end.
+    name: the specification of the data, "offline=...".
+    train, valid, test: the steps of the episodes.
+    states: number of values in an observation.
+    actions: number of possible actions if `discrete`, else the number of values in one action.
+    discrete: True if an action is one of finitely many.
+    steps: number of steps in the longest episode.
+    delayed: True if all rewards of an episode are moved to its last step.
+    split: a description of the split.
     """
 
     noun: ClassVar[str] = "episodes"
@@ -110,13 +128,16 @@ class EpisodeData(Data):
         return None
 
     def store_scales(self, model: Model) -> None:
-        """Means, deviations and the largest numbers of train, by which the model takes all that it reads."""
+        """Store the statistics of train in the model, which normalises its inputs by them.
+
+        These are means, deviations and largest values.
+        """
         if isinstance(model, Trajectory):
             model.measured.set_scales(self.scales)
 
     @property
     def scales(self) -> EpisodeScales:
-        """By what numbers are divided: by 1 where all are alike, but for the rounding of float32."""
+        """Means and scales of the training data; a scale is 1 if all values are equal up to float32 rounding."""
         steps, largest = self.train, self.train.returns.abs().max()
         numbers = steps.actions.abs().amax(0) if not self.discrete else torch.zeros(0)
         mean, span = steps.states.double().mean(0).float(), torch.stack(steps.episode_returns.aminmax())
@@ -126,11 +147,13 @@ class EpisodeData(Data):
         )
 
     def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Batches:
-        """Rows that end at steps drawn by seed and step; of valid always the same, each step in one of them.
+        """Return rows that end at steps drawn by seed and step, and fixed validation rows.
 
-        A model says how many steps it reads (`context`) and from what percent of the best it learns (`best`), whatever
-        `length` is. ValueError for a model of other observations, actions or fewer steps, and where no episodes are
-        held to measure.
+        The model sets the number of steps in a row (`context`) and the percentage of the best episodes to learn from
+        (`best`). `length` has no effect. Each validation step is in one row, unless `limit` allows fewer rows.
+
+        Errors: ValueError if the model was made for other observations or actions or for fewer steps, or if valid is
+        empty.
         """
         if not len(self.valid.times):
             raise ValueError(f"{self.name} has no episodes in that split; give another one, or more episodes")
@@ -159,7 +182,10 @@ class EpisodeData(Data):
         return f"steps of {len(getattr(self, split).episode_starts):,} episodes of {split}"
 
     def levels(self, model: Model, split: str, length: int, limit: int) -> Mapping[str, float]:
-        """Baselines: the accuracy of the commonest action of train, or the error of its mean in the model's unit."""
+        """Return a baseline: the accuracy of the commonest training action, or the error of the mean action.
+
+        The error has the unit of the model's error.
+        """
         if not isinstance(model, Trajectory):
             return {}
         actions, learned = getattr(self, split).actions, self.train.actions
@@ -169,25 +195,30 @@ class EpisodeData(Data):
         return {"always the mean": float(apart.square().mean())}
 
     def _sample_size(self, size: int, limit: int) -> int:
-        """How many rows are measured: all that fit into a limit of bytes, or in training some."""
+        """Return the number of measured rows that `limit` bytes allow, at most `MOST` during training."""
         return max(1, limit // size if limit > 1 << 20 else min(MOST, limit // size))
 
 
 def read(where: str, *, reward: str = "step") -> EpisodeData:
-    """Episodes of an .npz, of a folder of them, or of one that Minari wrote.
+    """Read episodes from a .npz, from a folder of .npz files, or from a data set of Minari.
 
-    An .npz has, flat over all steps, `obs` [N S], `actions` [N], whole numbers, or [N A], `rewards` [N] and
-    `episode_starts` [N], True at the first step of each. About 90 : 5 : 5 by the SHA-256 of each episode. reward=end
-    moves all rewards of an episode to its last step, as where only the outcome counts.
+    A .npz holds the steps of all episodes in sequence. Its arrays are `obs` [N S], `actions` [N] (integers) or [N A],
+    `rewards` [N] and `episode_starts` [N]. The last array is True at the first step of each episode. The split is about
+    90 : 5 : 5 by the SHA-256 of each episode. Equal episodes are read once.
 
-    Errors: FileNotFoundError for what is not there, ImportError without the package h5py where Minari's are read;
-    ValueError, in one line, for arrays of another form, for what is not finite, and for fewer than two episodes.
+    where: the file or folder.
+    reward: "step" keeps the rewards. "end" moves all rewards of an episode to its last step, as if only the outcome
+        counted.
+
+    Errors: FileNotFoundError if a file is missing; ImportError if a Minari data set is read without the package h5py.
+    ValueError, in one line, if arrays have another form, if a value is not finite, or if there are fewer than two
+    episodes.
     """
     check_option("reward", reward, Reward)
     path = existing_path(where, f"write {FORM}, of an .npz, a folder of them or one of Minari's")
     by_key = {
         _episode_key(episode): episode for episode in episodes(path)
-    }  # the same one twice may not be on both sides
+    }  # an episode that is there twice must not be in two splits
     if len(by_key) < 2:
         raise ValueError(
             f"{where} has {len(by_key)} episodes; give two, one to learn from and one to measure, and more"
@@ -210,7 +241,7 @@ def read(where: str, *, reward: str = "step") -> EpisodeData:
 
 
 def to_go(rewards: numpy.ndarray) -> numpy.ndarray:
-    """What rewards [T] add up to from each step on."""
+    """Return the sum of the rewards [T] from each step on."""
     return numpy.cumsum(rewards[::-1], dtype=numpy.float64)[::-1]
 
 
@@ -234,5 +265,5 @@ def _episode_key(episode: Episode) -> bytes:
 
 
 def _replace_zeros(scale: Tensor) -> Tensor:
-    """The same, 1 where it is 0."""
+    """Return the scale with each 0 replaced by 1."""
     return scale.where(scale > 0, 1.0)

@@ -1,7 +1,7 @@
-"""Pairs of texts, for what reads one and writes the other: a file of lines, source TAB target, or of JSON lines.
+"""Pairs of a source and a target text: a file of lines, source TAB target, or of JSON lines.
 
-Choose `pairs=FILE.tsv` to train a sequence-to-sequence member, like transformer. A token is a byte, or what
-`tokenizer=bpe:4096` makes of both sides.
+Choose `pairs=FILE.tsv` to train a sequence-to-sequence member, such as transformer. A token is a byte, or a token of
+the tokenizer that `tokenizer=bpe:4096` trains on both sides.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,13 +22,19 @@ from kinformer.lab.data.support.length_buckets import Buckets
 from kinformer.lab.data.support.text_pair_rows import refuse_fields, split_rows, two_columns
 
 FORM, SERVES, NAMES = "pairs=FILE.tsv", ("pairs",), ("source", "target")
-MEASURED = 16  # pairs of a batch that is measured
+MEASURED = 16  # pairs in a validation batch
 Pair = tuple[Sequence[int], Sequence[int]]
 
 
 @dataclass(frozen=True, eq=False)
 class PairData(Data):
-    """Three lots of pairs that share no source: to learn from, to watch, and to report once at the very end."""
+    """Pairs of token sequences in three splits that share no source.
+
+    name: the specification of the data, "pairs=...".
+    train, valid, test: pairs of source tokens and target tokens.
+    tokenizer: the tokenizer of both sides; None if the tokens are bytes.
+    split: a description of the split.
+    """
 
     noun: ClassVar[str] = "pairs"
     serves: ClassVar[tuple[str, ...]] = SERVES
@@ -40,7 +46,10 @@ class PairData(Data):
     split: str = ""
 
     def up_to_length(self, length: int) -> "PairData":
-        """Those whose source and target have at most `length` bytes; ValueError where too few are left."""
+        """Keep the pairs with at most `length` tokens in source and target.
+
+        Errors: ValueError if train or valid keeps no pair.
+        """
         short = {name: tuple(pair for pair in getattr(self, name) if max(map(len, pair)) <= length) for name in SPLITS}
         for name in ("train", "valid"):
             if not short[name]:
@@ -52,11 +61,11 @@ class PairData(Data):
 
     @property
     def unit(self) -> str:
-        """What its tokens are called."""
+        """Unit of the tokens: "bytes" or "tokens"."""
         return "bytes" if self.tokenizer is None else "tokens"
 
     def longest_length(self, length: int) -> int:
-        """The most tokens of a row that is learned from; a target has one more than bytes."""
+        """Return the largest number of tokens in a training row; a target has one token more for its end."""
         return max(max(len(source), len(target) + 1) for source, target in self.up_to_length(length).train)
 
     def left_out(self, length: int) -> str | None:
@@ -74,7 +83,13 @@ class PairData(Data):
         return self.batches(batch, length, seed, limit)
 
     def batches(self, batch: int, length: int, seed: int, limit: int) -> Batches:
-        """Batches of pairs of similar length, drawn by seed and step; a sample of at most `limit` bytes of valid."""
+        """Return training batches of pairs of similar length, and a validation sample.
+
+        batch: pairs per batch.
+        length: maximum number of tokens on each side; longer pairs are left out.
+        seed: seed of the batches; the same seed and step give the same batch.
+        limit: maximum number of bytes in the validation sample.
+        """
         short = self.up_to_length(length)
         buckets = Buckets([len(source) + len(target) for source, target in short.train], batch, seed)
 
@@ -84,14 +99,14 @@ class PairData(Data):
         return Batches(draw_batch, [rows(lot) for lot in short.sample_batches(limit)])
 
     def prompts(self, model: Model, split: str, count: int, length: int, tokens: int) -> Prompts:
-        """Sources drawn from a split, none twice, with their targets."""
+        """Return distinct sources drawn from a split, with their targets."""
         rows = getattr(self, split)
         chosen = [rows[n] for n in draw_places(count, len(rows), f"pairs of {split}")]
         targets = [target for _, target in chosen]
         return Prompts([b""] * count, targets, max(map(len, targets)), [source for source, _ in chosen])
 
     def sample_batches(self, limit: int, split: str = "valid") -> Iterator[Sequence[Pair]]:
-        """Batches of pairs spread over a split: at most `limit` bytes, and at least one pair."""
+        """Return batches of pairs spread over a split, with at most `limit` bytes and at least one pair."""
         pairs = getattr(self, split)
         sample = sampled_rows(pairs, [len(source) + len(target) for source, target in pairs], limit)
         return (sample[first : first + MEASURED] for first in range(0, len(sample), MEASURED))
@@ -102,14 +117,17 @@ SPLITS = ("train", "valid", "test")
 
 @named
 def read(where: str, *, source: str = "", target: str = "", tokenizer: str = "bytes", valid: str = "") -> PairData:
-    """The pairs of a file or of "hf:NAME", split about 90 : 5 : 5 by the SHA-256 of each source.
+    """Read pairs from a file or from "hf:NAME", split about 90 : 5 : 5 by the SHA-256 of each source.
 
-    So none is in two of the splits; a data set's own splits are kept. Every line is a source, a tab and a target,
-    neither of them empty; of JSON lines and data sets the fields that `source` and `target` name, "source" and "target"
-    unless given. Compressed files are unpacked; all pairs are held in memory. tokenizer, valid: as in `text.read`.
+    No source is therefore in two splits. The own splits of a data set are kept. Every line holds a source, a tab and a
+    target; both are non-empty. Compressed files are unpacked. All pairs are held in memory.
 
-    Errors: FileNotFoundError for what is not there, OSError for what cannot be read, and ValueError, in one line, for a
-    file that is empty or ragged, or has fewer than two sources.
+    where: the file, or "hf:NAME" for a data set of Hugging Face.
+    source, target: fields of JSON lines and data sets; by default "source" and "target".
+    tokenizer, valid: as for `text.read`.
+
+    Errors: FileNotFoundError if a file is missing; OSError if it cannot be read. ValueError, in one line, if the file
+    is empty or ragged, or has fewer than two sources.
     """
     fields, name = (source or NAMES[0], target or NAMES[1]), f"pairs={where}"
     refuse_fields(name, (where, valid), source=source, target=target)
@@ -128,7 +146,7 @@ def read(where: str, *, source: str = "", target: str = "", tokenizer: str = "by
 
 
 def rows(pairs: Sequence[Pair]) -> tuple[Int[Tensor, "B S"], Int[Tensor, "B T"]]:
-    """Sources and targets as rows of tokens, padded with -1 behind."""
+    """Return sources and targets of pairs as rows of tokens, padded with -1 at the end."""
     sides = (tuple(pair[side] for pair in pairs) for side in (0, 1))
     sources, targets = (pad_sequences(side) for side in sides)
     return sources, targets

@@ -14,15 +14,19 @@ from kinformer.lab.data.support.split_tokens import SplitTokens
 
 @dataclass(frozen=True, eq=False)
 class RandomWindows:
-    """Batches of windows of `length` tokens, and `after` more, drawn anywhere in a text, by seed and step alone.
+    """Batches of windows of `length` + `after` tokens, drawn anywhere in a text by seed and step.
 
-    Choose it for a model that starts anew with every batch; `Lanes` for one that carries a state. What predicts the
-    next token wants one after the window, what fills in wants none. Raises ValueError where the text is shorter than
-    one window.
+    Choose it for a model that starts anew with every batch. Choose `Lanes` for a model that carries a state.
 
-    text: tokens, or a `SplitTokens`, whose documents read only themselves.
-    packed: a window holds whatever stands there, and a TokenBatch says which document each token is of. Without it a
-        window holds one document, or so much of it as there is room for, and padding (-1) behind.
+    text: tokens [N], or a `SplitTokens` with documents that must not see each other.
+    batch: windows per batch.
+    length: tokens in a window.
+    seed: seed of the windows.
+    after: further tokens after a window: 1 for a model that predicts the next token, 0 for a masked model.
+    packed: True if a window may hold several documents; a TokenBatch then names the document of each token. With False
+        a window holds one document, or a part of it, and is padded with -1.
+
+    Errors: ValueError if the text is shorter than one window.
     """
 
     text: Shaped[Tensor, " N"] | SplitTokens
@@ -43,7 +47,7 @@ class RandomWindows:
             )
 
     def at(self, step: int) -> Int[Tensor, "B T"] | TokenBatch:
-        """The batch of a step, int64 tokens; with their documents where a window has several."""
+        """Return the batch of a step, int64 tokens, with their documents if a window has several."""
         part, width = SplitTokens.from_tokens(self.text), self.length + self.after
         draw = numpy.random.default_rng((self.seed, step))
         if part.begins is not None and not self.packed:
@@ -57,7 +61,7 @@ class RandomWindows:
         return tokens if bool((documents[:, 0] == documents[:, -1]).all()) else TokenBatch(tokens, None, documents)
 
     def _document_windows(self, part: SplitTokens, positions: Int[Tensor, " B"]) -> Int[Tensor, "B T"]:
-        """The documents of some tokens, or a window of each that lies within it."""
+        """Return the documents of some tokens, or a window within each document if it is too long."""
         number = torch.searchsorted(part.document_starts, positions, right=True) - 1
         first, end, width = part.document_starts[number], part.end(number), self.length + self.after
         first = torch.maximum(first, torch.minimum(positions, end - width))

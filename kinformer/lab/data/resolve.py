@@ -1,4 +1,4 @@
-"""resolve: from "text=stdlib", as it stands on a command line, to a source of data that is read when it is needed."""
+"""resolve: turn a specification such as "text=stdlib" into a source of data that is read later."""
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
@@ -12,13 +12,17 @@ from kinformer.lab.data.support.spec_options import refuse_unknown, words_of
 
 @dataclass(frozen=True)
 class DataSource:
-    """Data that a spec names, before anything is read.
+    """Data that a specification names, before anything is read.
 
-    A command resolves its spec once. Every later check and the reading itself use this source.
+    A command resolves its specification once. Every later check and the reading itself use this source.
 
-    spec: the text as it was written. name: the first word of the spec. where: the file, folder or name of the data.
-    options: the options of the spec, and the tokenizer of a model if the reader takes one and the spec names none.
-    reader: the function that reads the data. kind: the class of the data; None if the reader does not declare it.
+    spec: the specification as it was written.
+    name: the first word of the specification.
+    where: the file, folder or name of the data.
+    options: the options of the specification. A model's tokenizer is added if the reader takes one and the
+        specification names none.
+    reader: the function that reads the data.
+    kind: the class of the data; None if the reader does not declare it.
     """
 
     spec: str
@@ -43,10 +47,11 @@ class DataSource:
 def resolve(spec: str, tokenizer: str | None = None) -> DataSource:
     """Parse "KIND=WHERE,NAME=VALUE,..."; KIND is a file of kinformer/lab/data with a function `read`.
 
-    tokenizer: the folder of a model whose tokenizer reads the data, unless the spec names a tokenizer. It has no effect
-        on data without tokens.
+    spec: the specification.
+    tokenizer: the folder of a model. Its tokenizer reads the data, unless the specification names a tokenizer. It has
+        no effect on data without tokens.
 
-    Errors: ValueError, in one line, for a spec of another form and for an unknown kind.
+    Errors: ValueError, in one line, for a specification of another form and for an unknown kind.
     """
     readers = data_readers()
     name, where, options = words_of(spec, {name: module.FORM for name, module in readers.items()})
@@ -60,13 +65,13 @@ def _kind_of(reader: Callable[..., Data]) -> type[Data] | None:
     """The class that a reader declares to return; None if it declares no class of data, or only to a type checker."""
     try:
         returned = get_type_hints(reader).get("return")
-    except NameError:  # names that are imported under TYPE_CHECKING alone
+    except NameError:  # names that are imported only under TYPE_CHECKING
         return None
     return returned if isinstance(returned, type) and issubclass(returned, Data) else None
 
 
 def _check_options(name: str, reader: Callable[..., Data], options: Iterable[str]) -> None:
-    """ValueError, with the nearest, for an option that the reader does not have."""
+    """Raise ValueError, with the nearest name, for an option that the reader does not have."""
     parameters = list(inspect.signature(reader).parameters.values())[1:]
     if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         refuse_unknown(name, options, (parameter.name for parameter in parameters))

@@ -1,4 +1,4 @@
-"""ResumableStream: batches that follow from more than a seed and a step, such as from what a model did so far."""
+"""ResumableStream: batches that need more than a seed and a step, such as the model's past actions."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -9,7 +9,11 @@ from torch import Tensor
 
 
 class StepError(RuntimeError):
-    """A batch that cannot be learned from, and what to do about it; nothing of it is left in the model."""
+    """A batch on which the model cannot be trained; the model is unchanged by it.
+
+    why: the message.
+    advice: a remedy for the user.
+    """
 
     def __init__(self, why: str, advice: str) -> None:
         super().__init__(why)
@@ -17,25 +21,28 @@ class StepError(RuntimeError):
 
 
 class ResumableStream(ABC):
-    """A stream that must be kept beside the weights for a training to go on to the same ones."""
+    """A stream with tensors that a checkpoint must hold, so that a resumed training gets the same batches."""
 
     @abstractmethod
     def at(self, step: int) -> Any:
-        """The batch of a step; the same again where it is asked for again before a later one."""
+        """Return the batch of a step; a repeated call before a later step returns the same batch."""
 
     @property
     @abstractmethod
     def validation_batches(self) -> tuple[Any, ...]:
-        """The batches that are measured now."""
+        """Current validation batches."""
 
     @abstractmethod
     def saved_tensors(self) -> dict[str, Tensor]:
-        """What its next batches follow from, by name."""
+        """Return by name the tensors that determine the next batches."""
 
     @abstractmethod
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go on from there."""
+        """Continue from the tensors that `saved_tensors` returned."""
 
     def moving(self) -> AbstractContextManager[None]:
-        """The context in which a training calls `after_step`; on exit the model is ready for its next batch."""
+        """Return the context in which a training calls `after_step`.
+
+        On exit the model is ready for its next batch.
+        """
         return nullcontext()

@@ -1,7 +1,8 @@
-"""Sets of vectors with a number to be said of each: made up as they are wanted, or from an .npz.
+"""Sets of vectors with one number as the answer: generated when needed, or read from a .npz.
 
-Choose `sets=maximum` for the largest of some numbers, `sets=unique` or `sets=pictures,images=FOLDER` to count kinds,
-`sets=FILE.npz` for sets of one's own. A batch is (elements [B T C], marks [B T], -1 where there is none, answers [B]).
+Choose `sets=maximum` for the largest of several numbers. Choose `sets=unique` or `sets=pictures,images=FOLDER` to count
+different kinds. Choose `sets=FILE.npz` for your own sets. A batch is (elements [B T C], marks [B T], answers [B]); a
+mark is -1 for padding, else 0.
 """
 
 from collections.abc import Mapping
@@ -31,26 +32,36 @@ from kinformer.lab.data.task import split_of
 
 FORM, SERVES = "sets=maximum,most=10", ("sets",)
 SPLITS = ("train", "valid", "test")
-MEASURED, MOST = 64, 512  # sets of a batch that is measured, and of all of them
-TRIED = 10_000  # draws in which a set of a split must come
+MEASURED, MOST = 64, 512  # sets of a validation batch, and of a validation
+TRIED = 10_000  # draws after which a split counts as empty
 ANSWERS = ("number", "count")
 SetBatch = tuple[Float[Tensor, "B T C"], Int[Tensor, "B T"], Float[Tensor, " B"]]
 
 
 @dataclass(frozen=True)
 class GeneratedSets:
-    """The sets of one split of a problem, as many as are wanted; a set belongs to a split by its elements."""
+    """An endless source of the sets of one split of a problem; its elements assign a set to a split.
+
+    problem: the problem.
+    split: "train", "valid" or "test".
+    """
 
     hashed_as: ClassVar[str] = "Made"
     problem: Problem
     split: str
 
     def __len__(self) -> int:
-        """How many are measured at most."""
+        """Return the maximum number of sets that are measured."""
         return MOST
 
     def draw(self, count: int, seed: int = 0, step: int = 0) -> SetBatch:
-        """Sets, the same for the same seed and step; ValueError where none comes in many draws."""
+        """Draw sets; the same seed and step give the same sets.
+
+        count: number of sets.
+        seed, step: seed and step of the draw.
+
+        Errors: ValueError if no set of this split is found in many draws.
+        """
         rng = numpy.random.default_rng((SPLITS.index(self.split), seed, step))
         sets = [self._draw_one(rng) for _ in range(count)]
         elements = torch.zeros(count, max(len(example.elements) for example in sets), self.problem.inputs)
@@ -75,29 +86,37 @@ class GeneratedSets:
 
 
 class StoredSets(NamedTuple):
-    """The sets of one split that are there already."""
+    """The sets of one split that were read from a file.
+
+    elements: the padded elements of the sets.
+    marks: 0 for an element, -1 for padding.
+    answers: the answers.
+    """
 
     elements: Float[Tensor, "N T C"]
     marks: Int[Tensor, "N T"]
     answers: Float[Tensor, " N"]
 
     def draw(self, count: int, seed: int = 0, step: int = 0) -> SetBatch:
-        """Sets, drawn by seed and step."""
+        """Draw `count` sets by seed and step."""
         at = torch.from_numpy(numpy.random.default_rng((seed, step)).integers(len(self.answers), size=count))
         return self.elements[at], self.marks[at], self.answers[at]
 
     def first_sets(self, count: int) -> SetBatch:
-        """The first of them."""
+        """Return the first `count` sets."""
         return self.elements[:count], self.marks[:count], self.answers[:count]
 
 
 @dataclass(frozen=True, eq=False)
 class SetData(Data):
-    """Three lots of sets; the same elements, in whatever order, are in one of them alone.
+    """Sets in three splits; sets with the same elements in any order are only in one of them.
 
-    inputs: how many numbers an element is.
-    answer: what kind of answers sets have: any "number", or a "count".
-    most: how many elements the largest set has.
+    name: the specification of the data, "sets=...".
+    train, valid, test: the sets of the splits.
+    inputs: number of values in an element.
+    answer: kind of the answers: any "number", or a "count".
+    most: number of elements in the largest set.
+    split: a description of the split.
     """
 
     noun: ClassVar[str] = "sets"
@@ -121,9 +140,9 @@ class SetData(Data):
         return None
 
     def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Batches:
-        """Batches drawn by seed and step, and of valid always the same sets.
+        """Return training batches drawn by seed and step, and fixed validation sets.
 
-        ValueError for a model of other elements or answers, and where no sets are held to measure.
+        Errors: ValueError if the model reads other elements or gives other answers, or if valid is empty.
         """
         if isinstance(self.valid, StoredSets) and not len(self.valid.answers):
             raise ValueError(f"{self.name} has no sets in that split; give another one, or more sets")
@@ -144,12 +163,15 @@ class SetData(Data):
         return f"{self._count(limit, split):,} sets of {split} ({score})"
 
     def levels(self, model: Model, split: str, length: int, limit: int) -> Mapping[str, float]:
-        """What the best answer scores that is always the same."""
+        """Return the score of the best constant answer."""
         return {"always the same answer": self.constant_answer_score}
 
     @property
     def constant_answer_score(self) -> float:
-        """What the best answer scores that is always the same: the likeliest count, or the median of numbers."""
+        """Score of the best constant answer: accuracy of the likeliest count, or mean error of the median.
+
+        The error is the mean absolute error.
+        """
         right = self.train.first_sets(MOST)[2]
         best = right.mode().values if self.answer == "count" else right.median()
         return float((right == best).float().mean() if self.answer == "count" else (right - best).abs().mean())
@@ -160,18 +182,23 @@ class SetData(Data):
 
 
 def set_key(elements: ndarray) -> bytes:
-    """What a set [n C] is, its elements in an order of their own."""
+    """Return the bytes of a set [n C] with its elements sorted, so that their order has no effect."""
     return b"".join(sorted(element.tobytes() for element in elements))
 
 
 @named
 def read(where: str, *, answer: str = "number", **sizes: str) -> SetData:
-    """Sets of a problem, with sizes like most=20, or of an .npz, whose answers are any "number" or a "count".
+    """Read sets of a problem, or of a .npz.
 
-    An .npz has `elements` [N T C] and `answers` [N], and `sizes` [N] where sets differ in how many elements they have:
-    the first so many are. About 90 : 5 : 5 by the SHA-256 of each set's elements.
+    A .npz holds `elements` [N T C] and `answers` [N], and `sizes` [N] if the sets have different numbers of elements.
+    The first `sizes[n]` elements of set n are used. The split is about 90 : 5 : 5 by the SHA-256 of each set's
+    elements.
 
-    Errors: FileNotFoundError for what is not there; ValueError, in one line, for unknown problems and sizes and for
+    where: the name of a problem, or the .npz file.
+    answer: kind of the answers of a .npz: any "number", or a "count".
+    sizes: sizes of the problem, such as most=20.
+
+    Errors: FileNotFoundError if the file is missing. ValueError, in one line, for unknown problems and sizes and for
     arrays of another form.
     """
     if where in PROBLEMS:
@@ -220,7 +247,7 @@ def _stored_data(where: str, answer: str) -> SetData:
 
 
 def _read_arrays(path: Path) -> tuple[ndarray, ndarray, ndarray]:
-    """Elements [N T C], marks [N T] and answers [N] of a file."""
+    """Return elements [N T C], marks [N T] and answers [N] of a file."""
     by_name = read_arrays(path)
     if missing := [name for name in ("elements", "answers") if name not in by_name]:
         raise ValueError(f"{path} has the arrays {', '.join(by_name) or 'none'}; {' and '.join(missing)} are wanted")
@@ -239,7 +266,7 @@ def _read_arrays(path: Path) -> tuple[ndarray, ndarray, ndarray]:
     marks = numpy.where(numpy.arange(elements.shape[1]) < sizes[:, None], 0, -1)
     refuse_flattened(str(path), "elements", elements[marks >= 0])
     refuse_flattened(str(path), "answers", answers)
-    with numpy.errstate(over="ignore"):  # what is too large becomes infinite, and is refused
+    with numpy.errstate(over="ignore"):  # too large values become infinite and are refused below
         elements, answers = elements.astype(numpy.float32), answers.astype(numpy.float32)
     if not (numpy.isfinite(elements[marks >= 0]).all() and numpy.isfinite(answers).all()):
         raise ValueError(f"{path} has a number that is not finite in float32; give others")

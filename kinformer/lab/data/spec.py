@@ -1,15 +1,18 @@
-"""read_spec: the data that a spec such as "text=stdlib" names, read at once."""
+"""read_spec: read the data that a specification such as "text=stdlib" names."""
 
 from kinformer.lab.data.data import Data
 from kinformer.lab.data.resolve import resolve
 
 
 def read_spec(spec: str, **options: str) -> Data:
-    """The data that "KIND=WHERE,NAME=VALUE,..." names; `options` are further options.
+    """Read the data that "KIND=WHERE,NAME=VALUE,..." names.
 
-    Choose it where nothing is checked between the spec and the data; `resolve` reads nothing yet.
+    Choose it if nothing is checked between the specification and the data. `resolve` reads nothing yet.
 
-    Errors: ValueError for a spec of another form or kind, an option that the kind has not or that is given twice, and
-    whatever the kind's own `read` raises, one line each.
+    spec: the specification.
+    options: further options.
+
+    Errors: ValueError for a specification of another form, an unknown kind, an unknown option, or an option that is
+    given twice. Errors of the kind's own `read` are raised too. Each message is one line.
     """
     return resolve(spec).read(**options)

@@ -1,6 +1,7 @@
-"""Tasks as data: `task=recall,pairs=16`, rows drawn as they are wanted, for members of any kind; a token is a byte.
+"""Synthetic tasks as data: `task=recall,pairs=16`; rows are drawn when needed, and a token is a byte.
 
-Choose it to tell what a member can do where a text only tells how well it does. It is judged by accuracy.
+Choose it to find out what a member can do. A text only shows how well it does. The metric is accuracy. Members of any
+kind can be trained on a task.
 """
 
 from collections.abc import Sequence
@@ -26,28 +27,35 @@ from kinformer.lab.data.data import Data
 
 FORM, SERVES = "task=NAME,size=8", ("text", "masked", "pairs")
 SPLITS = ("train", "valid", "test")
-HELD = 0.1  # of all rows there are that are valid's, and so many that are test's
-MEASURED, MOST = 32, 512  # rows of a batch that is measured, and of all of them
-PROMPTED = 1  # the seed of rows to write on from; valid and test are measured on those of 0
-TRIED = 10_000  # draws in which a row of a split must come
+HELD = 0.1  # share of all rows in valid, and again in test
+MEASURED, MOST = 32, 512  # rows of a validation batch, and of a validation
+PROMPTED = 1  # seed of the rows for prompts; validation and test use seed 0
+TRIED = 10_000  # draws after which a split counts as empty
 
 
 @dataclass(frozen=True)
 class TaskSplit:
-    """The rows of one split of a task, as many as are wanted."""
+    """An endless source of the rows of one split of a task.
+
+    task: the task.
+    split: "train", "valid" or "test".
+    """
 
     task: Task
     split: str
     hashed_as: ClassVar[str] = "Lot"  # its name in fingerprints of saved runs
 
     def __len__(self) -> int:
-        """How many are measured at most."""
+        """Return the maximum number of rows that are measured."""
         return MOST
 
     def rows(self, count: int, seed: int = 0, step: int = 0) -> list[TaskRow]:
-        """Rows, the same for the same seed and step; fewer are the first of more.
+        """Draw rows; the same seed and step give the same rows, and a smaller count gives the first of them.
 
-        Errors: ValueError where none comes in many draws: the task has too few.
+        count: number of rows.
+        seed, step: seed and step of the draw.
+
+        Errors: ValueError if no row of this split is found in many draws, because the task has too few rows.
         """
         rng = numpy.random.default_rng((SPLITS.index(self.split), seed, step))
         return [self._row(rng) for _ in range(count)]
@@ -64,12 +72,17 @@ class TaskSplit:
 
 @dataclass(frozen=True, eq=False)
 class TaskData(Data):
-    """Rows of a task, as many as are wanted. Those of train, valid and test are never the same.
+    """Endless rows of a task; train, valid and test never share a row.
 
-    A question belongs to a split by its SHA-256; each split draws until it finds one of its own. Rows have the length
-    that the task's sizes give them, so a length of training says nothing. A model that learns what comes next predicts
-    the answers alone, one that fills in hides exactly these, and one that reads pairs has the questions for a source
-    and the answers for a target; each row is read from a fresh state.
+    The SHA-256 of a question assigns it to a split. Each split draws until it finds a question of its own. The sizes of
+    the task set the length of rows, so the length of a training has no effect. Each row is read from a fresh state.
+
+    A causal model is trained only on the answers. A masked model has exactly the answers hidden. A sequence-to-sequence
+    model reads the question as source and writes the answers as target.
+
+    name: the specification of the data, "task=...".
+    task: the task.
+    train, valid, test: the splits.
     """
 
     noun: ClassVar[str] = "a task"
@@ -83,7 +96,11 @@ class TaskData(Data):
 
     @classmethod
     def from_task(cls, name: str, task: Task) -> "TaskData":
-        """All splits of a task."""
+        """Return the data of a task with all splits.
+
+        name: the specification of the data.
+        task: the task.
+        """
         return cls(name, task, *(TaskSplit(task, split) for split in SPLITS))
 
     def metric(self, model: Model) -> Metric:
@@ -93,7 +110,7 @@ class TaskData(Data):
         return self.task.width
 
     def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Batches:
-        """Batches drawn by seed and step, and of valid always the same rows."""
+        """Return training batches drawn by seed and step, and fixed validation rows."""
 
         def draw_batch(step: int) -> Any:
             return of_form(self.train.rows(batch, seed, step), model.reads)
@@ -103,14 +120,14 @@ class TaskData(Data):
         return Batches(draw_batch, [of_form(lot, model.reads) for lot in lots])
 
     def count(self, limit: int) -> int:
-        """How many rows of at most so many bytes in all are measured."""
+        """Return the number of rows that are measured with at most `limit` bytes in total."""
         return max(1, min(MOST, limit // self.task.width))
 
     def levels(self, model: Model, split: str, length: int, limit: int) -> dict[str, float]:
         return {"guessing": self.task.chance_accuracy}
 
     def prompts(self, model: Model, split: str, count: int, length: int, tokens: int) -> Prompts:
-        """Rows up to their last answer; of what reads pairs questions for sources."""
+        """Return rows up to their last answer; for sequence-to-sequence models, questions as sources."""
         rows = getattr(self, split).rows(check_at_least("texts", count, 1), PROMPTED)
         if model.reads == "pairs":
             answers = [row.answer for row in rows]
@@ -124,13 +141,17 @@ class TaskData(Data):
 
 
 def split_of(question: bytes) -> str:
-    """The split of a question: train, valid or test, by its SHA-256."""
+    """Return the split of a question by its SHA-256: "train", "valid" or "test"."""
     place = int.from_bytes(digest(question)[:8]) / 2**64
     return "valid" if place < HELD else "test" if place < 2 * HELD else "train"
 
 
 def of_form(rows: Sequence[TaskRow], reads: str) -> TokenBatch | tuple[Tensor, TokenBatch]:
-    """Rows as a model takes them: what reads pairs as source and target, any other as a row with its answers marked."""
+    """Return rows as a batch for a model: a row with its answers marked, or a source and a target.
+
+    rows: rows of a task.
+    reads: the kind of input of the model; "pairs" gives a source and a target.
+    """
     if reads != "pairs":
         return TokenBatch(
             pad_sequences([row.text for row in rows]), pad_sequences([row.answer_mask for row in rows], 0).bool()
@@ -140,9 +161,13 @@ def of_form(rows: Sequence[TaskRow], reads: str) -> TokenBatch | tuple[Tensor, T
 
 
 def read(where: str, **sizes: str) -> TaskData:
-    """A task of the folder, or of a user's own FILE.py:Name, with sizes like pairs=16.
+    """Read a task of the folder `tasks`, or of a user's FILE.py:Name.
 
-    Raises ValueError, in one line, for a name or a size that is not there, with the nearest, and what the task refuses.
+    where: name of the task, or FILE.py:Name.
+    sizes: sizes of the task, such as pairs=16.
+
+    Errors: ValueError, in one line, for an unknown name or size, with the nearest name, and for sizes that the task
+    refuses.
     """
     kind = _own_task_kind(where) if ".py:" in where else _task_kind(where)
     try:

@@ -1,8 +1,8 @@
-"""Text: a file, a folder, a glob, rows of a data set, or the standard library's own source, which is on every machine.
+"""Text: a file, a folder, a glob, rows of a data set, or the source of Python's standard library.
 
-Choose `text=stdlib` to try something at once, `text=PATH` for your own. A token is a byte (0 to 255), so nothing is
-ever out of vocabulary and bits per byte of different models compare directly; `tokenizer=bpe:4096` learns larger ones
-from the text, and bits are still told for each byte.
+Choose `text=stdlib` to try something at once, because every machine has it. Choose `text=PATH` for your own text. A
+token is a byte (0 to 255), so no text is out of vocabulary, and bits per byte of different models can be compared.
+`tokenizer=bpe:4096` trains a tokenizer with larger tokens on the text; bits are still reported per byte.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,14 +30,16 @@ FORM, SERVES = "text=PATH", ("text", "masked")
 
 @dataclass(frozen=True, eq=False)
 class TextData(Data):
-    """Three texts: train to learn from, valid to watch, and test to report once at the end.
+    """Token sequences of a text in three splits.
 
-    They share no documents unless the data contains copies; a warning gives their number.
+    The splits share no documents unless the data contains copies; a warning gives their number.
 
-    tokenizer: what made tokens of bytes; None where a token is a byte.
-    begins: of each split, where its documents begin, where they are kept apart.
+    name: the specification of the data, "text=...".
+    train, valid, test: tokens of the splits.
+    tokenizer: the tokenizer that made the tokens; None if each token is a byte.
+    begins: for each split, the starts of its documents, if documents are kept apart.
     widths: for each split, the number of bytes that each token restores; None if each token is a byte.
-    split: what was split how, in a line.
+    split: a description of the split, in one line.
     packed: True lets several documents share a training row; else each document has its own rows. A training decides
         this for its model (`lab/train/startup_decisions.py`).
     """
@@ -64,11 +66,16 @@ class TextData(Data):
         return metric._replace(per="byte") if metric.unit == "bits" else metric
 
     def part(self, split: str) -> SplitTokens:
-        """The tokens of a split with their documents and widths."""
+        """Return the tokens of a split with their documents and widths."""
         return SplitTokens(getattr(self, split), self.begins.get(split), self.widths.get(split))
 
     def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Lanes | RandomWindows:
-        """Lanes for a model that asks for them, else random windows; documents share rows if `packed` is true."""
+        """Return lanes for a model that asks for them, else random windows.
+
+        Documents share rows if `packed` is true.
+
+        Errors: ValueError if valid has fewer than 2 tokens, or if train is shorter than the rows need.
+        """
         train, valid = self.part("train"), self.part("valid")
         if len(valid.tokens) < 2:
             shortage = (
@@ -86,9 +93,9 @@ class TextData(Data):
         return RandomWindows(train, batch, length, seed, after=int(model.predicts_next), packed=packed)
 
     def prompts(self, model: Model, split: str, count: int, length: int, tokens: int) -> Prompts:
-        """Windows drawn from a split, none over another, as draws must not be, or over a document's end."""
+        """Return windows drawn from a split that do not overlap and do not cross the end of a document."""
         part, width = self.part(split), length + tokens
-        rooms = part.sizes // width  # by document how many windows stand side by side
+        rooms = part.sizes // width  # windows that fit side by side into each document
         ends = rooms.cumsum(0)
         description = f"windows of {width:,} {part.unit} of {split}, side by side,"
         at = torch.tensor(draw_places(count, int(ends[-1]) if len(ends) else 0, description))
@@ -98,7 +105,7 @@ class TextData(Data):
         return Prompts([row[:length] for row in rows], [row[length:] for row in rows], tokens)
 
     def levels(self, model: Model, split: str, length: int, limit: int) -> dict[str, float]:
-        """What gzip and xz reach; where bytes are filled in, what knowing how often each stands there is worth."""
+        """Return the bits of gzip and xz, or the entropy of single bytes for masked models."""
         name = model.metric.name
         if name not in ("bits per byte", "bits per masked byte"):
             return {}
@@ -120,25 +127,29 @@ class TextData(Data):
 
 @named
 def read(where: str, *, field: str = "", documents: str = "", tokenizer: str = "bytes", valid: str = "") -> TextData:
-    """The text of "stdlib", a file, a folder, a glob or "hf:NAME", split about 90 : 5 : 5.
+    """Read text from "stdlib", a file, a folder, a glob or "hf:NAME", split about 90 : 5 : 5.
 
-    Compressed files (gzip, xz, zstandard) are read unpacked; JSON lines by a field of each.
+    Compressed files (gzip, xz, zstandard) are unpacked. JSON lines are read by one field of each row.
 
-    field: the field of a row that is its text, "text" unless given.
-    documents: a row, a file of a folder or glob, and a file are one document each, and documents read only themselves.
-        "lines", "blank" (lines) or a text say what ends one in a file; "joined" makes one text of all.
-    tokenizer: "bytes"; "bpe:4096", a byte-level BPE of so many tokens, learned from what is learned from; the path of a
-        tokenizer.json.
-    valid: what is watched in place of a split, a file or folder of the same form; nothing is kept for the end then.
+    where: "stdlib", a path, a glob, or "hf:NAME" for a data set of Hugging Face.
+    field: the field of a row that holds its text; by default "text".
+    documents: the separator of documents. By default, each row, each file of a folder or glob, and a single file are
+        one document, and documents do not see each other. "lines", "blank" (blank lines) or a text separates the
+        documents within a file. "joined" makes one text of all.
+    tokenizer: "bytes"; "bpe:4096" for a byte-level BPE of that many tokens, trained on the training text; or the path
+        of a tokenizer.json.
+    valid: a file or folder of the same form for validation, in place of a split. No test split is then kept.
 
-    A file is cut at two places. A folder of a hundred files or more, and the standard library without its tests, is
-    split by the SHA-256 of each file's relative name, a hundred rows or more by that of each, so that each keeps its
-    split whatever stands beside it. Of fewer each is cut at two places, so that all of them are in every split.
-    Files are in the order of their hashes, so that the first bytes of a split are drawn from everywhere; hidden ones
-    are left out. Tokens are kept on disk, by a hash of what they were made from, unless they are few bytes.
+    A single file is cut at two places. A folder of at least 100 files, and the standard library without its tests, is
+    split by the SHA-256 of each file's relative name. At least 100 rows are split by the SHA-256 of each row. A file or
+    row then keeps its split when others are added. Fewer files or rows are each cut at two places, so all of them are
+    in every split.
 
-    Errors: FileNotFoundError for what is not there, ValueError for what holds no byte, is no text, damaged or not of
-    the form, ImportError for a package that is missing, and OSError for what cannot be read or kept.
+    Files are ordered by their hashes, so that the first bytes of a split come from everywhere. Hidden files are left
+    out. Tokens are cached on disk under a hash of their inputs, unless they are few bytes.
+
+    Errors: FileNotFoundError if a file is missing; ValueError if the input has no bytes, is not text, is damaged or has
+    another form. ImportError if a package is missing; OSError if a file cannot be read or the cache cannot be written.
     """
     between = "" if documents == "joined" else documents
     chosen = parse_tokenizer(tokenizer)
@@ -167,7 +178,7 @@ def read(where: str, *, field: str = "", documents: str = "", tokenizer: str = "
 
 
 def _describe_split(text: TextData, splits: Sequence[Split], counts: Mapping[str, int], valid: str) -> str:
-    """What was split how, in a line."""
+    """Describe in one line what was split and by which rule."""
     shares = [f"{counts[name]:,} bytes to {use}" for name, use in zip(NAMES, USES, strict=True) if counts[name]]
     rule = f"valid is text={valid}" if valid else splits[0].by
     line = f"{text.name}: {', '.join(shares)}; {rule}"

@@ -1,1 +1,1 @@
-"""Environments: worlds that ask what an agent remembers, a file each; `--data env=NAME,corridor=9` acts in one."""
+"""Environments that test an agent's memory, one file each; `--data env=NAME,corridor=9` uses one."""

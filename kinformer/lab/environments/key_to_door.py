@@ -1,4 +1,4 @@
-"""Key-to-Door: a key in one room is worth something only at the door, two rooms later."""
+"""Key-to-Door: a key in one room has a value only at the door, two rooms later."""
 
 from typing import Any, ClassVar
 
@@ -14,20 +14,24 @@ COLOURS = {"floor": (60, 60, 60), "agent": (230, 180, 40), "key": (60, 140, 230)
 
 
 class KeyToDoor(gymnasium.Env):
-    """Three rooms, one after the other: a key lies in the first, the second is empty, the third has a door.
+    """Three consecutive rooms: a key lies in the first, the second is empty, the third has a door.
 
-    Choose it to ask of what a return came: 1 is given at the door, if the key was taken two rooms before, and nothing
-    else is. Each room is of `size` x `size` cells and lasts `steps` steps, the last one at most; whoever steps on a key
-    has it. Actions: left, right, up, down. An observation says which room it is (3), where one stands (row and column
-    over the size), and where the key or the door is, likewise, 0 where there is none to be seen; behind the first room
-    nothing tells whether the key was taken. Where one begins, and where key and door are, is drawn anew. At an
-    episode's end `info` says "success".
+    Choose it to test credit assignment. The only reward is 1 at the door, if the agent took the key two rooms before.
+    Each room has `size` x `size` cells and lasts `steps` steps; the last room may end earlier. The agent takes the key
+    by stepping on it. Actions are left, right, up and down.
+
+    An observation has 7 values from 0 to 1. Three values are the room, one-hot. Two values are the row and the column
+    of the agent. Two values are the row and the column of the key or the door, or 0 if neither is visible. After the
+    first room no value tells whether the key was taken. The positions of the agent, the key and the door are random.
+    `info` has "success" at the end of an episode.
 
     size: cells of a side of a room.
-    steps: how long each room lasts.
+    steps: number of steps in each room.
+    render_mode: "ansi", "rgb_array" or None.
 
-    Errors: ValueError for a room of one cell or without a step. Source: Mesnard et al., 2020, arXiv:2011.09464; asked
-    of Decision Transformer by Chen et al., 2021, arXiv:2106.01345, section 5.4.
+    Errors: ValueError if a room has only one cell or no step.
+    Source: Mesnard et al., 2020, arXiv:2011.09464; asked of Decision Transformer by Chen et al., 2021,
+    arXiv:2106.01345, section 5.4.
     """
 
     kind: ClassVar[str] = "environment"
@@ -64,11 +68,11 @@ class KeyToDoor(gymnasium.Env):
 
     @property
     def room_number(self) -> int:
-        """The first is 0."""
+        """Number of the current room; the first is 0."""
         return min(self.taken // self.steps, 2)
 
     def render(self) -> Any:
-        """The room as lines, or as a small picture."""
+        """Return the room as lines of text, or as a small image."""
         marks = [["."] * self.size for _ in range(self.size)]
         if (visible := self._visible_place()) is not None:
             marks[visible[0]][visible[1]] = "k" if self.room_number == 0 else "d"
@@ -83,12 +87,12 @@ class KeyToDoor(gymnasium.Env):
         return picture.repeat(24, 0).repeat(24, 1)
 
     def _enter(self) -> None:
-        """Stand somewhere in the next room."""
+        """Move the agent to a random cell of the next room."""
         places = self.np_random.permutation(self.size**2)[:2]
         self.at, self.door = (divmod(int(place), self.size) for place in places)
 
     def _visible_place(self) -> tuple[int, int] | None:
-        """Where the key or the door is, if there is one to be seen."""
+        """Return the position of the key or the door; None if neither is visible."""
         if self.room_number == 0:
             return None if self.has_key else self.key
         return self.door if self.room_number == 2 else None

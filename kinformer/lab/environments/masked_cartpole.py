@@ -1,4 +1,4 @@
-"""CartPole whose velocities are hidden: an agent must tell them from where things were."""
+"""CartPole with hidden velocities: an agent must infer them from earlier positions."""
 
 import math
 from typing import Any, ClassVar
@@ -12,13 +12,13 @@ from jaxtyping import Float32
 
 from kinformer.core.checks import check_at_least, check_strictly_between
 
-SEEN = [0, 2]  # the cart's place and the pole's angle; 1 and 3 are their velocities
-BOUNDS = numpy.array([2.4, math.radians(12)], numpy.float32)  # beyond which an episode ends
-PARTS = 5  # of a bound are 1, so that what a step changes is no trifle beside what an agent is told of its action
+SEEN = [0, 2]  # the cart's position and the pole's angle; 1 and 3 are their velocities
+BOUNDS = numpy.array([2.4, math.radians(12)], numpy.float32)  # an episode ends beyond them
+PARTS = 5  # observed value at a bound, so that changes in a step are not tiny beside the agent's other inputs
 
 
 class _Masked(gymnasium.ObservationWrapper):
-    """The places of CartPole in fifths of their bounds, without its velocities."""
+    """Observations of CartPole in fifths of their bounds, without the velocities."""
 
     def __init__(self, env: gymnasium.Env):
         super().__init__(env)
@@ -29,17 +29,20 @@ class _Masked(gymnasium.ObservationWrapper):
 
 
 class MaskedCartPole(gymnasium.Wrapper):
-    """CartPole of which only the cart's place and the pole's angle are seen.
+    """CartPole that shows only the position of the cart and the angle of the pole.
 
-    Choose it for a memory of a few steps: who sees one step alone does not know which way the pole falls, two steps
-    tell it. Both are in fifths of where an episode ends, 2.4 and 12 degrees: 5 and -5 are the bounds. Each step that
-    the pole stands is worth the same, up to `length` steps.
+    Choose it to test a memory of a few steps. One step does not show in which direction the pole falls; two steps do.
+    Both values are in fifths of the bounds that end an episode, 2.4 and 12 degrees, so the bounds are -5 and 5. Each
+    step with a standing pole has the same reward, up to `length` steps.
 
     length: steps after which an episode is cut short.
-    worth: of a step. At a hundredth an episode returns about 1, which an agent learns to expect sooner than 100.
+    worth: reward of a step. With 0.01, an episode of 100 steps returns 1, which an agent learns to predict sooner than
+        100.
+    render_mode: as in Gymnasium's CartPole; None does not render.
 
-    Errors: ValueError for a length without a step, and for a worth that is not above 0. Source: Wierstra et al., 2007,
-    "Solving deep memory POMDPs with recurrent policy gradients", ICANN; the cart of Gymnasium's CartPole-v1.
+    Errors: ValueError if `length` is below 1, or if `worth` is not above 0.
+    Source: Wierstra et al., 2007, "Solving deep memory POMDPs with recurrent policy gradients", ICANN; the cart of
+    Gymnasium's CartPole-v1.
     """
 
     kind: ClassVar[str] = "environment"

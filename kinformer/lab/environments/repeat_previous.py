@@ -1,4 +1,4 @@
-"""Repeat previous: say what was shown some steps ago, over and over."""
+"""Repeat previous: answer at each step with the symbol that was shown some steps ago."""
 
 from typing import Any, ClassVar
 
@@ -10,20 +10,24 @@ from kinformer.core.checks import check_at_least
 
 
 class RepeatPrevious(gymnasium.Env):
-    """Each step shows a symbol, and asks for the one that was shown `back` steps before.
+    """A new symbol at each step, and a question for the symbol that was shown `back` steps before.
 
-    Choose it to tell what an agent keeps, and for how long, where there is nothing to explore: every answer is rewarded
-    at once. An observation is the number of a symbol, an action the number that is answered. An episode has `length`
-    answers, each right one is worth 1 / length and each wrong one -1 / length; before there is something to repeat an
-    answer counts nothing. Guessing returns 2 / kinds - 1 on average, and knowing all returns 1. At an episode's end
-    `info` says under "success" what share of the answers was right.
+    Choose it to measure what an agent remembers and for how long, without exploration: every answer is rewarded at
+    once. An observation is the number of a symbol, and an action is the number of the answer.
 
-    back: how many steps lie between what is shown and what is asked.
-    kinds: how many symbols there are.
+    An episode has `length` answers. A right answer earns 1 / length, a wrong one -1 / length. The first `back` actions
+    earn 0, because there is nothing to repeat yet. Guessing returns 2 / kinds - 1 on average, and perfect memory
+    returns 1. `info` has the share of right answers as "success" at the end of an episode.
+
+    back: steps between a symbol and its question.
+    kinds: number of different symbols.
     length: answers in an episode.
+    render_mode: "ansi" or None.
 
-    Errors: ValueError for numbers without a meaning. Source: Morad et al., 2023, arXiv:2303.01859, "RepeatPrevious",
-    whose symbols are the suits of shuffled cards; here each is drawn anew.
+    Errors: ValueError if a number is out of range.
+    Source: Morad et al., 2023, arXiv:2303.01859, "RepeatPrevious".
+
+    Differences: the paper's symbols are the suits of shuffled cards; here each symbol is drawn independently.
     """
 
     kind: ClassVar[str] = "environment"
@@ -53,7 +57,7 @@ class RepeatPrevious(gymnasium.Env):
         return self.shown[-1], reward, over, False, {"success": self.right / self.length} if over else {}
 
     def render(self) -> str:
-        """What was shown so far, the last one asked about in brackets."""
+        """Return the symbols so far, with the symbol of the current question in brackets."""
         return " ".join(
             f"({symbol})" if n == len(self.shown) - 1 - self.back else f"{symbol}"
             for n, symbol in enumerate(self.shown)

@@ -1,4 +1,4 @@
-"""T-maze: which way to turn is shown at the start, and asked at the end of a long corridor."""
+"""T-maze: the start shows which way to turn at the end of a long corridor."""
 
 from typing import Any, ClassVar
 
@@ -11,23 +11,27 @@ from kinformer.core.checks import check_at_least
 
 FORWARD = 0
 Seen = Float32[numpy.ndarray, "4"]
-RIGHT, WRONG, STILL = 1.0, -0.1, -0.1  # of the last turn, and of a step that leads nowhere
+RIGHT, WRONG, STILL = 1.0, -0.1, -0.1  # rewards of the last turn, and of a step without effect
 
 
 class TMaze(gymnasium.Env):
-    """A corridor whose first cell shows which way to turn at its end.
+    """A corridor with a first cell that shows which way to turn at the end.
 
-    Choose it to tell how far back an agent remembers: whoever does not turns right in half of the episodes, and success
-    is the share of episodes that end on the side shown. Actions: 0 forward, 1 and 2 to a side. An observation says
-    whether the one or the other side is shown (the first cell alone), whether the cell is of the corridor, and whether
-    it is the junction. A turn at the junction ends the episode: 1 where it is right, -0.1 where not. A turn in the
-    corridor, and going forward at the junction, leads nowhere and costs 0.1. An episode of twice as many steps as the
-    way takes is cut short. At an episode's end `info` says "success".
+    Choose it to measure how far back an agent remembers. Without memory it turns right in half of the episodes. Success
+    is the share of episodes that end on the side that was shown. Actions: 0 is forward, 1 and 2 turn to a side.
 
-    corridor: cells before the junction, the first one included: steps between what is shown and what is asked.
+    An observation has 4 values: two for the side shown (only in the first cell), one for a cell of the corridor, one
+    for the junction. A turn at the junction ends the episode and earns 1 if it is correct, else -0.1. A turn in the
+    corridor, and a step forward at the junction, have no effect and cost 0.1. An episode is cut short after twice as
+    many steps as the way needs. `info` has "success" at the end of an episode.
 
-    Errors: ValueError for a corridor without a cell. Source: Bakker, 2001, "Reinforcement learning with long short-term
-    memory", NIPS, section 4.1, whose maze rewards 4 and lets the agent go back.
+    corridor: cells before the junction, with the first cell: the steps between the cue and the turn.
+    render_mode: "ansi", "rgb_array" or None.
+
+    Errors: ValueError if `corridor` is below 1.
+    Source: Bakker, 2001, "Reinforcement learning with long short-term memory", NIPS, section 4.1.
+
+    Differences: Bakker's maze rewards 4 and lets the agent go back.
     """
 
     kind: ClassVar[str] = "environment"
@@ -58,7 +62,7 @@ class TMaze(gymnasium.Env):
         return self._observe(), STILL if turns or at_junction else 0.0, False, over, {"success": False} if over else {}
 
     def render(self) -> Any:
-        """The maze as a line, or as a small picture."""
+        """Return the maze as a line of text, or as a small image."""
         if self.render_mode == "ansi":
             cells = "." * self.corridor + "T"
             return f"{cells[: self.cell]}o{cells[self.cell + 1 :]}"

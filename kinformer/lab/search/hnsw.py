@@ -1,4 +1,4 @@
-"""HNSW: a walk towards the query through a graph of near vectors, by FAISS."""
+"""HNSW: a walk towards the query through a graph of neighbouring vectors, by FAISS."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,16 +9,16 @@ from kinformer.lab.search.support.faiss import FaissSearch, package
 
 @dataclass(frozen=True)
 class HNSW(FaissSearch):
-    """Walk through a graph of neighbours, from few vectors far apart to many near the query (the extra faiss).
+    """Search by a walk through a graph of neighbours, from distant vectors to near ones (extra faiss).
 
-    Choose it for stores that are searched far more often than they change: a query compares about log(n) vectors. All
+    Choose it for stores that are searched far more often than they change. A query compares about log(n) vectors. All
     vectors are in memory in float32, with their links. It takes the longest to build.
 
     links: links of each vector to its neighbours.
     effort: candidates during a walk, at least k; more candidates find more neighbours and take longer.
 
-    Errors: ValueError for numbers out of range, and if the package is not installed. Source: Malkov and Yashunin,
-    2016, arXiv:1603.09320.
+    Errors: ValueError if a number is out of range, or if the package is not installed.
+    Source: Malkov and Yashunin, 2016, arXiv:1603.09320.
     """
 
     links: int = 32

@@ -1,4 +1,4 @@
-"""IVF: vectors in lists around centres, of which a query reads the nearest few, by FAISS."""
+"""IVF: lists of vectors around centres; a query reads the few nearest lists, by FAISS."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -9,16 +9,17 @@ from kinformer.lab.search.support.faiss import FaissSearch, number_of_lists, pac
 
 @dataclass(frozen=True)
 class IVF(FaissSearch):
-    """Lists of vectors around centres of k-means; a query reads the lists of its nearest centres (extra faiss).
+    """Search in lists of vectors around k-means centres; a query reads its nearest lists (extra faiss).
 
-    Choose it for large stores in memory that are built in seconds: with sqrt(n) lists, a query compares about
-    probes sqrt(n) vectors, in float32.
+    Choose it for large stores in memory that are built in seconds. With sqrt(n) lists, a query compares about probes *
+    sqrt(n) vectors, in float32.
 
-    lists: centres; about sqrt(n) unless given, and at most as many as n vectors can train.
+    lists: number of centres. None takes about sqrt(n), and at most as many as n vectors can train.
     probes: lists that a query reads.
 
-    Errors: ValueError for numbers out of range, and if the package is not installed. Source: Sivic and Zisserman,
-    2003, "Video Google"; Jegou et al., 2011, "Product quantization for nearest neighbor search".
+    Errors: ValueError if a number is out of range, or if the package is not installed.
+    Source: Sivic and Zisserman, 2003, "Video Google"; Jegou et al., 2011, "Product quantization for nearest neighbor
+    search".
     """
 
     learns: ClassVar[bool] = True

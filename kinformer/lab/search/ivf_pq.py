@@ -1,4 +1,4 @@
-"""IVF-PQ: lists around centres, in which a vector is stored as a few bytes, by FAISS."""
+"""IVF-PQ: lists of vectors around centres, with each vector stored in a few bytes, by FAISS."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,18 +10,19 @@ from kinformer.lab.search.support.faiss import CODES, ENOUGH, FEWEST, number_of_
 
 @dataclass(frozen=True)
 class IVFPQ(IVF):
-    """`IVF` with product quantisation: a vector is cut into `codes` pieces, and a piece is the number of a centre.
+    """`IVF` with product quantisation: a vector is cut into pieces, each stored as the number of a centre.
 
-    Choose it if vectors do not fit into memory: it stores `codes` bytes per vector (half of that below 9,984 vectors).
-    They select four candidates per result, which are ranked by exact distances to the vectors on the disk. This is the
-    index of the kNN-LM paper.
+    Choose it if the vectors do not fit into memory. It stores `codes` bytes per vector, or half as many below 9,984
+    vectors. The codes select four candidates per result, which are ranked by exact distances to the vectors on the
+    disk. This is the index of the kNN-LM paper.
 
-    lists, probes: as of `IVF`.
+    lists, probes: as for `IVF`.
     codes: pieces of a vector; they must divide its width.
 
-    Errors: ValueError for codes that do not divide the width, for fewer vectors than codes can be learned from, and
-    if the package is not installed. Source: Jegou et al., 2011, "Product quantization for nearest neighbor search";
-    Khandelwal et al., 2020, arXiv:1911.00172, section 3.
+    Errors: ValueError if the codes do not divide the width, if there are too few vectors to learn codes from, or if the
+    package is not installed.
+    Source: Jegou et al., 2011, "Product quantization for nearest neighbor search"; Khandelwal et al., 2020,
+    arXiv:1911.00172, section 3.
     """
 
     candidates: ClassVar[int] = 4

@@ -1,1 +1,1 @@
-"""Tasks: made-up problems, a file each, that tell what a model can do; `--data task=NAME,size=8` trains on one."""
+"""Synthetic tasks to test models, one file each; `--data task=NAME,size=8` trains on one."""

@@ -1,4 +1,4 @@
-"""Addition: two numbers of so many digits, and their sum."""
+"""Addition: two numbers with a fixed number of digits, and their sum."""
 
 from dataclasses import dataclass
 
@@ -10,17 +10,17 @@ from kinformer.core.task import Task, TaskRow
 
 @dataclass(frozen=True)
 class Addition(Task):
-    """Two numbers and their sum, zeros in front of what is short: `027+914=0941`.
+    """Two numbers and their sum, padded with zeros: `027+914=0941`.
 
-    Choose it to see whether a model finds an algorithm: a digit of the sum hangs on two digits and on a carry that all
-    digits behind them may change. From the last digit to the first, `backwards`, each carry is known when it is wanted.
-    Guessing scores 0.1 of a digit and about 0.5 of the first, which is 0 or 1: by default 0.2.
+    Choose it to see whether a model finds an algorithm. A digit of the sum depends on two digits and on a carry, which
+    all later digits may change. With `backwards`, each carry is known when it is needed. Guessing scores 0.1 for most
+    digits of the sum and about 0.5 for its first, which is 0 or 1; by default 0.2.
 
-    digits: of each number, up to 18; the sum has one more.
-    backwards: the sum is written from its last digit to its first.
+    digits: digits of each number, up to 18; the sum has one more.
+    backwards: True if the sum is written from its last digit to its first.
 
-    Errors: ValueError for sizes without a meaning. Source: Zaremba and Sutskever, 2014, arXiv:1410.4615, section 4;
-    backwards: Lee et al., 2023, arXiv:2307.03381.
+    Errors: ValueError if a size is out of range.
+    Source: Zaremba and Sutskever, 2014, arXiv:1410.4615, section 4; backwards: Lee et al., 2023, arXiv:2307.03381.
     """
 
     digits: int = 3
@@ -36,7 +36,7 @@ class Addition(Task):
 
     @property
     def chance_accuracy(self) -> float:
-        carried = 0.5 - 0.5 * 10**-self.digits  # of 10^2n sums so many are at least 10^n; the other digits are uniform
+        carried = 0.5 - 0.5 * 10**-self.digits  # share of sums of at least 10^n; other digits are uniform
         return (1 - carried + 0.1 * self.digits) / (self.digits + 1)
 
     def row(self, rng: Generator) -> TaskRow:

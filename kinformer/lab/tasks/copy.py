@@ -8,17 +8,18 @@ from kinformer.lab.tasks.support.word_tasks import Words
 
 @dataclass(frozen=True)
 class Copy(Words):
-    """A word, a bar, the word again: `hbbd|hbbd`. Choose it as the first thing that a new member must learn.
+    """A word, a bar, and the word again: `hbbd|hbbd`.
 
-    It shows whether a model reads one place after the other, or keeps all of a word in its state. Guessing scores
-    1 / symbols, by default 0.125.
+    Choose it as the first thing that a new member must learn. It shows whether a model reads positions one after the
+    other, or keeps a whole word in its state. Guessing scores 1 / symbols, by default 0.125.
 
-    length: of the word.
-    symbols: how many different ones there are, letters, up to 52.
-    gap: dots between the word and the bar, over which a model must remember it: the copying memory problem.
+    length: letters of the word.
+    symbols: number of different letters, up to 52.
+    gap: dots between the word and the bar. With a gap it is the copying memory problem.
 
-    Errors: ValueError for sizes without a meaning. Source: Graves et al., 2014, arXiv:1410.5401, section 4.1; with a
-    gap: Hochreiter and Schmidhuber, 1997, Neural Computation 9(8), and Arjovsky et al., 2016, arXiv:1511.06464.
+    Errors: ValueError if a size is out of range.
+    Source: Graves et al., 2014, arXiv:1410.5401, section 4.1; with a gap: Hochreiter and Schmidhuber, 1997, Neural
+    Computation 9(8), and Arjovsky et al., 2016, arXiv:1511.06464.
     """
 
     gap: int = 0

@@ -1,4 +1,4 @@
-"""Copy at a distance: every answer stands exactly so many symbols behind what it repeats."""
+"""Copy at a distance: each answer stands a fixed number of symbols after the symbol that it repeats."""
 
 from dataclasses import dataclass
 
@@ -11,18 +11,18 @@ from kinformer.lab.tasks.support.word_tasks import Letters
 
 @dataclass(frozen=True)
 class CopyAtDistance(Letters):
-    """A word and the same word at once behind it, several times: `abcd abcd bbda bbda` without the spaces.
+    """Several words, each followed at once by its copy: `abcd abcd bbda bbda` without the spaces.
 
-    Choose it to measure reach: what predicts a symbol must look at the one `distance` - 1 before the last that it has
-    read, no nearer and no further. A model that cannot look so far, or keeps less, guesses. Guessing scores
-    1 / symbols, by default 0.125.
+    Choose it to measure reach. To predict a symbol, a model must look exactly `distance` - 1 positions before the last
+    one that it has read. A model that cannot look or remember so far has to guess. Guessing scores 1 / symbols, by
+    default 0.125.
 
-    distance: from a symbol to its copy, and so the length of a word.
-    times: how many words, each with its copy.
-    symbols: how many different ones there are, letters, up to 52.
+    distance: symbols from a symbol to its copy, which is the length of a word.
+    times: number of words, each with its copy.
+    symbols: number of different letters, up to 52.
 
-    Errors: ValueError for sizes without a meaning. Source: the reach of segment recurrence, Dai et al., 2019,
-    arXiv:1901.02860, section 3.2, asked as a copy.
+    Errors: ValueError if a size is out of range.
+    Source: the reach of segment recurrence, Dai et al., 2019, arXiv:1901.02860, section 3.2, asked as a copy.
     """
 
     distance: int = 16

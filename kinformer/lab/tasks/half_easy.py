@@ -1,4 +1,4 @@
-"""Half easy: letters that point to letters, followed step by step, and of each that is reached its capital."""
+"""Half easy: follow letters that point to letters, then write each result and its capital."""
 
 from dataclasses import dataclass
 
@@ -10,18 +10,18 @@ from kinformer.core.task import LETTERS, Task, TaskRow, draw_symbols
 
 @dataclass(frozen=True)
 class HalfEasy(Task):
-    """Letters that name places, then for each place the letter that it leads to, and its capital: `cab|bBcCaA`.
+    """Letters that point to positions, then the letter reached from each and its capital: `cab|bBcCaA`.
 
-    Choose it to see whether a model spends less on what is easy. Every second symbol is the capital of the one before,
-    which takes no look at the row. The others take one look after the other: the first letter names a place, the letter
-    there the next one (`c` the third), and after `hops` letters the last of them is written. Guessing scores the place
-    itself, where most paths lead back to, by default 0.31.
+    Choose it to see whether a model computes less for easy tokens. Every second symbol of the answer is the capital of
+    the symbol before, which needs no look at the letters. The other symbols need several looks in sequence. The first
+    letter names a position (`c` is the third), the letter there names the next, and the letter after `hops` looks is
+    written. Guessing scores the position itself, because most paths lead back to it; by default 0.31.
 
-    length: places, which the first letters of the alphabet name, 2 to 26.
+    length: number of positions, named by the first letters of the alphabet, 2 to 26.
     hops: letters that are followed; 1 is a copy.
 
-    Errors: ValueError for sizes without a meaning. Source: of this library, for tokens of unlike difficulty, with which
-    Schuster et al., 2022, arXiv:2207.07061, begin.
+    Errors: ValueError if a size is out of range.
+    Source: of this library, for tokens of unlike difficulty, with which Schuster et al., 2022, arXiv:2207.07061, begin.
     """
 
     length: int = 6

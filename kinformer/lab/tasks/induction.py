@@ -1,4 +1,4 @@
-"""Induction: what followed a mark when it came before follows it again."""
+"""Induction: the letter that followed a mark follows the mark again."""
 
 from dataclasses import dataclass
 
@@ -11,17 +11,18 @@ from kinformer.lab.tasks.support.word_tasks import Letters
 
 @dataclass(frozen=True)
 class Induction(Letters):
-    """Letters with one mark among them, and the mark again: `fbda>cgeh>c`, where the last letter is asked for.
+    """Letters with one mark among them, then the mark again and its letter: `fbda>cgeh>c`.
 
-    Choose it for the smallest case of learning in context: to find where the mark stood, and to write what came next,
-    takes two layers of attention that look at one token alone, or one layer that sees pairs. Guessing scores
-    1 / symbols, by default 0.05.
+    The last letter is the answer. Choose it as the smallest case of in-context learning. A model must find the first
+    mark and write the letter after it. Two layers of attention that each look at one token can do it, or one layer that
+    sees pairs. Guessing scores 1 / symbols, by default 0.05.
 
     length: letters in a row; the mark stands before any of them.
-    symbols: how many different ones there are, letters, up to 52.
+    symbols: number of different letters, up to 52.
 
-    Errors: ValueError for sizes without a meaning. Source: Olsson et al., 2022, arXiv:2209.11895; in this form: Fu et
-    al., 2022, arXiv:2212.14052, table 1, of rows of 30 and 20 symbols.
+    Errors: ValueError if a size is out of range.
+    Source: Olsson et al., 2022, arXiv:2209.11895; in this form: Fu et al., 2022, arXiv:2212.14052, table 1, of rows of
+    30 and 20 symbols.
     """
 
     length: int = 30

@@ -1,4 +1,4 @@
-"""ListOps: what a nested expression of lists of digits comes to, one digit."""
+"""ListOps: the value of a nested expression of lists of digits, which is one digit."""
 
 from dataclasses import dataclass
 
@@ -8,25 +8,27 @@ from kinformer.core.checks import check_at_least
 from kinformer.core.task import DIGITS, Task, TaskRow
 
 OPERATORS = ("MIN", "MAX", "MED", "SM")
-NESTED = 0.25  # how likely an argument is a list
+NESTED = 0.25  # probability that an argument is a list
 
 
 @dataclass(frozen=True)
 class Listops(Task):
-    """Smallest, largest, median and sum modulo 10 of digits and of lists of them: `[MAX29[MIN47]0]=9`.
+    """Smallest, largest, median and sum modulo 10 of digits and nested lists: `[MAX29[MIN47]0]=9`.
 
-    Choose it for structure that must be parsed: a bracket far away decides what a digit is worth. An argument is a list
-    one time in four and else a digit; a list has 2 arguments up to `arguments`, each number as likely, and any of the
-    four operators; expressions of another length than asked for are drawn again, as are those without an operator. The
+    Choose it to test parsing: a distant bracket decides what a digit contributes. An argument is a list with
+    probability 1/4 and else a digit. A list has 2 to `arguments` arguments, each number equally likely, and any of the
+    four operators. Expressions that are too short or too long, and digits without an operator, are never drawn. The
     median of an even number of digits is the mean of the middle two, rounded down. Guessing scores about 0.12.
 
-    shortest, longest: bytes of an expression. The published rows count an operator with its bracket as one token, and
-        have spaces.
-    arguments: the most of a list; 5 in the paper, 10 in the Long Range Arena.
-    deepest: how deep lists stand in lists; 20 in the paper, 10 in the Arena, each counting digits too.
+    shortest, longest: bytes of an expression.
+    arguments: maximum number of arguments of a list; 5 in the paper, 10 in the Long Range Arena.
+    deepest: maximum depth of nested lists, counting the digits as a level; 20 in the paper, 10 in the Arena.
 
-    Errors: ValueError for sizes without a meaning. Source: Nangia and Bowman, 2018, arXiv:1804.06028, section 2; by
-    length: Tay et al., 2020, arXiv:2011.04006, section 2.2.1 (500 to 2,000 tokens).
+    Errors: ValueError if a size is out of range.
+    Source: Nangia and Bowman, 2018, arXiv:1804.06028, section 2; by length: Tay et al., 2020, arXiv:2011.04006, section
+    2.2.1 (500 to 2,000 tokens).
+
+    Differences: the published rows count an operator with its bracket as one token, and have spaces.
     """
 
     shortest: int = 8
@@ -52,7 +54,7 @@ class Listops(Task):
                 return TaskRow([(bytes(text) + b"=", DIGITS[value : value + 1])])
 
     def _list(self, text: bytearray, depth: int, rng: Generator) -> int:
-        """Write a list and say its value; it breaks off where the expression has become too long."""
+        """Write a list to `text` and return its value; stop early if the expression has become too long."""
         name = OPERATORS[int(rng.integers(len(OPERATORS)))]
         text += f"[{name}".encode()
         values = []
@@ -72,7 +74,7 @@ class Listops(Task):
 
 
 def _apply_operator(name: str, values: list[int]) -> int:
-    """What an operator makes of its arguments."""
+    """Return the value of an operator for its arguments."""
     if name == "MIN":
         return min(values)
     if name == "MAX":

@@ -1,4 +1,4 @@
-"""Needle: a number stands somewhere in a long row of words, and is asked for at its end."""
+"""Needle: find a number that stands somewhere in a long row of words."""
 
 from dataclasses import dataclass
 
@@ -13,17 +13,18 @@ BEFORE = b"key="
 
 @dataclass(frozen=True)
 class Needle(Task):
-    """Words of a meadow, among them `key=4071 `, and at the end `key=` again, which asks for the digits.
+    """Words with `key=4071 ` among them, and `key=` at the end, which asks for the digits.
 
-    Choose it to see how far back a model finds one thing among many that do not matter; a `depth` says where it lies,
-    so that accuracy can be drawn against length and depth. Guessing scores 0.1 of each digit.
+    Choose it to see how far back a model finds one detail among irrelevant words. `depth` sets its position, so
+    accuracy can be plotted against length and depth. Guessing scores 0.1 of each digit.
 
-    length: symbols of a row, digits of the answer included.
-    digits: of the number.
-    depth: where the number lies, from 0, at the begin, to 1, just before it is asked for; anywhere unless given.
+    length: symbols of a row, with the digits of the answer.
+    digits: digits of the number.
+    depth: position of the number, from 0 for the beginning to 1 for just before the question; None for a random
+        position.
 
-    Errors: ValueError for sizes without a meaning, and for rows too short for the number. Source: Mohtashami and Jaggi,
-    2023, arXiv:2305.16300, section 4.2 (a pass key in a long text).
+    Errors: ValueError if a size is out of range, or if rows are too short for the number.
+    Source: Mohtashami and Jaggi, 2023, arXiv:2305.16300, section 4.2 (a pass key in a long text).
     """
 
     length: int = 128
@@ -49,7 +50,7 @@ class Needle(Task):
         needle = BEFORE + number + b" "
         hay_length = self.length - len(needle) - len(BEFORE) - self.digits
         hay = self._hay(hay_length, rng)
-        places = [0, *(n + 1 for n, letter in enumerate(hay) if letter == ord(" "))]  # it parts no word
+        places = [0, *(n + 1 for n, letter in enumerate(hay) if letter == ord(" "))]  # only between words
         if not hay.endswith(b" "):
             places.append(hay_length)
         share = rng.random() if self.depth is None else self.depth
@@ -57,7 +58,7 @@ class Needle(Task):
         return TaskRow([(hay[:at] + needle + hay[at:] + BEFORE, number)])
 
     def _hay(self, length: int, rng: Generator) -> bytes:
-        """Words and spaces; the last word may be cut, and ends with a space where there is any."""
+        """Return words and spaces of the given length, with a space at the end; the last word may be cut."""
         words = b""
         while len(words) < length:
             words += HAY[int(rng.integers(len(HAY)))] + b" "

@@ -1,4 +1,4 @@
-"""Parity: is the number of ones in a row odd?"""
+"""Parity: decide whether the number of ones in a row is odd."""
 
 from dataclasses import dataclass
 
@@ -10,16 +10,16 @@ from kinformer.core.task import Task, TaskRow, draw_symbols
 
 @dataclass(frozen=True)
 class Parity(Task):
-    """Zeros and ones, and 1 where the ones are odd in number, else 0: `0110100=1`.
+    """Zeros and ones, then 1 if the number of ones is odd, else 0: `0110100=1`.
 
-    Choose it to tell what carries a state from what reads all at once: one bit of state solves it at any length, while
-    every symbol alone changes the answer, which soft attention of a fixed depth approximates ever worse with length and
-    hardly learns. Guessing scores 0.5.
+    Choose it to distinguish models with a state from models that read all positions at once. One bit of state solves it
+    at any length. Every single symbol changes the answer. Soft attention of a fixed depth approximates this worse with
+    growing length, and hardly learns it. Guessing scores 0.5.
 
     length: symbols of the question.
 
-    Errors: ValueError for sizes without a meaning. Source: Hahn, 2020, arXiv:1906.06755; Graves, 2016,
-    arXiv:1603.08983, section 3.1.
+    Errors: ValueError if a size is out of range.
+    Source: Hahn, 2020, arXiv:1906.06755; Graves, 2016, arXiv:1603.08983, section 3.1.
     """
 
     length: int = 16

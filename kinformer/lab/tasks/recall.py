@@ -1,4 +1,4 @@
-"""Associative recall: pairs of a key and a value are given, then keys, and each asks for its value."""
+"""Associative recall: pairs of a key and a value are given, then keys ask for their values."""
 
 from dataclasses import dataclass
 
@@ -10,17 +10,17 @@ from kinformer.core.task import DIGITS, LETTERS, Task, TaskRow, draw_symbols
 
 @dataclass(frozen=True)
 class Recall(Task):
-    """Letters with their digits, then some of the letters again: `a3c7k1|c7a3`, where 7 and 3 are asked for.
+    """Letters with their digits, then some of the letters again with their digits: `a3c7k1|c7a3`.
 
-    Choose it to compare mechanisms: softmax attention looks a key up, and what keeps a state of fixed size loses pairs
-    once they are more than it holds. No key comes twice; those asked for are drawn among them, none twice. Guessing
-    scores 0.1, and the likeliest value of a row more where there are few pairs.
+    The digits after the bar are the answers. Choose it to compare mechanisms. Softmax attention looks a key up. A state
+    of fixed size loses pairs if there are more than it can hold. All keys differ, and each is queried at most once.
+    Guessing scores 0.1; the commonest value of a row scores more if there are few pairs.
 
-    pairs: of a key and a value, up to 52.
-    queries: how many keys ask; all of them unless given.
+    pairs: number of pairs of a key and a value, up to 52.
+    queries: number of queried keys; None for all.
 
-    Errors: ValueError for sizes without a meaning. Source: Ba et al., 2016, arXiv:1610.06258, section 4.1; several
-    queries: Arora et al., 2023, arXiv:2312.04927.
+    Errors: ValueError if a size is out of range.
+    Source: Ba et al., 2016, arXiv:1610.06258, section 4.1; several queries: Arora et al., 2023, arXiv:2312.04927.
     """
 
     pairs: int = 8

@@ -1,4 +1,4 @@
-"""Sorting: the letters of a word in the order of the alphabet."""
+"""Sorting: the letters of a word are written in alphabetical order."""
 
 from dataclasses import dataclass
 from math import comb
@@ -9,16 +9,18 @@ from kinformer.lab.tasks.support.word_tasks import Words
 
 @dataclass(frozen=True)
 class Sorting(Words):
-    """A word, a bar, its letters in order: `hbdbh|bbdhh`. Letters may repeat; small ones come before capitals.
+    """A word, a bar, and its letters in order: `hbdbh|bbdhh`.
 
-    Choose it to see whether a model counts: which letter comes next hangs on all of the word, and on how many of each
-    have been written. Guessing scores the likeliest letter of each place, by default 0.45.
+    Letters may repeat; small letters come before capitals. Choose it to see whether a model counts. The next letter
+    depends on the whole word, and on how many of each letter are already written. Guessing scores the likeliest letter
+    of each position, by default 0.45.
 
-    length: of the word.
-    symbols: how many different ones there are, letters, up to 52.
+    length: letters of the word.
+    symbols: number of different letters, up to 52.
 
-    Errors: ValueError for sizes without a meaning. Source: Graves et al., 2014, arXiv:1410.5401, section 4.5 (with
-    priorities); as here: Vinyals et al., 2015, arXiv:1511.06391, section 5.1 (of numbers).
+    Errors: ValueError if a size is out of range.
+    Source: Graves et al., 2014, arXiv:1410.5401, section 4.5 (with priorities); as here: Vinyals et al., 2015,
+    arXiv:1511.06391, section 5.1 (of numbers).
     """
 
     @property
@@ -26,7 +28,10 @@ class Sorting(Words):
         return sum(max(self._shares(place)) for place in range(self.length)) / self.length
 
     def _shares(self, place: int) -> list[float]:
-        """How often each letter stands at a place of the answer: at most n where so many of the word's are."""
+        """Return the probability of each letter at a position of the answer.
+
+        Its letter is among the first n symbols if more than `place` letters of the word are.
+        """
         least = [
             sum(
                 comb(self.length, k) * (n / self.symbols) ** k * (1 - n / self.symbols) ** (self.length - k)

@@ -1,1 +1,1 @@
-"""What kinds of data share: files and what is inside them, documents, splits, tokenizers, and tokens on disk."""
+"""Shared parts of the kinds of data: files, documents, splits, tokenizers, and tokens on disk."""

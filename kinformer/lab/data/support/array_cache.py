@@ -1,4 +1,4 @@
-"""Arrays on disk, by a key of all that they were made from: made once, mapped into memory, remade where damaged."""
+"""Cache of arrays on disk: each entry is made once under a key, memory-mapped, and remade if damaged."""
 
 import json
 import os
@@ -17,29 +17,32 @@ from torch import Tensor
 from kinformer.checkpoint.lock import file_lock
 from kinformer.core.from_json import from_json
 
-EDITION = 1  # of the form of an entry
+EDITION = 1  # version of the format of an entry
 CHUNK = 1 << 24
 
 
 def home() -> Path:
-    """Where entries lie: $KINFORMER_CACHE, or kinformer in $XDG_CACHE_HOME, ~/.cache unless given."""
+    """Return the cache folder: $KINFORMER_CACHE, or kinformer in $XDG_CACHE_HOME, by default ~/.cache."""
     if folder := os.environ.get("KINFORMER_CACHE"):
         return Path(folder).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "kinformer"
 
 
 class ArraySink(ABC):
-    """Where arrays are put, part by part, and what is said of them."""
+    """A destination for arrays that are written part by part, with notes about them."""
 
     notes: dict[str, Any]
 
     @abstractmethod
     def append(self, name: str, values: numpy.ndarray) -> None:
-        """More of an array; all of its parts are of one dtype."""
+        """Append values to a named array; all parts of an array have one dtype."""
 
 
 class CacheEntry(ArraySink):
-    """Files being written, or read: `append` adds to an array, `arrays` maps them, `notes` says more of them."""
+    """Files of an entry that is written or read: `append` extends an array, `arrays` maps all of them.
+
+    folder: the folder of the entry. `notes` is a dictionary that is stored with the arrays.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -57,7 +60,7 @@ class CacheEntry(ArraySink):
         about["crc32"] = zlib.crc32(data, about["crc32"])
 
     def close(self) -> None:
-        """All of it on the disk, its list last."""
+        """Write everything to the disk, the index last."""
         for file in self._files.values():
             file.flush()
             os.fsync(file.fileno())
@@ -69,13 +72,13 @@ class CacheEntry(ArraySink):
             os.fsync(file.fileno())
 
     def drop(self) -> None:
-        """Nothing of it."""
+        """Delete the entry."""
         for file in self._files.values():
             file.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def is_intact(self) -> bool:
-        """Is it there as it was written, byte for byte?"""
+        """Return whether the entry is exactly as it was written, by its checksums."""
         try:
             index = from_json((self.folder / "entry.json").read_text())
             self.notes, self._kept = index["said"], index["arrays"]
@@ -86,16 +89,20 @@ class CacheEntry(ArraySink):
 
     @property
     def arrays(self) -> dict[str, Tensor]:
-        """All arrays, mapped: what is read of them is in memory only as long as the system likes."""
+        """All arrays, memory-mapped, so that the system may drop their pages from memory."""
         return {name: _map_tensor(self.folder / f"{name}.bin", about["dtype"]) for name, about in self._kept.items()}
 
 
 def cached_entry(key: str, make: Callable[[CacheEntry], None]) -> CacheEntry:
-    """The entry of a key, made where there is none or it is damaged.
+    """Return the entry of a key; make it if it is missing or damaged.
 
-    It is written beside its place and put there in one step, so a kill leaves nothing that would be taken for whole;
-    another process that wants the same waits. A whole one is read from a folder that cannot be written too. Raises
-    OSError, in one line that names the folder, where it cannot be written.
+    An entry is written to a temporary folder and renamed in one step, so an interruption never leaves a partial entry
+    under the key. Other processes that need the same entry wait. An intact entry can be read from a read-only folder.
+
+    key: name of the entry.
+    make: a function that writes the arrays and notes.
+
+    Errors: OSError, in one line that names the folder, if the entry cannot be written; every error of `make`.
     """
     place = home() / key
     if (entry := CacheEntry(place)).is_intact():
@@ -110,7 +117,7 @@ def cached_entry(key: str, make: Callable[[CacheEntry], None]) -> CacheEntry:
                     raise OSError(5, "what was written cannot be read back")
             return entry
     except _Unmade as error:
-        raise error.__cause__ from None  # type: ignore[misc]  # what the data itself is refused for
+        raise error.__cause__ from None  # type: ignore[misc]  # the error of the data itself
     except OSError as error:
         raise OSError(
             f"cannot keep tokens in {place.parent}: {error.strerror or error}; make room there, or set KINFORMER_CACHE "
@@ -119,7 +126,7 @@ def cached_entry(key: str, make: Callable[[CacheEntry], None]) -> CacheEntry:
 
 
 class _Unmade(Exception):
-    """What making an entry raised that is not about the disk that it is written to."""
+    """An error of `make` that does not concern the disk of the cache."""
 
 
 def _make(place: Path, make: Callable[[CacheEntry], None]) -> None:
@@ -134,7 +141,7 @@ def _make(place: Path, make: Callable[[CacheEntry], None]) -> None:
         os.replace(partial, place)
     except OSError as error:
         entry.drop()
-        if error.errno is None:  # a line of our own about a file of data
+        if error.errno is None:  # an error of this library about a data file
             raise _Unmade from error
         raise
     except BaseException as error:
@@ -156,5 +163,5 @@ def _map_tensor(path: Path, dtype: str) -> Tensor:
     if not path.stat().st_size:
         return torch.from_numpy(numpy.empty(0, dtype))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that it cannot be written to: nobody writes to data
+        warnings.simplefilter("ignore")  # torch warns of read-only arrays; the data is never written
         return torch.from_numpy(numpy.memmap(path, dtype=dtype, mode="r"))

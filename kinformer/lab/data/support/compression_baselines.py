@@ -1,4 +1,4 @@
-"""Compressors: how many bits plain gzip and xz need for what a model is measured on, and how many its bytes alone."""
+"""Compression baselines: bits per byte of gzip and xz, and the entropy of single bytes."""
 
 import gzip
 import lzma
@@ -7,7 +7,7 @@ from collections import Counter
 
 
 def compressed_bits(data: bytes) -> dict[str, float]:
-    """Bits for each byte that gzip -9 and xz -9e reach, file headers included."""
+    """Return the bits per byte of gzip -9 and xz -9e on the data, file headers included."""
     sizes = {
         "gzip -9": len(gzip.compress(data, 9, mtime=0)),
         "xz -9e": len(lzma.compress(data, preset=9 | lzma.PRESET_EXTREME)),
@@ -16,5 +16,8 @@ def compressed_bits(data: bytes) -> dict[str, float]:
 
 
 def unigram(data: bytes) -> float:
-    """The entropy of single bytes, in bits: what knowing how often each stands there is worth, and nothing else."""
+    """Return the entropy of single bytes in bits.
+
+    It is the loss of a model that knows only the frequencies of the bytes.
+    """
     return -sum(count / len(data) * math.log2(count / len(data)) for count in Counter(data).values())

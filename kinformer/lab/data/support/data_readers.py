@@ -1,4 +1,4 @@
-"""The readers of data: a file of lab/data or a plugin for each kind, and how each kind is written."""
+"""Readers of data: the files of lab/data and plugins, one for each kind, and their forms."""
 
 import types
 import warnings
@@ -20,13 +20,13 @@ def data_readers() -> dict[str, types.ModuleType]:
 
 
 def form_of(reads: str) -> str:
-    """How data that such a model can learn from is written on a command line."""
+    """Return the form on a command line of data for models that read `reads`."""
     serving = data_serving(reads)
     return "Batches of that" if serving is None else serving[1]
 
 
 def data_serving(reads: str) -> tuple[type[Data], str] | None:
-    """The kind of data that is made for such a model, with how it is written; None where there is none."""
+    """Return the kind of data made for models that read `reads`, with its form; None if there is none."""
     candidates = [module for module in data_readers().values() if reads in getattr(module, "SERVES", ())]
     # data that serves several kinds of models is made for none of them
     for module in sorted(candidates, key=lambda module: len(module.SERVES)):

@@ -1,4 +1,4 @@
-"""Rows with named fields: JSON lines, and data sets that `datasets` reads."""
+"""Rows with named fields: JSON lines, and data sets that the package `datasets` reads."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,20 +16,20 @@ SPLITS = {"train": "train", "validation": "valid", "valid": "valid", "dev": "val
 
 
 class DatasetRow(NamedTuple):
-    """A row: where it stands, its fields, and its split where the data set says it."""
+    """A row with its place in the source, its fields, and the split that the data set gives it, if any."""
 
     place: str
     fields: dict[str, Any]
     split: str | None = None
 
     def text(self, field: str) -> bytes:
-        """A field as UTF-8; ValueError, with the row's place, where it is missing or no text."""
+        """Return a field as UTF-8; raise ValueError with the row's place if it is missing or not a text."""
         if isinstance(value := self.fields.get(field), bool | int | float):
             raise ValueError(f"field {field!r} of {self.place} is no text: {value!r}; name another field")
         return self.value_bytes(field)
 
     def value_bytes(self, field: str) -> bytes:
-        """The same, of a number or a truth what is written, as labels often are."""
+        """Return a field as UTF-8; numbers and booleans are written out, because labels often are such values."""
         if field not in self.fields:
             raise ValueError(f"{self.place} has no field {field!r}{suggest_names(field, map(str, self.fields))}")
         value = self.fields[field]
@@ -41,13 +41,16 @@ class DatasetRow(NamedTuple):
 
 
 def is_json_lines(path: Path) -> bool:
-    """Does a file's name say that it holds JSON lines?"""
+    """Return whether the name of a file has an ending of JSON lines."""
     inner = path.with_suffix("") if path.suffix in PACKINGS else path
     return inner.suffix in ENDINGS
 
 
 def json_lines(path: Path) -> Iterator[DatasetRow]:
-    """The rows of a file of JSON lines; empty lines are passed over. ValueError names the line that is no object."""
+    """Read the rows of a file of JSON lines, except empty lines.
+
+    Errors: ValueError that names the line if a line is not a JSON object.
+    """
     for number, line in enumerate(lines(path), 1):
         if not line.strip():
             continue
@@ -65,9 +68,9 @@ def json_lines(path: Path) -> Iterator[DatasetRow]:
 
 
 def hugging_face(name: str) -> Iterator[DatasetRow]:
-    """The rows of a data set by its name, NAME or NAME/CONFIG, or of a local file or folder, read as a stream.
+    """Stream the rows of a data set: NAME or NAME/CONFIG of Hugging Face, or a local file or folder.
 
-    Raises ImportError where `datasets` is not installed, and ValueError, in one line, for what it cannot read.
+    Errors: ImportError if `datasets` is not installed; ValueError, in one line, if `datasets` cannot read the data.
     """
     try:
         import datasets
@@ -76,18 +79,18 @@ def hugging_face(name: str) -> Iterator[DatasetRow]:
             "hf:NAME needs the package datasets, which is not installed; pip install 'kinformer[datasets]'"
         ) from error
     datasets.disable_progress_bars()
-    datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # what it says is said again in one line
+    datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # its errors are raised below in one line
     try:
         splits = _load(datasets, name)
         names = {split: SPLITS.get(split) for split in splits}
-        if "valid" not in names.values():  # what is learned from is split further; what is for the end is not
+        if "valid" not in names.values():  # train is split further; test is kept
             names = {split: "test" if role == "test" and len(splits) > 1 else None for split, role in names.items()}
         for split, rows in splits.items():
             for number, fields in enumerate(rows, 1):
                 yield DatasetRow(f"row {number:,} of hf:{name} ({split})", fields, names[split])
     except ImportError:
         raise
-    except Exception as error:  # whatever a library of readers raises for a file that it cannot read
+    except Exception as error:  # datasets raises many types for unreadable files
         message = " ".join(str(error).split())[:200] or type(error).__name__
         raise ValueError(f"datasets cannot read hf:{name}: {message}") from error
 

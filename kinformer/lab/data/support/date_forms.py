@@ -1,6 +1,6 @@
 """Date formats: write new dates of a series in the format of its file.
 
-A form is accepted only if it writes every row of the column exactly as the file has it.
+A format is accepted only if it writes every row of the column exactly as the file has it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -36,7 +36,13 @@ Form = Callable[[datetime], str]
 
 
 def form_of(words: Sequence[str], dates: Sequence[datetime]) -> Form:
-    """The format that writes all of these dates as these words; ISO 8601 with a space if no known format does."""
+    """Return the format that writes these dates as these words.
+
+    If no known format does, it is ISO 8601 with a space.
+
+    words: the cells of the column.
+    dates: their dates.
+    """
     words = [word.strip() for word in words]
     for form in _forms(words[0], dates[0]) if words else ():
         if all(form(date) == word for date, word in zip(dates, words, strict=True)):
@@ -45,7 +51,7 @@ def form_of(words: Sequence[str], dates: Sequence[datetime]) -> Form:
 
 
 def _forms(word: str, date: datetime) -> Iterator[Form]:
-    """All formats that may write this date as this word."""
+    """Yield all formats that write this date as this word."""
     fields = _fields(date)
     times = (f"{mark}{time}{zone}" for mark, time, zone in product(" T", TIMES + HALVES, ZONES))
     for template in (*NUMBERS, *("".join(parts) for parts in product(DAYS, ("", *times)))):

@@ -1,4 +1,4 @@
-"""Dates of a series: finds the column of dates, parses it, and computes calendar features of each row."""
+"""Dates of a series: find the column of dates, parse it, and compute calendar features of each row."""
 
 import re
 import warnings
@@ -32,8 +32,10 @@ UNIX = {1: (1e8, 5e9), 1e3: (1e11, 5e12), 1e6: (1e14, 5e15), 1e9: (1e17, 5e18)} 
 
 
 class Clock(NamedTuple):
-    """The column of dates: its name and the strictly increasing dates of its rows.
+    """The column of dates, with its name and the strictly increasing dates of its rows.
 
+    name: name of the column.
+    dates: the dates of the rows.
     months: the months between two rows if all rows have the same day of the month, or its last day; else 0.
     words: the dates as the file writes them.
     """
@@ -50,7 +52,7 @@ class Clock(NamedTuple):
 
     @property
     def season(self) -> int | None:
-        """The rows after which a series usually repeats, by the time between its rows; None if that names no season.
+        """Number of rows after which a series usually repeats; None if the time between rows names no season.
 
         Rows within a day repeat after a day: 24 for hours, 96 for quarters of an hour. Days repeat after the days of
         the week that have rows: 7, or 5 for business days. Weeks, months and quarters repeat after a year: 52, 12, 4.
@@ -63,7 +65,7 @@ class Clock(NamedTuple):
         return _count(WEEKS, self.step) if self.step >= WEEK else _count(DAY, self.step)
 
     def next_dates(self, count: int) -> tuple[datetime, ...]:
-        """The dates of the rows after the last one; skips days of the week without rows."""
+        """Return the dates of the next `count` rows; days of the week without rows are skipped."""
         if self.months:
             last = all(_ends_a_month(date) for date in self.dates)
             return tuple(_months_later(self.dates[-1], n * self.months, last) for n in range(1, count + 1))
@@ -73,14 +75,21 @@ class Clock(NamedTuple):
         return tuple(dates[1:])
 
     def words_after(self, count: int) -> tuple[str, ...]:
-        """The dates of `after`, in the format of the file; ISO 8601 if its rows have no common format."""
+        """Return the dates of `next_dates` in the format of the file.
+
+        If its rows have no common format, the dates are ISO 8601.
+        """
         write = form_of(self.words, self.dates)
         return tuple(map(write, self.next_dates(count)))
 
 
 class Column(NamedTuple):
-    """A column of a file: its index, its name, its cells, and whether these are numbers.
+    """A column of a file.
 
+    place: index of the column.
+    name: name of the column.
+    words: its cells.
+    number: True if the cells are numbers.
     leads: True if it is the first column of the file and not its only column of numbers.
     """
 
@@ -97,8 +106,11 @@ class Column(NamedTuple):
 
 
 class DateColumns(NamedTuple):
-    """The dates of a file, the indices of columns that are not forecast, and a note about omitted columns.
+    """The dates of a file and the columns that are not forecast.
 
+    clock: the dates; None if no column holds dates.
+    excluded: indices of the columns that are not forecast.
+    left_out: a note for each omitted column.
     counters: the columns of row numbers, which are among `excluded`.
     """
 
@@ -113,10 +125,13 @@ def dates_of(where: str, columns: Sequence[Column], lines: Sequence[int]) -> Dat
 
     Dates are ISO 8601, with or without a zone; 2020/01/31, 31.01.2020, 01/31/2020 or 31/01/2020, whichever fits the
     whole column; 20200131; 2020-01; and seconds, milliseconds and so on since 1970. Numbers are dates if the name of
-    the column says so, or if they rise in equal steps. Row numbers are left out: a first column of
-    0, 1, 2, ... or 1, 2, 3, ... beside other numbers, and a column that is called index, id or row, or has no name, and
-    rises by 1 in each row.
+    the column says so, or if they rise in equal steps.
 
+    Row numbers are left out. They are a first column of 0, 1, 2, ... or 1, 2, 3, ... beside other numbers. They are
+    also a column that rises by 1 in each row and is named index, id or row, or has no name.
+
+    where: name of the data, for errors.
+    columns: the columns to search.
     lines: the line of each row, for errors.
 
     Errors: ValueError, in one line that names the column and the line, for unreadable or ambiguous dates, and if no
@@ -165,7 +180,7 @@ def is_date(word: str) -> bool:
     return match is not None and (match["third"] or match["hour"]) is not None
 
 
-# How dates are written ------------------------------------------------------------------------------------------------
+# Parsing dates --------------------------------------------------------------------------------------------------------
 
 
 def _parse_words(column: Column, lines: Sequence[int]) -> list[datetime] | None:
@@ -276,7 +291,7 @@ def _counts_rows(column: Column) -> bool:
     return (named or values[0] in (0, 1)) and all(later - before == 1 for before, later in pairwise(values))
 
 
-# In which order they come ---------------------------------------------------------------------------------------------
+# Order of dates -------------------------------------------------------------------------------------------------------
 
 
 def _first_fall(dates: Sequence[datetime]) -> int | None:
@@ -327,7 +342,7 @@ def _clock(where: str, column: Column, dates: list[datetime], lines: Sequence[in
 
 
 def _count(whole: Any, step: Any) -> int | None:
-    """How many steps a whole has; None if that is no integer above 1."""
+    """Return the number of steps in a whole; None if it is no integer above 1."""
     count = whole // step
     return count if count > 1 and count * step == whole else None
 

@@ -1,7 +1,7 @@
-"""Samples: chooses the rows or stretches of a split that a measurement reads.
+"""Evaluation samples: choose the rows or stretches of a split that are measured.
 
-A sample depends only on the sizes of the rows and on the limit. So it is the same for every model, in every process and
-after a resume.
+A sample depends only on the sizes of the rows and on the limit. It is therefore the same for every model, in every
+process and after a resume.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ Row = TypeVar("Row")
 
 
 def spread_order(count: int) -> Int[Tensor, " count"]:
-    """The numbers 0 .. count - 1 in an order whose every prefix is evenly spread.
+    """Return the numbers 0 .. count - 1 in an order with evenly spread prefixes.
 
     The sort key of a number is the fractional part of its product with the golden ratio.
     """
@@ -24,9 +24,13 @@ def spread_order(count: int) -> Int[Tensor, " count"]:
 
 
 def sampled_rows(rows: Sequence[Row], sizes: Sequence[int], limit: int) -> list[Row]:
-    """Rows spread over all rows, in their original order: at most `limit` bytes, but at least one row.
+    """Return rows spread over all rows, in their original order, with at most `limit` bytes.
 
-    A larger limit only adds rows.
+    At least one row is returned. A larger limit only adds rows.
+
+    rows: all rows.
+    sizes: bytes of each row.
+    limit: maximum number of bytes.
     """
     order = spread_order(len(rows))
     ends = torch.tensor(sizes, dtype=torch.long)[order].cumsum(0)

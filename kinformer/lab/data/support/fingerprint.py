@@ -14,7 +14,7 @@ CHUNK = 1 << 26  # bytes that are hashed at a time, so that Ctrl-C is answered
 
 
 def fingerprint_of(*values: Any) -> str:
-    """The SHA-256 of nested values: tensors, arrays, sequences, mappings and dataclasses.
+    """Return the SHA-256 of nested values: tensors, arrays, sequences, mappings and dataclasses.
 
     Every byte counts; 1 GB takes about a second.
     """
@@ -26,7 +26,10 @@ def fingerprint_of(*values: Any) -> str:
 
 
 def hashed_name(value: Any) -> str:
-    """The name of a dataclass in fingerprints: its own, or `hashed_as`, the name that it had in earlier versions."""
+    """Return the name of a dataclass in fingerprints: its own, or `hashed_as`.
+
+    `hashed_as` is the name that the class had in earlier versions.
+    """
     return getattr(value, "hashed_as", type(value).__name__)
 
 

@@ -1,4 +1,4 @@
-"""Forecasts that anything learned should be better than: what was a season ago, and a linear map."""
+"""Forecast baselines that a trained model should beat: the last season, and a linear map."""
 
 from collections.abc import Callable, Iterable
 
@@ -10,16 +10,26 @@ BLOCK = 512  # windows that are forecast at once
 
 
 def seasonal_naive(context: Float[Tensor, "W T C"], horizon: int, season: int) -> Float[Tensor, "W N C"]:
-    """The last `season` rows again and again; season=1 says the last row for ever."""
+    """Repeat the last `season` rows up to the horizon; season=1 repeats the last row.
+
+    context: the known rows.
+    horizon: number of rows to forecast.
+    season: number of rows that are repeated.
+    """
     return context[:, -season:][:, torch.arange(horizon) % season]
 
 
 def least_squares(
     windows: Iterable[Float[Tensor, "W R C"]], context: int
 ) -> Callable[[Float[Tensor, "V T C"]], Float[Tensor, "V N C"]]:
-    """The linear map, the same for all columns, from the known rows of a window to those after, fitted on windows.
+    """Fit a linear map from the context of a window to its later rows, the same for all columns.
 
-    What is mapped are differences to the last known row, as in NLinear (Zeng et al., 2023, arXiv:2205.13504).
+    The map acts on differences to the last known row, as in NLinear (Zeng et al., 2023, arXiv:2205.13504).
+
+    windows: the windows for the fit.
+    context: known rows of a window.
+
+    Returns: a function from contexts to forecasts.
     """
     square: Tensor | float = 0.0
     right: Tensor | float = 0.0

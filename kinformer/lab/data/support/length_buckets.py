@@ -1,19 +1,24 @@
-"""Buckets: rows of like lengths, drawn together, so that little of a batch is padding."""
+"""Buckets: rows of similar lengths are drawn together, so that a batch has little padding."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy
 
-ROWS = 16  # batches that a bucket has rows for, at least
+ROWS = 16  # minimum number of batches in the rows of a bucket
 
 
 @dataclass(frozen=True, eq=False)
 class Buckets:
-    """Which rows a batch has, by seed and step alone: `batch` of one bucket, every row as likely as any other.
+    """Batches of row indices from one bucket each, by seed and step; every row is equally likely.
 
-    Rows are put in order by length and cut into buckets of as many as 16 batches have, or a few more; a batch is of the
-    bucket that a row drawn from all is in.
+    Rows are sorted by length and cut into buckets with the rows of 16 batches, or a few more. A row drawn from all rows
+    decides the bucket of a batch.
+
+    lengths: length of each row.
+    batch: rows per batch.
+    seed: seed of the batches.
+    order: the rows sorted by length; computed.
     """
 
     lengths: Sequence[int]
@@ -25,7 +30,7 @@ class Buckets:
         object.__setattr__(self, "order", numpy.argsort(numpy.asarray(self.lengths), kind="stable"))
 
     def at(self, step: int) -> list[int]:
-        """The rows of a step."""
+        """Return the row indices of a step."""
         draw, count = numpy.random.default_rng((self.seed, step)), len(self.order)
         buckets = max(1, count // (ROWS * self.batch))
         bucket = int(draw.integers(count)) * buckets // count

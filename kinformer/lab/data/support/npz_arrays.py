@@ -1,4 +1,4 @@
-"""Arrays by name, from an .npz."""
+"""Named arrays of a .npz file."""
 
 from pathlib import Path
 
@@ -6,10 +6,13 @@ import numpy
 
 
 def read_arrays(path: Path) -> dict[str, numpy.ndarray]:
-    """All arrays of a file, none of them objects; ValueError, in one line, for what is no .npz, or a damaged one."""
+    """Read all arrays of a .npz without object arrays.
+
+    Errors: ValueError, in one line, if the file is not a .npz or is damaged.
+    """
     try:
-        # opened here, since numpy leaves a file open where it finds it damaged
+        # opened here, because numpy leaves a damaged file open
         with path.open("rb") as file, numpy.load(file, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
-    except Exception as error:  # numpy, zipfile, zlib and a parser of Python's words, each by errors of its own
+    except Exception as error:  # numpy, zipfile, zlib and the header parser raise different types
         raise ValueError(f"{path} is no .npz of arrays, or cut off") from error

@@ -1,4 +1,4 @@
-"""Episodes of an .npz, or of Minari's files: what was observed, what was done then and what it was worth."""
+"""Episodes of a .npz or of Minari's files: observations, actions and rewards."""
 
 from collections.abc import Iterator
 from io import BytesIO
@@ -18,7 +18,12 @@ EXTRA = "h5py is not installed, which reads Minari's files; pip install 'kinform
 
 
 class Episode(NamedTuple):
-    """Steps of one episode: observations [T S], actions, kinds [T] or numbers [T A], and rewards [T]."""
+    """The steps of one episode.
+
+    states: observations [T S].
+    actions: numbers of the actions [T], or their values [T A].
+    rewards: rewards [T].
+    """
 
     states: ndarray
     actions: ndarray
@@ -26,14 +31,14 @@ class Episode(NamedTuple):
 
     @property
     def total_return(self) -> float:
-        """What its rewards add up to."""
+        """Sum of the rewards."""
         return float(self.rewards.sum())
 
 
 def episodes(path: Path) -> list[Episode]:
-    """All episodes of an .npz, of a folder of them in the order of their names, or of Minari's folder or file.
+    """Read all episodes of a .npz, of a folder of .npz files in the order of their names, or of Minari.
 
-    Errors: ImportError without the package h5py where Minari's are to be read; ValueError, in one line, for what is of
+    Errors: ImportError if Minari's files are read without the package h5py; ValueError, in one line, if the data has
     another form.
     """
     all_episodes = [
@@ -49,7 +54,13 @@ def episodes(path: Path) -> list[Episode]:
 
 
 def write_episodes(path: Path, played: list[Episode]) -> None:
-    """Write episodes as an .npz that `episodes` reads, whole or not at all; OSError in one clear line."""
+    """Write episodes atomically as a .npz that `episodes` reads.
+
+    path: the file.
+    played: the episodes.
+
+    Errors: OSError, in one clear line, if the file cannot be written.
+    """
     starts = numpy.concatenate([numpy.arange(len(episode.rewards)) == 0 for episode in played])
     states, actions, rewards = (numpy.concatenate(parts) for parts in zip(*played, strict=True))
     whole = BytesIO()
@@ -106,7 +117,7 @@ def _of_minari(path: Path) -> Iterator[Episode]:
         _refuse_changed(str(path), *map(numpy.concatenate, every))
     for name, group in groups:
         where, rewards = f"{name} of {path}", group["rewards"]
-        # an observation more than actions: the one after the last
+        # Minari stores one more observation, after the last action
         yield _episode(where, group["observations"][: len(rewards)], group["actions"], rewards)
 
 
@@ -124,12 +135,12 @@ def _refuse_changed(place: str, states: ndarray, actions: ndarray, rewards: ndar
 
 
 def _plain_arrays(group: Any) -> dict[str, ndarray]:
-    """What of an episode is there as one array, and no group of several."""
+    """Return the parts of an episode that are single arrays and not groups."""
     return {name: group[name][()] for name in OF_MINARI if name in group and hasattr(group[name], "dtype")}
 
 
 def _episode(where: str, states: ndarray, actions: ndarray, rewards: ndarray) -> Episode:
-    """An episode of flat numbers in float32; ValueError for what is of another form."""
+    """Return an episode of flat values in float32; raise ValueError if the arrays have another form."""
     for name, array in (("observations", states), ("actions", actions), ("rewards", rewards)):
         if array.dtype.kind not in "fiub" or len(array) != len(rewards) or not len(array):
             form = f"{array.dtype}{list(array.shape)}"

@@ -1,4 +1,4 @@
-"""Worlds: environments of one kind that go on side by side, each episode begun by a seed of its own."""
+"""Parallel environments: several copies of one environment, with a separate seed for each episode."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -11,17 +11,24 @@ from kinformer.core.checks import check_at_least
 from kinformer.lab.data.support.safe_scales import refuse_flattened
 from kinformer.lab.environments.support.make_environment import make, refuse_without_gymnasium
 
-SeedOf = Callable[[int, int], int]  # of a row and the number of its episode
+SeedOf = Callable[[int, int], int]  # from a row and the number of its episode to a seed
 LOOKED = 100  # steps after which it warns of numbers that float32 cannot tell apart
 ADVICE = "mend the environment, or take another; the same command with --resume goes on"
 
 
 class EnvironmentFailure(ValueError):
-    """An environment that failed, in one line: which, at which step, and why."""
+    """A failure of an environment, with a message of one line: which one, at which step, and why."""
 
 
 class StepOutcome(NamedTuple):
-    """What a step brought each row: what is shown after it, its reward, and whether and how its episode ended."""
+    """The outcome of a step for each row.
+
+    observed: observations after the step.
+    rewards: rewards of the step.
+    ended: True if the episode ended.
+    cut: True if the episode was truncated, not terminated.
+    success: success of an ended episode; -1 if it is unknown.
+    """
 
     observed: numpy.ndarray
     rewards: Float[numpy.ndarray, " B"]
@@ -31,7 +38,12 @@ class StepOutcome(NamedTuple):
 
 
 class EpisodeProgress(NamedTuple):
-    """Which episode of each row is under way, what was done in it, and how many steps there were in all."""
+    """Running episodes, from which the environments can be reproduced.
+
+    episodes: number of the running episode of each row.
+    history: actions so far in each running episode.
+    steps: number of all steps.
+    """
 
     episodes: numpy.ndarray
     history: Sequence[Sequence[Any]]
@@ -39,14 +51,18 @@ class EpisodeProgress(NamedTuple):
 
 
 class ParallelEnvironments:
-    """So many environments of a spec, whose observations are arrays of numbers.
+    """A number of environments of one specification, with arrays of numbers as observations.
 
-    An episode follows from its seed and from what is done in it, so what is under way (`progress`) can be made again:
-    `resume` begins these episodes anew and does again what was done. What an observation is in
-    several parts, or one of several kinds, is flattened by Gymnasium.
+    An episode follows from its seed and its actions, so the running episodes (`progress`) can be reproduced. `resume`
+    restarts these episodes and repeats their actions. Gymnasium flattens observations that have several parts or are
+    discrete.
 
-    Errors: ValueError for no rows and for actions that are neither kinds nor numbers, EnvironmentFailure for an
-    environment that raises, or whose observation or reward is not finite.
+    spec: the environment with its keywords.
+    rows: number of environments.
+    seed_of: a function from a row and the number of its episode to a seed.
+
+    Errors: ValueError if there are no rows, or if actions are neither discrete nor numbers. EnvironmentFailure if an
+    environment raises an error, or if an observation or reward is not finite.
     """
 
     def __init__(self, spec: str, rows: int, seed_of: SeedOf):
@@ -64,14 +80,14 @@ class ParallelEnvironments:
         self.limits = limits(self.vector.single_action_space)
 
     def begin(self, rows: Bool[numpy.ndarray, " B"]) -> numpy.ndarray:
-        """A new episode of these rows; what all rows show."""
+        """Begin a new episode in the marked rows, and return the observations of all rows."""
         self.episodes = self.episodes + rows
         for row in numpy.flatnonzero(rows):
             self.history[row] = []
         return self._reset(rows)
 
     def step(self, actions: numpy.ndarray) -> StepOutcome:
-        """Do these; where an episode ends, `begin` must come next."""
+        """Take these actions. Call `begin` next for rows with an ended episode."""
         self.steps += 1
         for row, action in enumerate(actions):
             self.history[row].append(action)
@@ -83,7 +99,7 @@ class ParallelEnvironments:
         return StepOutcome(observed, rewards.astype(numpy.float64), ended, cut & ~over, _success(info, ended))
 
     def _warn_flattened(self, observed: numpy.ndarray) -> None:
-        """Warn, once, of observations that lose information in float32, the dtype of learning."""
+        """Warn once if observations lose information in float32, the dtype of training."""
         if self.steps > LOOKED or numpy.can_cast(observed.dtype, numpy.float32):
             return
         self.shown.append(observed.copy())
@@ -96,11 +112,11 @@ class ParallelEnvironments:
 
     @property
     def progress(self) -> EpisodeProgress:
-        """What is under way now."""
+        """The running episodes."""
         return EpisodeProgress(self.episodes.copy(), [list(actions) for actions in self.history], self.steps)
 
     def resume(self, progress: EpisodeProgress) -> numpy.ndarray:
-        """Begin these episodes anew and do again what was done in them; what all rows show then."""
+        """Restart these episodes, repeat their actions, and return the observations of all rows."""
         self.episodes, self.history, self.steps = (
             progress.episodes.copy(),
             [list(actions) for actions in progress.history],
@@ -117,11 +133,11 @@ class ParallelEnvironments:
         return observation
 
     def _clip_actions(self, actions: Any) -> Any:
-        """What is done of what was drawn: numbers within their limits."""
+        """Clip continuous actions to their limits."""
         return actions if self.limits is None else numpy.clip(actions, *self.limits)
 
     def close(self) -> None:
-        """Let the environments go."""
+        """Close the environments."""
         self.vector.close()
 
     def _seed(self, row: int) -> int:
@@ -136,7 +152,7 @@ class ParallelEnvironments:
     def _call(self, call: Callable[..., Any], *args: Any, **keywords: Any) -> Any:
         try:
             return call(*args, **keywords)
-        except Exception as error:  # whatever an environment of others raises
+        except Exception as error:  # foreign environments may raise any error
             raise EnvironmentFailure(
                 f"{self._location} raised {type(error).__name__}: {' '.join(str(error).split())}"
             ) from error
@@ -155,7 +171,7 @@ class ParallelEnvironments:
 
 
 def flatten_observations(env: Any) -> Any:
-    """The environment with arrays of numbers for observations."""
+    """Return the environment with arrays of numbers as observations."""
     from gymnasium.spaces import Box
     from gymnasium.wrappers import FlattenObservation
 
@@ -163,7 +179,10 @@ def flatten_observations(env: Any) -> Any:
 
 
 def limits(space: Any) -> tuple[numpy.ndarray, numpy.ndarray] | None:
-    """Between what actions of numbers lie; None where they are kinds. ValueError where they are neither."""
+    """Return the limits of continuous actions; None for discrete actions.
+
+    Errors: ValueError if the actions are neither discrete from 0 on nor a row of numbers.
+    """
     from gymnasium.spaces import Box, Discrete
 
     if isinstance(space, Discrete) and space.start == 0:
@@ -174,7 +193,7 @@ def limits(space: Any) -> tuple[numpy.ndarray, numpy.ndarray] | None:
 
 
 def _success(info: dict[str, Any], ended: Bool[numpy.ndarray, " B"]) -> Float[numpy.ndarray, " B"]:
-    """What those that ended said of their success; -1 elsewhere."""
+    """Return the success that ended episodes reported; -1 for the others."""
     success = info.get("success")
     if success is None:
         return numpy.full(len(ended), -1.0)

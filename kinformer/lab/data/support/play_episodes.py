@@ -1,4 +1,4 @@
-"""Rolling out: what a model, or chance, does in environments, episode by episode."""
+"""Roll out episodes: a model, or random actions, play in environments."""
 
 import warnings
 from collections.abc import Callable, Iterator
@@ -15,18 +15,24 @@ from kinformer.lab.data.support.offline_episodes import Episode
 from kinformer.lab.data.support.parallel_environments import EnvironmentFailure, ParallelEnvironments, StepOutcome
 
 SIDE_BY_SIDE = 16
-MOST = 10_000  # steps of an episode
-FRAMES = 600  # pictures of an episode
+MOST = 10_000  # maximum steps of an episode
+FRAMES = 600  # maximum images of an episode
 ProgressCallback = Callable[[int], None]  # called with the number of new steps
 
 
 def ignore_progress(steps: int) -> None:
-    """Tell nobody."""
+    """Ignore the progress."""
 
 
 class PlayedEpisode(NamedTuple):
-    """An episode that was played: its number, its steps, how it ended, and pictures of its first ones where
-    they were wanted."""
+    """An episode that was played.
+
+    number: its number.
+    episode: its steps.
+    cut: True if it was cut short.
+    success: its success; None if the environment reports none.
+    frames: images of its first steps, if they were requested.
+    """
 
     number: int
     episode: Episode
@@ -36,14 +42,15 @@ class PlayedEpisode(NamedTuple):
 
 
 class PlaySettings(NamedTuple):
-    """How environments are played in.
+    """Settings for playing episodes.
 
-    spec: the environment, as `--env` writes it.
-    episodes: how many are played, so many at most side by side; the n-th begins by the seed `seed` + n.
-    target_return: the return that is asked for, None for none.
-    random: the share of actions that chance takes instead.
+    spec: the environment, in the form of `--env`.
+    episodes: number of episodes to play.
+    target_return: the return that the model should reach; None for none.
+    random: share of actions that are replaced by random ones.
+    seed: the n-th episode begins with the seed `seed` + n.
     most: steps after which an episode is cut.
-    render: draw the first steps of the first episode.
+    render: True draws the first steps of the first episode.
     """
 
     spec: str
@@ -58,15 +65,18 @@ class PlaySettings(NamedTuple):
 def roll_out(
     player: Player | None, settings: PlaySettings, on_progress: ProgressCallback = ignore_progress
 ) -> Iterator[PlayedEpisode]:
-    """Episodes as they end; chance alone acts where there is no player.
+    """Play episodes and yield each one when it ends.
 
-    `on_progress` is called with the number of steps as they are taken.
+    The environment that plays an episode is fixed beforehand, so that short episodes are not over-represented.
 
-    Which row plays which episode is fixed beforehand, so that short ones are no more frequent than long ones.
+    player: the model that acts; None for random actions.
+    settings: the settings.
+    on_progress: function that is called with the number of new steps.
 
-    Errors: ValueError for no episodes, for an environment of other observations or actions than the player knows, and
-    for returns that it cannot ask for; EnvironmentFailure, in one line, for an environment that fails, for an output of
-    the player that is not finite, and for an episode longer than it can read. Episodes that ended before are yielded.
+    Errors: ValueError if there are no episodes, if the environment has other observations or actions than the player,
+    or if the player cannot aim at a return. EnvironmentFailure, in one line, if an environment fails, if an output of
+    the player is not finite, or if an episode is longer than the player can read. Episodes that ended before are
+    yielded.
     """
     check_in_range("random", settings.random, 0, 1)
     rows = min(check_at_least("episodes", settings.episodes, 1), SIDE_BY_SIDE)
@@ -79,7 +89,12 @@ def roll_out(
 
 
 def refuse_other_spaces(player: Player, spec: str, vector: Any) -> None:
-    """ValueError where an environment shows or takes something else than the player knows."""
+    """Raise ValueError if an environment has other observations or actions than the player.
+
+    player: the model that acts.
+    spec: the environment, for the message.
+    vector: the vector environment of Gymnasium.
+    """
     from gymnasium.spaces import Discrete
 
     observed, space = int(numpy.prod(vector.single_observation_space.shape)), vector.single_action_space
@@ -96,7 +111,7 @@ def refuse_other_spaces(player: Player, spec: str, vector: Any) -> None:
 
 
 class _Steps:
-    """The episode of a row so far."""
+    """The steps so far of the episode in a row."""
 
     def __init__(self) -> None:
         self.states: list[numpy.ndarray] = []
@@ -104,20 +119,20 @@ class _Steps:
         self.rewards: list[float] = []
 
     def add(self, state: numpy.ndarray, action: Any, reward: float) -> None:
-        """A step more."""
+        """Add a step."""
         self.states.append(state)
         self.actions.append(action)
         self.rewards.append(reward)
 
     @property
     def episode(self) -> Episode:
-        """What there is of it."""
+        """The steps so far as an episode."""
         states, rewards = (numpy.asarray(part, numpy.float32) for part in (self.states, self.rewards))
         return Episode(states, numpy.stack(self.actions), rewards)
 
 
 class _Roll:
-    """Rows of episodes under way."""
+    """The running episodes of all rows."""
 
     def __init__(
         self, player: Player | None, settings: PlaySettings, worlds: ParallelEnvironments, on_progress: ProgressCallback
@@ -134,7 +149,7 @@ class _Roll:
         self.space.seed(settings.seed)
 
     def episodes(self) -> Iterator[PlayedEpisode]:
-        """All of them, as they end."""
+        """Yield all episodes when they end."""
         begins, left = numpy.ones(self.rows, bool), self.settings.episodes
         observed, reward, acted = self.worlds.begin(begins), numpy.zeros(self.rows), None
         state = None if self.actor is None else self.actor.start(self.rows)
@@ -167,7 +182,7 @@ class _Roll:
     def _choose(
         self, flat: numpy.ndarray, reward: numpy.ndarray, begins: numpy.ndarray, acted: numpy.ndarray | None, state: Any
     ) -> tuple[numpy.ndarray, Any]:
-        """What each row does now."""
+        """Choose the action of each row."""
         random_actions = numpy.stack([self.space.sample() for _ in range(self.rows)])
         if self.actor is None:
             return random_actions, None
@@ -176,7 +191,7 @@ class _Roll:
         try:
             output, state = self.actor.act(observation, state)
             check_finite_outputs(output)
-        except (ValueError, IndexError) as error:  # a table that is too short for an episode, weights that are spoiled
+        except (ValueError, IndexError) as error:  # too few learned positions, or weights that are not finite
             raise EnvironmentFailure(str(error)) from error
         actions = output.cpu().numpy().astype(self.space.dtype)
         if self.worlds.limits is not None:
@@ -195,7 +210,7 @@ class _Roll:
         return picture
 
     def _warn_longer(self) -> None:
-        """Warn, once, of steps that no training knew."""
+        """Warn once if an episode is longer than all training episodes."""
         if self.table is not None and max(len(steps.rewards) for steps in self.steps) > self.table:
             longer = f"episodes last longer than the {self.table:,} steps of those that were learned from"
             warnings.warn(f"{longer}; later ones are taken for the last of these", stacklevel=4)
@@ -211,5 +226,5 @@ def _actor(player: Player, settings: PlaySettings, rows: int) -> Actor:
 
 
 def _as_marks(rows: numpy.ndarray, like: numpy.ndarray) -> numpy.ndarray:
-    """Marks of rows, in the shape of what is chosen for them."""
+    """Reshape a mask of rows so that it broadcasts to `like`."""
     return rows.reshape(-1, *[1] * (like.ndim - 1))

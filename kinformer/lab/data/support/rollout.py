@@ -1,4 +1,4 @@
-"""Rollout: steps of rows of environments, and the pieces of episodes that are learned from."""
+"""Rollout: the steps of several environments, and the parts of episodes to learn from."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -13,7 +13,16 @@ from kinformer.core.state import reset, select
 
 
 class Rollout(NamedTuple):
-    """Steps of all rows, as in RolloutBatch; `state` is what was remembered before all of them."""
+    """Steps of all rows, with the fields of RolloutBatch.
+
+    transitions: the inputs of the agent at each step.
+    state: the state before all steps.
+    actions, log_p: actions and their log probabilities.
+    advantages, returns: targets of the policy and of the value.
+    rewards: rewards of the steps.
+    ended: True at the last step of an episode.
+    success: success of an ended episode; -1 if it is unknown.
+    """
 
     transitions: Observations
     state: State
@@ -26,7 +35,7 @@ class Rollout(NamedTuple):
     success: Float[Tensor, "B T"]
 
     def prepend_window(self, before: "Rollout", window: int) -> "Rollout":
-        """The same behind the last steps of the rollout before."""
+        """Prepend the last `window` steps of the rollout before."""
 
         def join_window(old: Tensor, new: Tensor) -> Tensor:
             return torch.cat([old[:, old.shape[1] - window :], new], 1)
@@ -47,7 +56,7 @@ class Span(NamedTuple):
 
 
 def spans(ended: Bool[Tensor, "B T"], rows: Iterable[int], window: int) -> list[Span]:
-    """The pieces of episodes of these rows that reach beyond the window."""
+    """Return the parts of episodes in these rows that reach beyond the window."""
     pieces_of_rows = []
     for row in rows:
         first = 0
@@ -59,7 +68,12 @@ def spans(ended: Bool[Tensor, "B T"], rows: Iterable[int], window: int) -> list[
 
 
 def pieces(rollout: Rollout, window: int, rows: Sequence[int]) -> RolloutBatch:
-    """The pieces of episodes of these rows, a row each, padded behind; the window is read alone."""
+    """Return the parts of episodes of these rows, one row each, padded at the end.
+
+    rollout: the steps of all rows.
+    window: steps at the start that are read but not learned from.
+    rows: the rows.
+    """
     row_spans = spans(rollout.ended, rows, window)
     place = torch.tensor([span.row for span in row_spans], device=rollout.ended.device)
     learned = [(max(span.first, window), span.end) for span in row_spans]
@@ -86,14 +100,14 @@ def under_way(rollout: Rollout, early: State, window: int) -> tuple[Observations
 
 
 def _cut(transitions: Observations, place: Tensor, ends: Sequence[tuple[int, int]]) -> Observations:
-    """Columns first .. end - 1 of each row, -1 in their marks behind."""
+    """Return columns first .. end - 1 of each row, with marks of -1 after them."""
     _, real = _gather_columns(transitions.marks, place, ends)
     parts = (_gather_columns(part, place, ends)[0] for part in transitions[1:])
     return Observations(torch.where(real, 0, -1), *parts)
 
 
 def _gather_columns(part: Tensor, place: Tensor, ends: Sequence[tuple[int, int]]) -> tuple[Tensor, Bool[Tensor, "N W"]]:
-    """Columns first .. end - 1 of each row, anything behind, and which of them are real."""
+    """Return columns first .. end - 1 of each row with arbitrary padding, and a mask of the real ones."""
     firsts, lasts = torch.tensor(ends, device=part.device).unbind(1)
     at = firsts[:, None] + torch.arange(int((lasts - firsts).max()), device=part.device)
     real = at < lasts[:, None]

@@ -1,4 +1,4 @@
-"""Rollouts: what an agent does in environments, as batches to learn from; on-policy, its memory carried on."""
+"""Rollouts: steps of an agent in environments as on-policy batches, with the agent's state carried on."""
 
 import warnings
 from collections.abc import Mapping
@@ -31,12 +31,18 @@ from kinformer.models.agent import Agent
 from kinformer.models.support.recurrent_actor import PolicyOutput, single_step
 from kinformer.nn.losses.ppo import advantages
 
-LONGEST = 10_000  # steps of an episode that is measured: some environments never end
-FIRST = -1  # for an action, where an episode begins
+LONGEST = 10_000  # maximum steps of a measured episode, because some environments never end
+FIRST = -1  # the previous action at the start of an episode
 
 
 class RolloutState(NamedTuple):
-    """What each row shows, what was done before and what that earned, and what the agent remembers."""
+    """The inputs and the state of the agent, for each row.
+
+    observed: the observation.
+    acted: the previous action.
+    earned: the previous reward.
+    state: the state of the agent.
+    """
 
     observed: Tensor
     acted: Tensor
@@ -45,21 +51,31 @@ class RolloutState(NamedTuple):
 
     @property
     def transition(self) -> Observations:
-        """The same as one step."""
+        """The observation, action and reward as one step."""
         return single_step(self.observed, self.acted, self.earned)
 
 
 class RolloutStream(ResumableStream):
-    """`length` steps in each of `rows` environments, learned from several times, and again with the policy they made.
+    """Rollouts of `length` steps in each of `rows` environments; each is learned from several times.
 
-    What an agent does follows from the seed, the row, the episode and the step, and so from nothing that is kept but
-    the actions of the episodes that are under way: these are done again to go on. Where an episode ends the memory of
-    its row is emptied. Rows are cut where episodes end, so each piece is read as if it were alone; a piece that goes on
-    an episode begins with what was remembered then, and `burn_in` steps before it. A rollout reads the same steps again
-    before it acts, and buffers that `after_step` changes stay fixed until the next rollout. So with unchanged weights
-    each action has the same probability in learning as in the rollout.
+    The next rollout uses the policy that this training produced. The actions of an agent follow from the seed, the row,
+    the episode and the step. A checkpoint therefore holds only the actions of the running episodes, which are repeated
+    on resume.
 
-    Errors: StepError for an environment that fails, a policy that is not finite, and an episode longer than a table of
+    The state of a row is reset when its episode ends. Rows are cut at the ends of episodes, so each part is read
+    separately. A part that continues an episode begins with the state at that time, and with `burn_in` steps before it.
+
+    A rollout reads these burn-in steps again before it acts. Buffers that `after_step` changes stay fixed until the
+    next rollout. With unchanged weights, each action therefore has the same probability in learning as in the rollout.
+
+    model: the agent.
+    spec: the environment.
+    watched: seeds of the validation episodes.
+    rows: number of environments.
+    length: steps of a rollout.
+    seed: seed of episodes and actions.
+
+    Errors: StepError if an environment fails, if the policy is not finite, or if an episode is longer than a table of
     positions.
     """
 
@@ -96,12 +112,12 @@ class RolloutStream(ResumableStream):
     # Acting ----------------------------------------------------------------------------------------------------------
 
     def _collect(self) -> Rollout:
-        """The next steps of all rows, behind those of the rollout before that are read again before them."""
+        """Collect the next steps of all rows, after the steps of the previous rollout that are read again."""
         begun = self.now if self.now is not None else _begin_episodes(self.model, self.worlds, self.length)
         burn_in, before = min(self.model.burn_in, self.length), self.held
         self.window = 0 if before is None else burn_in
         stored = self.early if self.window else begun.state
-        # a fork is what steps spend: a rollout that fails leaves where it began
+        # steps change a fork, so that a failed rollout leaves the state as it was
         state = self._recompute_state(before) if before is not None and self.window else fork(begun.state)
         now = begun._replace(state=state)
         steps, early = [], self.early
@@ -125,7 +141,7 @@ class RolloutStream(ResumableStream):
         outcome = self.worlds.step(done.numpy())
         value, state = output.value[:, 0], output.state
         after = _state_after(outcome, done, state, now)
-        # what an episode that is cut short would have gone on to earn is expected, not 0
+        # a truncated episode is bootstrapped with the expected value, not 0
         final = torch.zeros_like(value)
         if outcome.cut.any():
             final = (
@@ -137,7 +153,7 @@ class RolloutStream(ResumableStream):
         return step, _restart_ended(self.worlds, outcome, after)
 
     def _join_steps(self, steps: list["RolloutStep"], last: Tensor, stored: State) -> Rollout:
-        """The steps of a rollout with their advantages."""
+        """Join the steps of a rollout and compute their advantages."""
         model = self.model
         transitions = Observations(
             *(torch.cat(part, 1) for part in zip(*(step.transition for step in steps), strict=True))
@@ -162,9 +178,9 @@ class RolloutStream(ResumableStream):
 
     @property
     def validation_batches(self) -> tuple[RolloutBatch, ...]:
-        """Episodes that the agent plays now, in eval mode; each as one step that earned all that it returned.
+        """Episodes that the agent plays now in eval mode, each as one step with the total return.
 
-        Errors: ValueError for an environment that fails, and where the agent can play no further.
+        Errors: ValueError if an environment fails, or if the agent cannot continue.
         """
         try:
             with evaluating(self.model):
@@ -192,7 +208,7 @@ class RolloutStream(ResumableStream):
         return {f"rollouts/{name}": tensor for name, tensor in (tensors | progress | buffers).items()}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go on from there. A first rollout must have been made, which has the form of every other."""
+        """Continue from saved tensors; a first rollout must exist, because it gives the form of the state."""
         saved = {
             name.removeprefix("rollouts/"): tensor for name, tensor in tensors.items() if name.startswith("rollouts/")
         }
@@ -220,7 +236,15 @@ class RolloutStream(ResumableStream):
 
 
 class RolloutStep(NamedTuple):
-    """A step of all rows: what was told, done and expected, what came, and what is expected where it was cut short."""
+    """One step of all rows.
+
+    transition: the inputs of the agent.
+    done: the actions.
+    log_p: log probabilities of the actions.
+    value: values of the states.
+    final: expected value after a truncated episode, else 0.
+    outcome: the outcome of the step.
+    """
 
     transition: Observations
     done: Tensor
@@ -231,7 +255,12 @@ class RolloutStep(NamedTuple):
 
 
 def play_episodes(model: Agent, spec: str, seeds: range) -> RolloutBatch:
-    """An episode of each seed, in one step each: what it returned, and its success."""
+    """Play one episode per seed, and return each as one step with its return and success.
+
+    model: the agent.
+    spec: the environment.
+    seeds: seeds of the episodes.
+    """
     worlds = ParallelEnvironments(spec, len(seeds), lambda row, episode: seeds[row])
     earned, success = numpy.zeros(len(seeds)), numpy.full(len(seeds), -1.0)
     ended = numpy.zeros(len(seeds), bool)
@@ -270,14 +299,14 @@ def play_episodes(model: Agent, spec: str, seeds: range) -> RolloutBatch:
 
 
 def normalise(better: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
-    """Standardize advantages; if they differ by rounding alone, subtract only the mean."""
+    """Standardize advantages; if they differ only by rounding, subtract only the mean."""
     spread = better.std(correction=0)
     spread = spread.where(tells_apart(spread[None], better.reshape(-1, 1))[0], 1.0)
     return (better - better.mean()) / (spread + 1e-8)
 
 
 def _begin_episodes(model: Agent, worlds: ParallelEnvironments, length: int) -> RolloutState:
-    """The first step of episodes in all rows."""
+    """Begin an episode in every row, and return its first state."""
     device, rows = device_of(model), worlds.rows
     observed = torch.from_numpy(worlds.begin(numpy.ones(rows, bool))).float().to(device)
     acted = torch.full((rows,), FIRST) if model.discrete else torch.zeros(rows, model.actions)
@@ -285,7 +314,10 @@ def _begin_episodes(model: Agent, worlds: ParallelEnvironments, length: int) -> 
 
 
 def _agent_output(model: Agent, transitions: Observations, state: State, worlds: ParallelEnvironments) -> PolicyOutput:
-    """What is said of a step of all rows; StepError where it is not finite or lies behind a table of positions."""
+    """Return the policy for a step of all rows.
+
+    Raise StepError if it is not finite, or if the step is beyond a table of positions.
+    """
     table, step = None if model.position is None else model.position.length, max(map(len, worlds.history))
     if table is not None and step >= table:
         why = f"an episode of {worlds.spec} is longer than the {table:,} positions of the agent's stack"
@@ -299,7 +331,7 @@ def _agent_output(model: Agent, transitions: Observations, state: State, worlds:
 def _draw_actions(
     model: Agent, output: PolicyOutput, seed: int, worlds: ParallelEnvironments
 ) -> tuple[Tensor, Float[Tensor, " B"]]:
-    """Actions on the CPU, drawn by seed, row, episode and step, and the logs of how likely they were."""
+    """Draw actions on the CPU by seed, row, episode and step; return them with their log probabilities."""
     places = zip(range(worlds.rows), worlds.episodes.tolist(), worlds.history, strict=True)
     rngs = [numpy.random.default_rng((seed, row, episode, len(done))) for row, episode, done in places]
     done = model.policy.sample(output.policy[:, 0], rngs)
@@ -307,13 +339,13 @@ def _draw_actions(
 
 
 def _state_after(outcome: StepOutcome, done: Tensor, state: State, now: RolloutState) -> RolloutState:
-    """What is told after a step, in rows that ended too."""
+    """Return the inputs after a step, also in rows with an ended episode."""
     observed = torch.from_numpy(outcome.observed).float().to(now.observed.device)
     return RolloutState(observed, done.to(now.acted), torch.from_numpy(outcome.rewards).to(now.earned), state)
 
 
 def _restart_ended(worlds: ParallelEnvironments, outcome: StepOutcome, now: RolloutState) -> RolloutState:
-    """The same, but that rows whose episode ended begin another one and remember nothing."""
+    """Begin another episode with a new state in rows with an ended episode."""
     if not outcome.ended.any():
         return now
     over = _to_device(outcome.ended, now.earned)

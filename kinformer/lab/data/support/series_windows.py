@@ -10,7 +10,14 @@ from kinformer.core.batch import SeriesWindows
 
 
 class SeriesSplit(NamedTuple):
-    """Rows up to where a split ends; those before `first` are of the splits before it, and known when it begins."""
+    """Rows of a series up to the end of a split; rows before `first` belong to earlier splits.
+
+    The earlier rows are known when the split begins, so they may be context.
+
+    values: the standardized rows.
+    calendar: calendar features of the rows.
+    first: index of the first row of this split.
+    """
 
     values: Float[Tensor, "N C"]
     calendar: Float[Tensor, "N F"]
@@ -18,15 +25,15 @@ class SeriesSplit(NamedTuple):
 
     @property
     def rows(self) -> Float[Tensor, "R C"]:
-        """Its own rows."""
+        """Rows of this split without the earlier ones."""
         return self.values[self.first :]
 
     def window_starts(self, context: int, length: int) -> range:
-        """Where windows of `length` rows begin of which all but the first `context` are its own."""
+        """Return the starts of windows of `length` rows, which are in this split after `context` rows."""
         return range(max(0, self.first - context), len(self.values) - length + 1)
 
     def check_holds(self, where: str, context: int, length: int) -> None:
-        """ValueError if the stretch holds no window of `length` rows, of which up to `context` may lie before it."""
+        """Raise ValueError if the split holds no window of `length` rows, with up to `context` rows before it."""
         if not self.window_starts(context, length):
             raise ValueError(
                 f"{where} is too short: got {len(self.rows):,} rows, expected at least "
@@ -34,12 +41,12 @@ class SeriesSplit(NamedTuple):
             )
 
     def sample_starts(self, context: int, length: int, limit: int) -> Int[Tensor, " W"]:
-        """The same: all of them, or so many from all over."""
+        """Return all starts of `window_starts`, or `limit` of them, evenly spread."""
         starts = torch.tensor(self.window_starts(context, length))
         count = min(len(starts), limit)
         return starts[torch.arange(count) * (len(starts) - 1) // max(count - 1, 1)]
 
     def windows(self, starts: Int[Tensor, " W"], length: int) -> SeriesWindows:
-        """The windows that begin there."""
+        """Return the windows that begin at these rows."""
         at = starts[:, None] + torch.arange(length)
         return SeriesWindows(self.values[at], self.calendar[at])

@@ -1,4 +1,4 @@
-"""Sets that are made up: numbers whose largest is asked for, and elements of several kinds that are to be counted."""
+"""Generated sets: numbers with their largest as the answer, and elements with kinds to count."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
@@ -13,14 +13,21 @@ from kinformer.lab.data.images import read as read_images
 
 
 class AnsweredSet(NamedTuple):
-    """A set, its elements [n C] in the order in which they were drawn, and the right answer."""
+    """A set and its answer.
+
+    elements: the elements [n C] in the order in which they were drawn.
+    answer: the correct answer.
+    """
 
     elements: ndarray
     answer: float
 
 
 class Problem(ABC):
-    """Sets of up to `most` elements of `inputs` numbers each; `answer` names the kind of answers."""
+    """A generator of sets of up to `most` elements with `inputs` numbers each.
+
+    `answer` is the kind of the answers, "number" or "count".
+    """
 
     answer: ClassVar[str]
     most: int
@@ -28,18 +35,24 @@ class Problem(ABC):
     @property
     @abstractmethod
     def inputs(self) -> int:
-        """How many numbers an element is."""
+        """Number of values in an element."""
 
     @abstractmethod
     def draw(self, rng: Generator, split: str) -> AnsweredSet:
-        """A set, drawn from what belongs to a split, where that is said of elements."""
+        """Draw a set; `split` selects the elements if each split has its own."""
 
 
 @dataclass(frozen=True)
 class Maximum(Problem):
-    """The largest of 1 to `most` numbers from 0 to 1: the paper's first task, whose numbers are a hundred times these.
+    """The largest of 1 to `most` numbers from 0 to 1, the first task of the paper.
 
-    The mean of all answers is off by 0.2 or so. Source: Lee et al., 2018, arXiv:1810.00825, section 5.1.
+    The mean of all answers has an error of about 0.2.
+
+    most: maximum number of elements.
+
+    Source: Lee et al., 2018, arXiv:1810.00825, section 5.1.
+
+    Differences: the paper's numbers are a hundred times larger.
     """
 
     answer: ClassVar[str] = "number"
@@ -58,7 +71,10 @@ class Maximum(Problem):
 
 
 class CountingProblem(Problem):
-    """How many kinds the elements of a set are of: 1 up to as many as there are elements or kinds, each as likely."""
+    """The number of different kinds in a set.
+
+    It is 1 to the number of elements or of kinds, whichever is smaller, and each number is equally likely.
+    """
 
     answer: ClassVar[str] = "count"
     least: int
@@ -67,11 +83,11 @@ class CountingProblem(Problem):
     @property
     @abstractmethod
     def kind_count(self) -> int:
-        """How many kinds there are."""
+        """Number of kinds."""
 
     @abstractmethod
     def elements(self, kinds: ndarray, rng: Generator, split: str) -> ndarray:
-        """An element of each of these kinds [n C]."""
+        """Return one element [n C] for each of these kinds."""
 
     def draw(self, rng: Generator, split: str) -> AnsweredSet:
         size = int(rng.integers(self.least, self.most + 1))
@@ -83,11 +99,19 @@ class CountingProblem(Problem):
 
 @dataclass(frozen=True)
 class Unique(CountingProblem):
-    """How many different vectors stand in a set of `least` to `most`.
+    """The number of different vectors in a set of `least` to `most` elements.
 
-    A stand-in for the paper's second task, which shows characters of Omniglot, those of its test in none of training:
-    each set has vectors of its own, of `inputs` normal numbers, and `noise` times as much is added to each element. So
-    elements must be held against one another. Source: Lee et al., 2018, arXiv:1810.00825, section 5.2.
+    Each set has its own vectors of `inputs` normal numbers. Noise is added to each element, so elements must be
+    compared with one another.
+
+    least, most: minimum and maximum number of elements.
+    inputs: number of values in an element.
+    noise: standard deviation of the noise.
+
+    Source: Lee et al., 2018, arXiv:1810.00825, section 5.2.
+
+    Differences: it replaces the paper's second task, which shows characters of Omniglot. The characters of the paper's
+    test are not in its training.
     """
 
     least: int = 6
@@ -111,14 +135,16 @@ class Unique(CountingProblem):
 
 @dataclass(frozen=True)
 class Pictures(CountingProblem):
-    """How many different labels the pictures of a set have: digits of MNIST stand in for the paper's characters.
+    """The number of different labels among the images of a set, such as digits of MNIST.
 
-    A picture is its intensities from 0 to 1, one after the other; each split has pictures of its own, of the same
-    labels, where the paper's test has characters that training never showed.
+    An element is the flattened intensities of an image from 0 to 1. Each split has its own images of the same labels.
 
-    images: a folder or an .npz, as of `images=`.
+    images: a folder or a .npz, as for `images=`.
+    least, most: minimum and maximum number of elements.
 
     Source: Lee et al., 2018, arXiv:1810.00825, section 5.2.
+
+    Differences: digits replace the characters of the paper. The paper's test has characters that training never shows.
     """
 
     images: str = ""

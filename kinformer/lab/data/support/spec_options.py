@@ -1,6 +1,6 @@
-"""The words of a spec of data, KIND=WHERE,NAME=VALUE,...: taken apart, and refused where they say nothing.
+"""Words of a data specification, KIND=WHERE,NAME=VALUE,...: split and checked.
 
-Nothing heavy is imported, so that a command can look before it begins.
+It imports nothing heavy, so that a command can check its arguments before it begins.
 """
 
 import re
@@ -10,9 +10,12 @@ from kinformer.core.did_you_mean import suggest_names
 
 
 def words_of(spec: str, forms: Mapping[str, str]) -> tuple[str, str, dict[str, str]]:
-    """The kind of a spec, WHERE, and the NAME=VALUE behind it; `forms` says how each kind is written.
+    """Split a specification into its kind, WHERE, and the options NAME=VALUE.
 
-    Errors: ValueError, in one line, for another form, a kind that there is not, and an option that comes twice.
+    spec: the specification.
+    forms: the form of each kind on a command line.
+
+    Errors: ValueError, in one line, for another form, an unknown kind, and an option that is given twice.
     """
     advice = f"write {', '.join(forms.values())}"
     kind, equals, rest = spec.partition("=")
@@ -25,7 +28,12 @@ def words_of(spec: str, forms: Mapping[str, str]) -> tuple[str, str, dict[str, s
 
 
 def refuse_unknown(kind: str, options: Iterable[str], names: Iterable[str]) -> None:
-    """ValueError, with the nearest, for an option that is none of these names."""
+    """Raise ValueError, with the nearest name, for an option that is none of these names.
+
+    kind: the kind of data, for the message.
+    options: the options that are given.
+    names: the options that the kind has.
+    """
     names = tuple(names)
     for name in options:
         if name not in names:
@@ -33,7 +41,7 @@ def refuse_unknown(kind: str, options: Iterable[str], names: Iterable[str]) -> N
 
 
 def options_of(text: str) -> tuple[str, dict[str, str]]:
-    """WHERE, which may have commas of its own, and the NAME=VALUE at its end."""
+    """Split WHERE, which may contain commas, from the options NAME=VALUE at its end."""
     options: dict[str, str] = {}
     while match := re.fullmatch(r"(.*),(\w+)=([^,]*)", text, re.DOTALL):
         text, name, value = match.groups()

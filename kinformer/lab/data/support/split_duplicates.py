@@ -12,13 +12,17 @@ SIZE = 8  # bytes of a hash: 8 for each document, however many there are
 
 
 class CopyCount(NamedTuple):
-    """The number of documents in valid and test that also occur in an earlier split, and of all in valid and test."""
+    """Count of the documents in valid and test that also occur in an earlier split.
+
+    copied: number of copies.
+    total: number of all documents in valid and test.
+    """
 
     copied: int = 0
     total: int = 0
 
     def line(self, items: str) -> str:
-        """A sentence with the number of copies; "" if there are none."""
+        """Return a sentence with the number of copies; "" if there are none."""
         if not self.copied:
             return ""
         return f"{self.copied:,} of {self.total:,} {items} in valid and test are copies of {items} in an earlier split"
@@ -42,12 +46,12 @@ def copies_of(hashes: Mapping[str, array]) -> CopyCount:
 
 
 def short_hash(data: bytes) -> int:
-    """A hash of 64 bits."""
+    """Return a hash of 64 bits."""
     return int.from_bytes(hashlib.blake2b(data, digest_size=SIZE).digest())
 
 
 class DocumentHashes:
-    """Hashes the documents of each split, fed chunk by chunk."""
+    """Hashes of the documents of each split, which are added chunk by chunk."""
 
     def __init__(self) -> None:
         self.by_split = {name: array("Q") for name in ("train", "valid", "test")}

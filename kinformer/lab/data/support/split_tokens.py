@@ -1,4 +1,4 @@
-"""Part: the tokens of a split, where its documents begin, and how many bytes each token stands for."""
+"""SplitTokens: the tokens of a split, the starts of its documents, and the bytes of each token."""
 
 from typing import NamedTuple
 
@@ -9,16 +9,17 @@ from torch import Tensor
 from kinformer.lab.data.support.evaluation_sample import spread_order
 
 STRETCH = 4096  # bytes of a lane; the missing context before it costs a model less than a thousandth of its score
-SAMPLED, WINDOWS = 1024, 4  # bytes, and windows, of a stretch of a sample, at least
-FEWEST, SHORTEST = 8, 512  # stretches that even a small sample has, unless they have fewer bytes than these
-DOCUMENTS = 16  # stretches that a sample of long documents has at least
+SAMPLED, WINDOWS = 1024, 4  # minimum bytes and windows in a stretch of a sample
+FEWEST, SHORTEST = 8, 512  # minimum stretches of a small sample, unless they have fewer bytes than these
+DOCUMENTS = 16  # minimum stretches of a sample of long documents
 
 
 class SplitTokens(NamedTuple):
-    """The tokens of a split, as they lie in memory or on a disk.
+    """The tokens of a split, in memory or mapped from a disk.
 
-    begins: where its documents begin, 0 first; None where it is one text.
-    widths: of how many bytes each token is; None where a token is a byte.
+    tokens: the tokens.
+    begins: starts of the documents, the first is 0; None for a single text.
+    widths: number of bytes of each token; None if each token is a byte.
     """
 
     tokens: Shaped[Tensor, " N"]
@@ -27,31 +28,31 @@ class SplitTokens(NamedTuple):
 
     @classmethod
     def from_tokens(cls, text: "Tensor | SplitTokens") -> "SplitTokens":
-        """A part, bare tokens or not."""
+        """Return the text as `SplitTokens`; plain tokens become a single text."""
         return text if isinstance(text, SplitTokens) else cls(text)
 
     @property
     def unit(self) -> str:
-        """What its tokens are called."""
+        """Unit of the tokens: "bytes" or "tokens"."""
         return "bytes" if self.widths is None and self.tokens.dtype == torch.uint8 else "tokens"
 
     @property
     def document_starts(self) -> Int[Tensor, " D"]:
-        """Where its documents begin, one or more."""
+        """Starts of the documents; 0 for a single text."""
         return torch.zeros(1, dtype=torch.long) if self.begins is None else self.begins
 
     def end(self, number: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
-        """Where some of its documents end."""
+        """Return the ends of these documents."""
         firsts, last = self.document_starts, len(self.document_starts) - 1
         return torch.where(number < last, firsts[(number + 1).clamp_max(last)], len(self.tokens))
 
     @property
     def sizes(self) -> Int[Tensor, " D"]:
-        """How many tokens each document has."""
+        """Number of tokens in each document."""
         return torch.diff(self.document_starts, append=torch.tensor([len(self.tokens)]))
 
     def first_bytes(self, limit: int | None) -> "SplitTokens":
-        """What lies in its first `limit` bytes."""
+        """Return the tokens in the first `limit` bytes; None returns all."""
         if limit is None:
             return self
         count = limit
@@ -61,11 +62,15 @@ class SplitTokens(NamedTuple):
         return SplitTokens(self.tokens[:count], begins, None if self.widths is None else self.widths[:count])
 
     def spread(self, limit: int | None, length: int = 0) -> "SplitTokens":
-        """A deterministic sample of at most `limit` bytes, spread over the text; each piece is read separately.
+        """Return a deterministic sample of at most `limit` bytes, spread over the text.
 
-        A text is cut into stretches of 1,024 bytes, or of four windows of `length` tokens if that is more. A document
-        is cut too if it is longer than a stretch and than a sixteenth of the limit. The sample takes evenly spaced
-        stretches up to the limit and cuts the last one. A limit below 8,192 bytes takes shorter stretches.
+        Each piece of the sample is read separately. A text is cut into stretches of 1,024 bytes, or of four windows of
+        `length` tokens if they are longer. A document is cut too if it is longer than a stretch and than a sixteenth of
+        the limit. The sample takes evenly spaced stretches up to the limit and cuts the last one. A limit below 8,192
+        bytes takes shorter stretches.
+
+        limit: maximum number of bytes; None takes all.
+        length: tokens in a window.
         """
         if limit is None or limit >= self.bytes:
             return self
@@ -88,17 +93,17 @@ class SplitTokens(NamedTuple):
         return [part for _, part in sorted(chosen.items()) if len(part.tokens)]
 
     def _stretch(self, limit: int, length: int) -> int:
-        """The largest number of tokens in a stretch of a sample."""
+        """Return the maximum number of tokens in a stretch of a sample."""
         width = self.bytes / len(self.tokens)
         size = max(SAMPLED, WINDOWS * length * width, limit // DOCUMENTS if len(self.document_starts) > 1 else 0)
         return max(round(min(size, max(limit // FEWEST, SHORTEST)) / width), 2)
 
     def _cut(self, begin: int, end: int) -> "SplitTokens":
-        """Its tokens between two places, as one text."""
+        """Return the tokens between two positions as one text."""
         return SplitTokens(self.tokens[begin:end], None, None if self.widths is None else self.widths[begin:end])
 
     def _join(self, parts: "list[SplitTokens]") -> "SplitTokens":
-        """Pieces of it as documents."""
+        """Join pieces of the text; each becomes a document."""
         sizes = torch.tensor([0, *(len(part.tokens) for part in parts[:-1])])
         widths = [part.widths for part in parts if part.widths is not None]
         tokens = torch.cat([part.tokens for part in parts]) if parts else self.tokens[:0]
@@ -108,12 +113,12 @@ class SplitTokens(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """How many bytes it is of."""
+        """Number of bytes."""
         return len(self.tokens) if self.widths is None else int(self.widths.sum())
 
     @property
     def bytes_per_token(self) -> float:
-        """The mean width of the tokens that have one before them in their document."""
+        """Mean number of bytes of the tokens after the first token of each document."""
         if self.widths is None or len(self.tokens) <= len(self.document_starts):
             return 1.0
         count = len(self.tokens) - len(self.document_starts)

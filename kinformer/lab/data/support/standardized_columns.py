@@ -1,4 +1,4 @@
-"""Standardized columns: (number - mean) / deviation, with checks that a model can compute with the result."""
+"""Standardized columns: (number - mean) / deviation, with checks for overflow and underflow."""
 
 from collections.abc import Sequence
 
@@ -9,16 +9,19 @@ from torch import Tensor
 
 from kinformer.lab.data.support.safe_scales import scales
 
-FARTHEST = 1e18  # deviations from the mean: a model squares such numbers in float32, and adds up hundreds of them
-MOVES = 1e-6  # of a column's largest number: one that moves by more and has no deviation has lost it to underflow
+FARTHEST = 1e18  # deviations from the mean; a model sums hundreds of their squares in float32
+MOVES = 1e-6  # relative to a column's largest number; a larger range without a deviation means underflow
 
 
 def column_scales(
     where: str, names: Sequence[str], numbers: Float[Tensor, "N C"]
 ) -> tuple[Float[Tensor, "2 C"], Bool[Tensor, " C"]]:
-    """The mean and deviation of each column, and which columns are constant.
+    """Return the mean and deviation of each column, and a mask of the constant columns.
 
-    Errors: ValueError for numbers whose squares are beyond float64, or so small that they are 0.
+    where, names: names of the data and of its columns, for errors.
+    numbers: the training rows.
+
+    Errors: ValueError if squares of numbers overflow float64, or are so small that they are 0.
     """
     with numpy.errstate(over="ignore", invalid="ignore"):
         mean = torch.from_numpy(numbers.numpy().mean(0))
@@ -33,7 +36,14 @@ def column_scales(
 def standardize(
     where: str, names: Sequence[str], numbers: Float[Tensor, "N C"], scale: Float[Tensor, "2 C"]
 ) -> Float[Tensor, "N C"]:
-    """(numbers - mean) / deviation in float32; ValueError for numbers whose squares overflow float32."""
+    """Return (numbers - mean) / deviation in float32.
+
+    where, names: names of the data and of its columns, for errors.
+    numbers: the rows.
+    scale: means and deviations.
+
+    Errors: ValueError if squares of the result overflow float32.
+    """
     values = (numbers - scale[0]) / scale[1]
     far = ~(values.abs() <= FARTHEST)
     _refuse_size(where, names, numbers, far.any(0), f"within {FARTHEST:g} deviations of the mean in train")

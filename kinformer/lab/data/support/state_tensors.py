@@ -1,4 +1,4 @@
-"""State tensors: the leaves of a state as tensors with names, to save it and to restore it."""
+"""State tensors: save the leaves of a state as named tensors, and restore them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +12,10 @@ from kinformer.core.state import map_state
 
 
 def state_tensors(state: State | None) -> tuple[dict[str, Tensor], list[int] | None]:
-    """The leaves of a state, each tensor once, and which of them stands at each place; None for no state."""
+    """Return the leaves of a state, each tensor once, and the number of the tensor at each place.
+
+    The places are None if the state is None.
+    """
     if state is None:
         return {}, None
     numbers: dict[int, int] = {}
@@ -30,7 +33,15 @@ def state_tensors(state: State | None) -> tuple[dict[str, Tensor], list[int] | N
 
 
 def restore_state(like: State, tensors: Mapping[str, Tensor], places: list[int], device: torch.device) -> Any:
-    """A state of the form of `like`, a fresh one, with the tensors that were saved of another."""
+    """Return a state with the form of `like` and saved tensors as leaves.
+
+    like: a new state of the same form.
+    tensors: the saved tensors by name.
+    places: the number of the tensor at each place.
+    device: the device of the result.
+
+    Errors: CheckpointError if the saved state has another form.
+    """
     by_number = {number: tensors[f"state/{number}"].to(device) for number in set(places)}
     left = iter(places)
     try:
@@ -43,5 +54,5 @@ def restore_state(like: State, tensors: Mapping[str, Tensor], places: list[int],
 
 
 def to_cpu(value: Tensor) -> Tensor:
-    """The value without gradients, contiguous, on the CPU."""
+    """Return the tensor without gradients, contiguous, on the CPU."""
     return value.detach().cpu().contiguous()

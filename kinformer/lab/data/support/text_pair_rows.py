@@ -1,4 +1,4 @@
-"""Rows of two texts, held in memory: lines with a tab, JSON lines, rows of a data set."""
+"""Rows of two texts, held in memory: lines with a tab, JSON lines, or rows of a data set."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,7 +12,12 @@ from kinformer.lab.data.support.train_valid_test import TEST, VALID
 
 
 class TextPairRow(NamedTuple):
-    """A row's two texts, where it stands, and its split where the data set says it."""
+    """A row of two texts.
+
+    place: place of the row in its source, for errors.
+    texts: the two texts.
+    split: the split that the data set gives it; None if it gives none.
+    """
 
     place: str
     texts: tuple[bytes, bytes]
@@ -20,9 +25,16 @@ class TextPairRow(NamedTuple):
 
 
 def two_columns(kind: str, where: str, names: tuple[str, str], fields: tuple[str, str]) -> list[TextPairRow]:
-    """All rows of "hf:NAME", or of a file: of JSON lines two fields, of others what stands around the tab of a line.
+    """Read all rows of two texts from "hf:NAME" or a file.
 
-    Raises FileNotFoundError for what is not there, and ValueError, in one line, for what is empty or ragged.
+    The texts are two fields of JSON lines or data sets, or both sides of the tab in a line.
+
+    kind: the kind of data, for messages.
+    where: the file, or "hf:NAME".
+    names: names of the two texts, for messages.
+    fields: fields of JSON lines and data sets.
+
+    Errors: FileNotFoundError if the file is missing; ValueError, in one line, if it is empty or ragged.
     """
     rows = list(_rows(kind, where, names, fields))
     if not rows:
@@ -57,7 +69,12 @@ def _rows(kind: str, where: str, names: tuple[str, str], fields: tuple[str, str]
 
 
 def refuse_fields(kind: str, files: Sequence[str], **fields: str) -> None:
-    """Refuse names of fields if no file has fields, because its lines have tabs."""
+    """Raise ValueError if fields are named but no file has fields, because its lines have tabs.
+
+    kind: name of the data, for the message.
+    files: the files.
+    fields: the options that name fields.
+    """
     if not any(where.startswith("hf:") or is_json_lines(Path(where)) for where in files):
         for name, value in fields.items():
             if value:
@@ -73,10 +90,17 @@ def _refuse_empty(texts: tuple[bytes, bytes], names: tuple[str, str], place: str
 def split_rows(
     name: str, items: str, rows: list[TextPairRow], key: int, valid_rows: list[TextPairRow] | None
 ) -> tuple[dict[str, list[TextPairRow]], str]:
-    """The rows in three lots, and how, in words: those of one key (a source, a text) are all in one of them.
+    """Split rows in three, and return the splits with a description of the rule.
 
-    The split is the data set's own, or `others` is valid, or each key is assigned by its SHA-256, about 90 : 5 : 5. In
-    the first two cases a key may be in several lots; a warning gives the number of such rows.
+    If `valid_rows` is given, these rows are valid, all others are train, and test is empty. Otherwise a data set's own
+    splits are kept if they include valid. All other rows are split by the SHA-256 of a key (a source or a text), about
+    90 : 5 : 5, with all rows of one key in one split; a data set's own test is kept. In the first two cases a key may
+    be in several splits; a warning gives the number of such rows.
+
+    name, items: names of the data and of its rows, for the warning.
+    rows: all rows.
+    key: index of the text that is the key.
+    valid_rows: rows for validation; None splits `rows`.
     """
     lots, rule = _split_rows(rows, key, valid_rows)
     count_copies({split: (row.texts[key] for row in lot) for split, lot in lots.items()}).warn(name, items)

@@ -1,4 +1,4 @@
-"""Where text comes from: a file, a folder, a glob, rows of a data set; its documents, one after the other."""
+"""Sources of text: files, folders, globs and rows of data sets, read document by document."""
 
 import glob
 import hashlib
@@ -14,14 +14,21 @@ from kinformer.checkpoint.atomic_files import contents, digest, existing_path
 from kinformer.lab.data.support.dataset_rows import DatasetRow, hugging_face, is_json_lines, json_lines
 
 FORMS = "write text=stdlib or text=PATH"
-FEW = 100  # files or documents; among fewer chance may leave a split without any
-LOOKED_AT = 65_536  # bytes of a file's begin that tell whether it is text
+FEW = 100  # with fewer files or documents, a random split may be empty
+LOOKED_AT = 65_536  # bytes at the start of a file that decide whether it is text
 TABLES = (".parquet", ".arrow")  # rows that `datasets` reads
 _NOT_LIBRARY = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"}
 
 
 class SourceDocument(NamedTuple):
-    """A text that stands for itself: where it is, by what its split is drawn, its bytes, and how many they are."""
+    """A document of a source.
+
+    place: its place in the source, for errors.
+    key: bytes that are hashed to choose its split.
+    chunks: a function that reads its bytes.
+    size: a function that counts its bytes.
+    split: the split that the data set gives it; None if it gives none.
+    """
 
     place: str
     key: bytes
@@ -32,10 +39,14 @@ class SourceDocument(NamedTuple):
 
 @dataclass(frozen=True)
 class TextSource:
-    """Texts in files, each by its name, or in the rows of a data set that `datasets` reads.
+    """Texts in named files, or in the rows of a data set that `datasets` reads.
 
-    field: the text of a row. between: what stands between documents of a file: "lines", "blank" (lines), or a text of
-    its own; "" leaves a file one document. piped: what a pipe gave, which cannot be read twice.
+    name: the specification of the data.
+    files: names and paths.
+    data_set: name of the data set.
+    field: field of a row that holds its text.
+    between: separator of documents in a file: "lines", "blank" (lines), or a text; "" for one document per file.
+    piped: bytes of a pipe, which cannot be read twice.
     """
 
     name: str
@@ -46,7 +57,7 @@ class TextSource:
     piped: bytes = b""
 
     def documents(self) -> Iterator[SourceDocument]:
-        """All of them, files in the order of the SHA-256 of their names."""
+        """Yield all documents; files are in the order of the SHA-256 of their names."""
         if self.data_set:
             yield from (_row(row, self.field or "text") for row in hugging_face(self.data_set))
         if self.piped:
@@ -64,7 +75,7 @@ class TextSource:
             yield SourceDocument(str(path), _bytes(name), partial(_read_text, path), partial(unpacked.size, path))
 
     def digest(self) -> bytes:
-        """What is in it, as a hash: of the names and bytes of its files, or of all rows."""
+        """Return a hash of the content: names and bytes of the files, or all rows."""
         sha = hashlib.sha256(repr((self.field, self.between)).encode() + self.piped)
         for name, path in self.files:
             sha.update(digest(_bytes(name)))
@@ -77,16 +88,21 @@ class TextSource:
 
     @property
     def bytes_held(self) -> int | None:
-        """How many bytes the files hold; None where that is not known without unpacking them."""
+        """Number of bytes in the files; None if it is unknown without unpacking them."""
         if self.data_set or any(unpacked.is_packed(path) for _, path in self.files):
             return None
         return sum(path.stat().st_size for _, path in self.files)
 
 
 def source_of(where: str, field: str = "", between: str = "") -> TextSource:
-    """What "stdlib", "hf:NAME", a file, a folder or a glob names; hidden files are left out.
+    """Return the source for "stdlib", "hf:NAME", a file, a folder or a glob, without hidden files.
 
-    Raises FileNotFoundError, in one line, for what is not there and a glob that nothing matches.
+    where: name of the source.
+    field: field of a row that holds its text; "" is "text".
+    between: separator of documents in a file; see `TextSource`.
+
+    Errors: FileNotFoundError, in one line, if a file is missing or no file matches a glob. ValueError if `field` or
+    `between` has no effect on the source.
     """
     name = f"text={where}"
     if where.startswith("hf:"):
@@ -119,13 +135,13 @@ def source_of(where: str, field: str = "", between: str = "") -> TextSource:
 
 
 def _refuse_field(name: str, field: str) -> None:
-    """Refuse field= for data without rows of JSON."""
+    """Raise ValueError if field= is given for data without rows of JSON."""
     if field:
         raise ValueError(f"field={field} has no effect on {name}, which holds no JSON lines; leave it out")
 
 
 def _refuse_documents(name: str, between: str) -> None:
-    """Refuse documents= for rows, because each row is a document."""
+    """Raise ValueError if documents= is given for rows, because each row is a document."""
     if between:
         advice = "leave it out, or give documents=joined"
         raise ValueError(f"documents={between} has no effect on {name}: each row is a document; {advice}")
@@ -152,7 +168,7 @@ def _document(place: str, text: bytes) -> SourceDocument:
 
 
 def _read_text(path: Path) -> Iterator[bytes]:
-    """The text of a file, unpacked; ValueError for a binary file."""
+    """Yield the unpacked text of a file; raise ValueError for a binary file."""
     for number, chunk in enumerate(unpacked.text(path)):
         if not number and _is_binary(chunk[:LOOKED_AT]):
             table = f"write text=hf:{path}" if path.suffix in TABLES else ""
@@ -162,13 +178,13 @@ def _read_text(path: Path) -> Iterator[bytes]:
 
 
 def _is_binary(data: bytes) -> bool:
-    """Is this no text in any encoding whose ASCII is ASCII?"""
+    """Return whether the bytes are no text in any encoding that extends ASCII."""
     control = sum(data.count(byte) for byte in (*range(7), *range(14, 27), *range(28, 32), 127))
     return control > len(data) / 100
 
 
 def _pieces(chunks: Iterator[bytes], between: str) -> Iterator[bytes]:
-    """The documents of a file: its lines, what stands between blank lines, or between a text; empty ones left out."""
+    """Yield the non-empty documents of a file, separated by lines, blank lines or a text."""
     if between not in ("lines", "blank"):
         yield from (piece for piece in unpacked.split_stream(chunks, _bytes(between)) if piece.strip())
         return

@@ -1,4 +1,7 @@
-"""Tokens of a source: few bytes in memory, all else on disk, made in one pass over it and never in memory at once."""
+"""Tokens of a source: small data in memory, other data on disk, written in one pass.
+
+Large data is never in memory at once.
+"""
 
 import hashlib
 from collections.abc import Iterator, Sequence
@@ -14,16 +17,20 @@ from kinformer.lab.data.support.array_cache import ArraySink, CacheEntry, cached
 from kinformer.lab.data.support.split_duplicates import CopyCount, DocumentHashes, copies_of
 from kinformer.lab.data.support.train_valid_test import CUT, NAMES, Piece, Split
 
-EDITION = 2  # of how tokens are made of a source
-HELD = 1 << 26  # bytes of plain files that are read into memory
-ENCODED = 1 << 20  # bytes that are made tokens at a time
-SAMPLE = 1 << 26  # bytes that a vocabulary is learned from
+EDITION = 2  # version of the tokenization of a source
+HELD = 1 << 26  # maximum bytes of plain files that are read into memory
+ENCODED = 1 << 20  # bytes that are tokenized at a time
+SAMPLE = 1 << 26  # maximum bytes for training a tokenizer
 
 
 class TokenizedData(NamedTuple):
-    """Tokenized data: arrays of tokens, of document starts and of token widths, bytes of each split, and the tokenizer.
+    """Tokens of all splits with their documents and widths.
 
-    loss: bytes of the data that the tokenizer loses. copies: documents that occur in several splits.
+    arrays: tokens, starts of documents and widths of tokens.
+    counts: bytes of each split.
+    tokenizer: the tokenizer; None if the tokens are bytes.
+    loss: bytes of the data that the tokenizer loses.
+    copies: count of documents that occur in several splits.
     """
 
     arrays: dict[str, Tensor]
@@ -34,7 +41,7 @@ class TokenizedData(NamedTuple):
 
 
 class MemoryArrays(ArraySink):
-    """Arrays in memory."""
+    """Arrays that are kept in memory."""
 
     def __init__(self) -> None:
         self.notes: dict[str, Any] = {}
@@ -50,7 +57,12 @@ class MemoryArrays(ArraySink):
 
 
 def tokens_of(splits: Sequence[Split], spelled: str, tokenizer: Tokenizer | int | None) -> TokenizedData:
-    """The tokens of all splits: bytes, by a tokenizer, or by one of so many tokens that is learned from train."""
+    """Tokenize all splits: as bytes, with a tokenizer, or with one that is trained on train.
+
+    splits: the sources with the rules that split them.
+    spelled: the option `tokenizer=` as it was written; it is part of the cache key.
+    tokenizer: a tokenizer, the size of one to train, or None for bytes.
+    """
     sizes = [split.source.bytes_held for split in splits]
     if tokenizer is None and all(size is not None for size in sizes) and sum(size or 0 for size in sizes) <= HELD:
         memory = MemoryArrays()
@@ -79,7 +91,7 @@ def _pieces(splits: Sequence[Split]) -> Iterator[Piece]:
 
 
 def _sample(splits: Sequence[Split]) -> Iterator[str]:
-    """What a vocabulary is learned from: train, or megabytes from everywhere in it."""
+    """Yield the text to train a tokenizer on: train, or parts from everywhere in it if it is large."""
     total = sum(len(piece.chunk) for piece in _pieces(splits) if piece.split == "train")
     every, at = max(1, -(-total // SAMPLE)), 0
     for piece in _pieces(splits):
@@ -90,7 +102,7 @@ def _sample(splits: Sequence[Split]) -> Iterator[str]:
 
 
 def _make(splits: Sequence[Split], tokenizer: Tokenizer | None, to: ArraySink) -> None:
-    """All arrays of the splits, appended where they are kept."""
+    """Append all arrays of the splits to a sink."""
     writer = _Bytes(to) if tokenizer is None else _Words(to, tokenizer)
     for name in NAMES:
         writer.append(name, numpy.empty(0, numpy.int64))
@@ -98,7 +110,7 @@ def _make(splits: Sequence[Split], tokenizer: Tokenizer | None, to: ArraySink) -
     for split in splits:
         for piece in split.pieces():
             writer.add(piece)
-            if split.by != CUT:  # copies are cut at the same places, so that none of their splits share a text
+            if split.by != CUT:  # equal documents are cut at the same places, so their splits share no text
                 hashes.add(piece.split, piece.first, piece.chunk)
     hashes.close()
     writer.close()
@@ -109,7 +121,7 @@ def _make(splits: Sequence[Split], tokenizer: Tokenizer | None, to: ArraySink) -
 
 
 class _Bytes:
-    """Bytes as tokens."""
+    """Writer of bytes as tokens."""
 
     dtype: type = numpy.uint8
 
@@ -118,25 +130,25 @@ class _Bytes:
         self.bytes, self.count, self.begins = dict.fromkeys(NAMES, 0), dict.fromkeys(NAMES, 0), _lists()
 
     def add(self, piece: Piece) -> None:
-        """The next bytes of the source."""
+        """Add the next bytes of the source."""
         self.bytes[piece.split] += len(piece.chunk)
         if piece.first:
             self.begin(piece.split)
         self.append(piece.split, numpy.frombuffer(piece.chunk, numpy.uint8))
 
     def begin(self, split: str) -> None:
-        """A document begins here."""
+        """Begin a document."""
         self.begins[split].append(self.count[split])
         if len(self.begins[split]) >= ENCODED // 8:
             self._flush(split)
 
     def append(self, split: str, tokens: numpy.ndarray) -> None:
-        """More tokens of a split."""
+        """Append tokens to a split."""
         self.count[split] += len(tokens)
         self.to.append(split, tokens.astype(self.dtype, copy=False))
 
     def close(self) -> None:
-        """Nothing more comes."""
+        """Write everything that is still buffered."""
         for split in NAMES:
             self._flush(split)
 
@@ -146,7 +158,7 @@ class _Bytes:
 
 
 class _Words(_Bytes):
-    """Writes tokens and their widths in bytes, tokenizing pieces that end between words."""
+    """Writer of tokens and their widths in bytes, which tokenizes pieces that end between words."""
 
     def __init__(self, to: ArraySink, tokenizer: Tokenizer) -> None:
         super().__init__(to)

@@ -1,4 +1,4 @@
-"""Splits: which part of a source is learned from, watched, and kept for the end."""
+"""Splits: assign parts of a source to training, validation and test."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -13,7 +13,13 @@ NAMES = ("train", "valid", "test")
 
 
 class Piece(NamedTuple):
-    """Some bytes of a split, where they are from, and whether a document begins with them."""
+    """A piece of a split.
+
+    place: place of its document, for errors.
+    split: name of the split.
+    first: True if a document begins with this piece.
+    chunk: its bytes.
+    """
 
     place: str
     split: str
@@ -22,13 +28,17 @@ class Piece(NamedTuple):
 
 
 class Split(NamedTuple):
-    """A source and the rule by which it is split, in words."""
+    """A source and the rule that splits it.
+
+    source: the source.
+    by: the rule in words.
+    """
 
     source: TextSource
     by: str
 
     def pieces(self) -> Iterator[Piece]:
-        """All bytes of the source, each document's in one piece after another."""
+        """Yield all bytes of the source, document by document."""
         for document in self.source.documents():
             if self.by == CUT:
                 yield from _cut(document)
@@ -49,11 +59,12 @@ OWN = "as the data set itself is split"
 
 
 def split(source: TextSource) -> Split:
-    """How a source is split, about 90 : 5 : 5.
+    """Choose the rule that splits a source, about 90 : 5 : 5.
 
-    A data set's own splits are kept. A hundred files or documents and more are split by the SHA-256 of a file's
-    relative name, or of a document that is a row or a part of a file, so that each keeps its split whatever stands
-    beside it. Of fewer each is cut at two places, so that all of them are in every split.
+    A data set's own splits are kept. At least 100 files are split by the SHA-256 of each relative name. At least 100
+    documents, which are rows or parts of a file, are split by the SHA-256 of each document. A file or document then
+    keeps its split when others are added. Fewer documents are each cut at two places, so all of them are in every
+    split.
     """
     own_splits = [document.split for document in islice(source.documents(), FEW)]
     if any(own_splits):
@@ -64,13 +75,13 @@ def split(source: TextSource) -> Split:
 
 
 def split_of(key: bytes) -> str:
-    """The split of a file or document: train, valid or test, by the SHA-256 of its name or of itself."""
+    """Return "train", "valid" or "test" for a file or document, by the SHA-256 of its key."""
     place = int.from_bytes(digest(key)[:8]) / 2**64
     return "train" if place < 1 - VALID - TEST else "valid" if place < 1 - TEST else "test"
 
 
 def _cut(document: SourceDocument) -> Iterator[Piece]:
-    """A document in three, cut at the first whole character from 90% and from 95% on."""
+    """Cut a document in three at the first whole character after 90% and after 95%."""
     size = document.size()
     ends = iter((round(size * (1 - VALID - TEST)), round(size * (1 - TEST)), float("inf")))
     names, at, end, name, first = iter(NAMES[1:]), 0, next(ends), "train", True

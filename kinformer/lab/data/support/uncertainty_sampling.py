@@ -1,4 +1,4 @@
-"""Uncertain: batches of the rows that a model is least sure of, among as many of each task."""
+"""Uncertainty sampling: batches of the rows with the least certain predictions of a model."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
@@ -15,7 +15,12 @@ Form = Literal["uncertainty", "published_uncertainty"]
 
 
 class Candidates(NamedTuple):
-    """Rows that a batch may be chosen from, the number of each one's task and of its class."""
+    """Candidate rows for a batch.
+
+    tokens: the tokens of the rows.
+    task: number of the task of each row.
+    label: number of the class of each row.
+    """
 
     tokens: Int[Tensor, "N T"]
     task: Int[Tensor, " N"]
@@ -23,18 +28,30 @@ class Candidates(NamedTuple):
 
 
 class UncertaintySampling(ResumableStream):
-    """Multi-task uncertainty sampling: of `batch` rows of each task the `batch` whose classes a model is least sure of.
+    """Multi-task uncertainty sampling: each batch has the rows with the least certain predictions.
 
-    U(x) = H(x) / (H^ log C), H(x) the entropy of what the model says of x, C the classes of its task
+    `batch` rows of each task are candidates; the `batch` rows with the largest U(x) among them form the batch.
 
-    H^ is the largest of the tasks' mean entropies. It is the same for all rows of a step, so it changes nothing of
-    which are chosen; the authors' code, form "published_uncertainty", has H(x) / log C times the mean of H / log C over
-    the rows of x's task over the largest such mean, so that rows of a task that is sure are chosen more rarely. The
-    model reads the candidates in eval mode, where the code leaves its dropout on.
+        U(x) = H(x) / (H^ log C)
 
-    A step costs a forward of as many batches as there are tasks beside its own; nothing is kept for a training to go
-    on, since the choice follows from the weights. Source: Pilault et al., 2020, arXiv:2009.09139, section 2.3,
-    algorithm 1; CAMTL/CA-MTL, mtl_trainer.py.
+    H(x) is the entropy of the model's prediction for row x, and C is the number of classes of its task. H^ is the
+    largest of the tasks' mean entropies. It is the same for all rows of a step, so it does not change the choice.
+
+    A step costs one forward pass of a batch per task in addition to its own. A checkpoint holds nothing of this stream,
+    because the choice follows from the weights.
+
+    model: the model, which reads the candidates in eval mode.
+    candidates: a function from a step to its candidates.
+    batch: rows per batch.
+    classes: number of classes of each task.
+    form: "uncertainty", or "published_uncertainty" for the rule of the authors' code.
+    measured: the validation batches.
+
+    Source: Pilault et al., 2020, arXiv:2009.09139, section 2.3, algorithm 1; CAMTL/CA-MTL, mtl_trainer.py.
+
+    Differences: the authors' code multiplies H(x) / log C by a factor for each task. The factor is the mean of H / log
+    C over the task's rows, divided by the largest such mean. Rows of a task with certain predictions are therefore
+    chosen more rarely. The code also leaves dropout on when it reads the candidates.
     """
 
     def __init__(
@@ -50,7 +67,7 @@ class UncertaintySampling(ResumableStream):
         self.classes, self.form, self._measured = classes, form, measured
 
     def at(self, step: int) -> Candidates:
-        """The batch of a step, by the model's weights as they are."""
+        """Return the batch of a step, chosen with the current weights."""
         candidates = self.candidates(step)
         least = uncertainty_scores(self._entropies(candidates), candidates.task, self.classes, self.form)
         chosen = least.topk(min(self.batch, len(least))).indices
@@ -68,7 +85,7 @@ class UncertaintySampling(ResumableStream):
         return None
 
     def _entropies(self, candidates: Candidates) -> Float[Tensor, " N"]:
-        """Of what the model says of each row, in nats; a batch is read at a time."""
+        """Return the entropy of the prediction for each row, in nats, computed batch by batch."""
         model, entropies = self.model, []
         device = next(model.parameters()).device
         with evaluating(model):
@@ -83,7 +100,13 @@ class UncertaintySampling(ResumableStream):
 def uncertainty_scores(
     entropy: Float[Tensor, " N"], task: Int[Tensor, " N"], classes: tuple[int, ...], form: Form
 ) -> Float[Tensor, " N"]:
-    """By which rows are chosen, the largest first: see `UncertaintySampling`. Tasks without rows have no mean."""
+    """Return the score of each row; rows with the largest scores are chosen. See `UncertaintySampling`.
+
+    entropy: entropy of the prediction for each row, in nats.
+    task: number of the task of each row. Tasks without rows have no mean.
+    classes: number of classes of each task.
+    form: as for `UncertaintySampling`.
+    """
     max_entropy = torch.tensor(classes, dtype=entropy.dtype).log()
     if form == "published_uncertainty":
         entropy = entropy / max_entropy[task]
