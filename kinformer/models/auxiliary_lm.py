@@ -1,4 +1,4 @@
-"""AuxiliaryLM: a language model that in training also predicts from lower layers and further ahead."""
+"""AuxiliaryLM: a language model with auxiliary training losses at lower layers and for later tokens."""
 
 import math
 from collections.abc import Callable

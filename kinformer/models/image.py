@@ -123,7 +123,7 @@ class ImageModel(Predictor):
         self.penalties = check_known_penalties(penalties or {}, (body, encoder, position, source_position))
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
-        """The body's state before the first step; a picture is as long as it is, whatever `length` says."""
+        """Return the body's state before the first step; its size follows from the picture, so `length` is ignored."""
         new = make_state_spec(self, batch, length, dtype, device)
         return share_positions(self.body.start(batch, self.steps, dtype=new.dtype, device=new.device))
 
@@ -165,7 +165,10 @@ class ImageModel(Predictor):
         return self.rows(batch[0]), conditions if self.classes is None else {**conditions, "label": batch[1]}
 
     def predict(self, steps: Int[Tensor, "B T n"], **conditions: Any) -> Float[Tensor, "B T D"]:
-        """Return the body's output at each step, given the steps before it; `values` turns it into distributions."""
+        """Return the body's output at each step, given the steps before it.
+
+        `values` turns the output into distributions.
+        """
         return self._run(steps, **conditions).y
 
     def _run(

@@ -114,7 +114,10 @@ class LM(TextModel):
         return out._replace(y=self.scores(out, last))
 
     def hidden(self, tokens: Int[Tensor, "B T"], state: NumberedState | None = None, ctx: Context | None = None) -> Out:
-        """What the body makes of each token, before the head."""
+        """Return the body's output for each token, before the head.
+
+        Without a ctx, positions continue from the state.
+        """
         ctx = self.context(context_of_tokens(tokens, state) if ctx is None else ctx)
         x = self.embedding(check_tokens_below(tokens, self.embedding.num_embeddings).clamp_min(0))
         x = x if self.scale == 1 else self.scale * x

@@ -67,7 +67,9 @@ class MLM(Encoder):
     def mask_batch(
         self, batch: TokenBatch, *, fixed: bool, seed: int = 0
     ) -> tuple[Int[Tensor, "B T"], Int[Tensor, "B T"]]:
-        """Return the input and the targets of a batch: all scored tokens are hidden, or those that `hide` chooses.
+        """Return the input and the targets of a batch.
+
+        All scored tokens are hidden; without scored tokens, `hide` chooses.
 
         batch: tokens, with or without scored ones.
         fixed, seed: arguments of `hide`.
@@ -134,7 +136,10 @@ class MLM(Encoder):
         return out, nll, {"nll": nll}
 
     def judge(self, batch: Tokens, state: State | None = None) -> EvaluationSums:
-        """Return the bits of each chosen token, given all tokens around it, and the accuracy if tokens are scored."""
+        """Return the bits of each chosen token, given all tokens around it.
+
+        The accuracy is added if the batch marks scored tokens.
+        """
         batch = fit_to_window(self, TokenBatch.from_tokens(batch))
         read, targets = self.mask_batch(batch, fixed=True)
         if batch.documents is None:
