@@ -36,7 +36,7 @@ Pixels = UInt8[Tensor, "B C H W"]
 
 
 class ImageModel(Predictor):
-    """Autoregressive model of pictures, for unconditional, class-conditional and super-resolution generation.
+    """Autoregressive model of pictures, with optional classes and super-resolution.
 
         p(picture) = product over steps of p(step | earlier steps)
 
@@ -123,7 +123,7 @@ class ImageModel(Predictor):
         self.penalties = check_known_penalties(penalties or {}, (body, encoder, position, source_position))
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
-        """Return the body's state before the first step; its size follows from the picture, so `length` is ignored."""
+        """Return the body's state before the first step; its size is the picture's, so `length` is ignored."""
         new = make_state_spec(self, batch, length, dtype, device)
         return share_positions(self.body.start(batch, self.steps, dtype=new.dtype, device=new.device))
 

@@ -107,7 +107,9 @@ class NearestNeighbourLM(WrappedLM):
 
 
 def refuse_exits(model: nn.Module) -> None:
-    """Raise ValueError for a model with early exits, because a lookup by a late state would need all layers.
+    """Raise ValueError for a model with early exits.
+
+    A lookup by a late inner state would need all layers for every token, so no layer would be saved.
 
     model: model to check.
     """

@@ -19,7 +19,10 @@ __all__ = ["ReinforcedLM", "ReinforcedMLM"]
 
 
 class RewardedModel(nn.Module):
-    """Base of both models: loss = NLL + weight * the `Reinforce` loss of all choices reported as aux "log_p"."""
+    """Base of both models, which adds the loss of the choices.
+
+    loss = NLL + weight * the `Reinforce` loss of all choices that parts report as aux "log_p"
+    """
 
     def set_reinforce(self, body: Layer, per: Per, decay: float, weight: float) -> None:
         """Set the rewards of the choices within a body.
@@ -87,10 +90,12 @@ class ReinforcedLM(RewardedModel, LM):
 
 
 class ReinforcedMLM(RewardedModel, MLM):
-    """Masked language model over parts that make random choices, such as `PublishedSAC`; one reward per row.
+    """Masked language model over parts that make random choices, such as `PublishedSAC`.
+
+    Each row has one reward.
 
     vocab, d, kwargs: arguments of `MLM`.
-    body: layers, some of which choose.
+    body: layers of any kind; at least one part makes choices.
     decay, weight: arguments of `ReinforcedLM`.
 
     Errors: ValueError for a body without choices, and the errors of `MLM`.

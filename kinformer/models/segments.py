@@ -10,7 +10,10 @@ from torch.nn import functional as F
 
 @runtime_checkable  # the tests check annotations at run time
 class ByteTable(Protocol):
-    """Protocol of a tokenizer that knows the bytes of each token, such as `checkpoint.tokenizer.Tokenizer`."""
+    """Protocol of a tokenizer that knows the bytes of each token.
+
+    Example: `checkpoint.tokenizer.Tokenizer`.
+    """
 
     place: str
 

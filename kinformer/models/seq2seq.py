@@ -125,7 +125,9 @@ class Seq2Seq(Writer):
         )
 
     def encode(self, source: Int[Tensor, "B S"]) -> tuple[Out, Int[Tensor, "B S"]]:
-        """Return the encoder's output and the positions of the source tokens, a Context's source and source_pos.
+        """Return the encoder's output and the positions of the source tokens.
+
+        They are the source and source_pos of a Context.
 
         source: source tokens; -1 is padding.
         """

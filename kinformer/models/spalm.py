@@ -111,7 +111,9 @@ class SPALM(LM):
         return self.held[0]
 
     def train(self, mode: bool = True) -> "SPALM":
-        """Set training or eval mode; the first training builds the table that locates a row's tokens in the store.
+        """Set training or eval mode.
+
+        The first call with training mode builds the table that locates a row's tokens in the store.
 
         mode: True for training mode.
         """

@@ -153,7 +153,7 @@ class Trajectory(TrajectoryModel):
         return Loss(whole, parts, None, out.stats, real.sum())
 
     def judge(self, batch: EpisodeSteps, state: State | None = None) -> EvaluationSums:
-        """Return the accuracy and nats per action for kinds of actions, or the squared error of numeric actions.
+        """Return the accuracy and nats per action, or the squared error of numeric actions.
 
         Numeric actions are first divided by their largest value in the training data.
         """
