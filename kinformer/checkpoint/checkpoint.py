@@ -1,4 +1,4 @@
-"""Checkpoints: a model in a folder, as `config.json` (how to build it) and `model.safetensors` (weights).
+"""Checkpoints: a model in a folder, as a config (`config.json`) and weights (`model.safetensors`).
 
 Nothing is unpickled, and no code from a folder is run. Every write goes to a temporary file beside the old one, which
 it replaces once all files of the model are on disk (`checkpoint/atomic_files.py`). A crash, a kill or a full disk

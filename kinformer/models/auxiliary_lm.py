@@ -27,15 +27,15 @@ from kinformer.nn.losses.multi_step_loss import (
 
 
 class AuxiliaryLM(LM):
-    """Language model over a `Stack` that in training also predicts from lower layers and several tokens ahead.
+    """Language model over a `Stack` with training losses at lower layers and for several tokens ahead.
 
         loss = L_n + sum of w_l L_l over lower layers l
         L = CE(token 1 ahead) + weight sum_k CE(token k ahead)
 
     The weights w_l are the result of `layer_weights`; the lowest layers stop predicting first. Choose it for stacks
-    that are too deep to learn from the last layer only; choose `MultiExit` if lower layers must answer too. Generation
-    is that of an `LM`: the additional heads serve only training, and each costs as much as the head. All losses are
-    means over the same number of targets, the tokens one ahead, so a batch may be split.
+    that are too deep to learn from the last layer only; choose `MultiExit` if lower layers must answer too. It
+    generates as an `LM` does: the additional heads serve only training, and each costs as much as the head. All losses
+    are means over the same number of targets, the tokens one ahead, so a batch may be split.
 
     vocab, d, kwargs: arguments of `LM`.
     body: a `Stack`; its last norm, if any, is applied before every head.

@@ -44,10 +44,11 @@ class SPALM(LM):
         z = (1 - g) m + g h,  m = sum_i softmax_i(h . y_i) y_i,  g = sigmoid(w_g . h),  p = softmax(W z)
 
     h is the body's output for a token. A frozen model's state of that token selects the `k` nearest entries of the
-    store, and the y_i are the embeddings, rows of W, of the tokens that followed those entries. Choose it over
-    `NearestNeighbourLM` if a model is trained anyway: that model mixes with one share for all tokens, while the gate
-    learns token by token when to use the store. The gate needs 4 neighbours instead of hundreds. Keys stay fixed; the
+    store. The y_i are the embeddings, rows of W, of the tokens that followed those entries. Keys stay fixed; the
     embeddings are learned.
+
+    Choose it over `NearestNeighbourLM` if a model is trained anyway. The gate learns token by token when to use the
+    store, while that model mixes with one share for all tokens. The gate needs 4 neighbours instead of hundreds.
 
     In training, a token never finds the tokens that its own row has of its own document. All datastore entries at which
     those tokens stand, as one complete run, are left out, wherever the run occurs; the rest of the document can be
@@ -56,7 +57,7 @@ class SPALM(LM):
     mean of g is reported as "gate".
 
     vocab, d, body, kwargs: arguments of `LM`.
-    frozen: trained model whose inner states are the keys. It stays fixed and is not saved with the weights.
+    frozen: trained model that computes the keys. It stays fixed and is not saved with the weights.
     store: datastore to search.
     tap: name of the frozen model's inner state that made the keys.
     k: number of neighbours; the paper finds 4 enough.
@@ -107,7 +108,7 @@ class SPALM(LM):
 
     @property
     def frozen(self) -> LM:
-        """Frozen model whose states are the keys."""
+        """Frozen model that computes the keys."""
         return self.held[0]
 
     def train(self, mode: bool = True) -> "SPALM":

@@ -91,7 +91,9 @@ class ManyExits(Writer):
         return self.head(out.y[:, at], out.aux["exit"][:, at])
 
     def refuse_untrained(self, part: Layer) -> None:
-        """Raise ValueError for an exit rule inside the layers or in an encoder, which this loss does not train.
+        """Raise ValueError for an exit rule inside the layers or in an encoder.
+
+        This loss does not train such a rule.
 
         part: layers to check.
         """
@@ -166,7 +168,7 @@ class ManyExits(Writer):
 
 
 def refuse_rules(model: nn.Module, body: Layer) -> None:
-    """Raise ValueError for an `EarlyExit` whose rule has trainable parameters, because the loss would not train them.
+    """Raise ValueError for an `EarlyExit` with a trainable rule, because the loss would not train it.
 
     A rule with frozen parameters is allowed.
 

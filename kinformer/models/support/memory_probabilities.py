@@ -1,4 +1,4 @@
-"""Probabilities of remembered tokens: a softmax over memories, summed by token and mixed with a model's."""
+"""Probabilities of remembered tokens: a softmax over memories, mixed with a model's predictions."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Sweeps: one pass over a text that evaluates every choice of the numbers that mix in remembered tokens."""
+"""Sweeps: evaluate every choice of the numbers that mix in remembered tokens, in one pass over a text."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -90,7 +90,7 @@ class NearestNeighbourSweep(NearestNeighbourLM):
     def spread(self, tokens: Shaped[Tensor, " N"]) -> list[float]:
         """Return candidate temperatures: the paper's 1, and multiples of the median spread of distances.
 
-        The spread is the distance of the furthest neighbour minus that of the nearest.
+        The spread is the distance of the furthest neighbour minus the distance of the nearest.
 
         tokens: text to measure it on.
         """

@@ -65,7 +65,9 @@ class CategoricalPolicy(Policy):
 
 
 class GaussianPolicy(Policy):
-    """Independent Gaussians over the components of an action, with learned deviations that ignore the input.
+    """Independent Gaussians over the components of an action.
+
+    The deviations are learned and do not depend on the input.
 
     d: width of the model.
     numbers: number of components of an action.
