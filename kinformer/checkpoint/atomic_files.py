@@ -28,6 +28,8 @@ def write(path: Path, data: bytes) -> None:
 def write_together(files: Mapping[Path, bytes]) -> None:
     """Replace several files of a folder once all new data is on disk, the last file last.
 
+    If any new data cannot be written, no file is replaced.
+
     files: content of each file.
 
     Errors: OSError, in one line, if a file cannot be written.

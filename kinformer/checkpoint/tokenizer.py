@@ -142,7 +142,7 @@ class Tokenizer:
 
     @cached_property
     def drops(self) -> bool:
-        """True if the tokenizer has no token for unknown letters and so drops them."""
+        """True if the tokenizer has no token for unknown characters and so drops them."""
         model = self._settings["model"]
         has_unknown = model.get("unk_token") is not None or model.get("byte_fallback")
         return model.get("type") == "BPE" and not has_unknown and self.token_bytes is None

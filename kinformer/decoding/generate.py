@@ -288,7 +288,7 @@ def _sliding_window(model: Any, length: int) -> int | None:
 
 
 def _has_endless_positions(model: nn.Module) -> bool:
-    """True if the model encodes order only by biases that work as well at any length."""
+    """Return True if the model encodes order only by biases that work equally well at any length."""
     biases = [part for part in model.modules() if isinstance(part, Bias)]
     placed = any(isinstance(part, Position | Rotation) for part in model.modules())
     return bool(biases) and not placed and all(bias.endless for bias in biases)

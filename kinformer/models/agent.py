@@ -181,7 +181,7 @@ class Agent(PolicyModel):
         return Loss(weighted_loss(whole, sums, self.penalties, progress), parts, None, output.stats, real.sum())
 
     def judge(self, batch: RolloutBatch, state: State | None = None) -> EvaluationSums:
-        """Return the mean return of the episodes that ended.
+        """Return the sum of the returns, and the number of episodes that ended.
 
         The success rate is added if the environment reports success.
         """

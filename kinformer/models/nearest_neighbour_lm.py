@@ -74,7 +74,7 @@ class NearestNeighbourLM(WrappedLM):
     def look_up(
         self, tokens: Int[Tensor, "B T"], state: Any, ctx: Context | None, last: bool
     ) -> tuple[Out, Neighbours]:
-        """Return the model's output, and the nearest entries of the state behind each prediction.
+        """Return the model's output, and the nearest entries for the state of each prediction.
 
         tokens, state, ctx, last: arguments of `logits`.
         """
@@ -100,8 +100,8 @@ class NearestNeighbourLM(WrappedLM):
     def neighbour_log_p(self, neighbours: Neighbours, like: Float[Tensor, "B T V"]) -> Float[Tensor, "B T V"]:
         """Return log p_kNN of every token; tokens that are not among the neighbours get -inf.
 
-        neighbours: result of `look_up`.
-        like: tensor that gives the dtype and the shape.
+        neighbours: entries of the store for each token.
+        like: tensor with the dtype and device of the result.
         """
         return log_p_by_token(-neighbours.distances.to(like) / self.temperature, neighbours.tokens, self.vocab)
 
