@@ -130,7 +130,7 @@ def member_record(model: nn.Module) -> MemberRecord:
 
 
 def find_conflict(folder: Path, model: nn.Module, *, same: bool = False) -> str | None:
-    """Return a description of the files that saving a model to a folder would destroy; None if there are none.
+    """Return a description of the files that saving a model would destroy; None if there are none.
 
     folder: folder to save to.
     model: model to save.

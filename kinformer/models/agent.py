@@ -44,7 +44,7 @@ class Agent(PolicyModel):
 
     Choose it to learn from an environment by acting in it. The body reads the steps as a language model reads tokens.
     The token of a step is the sum of the embedded observation, the action before, the reward before, and a learned
-    position if one is given. The loss of a step is that of PPO:
+    position if one is given. PPO defines the loss of a step:
 
         loss = clip(A) + value * (V - R)^2 / 2 - entropy * H
 

@@ -12,7 +12,7 @@ from kinformer.nn.losses.aligned_exits import Weights
 
 
 class MultiExitSeq2Seq(ManyExits, Seq2Seq):
-    """Sequence-to-sequence model with an `EarlyExit` as its decoder, trained and evaluated like `MultiExit`.
+    """Sequence-to-sequence model with an `EarlyExit` as its decoder, trained like `MultiExit`.
 
     It is the model of the papers. Choose it for pairs of sequences, and for `BySequence`, which reads the encoder's
     output. Choose `Seq2Seq` if all tokens should use all layers. L_exit also trains the encoder. Label smoothing
