@@ -46,7 +46,7 @@ class Agent(PolicyModel):
     The token of a step is the sum of the embedded observation, the action before, the reward before, and a learned
     position if one is given. PPO defines the loss of a step:
 
-        loss = clip(A) + value * (V - R)^2 / 2 - entropy * H
+    loss = clip(A) + value * (V - R)^2 / 2 - entropy * H
 
     observations: shape of an observation: a vector or a small picture (see `ObservationEmbedding`).
     actions: number of kinds of actions, or number of components of an action if `discrete` is False.

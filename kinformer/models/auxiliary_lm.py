@@ -29,8 +29,9 @@ from kinformer.nn.losses.multi_step_loss import (
 class AuxiliaryLM(LM):
     """Language model over a `Stack` with training losses at lower layers and for several tokens ahead.
 
-        loss = L_n + sum of w_l L_l over lower layers l
-        L = CE(token 1 ahead) + weight sum_k CE(token k ahead)
+    loss = L_n + sum of w_l L_l over lower layers l
+
+    L = CE(token 1 ahead) + weight sum_k CE(token k ahead)
 
     The weights w_l are the result of `layer_weights`; the lowest layers stop predicting first. Choose it for stacks
     that are too deep to learn from the last layer only; choose `MultiExit` if lower layers must answer too. It

@@ -36,8 +36,9 @@ class ContinuousCacheState(NamedTuple):
 class ContinuousCache(WrappedLM):
     """Trained language model mixed with a cache of the tokens that followed its own similar states.
 
-        p = weight p_cache + (1 - weight) p_LM
-        p_cache(w) = sum_(i<t: x_(i+1) = w) softmax_i(theta h_t . h_i)
+    p = weight p_cache + (1 - weight) p_LM
+
+    p_cache(w) = sum_(i<t: x_(i+1) = w) softmax_i(theta h_t . h_i)
 
     The h_i are the inputs of the head at the `size` tokens before this one, and x_(i+1) is the token that followed
     each. Choose it to adapt a trained model to the words of the current text without training: names that occurred once

@@ -21,7 +21,7 @@ from kinformer.nn.losses.contrastive import Contrastive
 class ContrastiveMLM(MLM):
     """Masked language model over `GlobalTokens` that also learns a summary of each segment by contrast.
 
-        loss = (1 - contrast) * NLL + contrast * L_contrast
+    loss = (1 - contrast) * NLL + contrast * L_contrast
 
     Choose it for long documents that consist of sentences or paragraphs; choose `MLM` for texts without such segments.
     Some segments are hidden completely, with the same probability as single tokens, and none of their tokens is

@@ -38,7 +38,7 @@ Pixels = UInt8[Tensor, "B C H W"]
 class ImageModel(Predictor):
     """Autoregressive model of pictures, with optional classes and super-resolution.
 
-        p(picture) = product over steps of p(step | earlier steps)
+    p(picture) = product over steps of p(step | earlier steps)
 
     A step is one channel of a pixel or a whole pixel, depending on `values`. Steps go row by row or block by block.
     Step t reads the embedding of step t - 1 at position t; the first step reads zeros. Positions therefore count in the

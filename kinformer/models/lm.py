@@ -32,7 +32,7 @@ from kinformer.models.support.text_model import TextModel, Tokens, next_tokens
 class LM(TextModel):
     """Decoder-only language model: embedding, optional absolute position, causal body, head.
 
-        p(next token) = softmax(head(body(scale * embedding + position)))
+    p(next token) = softmax(head(body(scale * embedding + position)))
 
     Choose it to generate text and as the base of most causal members. Rows are integers [B T]; -1 is padding, at the
     ends of a row only, and never a target. For a `TokenBatch`, only the scored tokens are learned and evaluated.

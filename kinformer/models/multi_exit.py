@@ -18,7 +18,7 @@ from kinformer.nn.losses.aligned_exits import Weights
 class MultiExit(ManyExits, LM):
     """Language model over an `EarlyExit` that is trained at every exit.
 
-        loss = sum_n w_n NLL_n / sum_n w_n + alpha * L_exit
+    loss = sum_n w_n NLL_n / sum_n w_n + alpha * L_exit
 
     Choose it to save computation on easy tokens; choose `LM` if all tokens should use all layers. L_exit is the loss of
     the exit rule, if the rule learns. Training computes every exit for all tokens; in eval mode tokens exit early.

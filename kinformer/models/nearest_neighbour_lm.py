@@ -22,8 +22,9 @@ from kinformer.nn.depth.early_exit import EarlyExit
 class NearestNeighbourLM(WrappedLM):
     """Trained language model mixed with the tokens that followed the most similar states of a datastore.
 
-        p = weight p_kNN + (1 - weight) p_LM
-        p_kNN(w) = sum_(i: v_i = w) softmax_i(-|k_i - f(x)|^2 / temperature)
+    p = weight p_kNN + (1 - weight) p_LM
+
+    p_kNN(w) = sum_(i: v_i = w) softmax_i(-|k_i - f(x)|^2 / temperature)
 
     The (k_i, v_i) are the `k` entries of a datastore that are nearest to the state f(x) of the tokens so far. Its keys
     are such states of other text, its values the tokens that followed. Choose it to give a trained model a corpus

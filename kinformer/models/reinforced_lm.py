@@ -54,7 +54,7 @@ class RewardedModel(nn.Module):
 class ReinforcedLM(RewardedModel, LM):
     """Language model over parts that make random choices, such as `SAC`, trained by REINFORCE.
 
-        loss = NLL + weight * mean of -(R - b) log p
+    loss = NLL + weight * mean of -(R - b) log p
 
     Choose it for bodies with hard choices that have no gradient; choose `LM` for all others. For each token, log p is
     the sum of the aux "log_p" of all parts. In eval mode, parts take the most likely choice, and the model is an LM.

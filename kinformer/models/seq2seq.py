@@ -46,7 +46,7 @@ Pair = tuple[Int[Tensor, "B S"], Int[Tensor, "B T"] | TokenBatch]
 class Seq2Seq(Writer):
     """Encoder-decoder model for translation and other pairs of sequences.
 
-        p(next token) = softmax(head(decoder(target tokens so far, encoder(source))))
+    p(next token) = softmax(head(decoder(target tokens so far, encoder(source))))
 
     Choose it if inputs and outputs are separate sequences; choose `LM` for one text. Source, target and head share one
     embedding. Two ids follow `vocab`: `end`, which the model writes last, and `begin`, which it reads first and never

@@ -41,7 +41,7 @@ class SPALMState(NamedTuple):
 class SPALM(LM):
     """Language model with a learned gate between its own state and the neighbours from a datastore.
 
-        z = (1 - g) m + g h,  m = sum_i softmax_i(h . y_i) y_i,  g = sigmoid(w_g . h),  p = softmax(W z)
+    z = (1 - g) m + g h,  m = sum_i softmax_i(h . y_i) y_i,  g = sigmoid(w_g . h),  p = softmax(W z)
 
     h is the body's output for a token. A frozen model's state of that token selects the `k` nearest entries of the
     store. The y_i are the embeddings, rows of W, of the tokens that followed those entries. Keys stay fixed; the

@@ -38,7 +38,7 @@ class ExitOutputs(NamedTuple):
 class ManyExits(Writer):
     """Mixin of models over an `EarlyExit`; list it before the class of the model without exits.
 
-        loss = L_dec + alpha * L_exit
+    loss = L_dec + alpha * L_exit
 
     In aligned training, L_dec = sum_n w_n NLL_n / sum_n w_n. If the exits have a `chance`, L_dec is in training the
     mean NLL of `paths` forward passes with random exits. L_exit is the loss of the rule, if the rule learns, from a

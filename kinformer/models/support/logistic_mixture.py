@@ -28,8 +28,9 @@ class _Mixture(NamedTuple):
 class LogisticMixture(Intensities):
     """Discretized mixture of logistic distributions, one step per pixel.
 
-        p(pixel) = sum_m w_m prod_c [F((x_c + 1/255 - u_mc) / s_mc) - F((x_c - 1/255 - u_mc) / s_mc)]
-        u_mc = mean_mc + sum_(b<c) k_mcb x_b
+    p(pixel) = sum_m w_m prod_c [F((x_c + 1/255 - u_mc) / s_mc) - F((x_c - 1/255 - u_mc) / s_mc)]
+
+    u_mc = mean_mc + sum_(b<c) k_mcb x_b
 
     F is the logistic function, intensities x run from -1 to 1, and the outer bins extend to infinity. The input of a
     pixel is one vector, a linear map of its channels (the paper's 1 x 3 convolution). Each component of a mixture of
