@@ -1,1 +1,1 @@
-"""Models and other things on a disk: written whole or not at all, read back with every number checked."""
+"""Models and other files on disk: written atomically, and verified when they are read."""

@@ -1,4 +1,7 @@
-"""Writing that a kill at any moment, or a full disk, cannot spoil: beside the old, to the disk, then in its place."""
+"""Atomic writes: new data is synced to disk beside the old file and then replaces it.
+
+A kill at any moment, or a full disk, leaves the old file whole.
+"""
 
 import hashlib
 import os
@@ -12,14 +15,24 @@ from kinformer.core.missing_path import missing_path
 
 
 def write(path: Path, data: bytes) -> None:
-    """Replace a file in one step, or leave it as it is and raise OSError in one clear line."""
+    """Replace a file atomically.
+
+    path: file to write.
+    data: new content.
+
+    Errors: OSError, in one line, if the file cannot be written; the old file then stays.
+    """
     write_together({path: data})
 
 
 def write_together(files: Mapping[Path, bytes]) -> None:
-    """Replace files of a folder, the last one last, once all that is in them is on the disk; or none of them.
+    """Replace several files of a folder once all new data is on disk, the last file last.
 
-    Errors: OSError, in one clear line, where one cannot be written.
+    If any new data cannot be written, no file is replaced.
+
+    files: content of each file.
+
+    Errors: OSError, in one line, if a file cannot be written.
     """
     partial = {path: path.with_name(f".{path.name}.partial") for path in files}
     path = next(iter(files))
@@ -37,7 +50,13 @@ def write_together(files: Mapping[Path, bytes]) -> None:
 
 
 def write_folder(path: Path, files: Mapping[str, bytes]) -> None:
-    """Make a folder of these files, whole or not at all; one of that name is replaced. OSError in one clear line."""
+    """Create or replace a folder with these files, completely or not at all.
+
+    path: folder to write.
+    files: content of each file, by name.
+
+    Errors: OSError, in one line, if the folder cannot be written.
+    """
     partial, new = path.with_name(f".{path.name}.partial"), not path.parent.exists()
     try:
         remove(partial)
@@ -57,12 +76,21 @@ def write_folder(path: Path, files: Mapping[str, bytes]) -> None:
 
 
 def crc32(path: Path, size: int = -1) -> int:
-    """The CRC-32 of a file, or of its first bytes; OSError, in one line, if it cannot be read."""
+    """Return the CRC-32 of a file or of its first bytes.
+
+    path: file to read.
+    size: number of bytes to read; -1 for all.
+
+    Errors: OSError, in one line, if the file cannot be read.
+    """
     return zlib.crc32(contents(path, size=size))
 
 
 def remove(path: Path) -> None:
-    """Take away a file, or a folder with all that it holds, where there is one."""
+    """Remove a file, or a folder with all its content, if it exists.
+
+    path: file or folder to remove.
+    """
     if path.is_dir():
         shutil.rmtree(path)
     else:
@@ -70,7 +98,10 @@ def remove(path: Path) -> None:
 
 
 def sync(folder: Path) -> None:
-    """See the names of a folder to the disk, where the system can."""
+    """Sync the file names of a folder to disk, if the system supports it.
+
+    folder: folder to sync.
+    """
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -92,7 +123,13 @@ def _write_error(path: Path, size: int, error: OSError) -> OSError:
 
 
 def existing_path(place: str, advice: str) -> Path:
-    """The path of what is there. FileNotFoundError, with advice, for what is not, and for a device without an end."""
+    """Return the path of an existing file or folder.
+
+    place: path as the user wrote it; `~` is expanded.
+    advice: hint for the message.
+
+    Errors: FileNotFoundError, with the advice, for a missing path and for a device file, which may never end.
+    """
     path = Path(place).expanduser()
     if not path.exists() or path.is_char_device() or path.is_block_device():
         raise FileNotFoundError(missing_path(place, advice))
@@ -100,7 +137,14 @@ def existing_path(place: str, advice: str) -> Path:
 
 
 def contents(path: Path, advice: str = "", *, size: int = -1) -> bytes:
-    """All bytes of a file, or its first `size`; OSError, in one line that ends with the advice, if it is unreadable."""
+    """Return the bytes of a file, or its first `size` bytes.
+
+    path: file to read.
+    advice: hint at the end of the message.
+    size: number of bytes to read; -1 for all.
+
+    Errors: OSError, in one line, if the file cannot be read.
+    """
     try:
         with path.open("rb") as file:
             return file.read(size)
@@ -109,5 +153,8 @@ def contents(path: Path, advice: str = "", *, size: int = -1) -> bytes:
 
 
 def digest(data: bytes) -> bytes:
-    """By what is split and ordered: the same on every machine, whatever stands beside it."""
+    """Return the SHA-256 of data, for splits and orders that are the same on every machine.
+
+    data: bytes to hash.
+    """
     return hashlib.sha256(data).digest()

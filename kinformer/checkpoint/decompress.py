@@ -1,6 +1,6 @@
-"""Reads files unpacked; compressed files are recognised by their first bytes, not by their names.
+"""Reading of compressed files, which are recognised by their first bytes, not by their names.
 
-Whatever reads text opens it with `text`, `lines` or `decode_text`, so byte-order marks are treated alike everywhere.
+Open text with `text`, `lines` or `decode_text`, so that byte-order marks are handled the same everywhere.
 """
 
 import codecs
@@ -28,15 +28,20 @@ BROKEN = (EOFError, zlib.error, lzma.LZMAError, zstandard.ZstdError, gzip.BadGzi
 
 
 def is_packed(path: Path) -> bool:
-    """Is a file compressed, by its first bytes?"""
+    """Return True if a file is compressed, judged by its first bytes.
+
+    path: file to read.
+    """
     with _one_line_errors(path), path.open("rb") as file:
         return file.read(6).startswith((GZ, XZ, ZST))
 
 
 def chunks(path: Path) -> Iterator[bytes]:
-    """A file's bytes, unpacked, a megabyte at a time.
+    """Yield the decompressed bytes of a file, a megabyte at a time.
 
-    Raises OSError for what cannot be read and ValueError for what is cut off or damaged, in one line with its name.
+    path: file to read.
+
+    Errors: OSError for an unreadable file and ValueError for a truncated or damaged one, in one line with its name.
     """
     with _one_line_errors(path), path.open("rb") as file:
         read = _reader(file)
@@ -45,9 +50,11 @@ def chunks(path: Path) -> Iterator[bytes]:
 
 
 def text(path: Path) -> Iterator[bytes]:
-    """A file's text in UTF-8 without a byte-order mark, unpacked, a megabyte at a time.
+    """Yield the decompressed text of a file in UTF-8, without a byte-order mark, a megabyte at a time.
 
-    Errors: as those of `chunks` and of `decode_text`.
+    path: file to read.
+
+    Errors: the errors of `chunks` and of `decode_text`.
     """
     return decode_text(chunks(path), str(path))
 
@@ -55,7 +62,12 @@ def text(path: Path) -> Iterator[bytes]:
 def decode_text(chunks: Iterable[bytes], place: str) -> Iterator[bytes]:
     """Convert text to UTF-8 without a byte-order mark; the mark identifies UTF-16 and UTF-32.
 
-    Bytes without a mark pass unchanged. Errors: ValueError, with the place, for bytes that do not fit the encoding.
+    Bytes without a mark pass unchanged.
+
+    chunks: bytes of the text.
+    place: name of the text in messages.
+
+    Errors: ValueError, with the place, for bytes that do not fit the encoding.
     """
     source = iter(chunks)
     first = b""
@@ -81,12 +93,15 @@ def decode_text(chunks: Iterable[bytes], place: str) -> Iterator[bytes]:
 
 
 def _mark(first: bytes) -> bytes | None:
-    """The byte-order mark at the start of a text; None without a mark."""
+    """Return the byte-order mark at the start of a text; None without a mark."""
     return next((mark for mark in MARKS if first.startswith(mark)), None)
 
 
 def lines(path: Path) -> Iterator[bytes]:
-    """The lines of a text file, unpacked, in UTF-8, without line ends."""
+    """Yield the lines of a text file, decompressed, in UTF-8, without line ends.
+
+    path: file to read.
+    """
     last = b""
     for number, line in enumerate(split_stream(text(path), b"\n")):
         if number:
@@ -97,7 +112,11 @@ def lines(path: Path) -> Iterator[bytes]:
 
 
 def split_stream(chunks: Iterable[bytes], at: bytes) -> Iterator[bytes]:
-    """Split a stream of bytes at separators, in linear time even for long pieces."""
+    """Split a stream of bytes at separators, in linear time even for long pieces.
+
+    chunks: bytes of the stream.
+    at: separator.
+    """
     buffer, searched = bytearray(), 0
     for chunk in chunks:
         buffer += chunk
@@ -110,14 +129,20 @@ def split_stream(chunks: Iterable[bytes], at: bytes) -> Iterator[bytes]:
 
 
 def stored_chunks(path: Path) -> Iterator[bytes]:
-    """A file's bytes as they are stored."""
+    """Yield a file's bytes as they are stored, without decompression.
+
+    path: file to read.
+    """
     with _one_line_errors(path), path.open("rb") as file:
         while chunk := file.read(CHUNK):
             yield chunk
 
 
 def size(path: Path) -> int:
-    """The number of bytes of a file's text, unpacked and in UTF-8."""
+    """Return the number of bytes of a file's text, decompressed and in UTF-8.
+
+    path: file to read.
+    """
     with _one_line_errors(path), path.open("rb") as file:
         marked = _mark(file.read(LONGEST_MARK)) is not None
     return sum(map(len, text(path))) if marked or is_packed(path) else path.stat().st_size
@@ -133,7 +158,7 @@ def _reader(file: BufferedReader) -> Callable[[int], bytes]:
 
 
 class _Frames:
-    """Zstandard frames one after the other; zstandard's own reader takes a file that is cut off for a whole one."""
+    """Reader of consecutive Zstandard frames; zstandard's own reader accepts a truncated file as complete."""
 
     def __init__(self, file: BufferedReader) -> None:
         self.file, self.rest, self.out = file, b"", bytearray()
@@ -157,7 +182,7 @@ class _Frames:
 
 @contextmanager
 def _one_line_errors(path: Path) -> Iterator[None]:
-    """What goes wrong with a file, in one line."""
+    """Turn errors of a file into messages of one line."""
     try:
         yield
     except BROKEN as error:

@@ -1,4 +1,4 @@
-"""File locks that the system releases when their process ends, even by a crash, so no stale lock remains."""
+"""File locks that the system releases when their process ends, even after a crash."""
 
 import errno
 import fcntl
@@ -11,11 +11,14 @@ from pathlib import Path
 
 NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL}  # a file system without locks
 
-LOOK = 0.05  # seconds after which a lock is tried once more
+LOOK = 0.05  # seconds until the second try for a lock
 
 
 class LockedError(Exception):
-    """Raised for a file that another process has locked; `holder` names the process, "" if unknown."""
+    """Error for a file that another process has locked.
+
+    holder: name of the process; "" if unknown.
+    """
 
     def __init__(self, holder: str) -> None:
         super().__init__(holder)
@@ -24,10 +27,15 @@ class LockedError(Exception):
 
 @contextmanager
 def file_lock(path: Path, *, wait: bool) -> Iterator[bool]:
-    """Lock a file against other processes and threads; creates the file and removes it afterwards.
+    """Lock a file against other processes and threads; the file is created, and removed afterwards.
 
-    A file that another user made is locked too, though it cannot be written. Yields False if the file system has no
-    locks. Raises LockedError if the file is locked and `wait` is false, and OSError if the file cannot be made.
+    A file of another user is locked too, although it cannot be written. The context manager yields False if the file
+    system has no locks.
+
+    path: file to lock.
+    wait: True waits for the lock, False raises an error if the file is locked.
+
+    Errors: LockedError if the file is locked and `wait` is False; OSError if the file cannot be created.
     """
     file = None
     while file is None:
@@ -47,7 +55,10 @@ def file_lock(path: Path, *, wait: bool) -> Iterator[bool]:
 
 
 def check_unlocked(path: Path) -> None:
-    """Raise LockedError if a process holds the lock of a file."""
+    """Raise LockedError if a process holds the lock of a file.
+
+    path: file to check.
+    """
     try:
         file = os.open(path, os.O_RDONLY)
     except OSError:
@@ -65,7 +76,7 @@ def _lock(path: Path, wait: bool) -> int | None:
     except PermissionError:
         if not path.exists():
             raise
-        file = os.open(path, os.O_RDONLY)  # the file of another user, which can be locked where it can be read
+        file = os.open(path, os.O_RDONLY)  # another user's file can be locked if it can be read
     try:
         has_locks = _flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         if has_locks and _is_at(file, path):
@@ -106,7 +117,7 @@ def _is_at(file: int, path: Path) -> bool:
 
 
 def _holder(file: int) -> str:
-    """The process that a lock file names, with its machine if that is another machine."""
+    """Return the process that a lock file names, with its machine if it is a different one."""
     number, _, machine = os.pread(file, 256, 0).decode(errors="replace").partition(" ")
     if not number:
         return ""

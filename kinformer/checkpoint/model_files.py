@@ -1,7 +1,7 @@
-"""Files of a saved model: their names, and what is said where one is missing.
+"""Names of the files of a saved model, and the errors for missing ones.
 
-Nothing heavy is imported, so that a command can look before it begins.
-Choose `contents` to read one of them; `checkpoint/checkpoint.py` says what is in it.
+The module imports nothing heavy, so that a command can check its files before it starts. Use `contents` to read one of
+them; `checkpoint/checkpoint.py` describes their content.
 """
 
 from pathlib import Path
@@ -10,11 +10,16 @@ from kinformer.checkpoint.atomic_files import contents as read_file
 from kinformer.core.missing_path import missing_path
 
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
-BEST = "best"  # the folder of the best model, within that of its run
+BEST = "best"  # subfolder of a run with the best model
 
 
 def contents(path: Path) -> bytes:
-    """The bytes of a file of a model; OSError, in one line, if it or its folder is missing or cannot be read."""
+    """Return the bytes of a file of a saved model.
+
+    path: file in the model's folder.
+
+    Errors: OSError, in one line, if the file or its folder is missing or cannot be read.
+    """
     if path.parent.is_file():
         raise NotADirectoryError(f"{path.parent} is a file, and a checkpoint is a folder")
     if not path.parent.is_dir():

@@ -1,4 +1,4 @@
-"""upgraded: converts tensors saved by an earlier version to the current form."""
+"""upgrade_tensors: convert tensors saved by an earlier version to the current form."""
 
 from collections.abc import Mapping
 
@@ -6,10 +6,13 @@ from torch import Tensor, nn
 
 
 def upgrade_tensors(model: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """A copy of `tensors`, by parameter name, converted by each part from the form of an earlier version.
+    """Return a copy of saved tensors, converted by each part from the form of an earlier version.
 
-    A part whose stored form has changed defines `upgrade(tensors, prefix)`, which converts entries whose names start
-    with `prefix`. It is also called with the optimiser's state of each parameter, so it must leave scalars unchanged.
+    A part with a new stored form defines `upgrade(tensors, prefix)`, which converts the entries whose names start with
+    `prefix`. It is also called with the optimizer's state of each parameter, so it must leave scalars unchanged.
+
+    model: model that loads the tensors.
+    tensors: saved tensors by parameter name.
     """
     converted = dict(tensors)
     for name, part in model.named_modules():

@@ -1,1 +1,1 @@
-"""Decoding: how rows are written on, by drawing or by search, and how what was read is kept in a file."""
+"""Decoding: generation by sampling or beam search, and files that keep a state."""

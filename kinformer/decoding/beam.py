@@ -1,4 +1,4 @@
-"""Beam search: each step keeps the likeliest continuations of all that were kept."""
+"""Beam search: each step keeps the most likely continuations of all rows that were kept."""
 
 from typing import Any
 
@@ -19,15 +19,22 @@ def search(
     penalty: float,
     on_tokens: TokensCallback | None,
 ) -> Int[Tensor, "B N"]:
-    """Rows with up to `steps` tokens more: of those that ended, and those that did not, the best.
+    """Return the best row of each prompt, with up to `steps` new tokens, found by beam search.
 
-    A row of n new tokens is worth its log-probability / ((5 + n) / 6)**penalty. Of twice as many continuations as the
-    beam is wide the best that do not end are kept; one that ends among the first counts. The tokens of the row that is
-    best are told when the search is over.
+    The score of a row with n new tokens is its log-probability / ((5 + n) / 6)**penalty. Each step considers 2 * beam
+    continuations. It keeps the `beam` best that do not end; a row that ends counts only among the first `beam`.
+
+    model: model with `logits`.
+    text: prompts and the state.
+    steps: largest number of new tokens.
+    beam: number of rows to keep for each prompt.
+    stop: function from the new tokens to the rows that have ended; None if no row ends.
+    penalty: exponent of the length penalty; 0 favours short rows.
+    on_tokens: called after the search with the tokens of the best rows, step by step.
     """
     batch, first = text.rows.shape
-    score = torch.zeros(batch, 1, device=text.rows.device)  # of each row that goes on: at first the prompt alone
-    likely = text.rows.new_empty(batch, 1, 0, dtype=score.dtype)  # what each of its tokens added
+    score = torch.zeros(batch, 1, device=text.rows.device)  # score of each kept row; at first one row, the prompt
+    likely = text.rows.new_empty(batch, 1, 0, dtype=score.dtype)  # log-probability of each new token
     best = _Best(text.rows, steps)
     for step in range(1, steps + 1):
         logits, text = next_logits(model, text)
@@ -46,7 +53,7 @@ def search(
         parent, new = parent.take_along_dim(live, 1), new.take_along_dim(live, 1)
         likely = likely.take_along_dim(live[..., None], 1)
         text = append_tokens(select_rows(text, parent.flatten()), new.flatten())
-        # sums only fall, and a longer row divides them by more
+        # no unfinished row can still win: sums only fall, and the largest length has the largest divisor
         if bool((best.worth >= score.amax(1) / _norm(steps, penalty)).all()):
             break
     best.update(score / _norm(steps, penalty), text.rows.unflatten(0, score.shape), likely)
@@ -58,7 +65,7 @@ def search(
 
 
 class _Best:
-    """The best row of each prompt so far, padded to the whole width, what its tokens added, and what it is worth."""
+    """Best row of each prompt so far, padded to the full width, with its tokens' log-probabilities and its score."""
 
     def __init__(self, prompts: Int[Tensor, "B T"], steps: int) -> None:
         self.rows = pad_rows(prompts, prompts.shape[1] + steps)
@@ -66,7 +73,7 @@ class _Best:
         self.worth = torch.full_like(self.likely[:, 0] if steps else prompts[:, 0].float(), -torch.inf)
 
     def update(self, worth: Float[Tensor, "B R"], rows: Int[Tensor, "B R T"], likely: Float[Tensor, "B R N"]) -> None:
-        """Take the best of these rows where it is better."""
+        """Replace the best row of a prompt if one of these rows has a higher score."""
         best_worth, index = worth.max(1)
         every = torch.arange(len(worth), device=worth.device)
         better = (best_worth > self.worth)[:, None]
@@ -84,11 +91,14 @@ def _norm(length: int, penalty: float) -> float:
 def _continuations(
     score: Float[Tensor, "B R"], logits: Float[Tensor, "BR V"], k: int
 ) -> tuple[Float[Tensor, "B N"], Int[Tensor, "B N"], Int[Tensor, "B N"]]:
-    """The likeliest ways to go on, best first, the smaller row and token first among equals: score, row and token."""
+    """Return score, row and token of the k most likely continuations, best first.
+
+    Ties go to the smaller row and token.
+    """
     batch, rows = score.shape
     scores = (score[..., None] + logits.log_softmax(-1).unflatten(0, (batch, rows))).flatten(1)  # [B R*V]
     top_scores = keep_top_k(scores, k)
-    # those that are kept in the order of their places, then by score, equal ones as they stand
+    # order the kept ones by place, then stably by score
     places = torch.where(top_scores > -torch.inf, 1, 0).topk(min(k, top_scores.shape[1])).indices.sort(-1).values
     best = top_scores.take_along_dim(places, -1)
     best, order = torch.sort(best, dim=-1, descending=True, stable=True)

@@ -1,4 +1,4 @@
-"""Spelling: what stands between a text and a model's tokens where a token is a byte."""
+"""Byte tokenizer, and functions that tokenize texts for any model."""
 
 import codecs
 import re
@@ -10,33 +10,43 @@ from kinformer.checkpoint.tokenizer import LostBytes
 
 _BREAK = re.compile(rb"[^\s](?: (?=[^\s])|\n(?=[^\s]))")  # between two words, where no tokenizer joins letters
 NOT_READ = "the model does not read them"
-LEAST = 4096  # bytes of a text that are cut into pieces: in fewer there may be no place between two words
+LEAST = 4096  # smallest number of bytes to cut; fewer may have no break between two words
 
 
 class ByteTokenizer:
-    """A token is a byte. Tokens above 255, such as the end of a target, stand for nothing."""
+    """Tokenizer with one token per byte; tokens above 255, such as the end of a target, decode to nothing."""
 
     def encode(self, text: bytes) -> list[int]:
-        """The tokens of a text."""
+        """Return the tokens of a text."""
         return list(text)
 
     def decode(self, tokens: Sequence[int]) -> bytes:
-        """The text of tokens."""
+        """Return the text of tokens."""
         return bytes(token for token in tokens if 0 <= token < 256)
 
     def speaker(self) -> Callable[[int], str]:
-        """What a new token adds to the text, told token by token; a letter comes with its last byte."""
+        """Return a function from each new token to the text that it adds.
+
+        A character of several bytes appears with its last byte.
+        """
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         return lambda token: decoder.decode(self.decode([token]))
 
 
 def tokenizer_of_model(model: Any) -> Any:
-    """The tokenizer that a model was trained with, or `ByteTokenizer`."""
+    """Return the tokenizer that a model was trained with, or a `ByteTokenizer`.
+
+    model: a trained model.
+    """
     return getattr(model, "tokenizer", None) or ByteTokenizer()
 
 
 def warn_of_loss(model: Any, texts: Iterable[bytes]) -> None:
-    """Warn, in one line, if the model's tokenizer loses bytes of the input texts."""
+    """Warn, in one line, if the model's tokenizer loses bytes of the input texts.
+
+    model: a trained model.
+    texts: texts that the model reads.
+    """
     spelled, loss = tokenizer_of_model(model), LostBytes()
     if isinstance(spelled, ByteTokenizer):
         return
@@ -48,9 +58,15 @@ def warn_of_loss(model: Any, texts: Iterable[bytes]) -> None:
 
 
 def tokenize_blocks(model: Any, blocks: Iterable[bytes], name: str = "the text") -> Iterator[list[int]]:
-    """Tokenize a text that arrives in blocks; equals tokenizing the whole text if no token spans two words.
+    """Tokenize a text that arrives in blocks, as if it were one text, unless a token spans two words.
 
-    Warns at the end of lost bytes. Errors: ValueError if the tokenizer drops letters.
+    It warns of lost bytes at the end.
+
+    model: a trained model.
+    blocks: consecutive blocks of the text.
+    name: name of the text in messages.
+
+    Errors: ValueError if the tokenizer drops letters.
     """
     spelled, rest, loss = tokenizer_of_model(model), b"", LostBytes()
     if isinstance(spelled, ByteTokenizer):
@@ -68,9 +84,11 @@ def tokenize_blocks(model: Any, blocks: Iterable[bytes], name: str = "the text")
 
 
 def last_break(data: bytes) -> int:
-    """Where to cut a text so that its tokens are those of the whole: before a single space, or after a single newline.
+    """Return the last place at which a text can be cut without changing its tokens.
 
-    Where there is none in its last bytes, between two letters.
+    The cut is before a single space or after a single newline in the last 64 KiB, otherwise between two characters.
+
+    data: bytes of the text.
     """
     near = max(len(data) - (1 << 16), 0)
     for match in reversed(list(_BREAK.finditer(data, near))):

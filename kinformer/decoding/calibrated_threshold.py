@@ -1,4 +1,4 @@
-"""A calibrated threshold in a run's folder: `exits.json`, beside the weights that it was measured with."""
+"""Calibrated exit thresholds of a model, kept in `exits.json` beside its weights."""
 
 import json
 import warnings
@@ -18,21 +18,25 @@ from kinformer.nn.exits.exit_rule import ExitRule
 from kinformer.nn.exits.never_exit import NeverExit
 from kinformer.nn.exits.threshold import Threshold
 
-EDITION = 1  # of the form of the file
+EDITION = 1  # version of the file format
 FILE = "exits.json"
-CLOCK = "output"  # thresholds that fall count the tokens of the output
+CLOCK = "output"  # decaying thresholds count the tokens of the output
 ANEW = "run `kinformer calibrate` again, or take the file away"
 
 
 class CalibrationError(ValueError):
-    """A file that says no threshold for this model; the message says why, in one line."""
+    """Error of a file without a valid threshold for this model; the message is one line."""
 
 
 def save_calibration(folder: Path, model: Any, threshold: Threshold | None, provenance: Mapping[str, Any]) -> None:
-    """Write a threshold for a model with exits beside its weights, in one step; None for the full model.
+    """Write the threshold of a model with exits beside its weights, atomically.
 
-    The threshold is a number, or one for each layer but the last. `provenance` says how it was found. OSError where it
-    cannot be written.
+    folder: folder of the model.
+    model: model that the threshold was measured with.
+    threshold: a number, one number for each layer but the last, or None for the full model.
+    provenance: facts about the calibration, written beside the threshold.
+
+    Errors: OSError if the file cannot be written.
     """
     about = {"edition": EDITION, "kinformer": __version__, "model": fingerprint(model)}
     header = {**about, "threshold": threshold, "clock": CLOCK}
@@ -40,12 +44,16 @@ def save_calibration(folder: Path, model: Any, threshold: Threshold | None, prov
 
 
 def apply_calibration(folder: Path, model: Any) -> dict[str, Any] | None:
-    """Let tokens leave at the threshold in the folder of a model, and hand back what the file says; None without one.
+    """Set a model's exit rule to the threshold in its folder, and return the file's content.
 
-    Without a threshold no token leaves early. A file without a "clock" was measured while thresholds fell with the
-    position in the row. A warning says so. Its thresholds by layer do not fall.
+    Without a file it returns None and changes nothing. If the file's threshold is None, no token exits early. A file
+    without a "clock" was measured when thresholds fell with the position in the row, so a warning is given. Its
+    thresholds by layer do not fall.
 
-    Errors: CalibrationError for a file that is damaged, foreign or of other weights, OSError for an unreadable one.
+    folder: folder of the model.
+    model: model to change.
+
+    Errors: CalibrationError for a file that is damaged, foreign or of other weights; OSError for an unreadable file.
     """
     path, body, record = folder / FILE, exits_of(model), calibration(folder, model)
     if body is None or record is None:
@@ -65,12 +73,12 @@ def apply_calibration(folder: Path, model: Any) -> dict[str, Any] | None:
 
 
 def _adapt_old_threshold(rule: ExitRule, path: Path) -> None:
-    """Adapt a rule to a threshold of an earlier version, which has no "clock": exits stay as near to it as possible."""
+    """Adapt a rule to a file without a "clock", of an earlier version, so that exits change as little as possible."""
     if not isinstance(rule, ConfidenceThreshold) or not isinstance(rule.threshold, DecayingThreshold):
         return
     falling = rule.threshold
     if isinstance(falling.threshold, tuple):
-        rule.threshold = falling.threshold  # thresholds by layer took the place of one that fell
+        rule.threshold = falling.threshold  # in files without a clock, thresholds by layer do not decay
     elif falling.temperature:
         warnings.warn(
             f"the threshold in {path} is no longer proven: it was measured while thresholds fell with the position in "
@@ -80,9 +88,12 @@ def _adapt_old_threshold(rule: ExitRule, path: Path) -> None:
 
 
 def calibration(folder: Path, model: Any) -> dict[str, Any] | None:
-    """What the file in the folder of a model says; None without one, or of a model without exits.
+    """Return the content of the calibration file of a model; None without a file, or without exits.
 
-    Raises CalibrationError for a file that is damaged, foreign or of other weights, OSError where it cannot be read.
+    folder: folder of the model.
+    model: model of the folder.
+
+    Errors: CalibrationError for a file that is damaged, foreign or of other weights; OSError for an unreadable file.
     """
     path = folder / FILE
     if exits_of(model) is None or not path.is_file():

@@ -1,4 +1,4 @@
-"""Consistency: what a model that leaves early loses beside the full one, text by text."""
+"""Consistency of early exits: the loss of each generated text relative to the full model."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,13 +12,18 @@ from kinformer.decoding.prompts import Prompts
 from kinformer.nn.depth.early_exit import EarlyExit
 from kinformer.nn.exits.exit_rule import ExitRule
 
-ROWS = 32  # texts that are written side by side
+ROWS = 32  # texts in a batch
 By = Literal["textual", "risk"]
 Text = Sequence[int]
 
 
 class GeneratedTexts(NamedTuple):
-    """Texts, and how many layers their tokens took: in all by place, and of how many tokens."""
+    """Generated texts with the number of layers that their tokens used.
+
+    texts: tokens of each text.
+    layers_by_place: total number of layers used at each place.
+    counts: number of tokens at each place.
+    """
 
     texts: list[Text]
     layers_by_place: list[float]
@@ -26,22 +31,25 @@ class GeneratedTexts(NamedTuple):
 
     @property
     def layers(self) -> float:
-        """Of a token, in the mean."""
+        """Mean number of layers per token."""
         return sum(self.layers_by_place) / max(sum(self.counts), 1)
 
     @property
     def mean_layers_by_place(self) -> list[float]:
-        """Of a token at each place, in the mean."""
+        """Mean number of layers per token, at each place."""
         return [layers / max(count, 1) for layers, count in zip(self.layers_by_place, self.counts, strict=True)]
 
 
 def losses(by: By, prompts: Prompts, early: Sequence[Text], full: Sequence[Text]) -> list[float]:
-    """In [0, 1], of each text that was written with exits, beside that of the full model.
+    """Return the loss, in [0, 1], of each text written with exits, relative to the full model.
 
-    "textual": how far the two are apart. "risk": how much farther the early one is from what the data says than the
-    full one, 0 where it is not. Far apart is 1 - ROUGE-L; of answers that are right place by place, the share of places
-    that differ.
+    by: "textual" for the distance between both texts. "risk" for the increase of the distance from the reference: the
+        early text's distance minus the full text's, or 0 if that is negative.
+    prompts: prompts with their references.
+    early: texts written with exits.
+    full: texts written by the full model.
 
+    The distance is 1 - ROUGE-L, or the share of differing places if answers are scored place by place.
     Source: Schuster et al., 2022, arXiv:2207.07061, section 4.1.
     """
     apart = differing_places if prompts.by_place else rouge_loss
@@ -54,7 +62,12 @@ def losses(by: By, prompts: Prompts, early: Sequence[Text], full: Sequence[Text]
 def write_texts(
     model: Any, prompted: Prompts, on_progress: Callable[[int], None] = lambda count: None
 ) -> GeneratedTexts:
-    """What a model writes, token by token the likeliest; `on_progress` gets the number of texts after each batch."""
+    """Generate a text for each prompt by greedy decoding, and count the layers used.
+
+    model: model to generate with.
+    prompted: prompts and the number of tokens to generate.
+    on_progress: called after each batch with the number of texts so far.
+    """
     texts: list[Text] = []
     layers, counts, total = [0.0] * prompted.tokens, [0] * prompted.tokens, len(prompted.prompts)
     device = next(model.parameters()).device
@@ -80,7 +93,11 @@ def write_texts(
 
 @contextmanager
 def use_rule(body: EarlyExit, rule: ExitRule) -> Iterator[None]:
-    """The layers with another rule for a while."""
+    """Use another exit rule within a `with` block.
+
+    body: layers whose rule is replaced.
+    rule: rule to use.
+    """
     old_rule, body.rule = body.rule, rule
     try:
         yield
@@ -89,19 +106,26 @@ def use_rule(body: EarlyExit, rule: ExitRule) -> Iterator[None]:
 
 
 def differing_places(text: Text, other: Text) -> float:
-    """The share of places at which two texts differ, of the longer one's."""
+    """Return the share of places at which two texts differ, relative to the longer text.
+
+    text, other: tokens of the texts.
+    """
     same = sum(a == b for a, b in zip(text, other, strict=False))
     return 1 - same / max(len(text), len(other), 1) if text or other else 0.0
 
 
 def rouge_loss(text: Text, other: Text) -> float:
-    """1 - ROUGE-L: twice the longest common subsequence over both lengths, taken from 1.
+    """Return 1 - ROUGE-L of two texts.
+
+    ROUGE-L is twice the length of the longest common subsequence over the sum of both lengths.
+
+    text, other: tokens of the texts.
 
     Source: Lin, 2004, "ROUGE: a package for automatic evaluation of summaries", section 3.1.
     """
     if not text and not other:
         return 0.0
-    longest = [0] * (len(other) + 1)  # common subsequences of what was read of one and each begin of the other
+    longest = [0] * (len(other) + 1)  # longest common subsequence of the text so far and each prefix of the other
     for a in text:
         diagonal = 0
         for n, b in enumerate(other, 1):

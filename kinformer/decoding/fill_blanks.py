@@ -1,4 +1,4 @@
-"""Filling: what a masked model puts where tokens are hidden from it."""
+"""Filling: a masked language model fills in the hidden tokens of a text."""
 
 from typing import Any
 
@@ -10,13 +10,16 @@ from kinformer.core.autocast import at_least_float32
 from kinformer.core.eval_mode import evaluating
 from kinformer.models.support.sliding_reader import must_slide, read_in_windows
 
-ROUNDS = 64  # in which a text is filled in, at most
+ROUNDS = 64  # largest number of rounds to fill a text
 
 
 def blank_probabilities(model: Any, tokens: Int[Tensor, " T"]) -> Float[Tensor, "N V"]:
-    """The probabilities of what stands at each hidden place, all of them hidden; `model.mask` marks them.
+    """Return the token probabilities at each hidden place, all predicted independently.
 
-    ValueError where they are no numbers.
+    model: a masked language model.
+    tokens: text in which `model.mask` marks the hidden places.
+
+    Errors: ValueError if the probabilities are NaN.
     """
     hidden = tokens == model.mask
     must_slide(model, len(tokens))
@@ -29,9 +32,13 @@ def blank_probabilities(model: Any, tokens: Int[Tensor, " T"]) -> Float[Tensor, 
 
 
 def fill_blanks(model: Any, tokens: Int[Tensor, " T"]) -> Int[Tensor, " T"]:
-    """The tokens with every hidden one filled in, the surest first, and each known to those after it.
+    """Return the tokens with every hidden one filled in, the most certain first.
 
-    One at a time; of many, several at a time, so that no text is read more than 64 times.
+    Each filled token is visible to later ones. Tokens are filled one at a time. If more than 64 are hidden, several are
+    filled at a time, so that the model reads the text at most 64 times.
+
+    model: a masked language model.
+    tokens: text in which `model.mask` marks the hidden places.
 
     Source: easy first, as Ghazvininejad et al., 2019, arXiv:1904.09324, decode.
     """
@@ -45,7 +52,14 @@ def fill_blanks(model: Any, tokens: Int[Tensor, " T"]) -> Int[Tensor, " T"]:
 
 
 def encode_blanks(text: bytes, encode: Any, mask: int) -> Int[Tensor, " T"]:
-    r"""The tokens of a text in which each `_` hides one; `\_` is an underscore, and `\\` a backslash."""
+    r"""Return the tokens of a text in which each `_` hides one token.
+
+    `\_` is an underscore, and `\\` is a backslash.
+
+    text: bytes of the text.
+    encode: function from bytes to tokens.
+    mask: id of a hidden token.
+    """
     tokens, piece, escaped = list[int](), bytearray(), False
     for byte in text:
         if escaped:

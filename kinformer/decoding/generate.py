@@ -1,4 +1,4 @@
-"""generate: continue prompts with any model that has `start` and `logits`, by drawing tokens or by beam search."""
+"""generate: continue prompts with any model that has `start` and `logits`, by sampling or beam search."""
 
 import math
 import warnings
@@ -21,8 +21,8 @@ from kinformer.decoding.generation_state import GenerationState
 from kinformer.decoding.sampling import LENGTH_PENALTY, Seed, Stop, TokensCallback, default_draw, draw, make_sampler
 from kinformer.models.support.sliding_reader import SlidingReader, SlidingState, must_slide
 
-SEEDS = -(2**63), 2**64 - 1  # what PyTorch takes
-PENALTY = 40  # at most: of a text of ten million tokens (5 + n) / 6 to a higher power is beyond a float
+SEEDS = -(2**63), 2**64 - 1  # range of seeds that PyTorch accepts
+PENALTY = 40  # largest length penalty: for ten million tokens, ((5 + n) / 6)**penalty overflows a float beyond it
 
 
 def generate(
@@ -42,36 +42,39 @@ def generate(
     recompute: bool = False,
     on_tokens: TokensCallback | None = None,
 ) -> Int[Tensor, "B N"]:
-    """Each prompt followed by up to `steps` new tokens: [B, T + steps], with -1 after `stop` where a row has met it.
+    """Continue each prompt by up to `steps` new tokens, by sampling or by beam search.
 
-    The model runs in eval mode, without gradients, and is left as it was.
+    The result is [B, T + steps], with -1 after the end of a row that has ended. The model runs in eval mode, without
+    gradients, and its mode is restored. A model whose learned positions are full reads the last half of its window
+    again from position 0, and continues.
 
     model: a language model, or a sequence-to-sequence model, which also has `begin` and `end`.
-    tokens: prompts, padded with -1 on the left where their lengths differ. None is `model.begin` alone, which is not
+    tokens: prompts, padded with -1 on the left if their lengths differ. None starts from `model.begin`, which is not
         returned.
-    steps: how many tokens to write at most.
-    temperature: tokens are drawn from softmax(logits / temperature); 0 takes the likeliest, the first of equal ones.
+    steps: largest number of new tokens.
+    temperature: tokens are drawn from softmax(logits / temperature); 0 takes the most likely, the first of equal ones.
         The default is 1 with top_k or top_p. If none of the three is given, temperature is 0.6 and top_p is 0.9.
-    top_k: draw from so many of the likeliest alone.
-    top_p: draw from the fewest likeliest whose probabilities reach this.
-    beam: above 1, search instead of drawing. Each step keeps so many of the likeliest continuations; the best row that
-        ended, or was not finished, is returned.
-    length_penalty: a found row of n new tokens is worth its log-probability / ((5 + n) / 6)**length_penalty; 0 favours
-        short rows, because each token lowers the sum. The default is 0.6, as in Vaswani et al. Only for `beam` above 1.
-    stop: the token id that ends a row, `model.end` unless given; a negative id ends no row. Or a function from the new
-        tokens [B, N] to the rows that have ended; `model.end` ends rows too.
-    seed: draws the same text for the same batch; a seed for each row draws of each what it draws of it alone.
-    state: what to go on from; it is spent then. None starts a new one.
-    source: what a sequence-to-sequence model translates; it is read once.
-    recompute: keep no state, and read the whole row at each step: for models that have none.
-    on_tokens: called at each step with the new tokens [B], -1 where a row has ended, and the log-probability of each;
-        for a beam search, called when the search is over.
+    top_k: number of most likely tokens to draw from.
+    top_p: probability that the drawn-from tokens must reach; the fewest most likely ones are used.
+    beam: number of rows that beam search keeps at each step; 1 draws instead. The search returns the best row, ended or
+        unfinished.
+    length_penalty: exponent of the score of a row with n new tokens, log-probability / ((5 + n) / 6)**length_penalty. 0
+        favours short rows, because each token lowers the sum. The default is 0.6, as in Vaswani et al. Only for `beam`
+        above 1.
+    stop: token id that ends a row, by default `model.end`; a negative id ends no row. Or a function from the new tokens
+        [B, N] to the rows that have ended; `model.end` then ends rows too.
+    seed: seed of the draws, which gives the same text for the same batch. With one seed per row, a row's draws do not
+        depend on the other rows.
+    state: state to continue from; the call consumes it. None starts a new one.
+    source: source of a sequence-to-sequence model; it is encoded once.
+    recompute: True keeps no state and reads the whole row at each step, for models without a state.
+    on_tokens: called at each step with the new tokens [B], -1 for rows that have ended, and their log-probabilities. A
+        beam search calls it after the search.
 
-    A model whose learned positions are full reads their last half again from position 0, and goes on.
-
-    Errors: ValueError for arguments without a meaning, NoState from a model that cannot decode; a UserWarning beyond
-    the length that the model was trained on. Source: top-k: Fan et al., 2018, arXiv:1805.04833; top-p: Holtzman et
-    al., 2020, arXiv:1904.09751; length penalty: Wu et al., 2016, arXiv:1609.08144, section 7.
+    Errors: ValueError for invalid arguments; NoState from a model that cannot decode; TypeError for a model without
+    `start` and `logits`. A UserWarning is given beyond the length that the model was trained on.
+    Source: top-k: Fan et al., 2018, arXiv:1805.04833; top-p: Holtzman et al., 2020, arXiv:1904.09751; length penalty:
+    Wu et al., 2016, arXiv:1609.08144, section 7.
     """
     penalty = LENGTH_PENALTY if length_penalty is None else length_penalty
     method = _Method(*default_draw(temperature, top_k, top_p), beam, penalty)
@@ -95,7 +98,7 @@ def generate(
 
 
 class _Method(NamedTuple):
-    """How tokens are chosen: drawn, or with `beam` above 1 searched."""
+    """Choice of tokens: sampling, or beam search if `beam` is above 1."""
 
     temperature: float
     top_k: int | None
@@ -104,7 +107,7 @@ class _Method(NamedTuple):
     length_penalty: float
 
     def check(self) -> None:
-        """ValueError for numbers without a meaning."""
+        """Raise ValueError for invalid numbers."""
         temperature, top_k, top_p, beam, length_penalty = self
         (
             check_finite_number("temperature", temperature),
@@ -137,7 +140,7 @@ class _Method(NamedTuple):
         seed: Seed,
         on_tokens: TokensCallback | None,
     ) -> Int[Tensor, "B N"]:
-        """Rows with up to `steps` tokens more."""
+        """Return the rows with up to `steps` new tokens."""
         if self.beam > 1:
             return search(reader, text, steps, self.beam, ends, self.length_penalty, on_tokens)
         choose = make_sampler(float(self.temperature), self.top_k, self.top_p, seed, text.rows.device)
@@ -153,7 +156,7 @@ def _begin(
     source: Int[Tensor, "R S"] | None,
     recompute: bool,
 ) -> tuple[Any, GenerationState]:
-    """What reads, the model or a window that slides over what it writes, and the text with room for what comes."""
+    """Return the reader, a model or a sliding window over it, and the text with room for new tokens."""
     device = next(model.parameters()).device
     length = prompt.shape[1] + steps
     window = _sliding_window(model, _tokens_read(state) + length)
@@ -173,14 +176,14 @@ def _begin(
 
 
 def _ends(stop: int | Stop | None, end: int | None) -> Stop | None:
-    """Which rows of new tokens have ended; None where none ever does."""
+    """Return the function that tells which rows have ended; None if no row ever ends."""
     if isinstance(stop, int) or stop is None:
         token = end if stop is None else stop
         return None if token is None else lambda new: new[:, -1] == token
     return stop if end is None else lambda new: stop(new) | (new[:, -1] == end)
 
 
-# What came in --------------------------------------------------------------------------------------------------------
+# Arguments ------------------------------------------------------------------------------------------------------------
 
 
 def _refuse_seeds(seed: Seed) -> None:
@@ -219,7 +222,7 @@ def _check(steps: int, method: _Method, state: State | None, recompute: bool) ->
 def _prompt(
     model: Any, tokens: Shaped[Tensor, "B T"] | None, source: Int[Tensor, "R S"] | None, state: State | None, seed: Seed
 ) -> tuple[Int[Tensor, "B T"], bool]:
-    """The prompt, and whether any of it is padding."""
+    """Return the prompt, and whether it contains padding."""
     if tokens is None:
         begin = getattr(model, "begin", None)
         if source is None or begin is None:
@@ -253,13 +256,13 @@ def _prompt(
 
 
 def _vocabulary_size(model: Any) -> int | None:
-    """The size of a model's vocabulary; None if unknown."""
+    """Return the size of a model's vocabulary; None if it is unknown."""
     embedding = getattr(model, "embedding", None)
     return embedding.num_embeddings if isinstance(embedding, nn.Embedding) else None
 
 
 def _tokens_read(state: State | None) -> int:
-    """How many tokens the longest row of a state has read."""
+    """Return the number of tokens that the longest row of a state has read."""
     positions = [] if state is None else [leaf for name, leaf in leaves(state) if name == "now" and len(leaf)]
     return max((int(leaf.max()) for leaf in positions), default=0)
 
@@ -270,7 +273,7 @@ def _row_count(state: State | None) -> int | None:
 
 
 def _sliding_window(model: Any, length: int) -> int | None:
-    """The window of a model that must slide at this length, else None; warns beyond the training length."""
+    """Return the window of a model that must slide at this length, else None; warn beyond the training length."""
     if must_slide(model, length - 1):
         return cast(int, model.window)
     trained = getattr(model, "trained_length", None)
@@ -285,7 +288,7 @@ def _sliding_window(model: Any, length: int) -> int | None:
 
 
 def _has_endless_positions(model: nn.Module) -> bool:
-    """True if the model encodes order only by biases that work as well at any length."""
+    """Return True if the model encodes order only by biases that work equally well at any length."""
     biases = [part for part in model.modules() if isinstance(part, Bias)]
     placed = any(isinstance(part, Position | Rotation) for part in model.modules())
     return bool(biases) and not placed and all(bias.endless for bias in biases)

@@ -1,4 +1,4 @@
-"""GenerationState: rows that are being written, and one step of a model over them."""
+"""GenerationState: rows during generation, and one step of a model over them."""
 
 from typing import Any, NamedTuple
 
@@ -13,11 +13,15 @@ from kinformer.core.token_positions import NumberedState, context_of_tokens
 
 
 class GenerationState(NamedTuple):
-    """Rows that are being written: their tokens, how many of the last ones the state has not read, and the state.
+    """Rows during generation, with the model's state.
 
-    The first `prompt` columns are prompts, and at most `max_new_tokens` tokens are written behind them. `inputs` goes
-    to the next call of the model: what a state has to be told once, and a call without one every time. `full` says that
-    a fresh state reads rows without padding: their tokens then stand where they lie.
+    rows: tokens of the prompts and the new tokens.
+    unread: number of last tokens that the state has not read.
+    state: state of the model; None to read the whole rows at each step.
+    inputs: keyword arguments of the model's next call; without a state, of every call.
+    prompt: number of columns of the prompts.
+    max_new_tokens: largest number of new tokens.
+    full: True if a fresh state reads rows without padding, so that positions equal columns.
     """
 
     rows: Int[Tensor, "B T"]
@@ -30,20 +34,23 @@ class GenerationState(NamedTuple):
 
 
 def next_logits(model: Any, text: GenerationState) -> tuple[Float[Tensor, "B V"], GenerationState]:
-    """The logits after the last token of each row, and the text with everything read.
+    """Return the logits after the last token of each row, and the text with everything read.
 
-    ValueError where they are no numbers, of which a choice would still make a token.
+    model: model with `logits`.
+    text: rows and state.
+
+    Errors: ValueError if the logits are NaN, because sampling would still return a token.
     """
     rows, first = text.rows, 0 if text.state is None else text.rows.shape[1] - text.unread
     out = model.logits(rows[:, first:], text.state, _context(text, first), last=True, **text.inputs)
     logits = at_least_float32(out.y[:, -1])
-    if bool((logits.amax(-1).isnan() & (rows[:, -1] >= 0)).any()):  # a row that has ended is padding
+    if bool((logits.amax(-1).isnan() & (rows[:, -1] >= 0)).any()):  # rows that have ended are padding
         raise ValueError("what the model says of the next token is no number; its weights are spoiled, or too large")
     return logits, text._replace(state=out.state, unread=0, inputs=text.inputs if out.state is None else {})
 
 
 def _context(text: GenerationState, first: int) -> Context | None:
-    """Where the columns from the first on stand and which tokens are chosen there; None for a state without a count."""
+    """Return the context of the columns from `first` on; None for a state without a position counter."""
     rows, columns = text.rows, torch.arange(first, text.rows.shape[1], device=text.rows.device)
     decoding = Decoding(columns[None] - (text.prompt - 1), text.max_new_tokens)
     if text.full:
@@ -57,17 +64,29 @@ def _context(text: GenerationState, first: int) -> Context | None:
 
 
 def append_tokens(text: GenerationState, new: Int[Tensor, " B"]) -> GenerationState:
-    """The text with a token behind each row."""
+    """Return the text with one new token at the end of each row.
+
+    text: rows and state.
+    new: new token of each row.
+    """
     return text._replace(rows=torch.cat([text.rows, new[:, None]], 1), unread=text.unread + 1)
 
 
 def select_rows(text: GenerationState, rows: Int[Tensor, " R"]) -> GenerationState:
-    """The given rows of a text, which may repeat."""
+    """Return the given rows of a text; rows may repeat.
+
+    text: rows and state.
+    rows: indices of the rows.
+    """
     state = None if text.state is None else select(text.state, rows)
     inputs = {name: value[rows] for name, value in text.inputs.items()}
     return text._replace(rows=text.rows[rows], state=state, inputs=inputs)
 
 
 def pad_rows(rows: Int[Tensor, "B T"], width: int) -> Int[Tensor, "B N"]:
-    """Rows with -1 behind them, up to a width."""
+    """Return rows padded with -1 at the end.
+
+    rows: tokens.
+    width: width of the result.
+    """
     return nn.functional.pad(rows, (0, width - rows.shape[1]), value=-1)

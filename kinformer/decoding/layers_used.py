@@ -1,4 +1,4 @@
-"""Layers used: how many layers each token took that a model with exits writes."""
+"""Layers used: the number of layers that each generated token takes in a model with exits."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,9 +13,12 @@ from kinformer.nn.depth.early_exit import EarlyExit
 
 @contextmanager
 def record_layers_used(model: Any) -> Iterator[list[Float[Tensor, " B"]]]:
-    """A list to which each call of the model adds at how many layers the last token of each row left.
+    """Record, within a `with` block, the number of layers that the last token of each row uses.
 
-    It stays empty of a model without exits. What is written next is what the last token was read for.
+    It yields a list that grows by one tensor with each call of the model; without exits it stays empty. The next token
+    is predicted from the last token, so its cost is the number recorded.
+
+    model: model to record.
     """
     depths: list[Float[Tensor, " B"]] = []
     body = exits_of(model)
@@ -34,6 +37,9 @@ def record_layers_used(model: Any) -> Iterator[list[Float[Tensor, " B"]]]:
 
 
 def exits_of(model: Any) -> EarlyExit | None:
-    """The layers of a model that tokens leave; None where they do not."""
+    """Return the `EarlyExit` of a model; None for a model without exits.
+
+    model: any model.
+    """
     body = getattr(model, "exits", None)
     return body if isinstance(body, EarlyExit) else None

@@ -1,4 +1,4 @@
-"""pad_sequences: rows of numbers of different lengths as one tensor."""
+"""pad_sequences: collect sequences of different lengths in one tensor."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,12 @@ from torch import Tensor
 
 
 def pad_sequences(rows: Sequence[Sequence[int]], padding: int = -1, *, front: bool = False) -> Int[Tensor, "B T"]:
-    """Rows as long as the longest one, padded behind, or in front."""
+    """Return sequences as one tensor, padded to the longest.
+
+    rows: sequences of integers.
+    padding: value of the padding.
+    front: True pads on the left, False on the right.
+    """
     batch = torch.full((len(rows), max(map(len, rows))), padding)
     for row, numbers in zip(batch, rows, strict=True):
         row[len(row) - len(numbers) if front else 0 :][: len(numbers)] = torch.tensor(list(numbers))

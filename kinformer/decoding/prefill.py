@@ -1,4 +1,4 @@
-"""Prefill: a long text is read once, and every question goes on from there."""
+"""Prefill: read a long text once, and continue from it several times."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -16,9 +16,13 @@ from kinformer.models.support.sliding_reader import SlidingReader, must_slide
 
 
 class PrefilledText(NamedTuple):
-    """What a model has read of a text: its state after all tokens but the last, which is `last`, and how many.
+    """Text that a model has read: its state, its last token, and its length.
 
-    The last one is left over so that the model can go on at once: what it says next follows from reading it.
+    The last token is left unread, so that the next call can predict from it at once.
+
+    state: state after all tokens but the last.
+    last: last token.
+    tokens: number of tokens.
     """
 
     state: State
@@ -26,14 +30,20 @@ class PrefilledText(NamedTuple):
     tokens: int
 
     def times(self, rows: int) -> State:
-        """The state for so many rows that go on from the text, apart from this one."""
+        """Return a copy of the state for several rows that continue the text.
+
+        rows: number of rows.
+        """
         if rows == 1:
             return fork(self.state)
         return select(self.state, torch.zeros(rows, dtype=torch.long))
 
 
 def make_reader(model: Any) -> Any:
-    """The model, or what reads for it beyond its table of positions and keeps what must be read again."""
+    """Return the model, or a sliding reader for a model with a table of positions.
+
+    model: a language model.
+    """
     return model if model.window is None else SlidingReader(model, model.window)
 
 
@@ -43,18 +53,18 @@ def prefill(
     length: int,
     on_progress: Callable[[int], None] = lambda tokens: None,
 ) -> PrefilledText:
-    """What a model has read after all of these chunks of one text, however it was cut.
+    """Read a text in chunks and return the state; the result does not depend on the cuts.
 
-    Give its state to `generate(state=reading.times(rows))`, with prompts that begin with `last`.
+    Pass its state to `generate(state=reading.times(rows))`, with prompts that begin with `last`.
 
     model: a language model.
-    chunks: the text, piece after piece; -1 stands nowhere.
-    length: how many tokens it has about; a longer one makes caches grow as they are filled.
-    on_progress: called after each chunk with the number of tokens that have been read.
+    chunks: consecutive chunks of the text, without padding.
+    length: approximate number of tokens; caches grow for a longer text.
+    on_progress: called after each chunk with the number of tokens read so far.
 
-    Errors: NoState from a model that keeps none, ValueError where there is no token, and for one that reads no text.
+    Errors: NoState from a model without a state; ValueError for an empty text, and for a model that reads no text.
     """
-    if model.reads not in ("text", "masked"):  # one that fills in has no state, and says so
+    if model.reads not in ("text", "masked"):  # a masked model raises NoState itself
         does = "a source and writes a target" if model.reads == "pairs" else f"{model.reads} and no text"
         raise ValueError(f"this {display_name(model)} reads {does}; only a language model goes on")
     device, writer = next(model.parameters()).device, make_reader(model)
@@ -75,6 +85,6 @@ def prefill(
 
 
 def _of_prompt(tokens: Int[Tensor, "1 T"], state: State) -> Context:
-    """The context of tokens that an output will stand behind, as `generate` reads those of a prompt."""
+    """Return the context of prompt tokens, as `generate` gives it."""
     before = Decoding(torch.full_like(tokens, -1), 1)
     return context_of_tokens(tokens, NumberedState(state.now, ())).replace(decoding=before)

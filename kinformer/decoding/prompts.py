@@ -1,4 +1,4 @@
-"""Prompts: texts of a split to go on from, and what stood there."""
+"""Prompts: beginnings of texts of a split, and the true continuations."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -7,13 +7,13 @@ import torch
 
 
 class Prompts(NamedTuple):
-    """Texts that a model goes on from, as tokens, each with what the data says comes next.
+    """Beginnings of texts, as tokens, with the true continuations.
 
-    prompts: what each begins with; of what reads a source nothing.
-    references: what came next.
-    tokens: how many the longest of these has.
-    sources: what each is written from, where a model reads pairs.
-    by_place: an answer is right place by place, as a task's is.
+    prompts: beginning of each text; empty for a model that reads a source.
+    references: true continuation of each text.
+    tokens: length of the longest reference.
+    sources: source of each text, if the model reads pairs.
+    by_place: True if answers are scored place by place, as for tasks.
     """
 
     prompts: Sequence[Sequence[int]]
@@ -24,9 +24,15 @@ class Prompts(NamedTuple):
 
 
 def draw_places(count: int, total: int, name: str) -> list[int]:
-    """So many of `total` places, drawn, none twice: always the same. ValueError for fewer, or if none is asked for.
+    """Draw `count` of `total` places at random without replacement, always the same ones.
 
-    What is proven of texts is proven of draws: places that are chosen evenly fall in with what repeats itself.
+    Guarantees for random texts need random draws: evenly spaced places could align with repeating data.
+
+    count: number of places to draw.
+    total: number of places.
+    name: name of the places in the message.
+
+    Errors: ValueError if `count` is below 1 or above `total`.
     """
     if not 1 <= count <= total:
         raise ValueError(f"{count:,} {name} are wanted, and {total:,} are there; ask for fewer, or give more data")

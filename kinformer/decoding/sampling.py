@@ -1,4 +1,4 @@
-"""Drawing: a token after the other, from all of them or from the likeliest."""
+"""Sampling: draw tokens one after the other from the model's distribution."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,11 +10,11 @@ from torch import Tensor
 from kinformer.core.model import LEAST_TEMPERATURE
 from kinformer.decoding.generation_state import GenerationState, append_tokens, next_logits, pad_rows
 
-FIRST = 64  # tokens that top-p looks at before it looks at more
+FIRST = 64  # tokens that top-p sorts first; it sorts more only if needed
 Stop = Callable[[Int[Tensor, "B N"]], Bool[Tensor, " B"]]
 TokensCallback = Callable[[Int[Tensor, " B"], Float[Tensor, " B"]], None]
 Seed = int | Sequence[int] | None
-TEMPERATURE, TOP_P = 0.6, 0.9  # of a draw for which nothing is given
+TEMPERATURE, TOP_P = 0.6, 0.9  # defaults of sampling if no argument is given
 LENGTH_PENALTY = 0.6  # Wu et al., 2016
 
 
@@ -26,7 +26,15 @@ def draw(
     choose: Callable[[Tensor], Tensor],
     on_tokens: TokensCallback | None,
 ) -> Int[Tensor, "B N"]:
-    """Rows with up to `steps` tokens more, each chosen by its logits."""
+    """Return the rows with up to `steps` new tokens, each chosen from its logits.
+
+    model: model with `logits`.
+    text: prompts and the state.
+    steps: largest number of new tokens.
+    stop: function from the new tokens to the rows that have ended; None if no row ends.
+    choose: function from logits to tokens.
+    on_tokens: called at each step with the new tokens and their log-probabilities.
+    """
     first = text.rows.shape[1]
     done = torch.zeros(len(text.rows), dtype=torch.bool, device=text.rows.device)
     for step in range(steps):
@@ -48,7 +56,10 @@ def draw(
 def default_draw(
     temperature: float | None, top_k: int | None, top_p: float | None
 ) -> tuple[float, int | None, float | None]:
-    """Fill in defaults: temperature 0.6 and top_p 0.9 if no argument is given, else temperature 1."""
+    """Fill in defaults: temperature 0.6 and top_p 0.9 if no argument is given, else temperature 1.
+
+    temperature, top_k, top_p: arguments of `generate`.
+    """
     if (temperature, top_k, top_p) == (None, None, None):
         return TEMPERATURE, None, TOP_P
     return 1.0 if temperature is None else temperature, top_k, top_p
@@ -57,9 +68,13 @@ def default_draw(
 def make_sampler(
     temperature: float, top_k: int | None, top_p: float | None, seed: Seed, device: torch.device
 ) -> Callable[[Float[Tensor, "B V"]], Int[Tensor, " B"]]:
-    """Make a function that draws tokens from logits; with one seed per row, a row's draws do not depend on other rows.
+    """Return a function that draws one token for each row of logits.
 
-    A temperature below the range of float32 takes the likeliest token, as 0 does.
+    temperature: divisor of the logits; 0, or a value below the range of float32, takes the most likely token.
+    top_k: number of most likely tokens to draw from.
+    top_p: probability that the drawn-from tokens must reach.
+    seed: seed of the draws. With one seed per row, a row's draws do not depend on other rows.
+    device: device of the logits.
     """
     if temperature < LEAST_TEMPERATURE:
         return lambda logits: logits.argmax(-1)
@@ -76,7 +91,7 @@ def make_sampler(
         logits = (logits - logits.amax(-1, keepdim=True)) / temperature
         logits = logits if top_k is None else keep_top_k(logits, top_k)
         logits = logits if top_p is None else keep_top_p(logits, top_p)
-        # the first token at which the sum of probabilities passes a number below it; in float64 it always does
+        # first token whose cumulative probability exceeds the uniform number; float64 guarantees that one does
         sums = logits.softmax(-1).double().cumsum(-1)
         return (sums <= draw_uniform(len(logits)).to(device).double()[:, None] * sums[:, -1:]).sum(-1)
 
@@ -84,7 +99,11 @@ def make_sampler(
 
 
 def keep_top_k(logits: Float[Tensor, "B V"], k: int) -> Float[Tensor, "B V"]:
-    """The k largest logits of each row, the first of equal ones; -inf in place of the others."""
+    """Keep the k largest logits of each row, the first of equal ones; the others become -inf.
+
+    logits: scores of the tokens.
+    k: number of logits to keep.
+    """
     if k >= logits.shape[-1]:
         return logits
     least = logits.topk(k, sorted=False).values.amin(-1, keepdim=True)
@@ -92,9 +111,12 @@ def keep_top_k(logits: Float[Tensor, "B V"], k: int) -> Float[Tensor, "B V"]:
 
 
 def keep_top_p(logits: Float[Tensor, "B V"], p: float) -> Float[Tensor, "B V"]:
-    """Keep the fewest largest logits of each row whose probabilities reach p; the others become -inf.
+    """Keep the fewest largest logits of each row with total probability p; the others become -inf.
 
-    The largest logit stays however small p is.
+    The largest logit stays even if p is tiny.
+
+    logits: scores of the tokens.
+    p: total probability to reach.
     """
     if p >= 1:
         return logits
@@ -106,12 +128,12 @@ def keep_top_p(logits: Float[Tensor, "B V"], p: float) -> Float[Tensor, "B V"]:
         if size == logits.shape[-1] or bool((count < size).all()):
             break
         size = min(8 * size, logits.shape[-1])
-    count = count.clamp_min(1)  # a p below the range of float32 is 0 where it is compared
+    count = count.clamp_min(1)  # a p below the range of float32 compares as 0
     least = largest.take_along_dim(count - 1, -1)
     return _mask_below(logits, least, count - (logits > least).sum(-1, keepdim=True))
 
 
 def _mask_below(logits: Float[Tensor, "B V"], least: Float[Tensor, "B 1"], equal: Int[Tensor, "B 1"]) -> Tensor:
-    """The logits above `least`, and so many of those that equal it, the first ones; -inf in place of the others."""
+    """Keep the logits above `least`, and the first `equal` of those that equal it; the others become -inf."""
     same = logits == least
     return logits.masked_fill((logits < least) | (same & (same.cumsum(-1) > equal)), -torch.inf)

@@ -1,7 +1,7 @@
-"""A state in a file: safetensors, whose header says in JSON what the tensors are and which model made them.
+"""Files of a state: safetensors with a JSON header that describes the tensors and the model.
 
-Nothing is unpickled. The tensors are put into a fresh state of the model that asks for them, so that a file can bring
-no form of its own; and it must be the same model, by a fingerprint of its weights and keywords.
+Nothing is unpickled. The tensors are put into a fresh state of the loading model, so a file cannot introduce another
+structure. The model must be the same, which a fingerprint of its weights and keywords checks.
 """
 
 import hashlib
@@ -26,19 +26,26 @@ from kinformer.core.missing_path import missing_path
 from kinformer.core.state import UncastState
 from kinformer.decoding.prefill import PrefilledText, make_reader
 
-EDITION = 1  # of the form of a state file
+EDITION = 1  # version of the file format
 HEADER = "kinformer.state"
 
 
 class StateError(ValueError):
-    """A file that holds no state that this model can go on from; the message says why, in one line."""
+    """Error of a file without a valid state for this model; the message is one line."""
 
 
 def save_reading(reading: PrefilledText, model: nn.Module, path: Path) -> None:
-    """Write what a model has read into a file, in one step. OSError where it cannot be written."""
+    """Write a prefilled text to a file, atomically.
+
+    reading: result of `prefill`.
+    model: model that read the text.
+    path: file to write.
+
+    Errors: OSError if the file cannot be written.
+    """
     tree, numbers, tensors = {}, dict[int, str](), dict[str, Tensor]()
     for place, leaf in _leaves(reading.state):
-        name = numbers.setdefault(id(leaf), str(len(numbers)))  # what layers share is written once
+        name = numbers.setdefault(id(leaf), str(len(numbers)))  # shared tensors are written once
         tensors[name] = leaf.detach().cpu().contiguous()
         tree[place] = name
     header = {
@@ -54,9 +61,12 @@ def save_reading(reading: PrefilledText, model: nn.Module, path: Path) -> None:
 
 
 def load_reading(path: Path, model: Any) -> PrefilledText:
-    """What the same model has read, from the file that `save_reading` wrote.
+    """Return the prefilled text from a file that `save_reading` wrote with the same model.
 
-    Raises FileNotFoundError for no file, and StateError for one that is truncated or foreign, and another model's.
+    path: file to read.
+    model: model that wrote the file.
+
+    Errors: FileNotFoundError for a missing file; StateError for a truncated or foreign file, or another model.
     """
     if not path.is_file():
         raise FileNotFoundError(missing_path(path, "`kinformer read` writes one"))
@@ -87,7 +97,10 @@ def load_reading(path: Path, model: Any) -> PrefilledText:
 
 
 def fingerprint(model: Any) -> str:
-    """What tells models apart: the SHA-256 of their member, their keywords and all of their numbers."""
+    """Return the SHA-256 of a model's member, keywords and weights, which identifies the model.
+
+    model: model to identify.
+    """
     record = getattr(model, "member", None)
     named = [type(model).__name__] if record is None else [record.name, record.keywords]
     digest = hashlib.sha256(json.dumps(named, sort_keys=True, default=str).encode())
@@ -96,7 +109,7 @@ def fingerprint(model: Any) -> str:
 
 
 def _check(header: Any, tensors: dict[str, Tensor], path: Path) -> None:
-    """StateError where a file says nothing of itself, what this version does not know, or what it does not hold."""
+    """Raise StateError for a file without a header, of another edition, or with a wrong checksum."""
     form = {"edition": int, "model": str, "tokens": int, "last": int, "tree": dict, "sum": str}
     if not isinstance(header, dict) or any(not isinstance(header.get(name), kind) for name, kind in form.items()):
         raise StateError(f"{path} is no state file: kinformer did not write it")
@@ -110,7 +123,7 @@ def _check(header: Any, tensors: dict[str, Tensor], path: Path) -> None:
 
 
 def _sum(header: dict[str, Any], tensors: dict[str, Tensor]) -> str:
-    """The SHA-256 of a header, but for its own, and of the numbers of tensors."""
+    """Return the SHA-256 of a header, without its own sum, and of the tensors."""
     content = {name: value for name, value in header.items() if name != "sum"}
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
     _add(digest, tensors)
@@ -126,7 +139,7 @@ def _add(digest: Any, tensors: Mapping[str, Tensor]) -> None:
 
 
 def _leaves(state: State, place: str = "") -> Iterator[tuple[str, Tensor]]:
-    """Every tensor of a state with its place in the tree."""
+    """Yield every tensor of a state with its path in the tree."""
     if isinstance(state, Tensor):
         yield place, state
     else:
@@ -143,7 +156,10 @@ def _parts(state: State) -> dict[str, State]:
 
 
 def _refill(like: State, leaves: dict[str, Tensor], place: str = "") -> State:
-    """A state of the same form with these tensors, which are taken out; a dict may have some that the other lacks."""
+    """Return a state of the same structure with the given tensors, which are removed from `leaves`.
+
+    A dict in the file may have entries that the fresh state lacks.
+    """
     if isinstance(like, Tensor):
         leaf = leaves.pop(place)
         if (leaf.dtype, leaf.dim()) != (like.dtype, like.dim()):

@@ -1,4 +1,4 @@
-"""Agent: a policy and a value over any layers that remember; it learns from what it does."""
+"""Agent: a policy and a value over any layers that remember, trained with PPO."""
 
 import math
 from collections.abc import Mapping
@@ -36,29 +36,32 @@ from kinformer.nn.mechanisms.repeatable_chance import Chance
 
 __all__ = ["Agent"]
 
-CHANNELS, FEATURES = 4, 32  # the most channels of a picture; of what its convolutions give
+CHANNELS, FEATURES = 4, 32  # largest number of channels of a picture; channels of its convolutions
 
 
 class Agent(PolicyModel):
-    """Steps of episodes in, a distribution of actions and a value out, and PPO's loss of what came of the actions.
+    """Actor-critic agent that reads the steps of episodes and returns an action distribution and a value.
 
-    A step's token is embedded observation + action before + reward before, and where positions are learned the number
-    of the step; the body reads these as a language model's does. The loss of a step is clip(A) + value (V - R)^2 / 2 -
-    entropy H.
+    Choose it to learn from an environment by acting in it. The body reads the steps as a language model reads tokens.
+    The token of a step is the sum of the embedded observation, the action before, the reward before, and a learned
+    position if one is given. PPO defines the loss of a step:
 
-    observations: the shape of an observation: a vector's, or that of a small picture (`ObservationEmbedding`).
-    actions: how many kinds of actions there are, or, where they are not `discrete`, how many numbers an action has.
-    body: layers that never read ahead, have a state and repeat themselves. PPO compares the policy that learns with the
+    loss = clip(A) + value * (V - R)^2 / 2 - entropy * H
+
+    observations: shape of an observation: a vector or a small picture (see `ObservationEmbedding`).
+    actions: number of kinds of actions, or number of components of an action if `discrete` is False.
+    body: causal layers that have a state and give repeatable results. PPO compares the policy that learns with the
         policy that acted, so dropout and `unrepeatable` parts, such as `SAC`, are refused. Rows share the noise of
         `Sinkhorn`, which stays the same while the agent learns from a rollout.
-    position: what is added to embedded steps; None where the body knows positions itself, or needs none.
-    discount, trace: of the advantages (`nn/losses/ppo.py`): gamma and lambda.
+    discrete: True for a choice among kinds of actions, False for actions that are vectors of real numbers.
+    position: position that is added to embedded steps; None if the body encodes positions itself or needs none.
+    discount, trace: gamma and lambda of the advantages (`nn/losses/ppo.py`).
     ratio: how far from 1 the ratio of probabilities is rewarded.
-    entropy, value: weights beside the policy's loss.
-    epochs, pieces: how often what was done is learned from, and in how many batches each time.
-    burn_in: steps that are read again, without gradients, before those that are learned from and that an episode does
-        not begin with; what was remembered before was remembered by other weights. 0 takes it as it is.
-    penalties: weights of the body's auxiliary losses, by the last part of their names.
+    entropy, value: weights of the entropy and of the value's loss, relative to the policy's loss.
+    epochs, pieces: number of passes over each rollout, and number of batches in each pass.
+    burn_in: number of earlier steps that are read again without gradients before the steps that are learned from,
+        unless an episode begins there. It refreshes a state that older weights made; 0 uses the stored state.
+    penalties: weights of the body's auxiliary losses, keyed by the last part of their names.
 
     Errors: ValueError for invalid numbers, for a body without a state or with random choices, and for an exit rule that
     no loss trains.
@@ -109,23 +112,29 @@ class Agent(PolicyModel):
         refuse_rules(self, body)
         _refuse_unrepeatable(body)
         _draw_by_position(body)
-        body.start(1, 1)  # NoState says what to take instead
+        body.start(1, 1)  # NoState names an alternative
         self.penalties = check_known_penalties(penalties or {}, (body, position))
 
     def actor(self, target_return: Float[Tensor, " B"] | None = None, *, seed: int = 0) -> RecurrentActor:
-        """An actor that draws its actions as in training. ValueError for returns, of which it knows nothing."""
+        """Return an actor that draws its actions as in training.
+
+        Errors: ValueError if `target_return` is given, because an agent always seeks the largest return.
+        """
         if target_return is not None:
             raise ValueError("an agent does as well as it can and is asked for no return; leave out the return")
         return RecurrentActor(self, check_at_least("seed", seed, 0))
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NumberedState:
-        """The state before the first step of episodes of up to `length` steps; longer ones make it grow."""
+        """Return the state before the first step.
+
+        length: expected number of steps of an episode; longer episodes make the state grow.
+        """
         new = make_state_spec(self, batch, length, dtype, device)
         now = torch.zeros(batch, dtype=torch.long, device=new.device)
         return share_positions(NumberedState(now, self.body.start(batch, length, dtype=new.dtype, device=new.device)))
 
     def predict(self, steps: Observations, state: State | None = None) -> PolicyOutput:
-        """The policy and the value at each step. A state that was handed over is spent."""
+        """Return the policy and the value at each step. The call consumes `state`; do not use it again."""
         ctx = context_of_tokens(steps.marks, state)
         observed, acted, earned = (_zero_padding(x, steps.marks, ctx.full) for x in steps[1:])
         acted = acted + 1 if self.discrete else acted.to(self.value.weight.dtype)
@@ -140,7 +149,7 @@ class Agent(PolicyModel):
         )
 
     def replay(self, batch: RolloutBatch, state: State | None = None) -> PolicyOutput:
-        """The same of experience, from the state that it was made with, its burn-in read first."""
+        """Return the policy and the value of recorded steps, starting from their stored state and burn-in."""
         state = batch.state if state is None else state
         state = None if state is None else fork(state)  # the batch is read again in later epochs
         if batch.burn_in.marks.shape[1]:
@@ -150,12 +159,12 @@ class Agent(PolicyModel):
         return self.predict(batch.observations, state)
 
     def forward(self, batch: RolloutBatch, state: State | None = None, progress: float = 0.0) -> Loss:
-        """PPO's loss of the steps, with how far the policy is from the one that acted as `kl`."""
+        """Return PPO's loss; the part `kl` measures how far the policy is from the policy that acted."""
         output, real = self.replay(batch, state), batch.observations.marks >= 0
         distribution = self.policy.distribution(output.policy)
         mark = real if self.discrete else real[..., None]
-        log_p = distribution.log_prob(batch.actions.where(mark, 0))  # what stands at padding may be no action
-        before = batch.log_p.where(real, log_p.detach())  # nor how likely it was: an infinite ratio has no gradient
+        log_p = distribution.log_prob(batch.actions.where(mark, 0))  # padding may hold an invalid action
+        before = batch.log_p.where(real, log_p.detach())  # an infinite ratio at padding would spoil the gradient
         advantages, returns = batch.advantages.where(real, 0.0), batch.returns.where(real, 0.0)
         acting = masked_mean(clipped_policy(log_p, before, advantages, self.ratio), real)
         apart = masked_mean((output.value - returns).square() / 2, real)
@@ -172,7 +181,10 @@ class Agent(PolicyModel):
         return Loss(weighted_loss(whole, sums, self.penalties, progress), parts, None, output.stats, real.sum())
 
     def judge(self, batch: RolloutBatch, state: State | None = None) -> EvaluationSums:
-        """What episodes returned, over those that ended; their success, where they speak of it."""
+        """Return the sum of the returns, and the number of episodes that ended.
+
+        The success rate is added if the environment reports success.
+        """
         real = batch.observations.marks >= 0
         earned, _ = sum_and_count(batch.rewards, real)
         sums = {self.metric.name: (earned, (batch.ended & real).sum())}
@@ -181,7 +193,7 @@ class Agent(PolicyModel):
         return EvaluationSums(sums)
 
     def sample(self, rows: int, length: int, seed: int) -> RolloutBatch:
-        """Steps of noise."""
+        """Return a rollout of random steps."""
         generator = torch.Generator().manual_seed(seed)
 
         def numbers(*shape: int) -> Tensor:
@@ -200,11 +212,13 @@ class Agent(PolicyModel):
 
 
 class ObservationEmbedding(nn.Module):
-    """Numbers through two linear layers, or a small picture through three convolutions of stride 2.
+    """Embedding of observations: two linear layers for a vector, three convolutions for a picture.
 
-    d: the width.
-    shape: of an observation: three sizes of which the last or the first is at most 4 are a picture of that many
-        channels, its numbers from 0 to 255; others are one vector.
+    The convolutions have stride 2.
+
+    d: width of the embedding.
+    shape: shape of an observation. Three sizes are a picture if the first or last is at most 4, its number of channels;
+        the picture has values from 0 to 255. Any other shape is flattened to a vector.
 
     Errors: ValueError for a shape without numbers.
     """
@@ -240,14 +254,14 @@ class ObservationEmbedding(nn.Module):
 
 
 def _zero_padding(x: Tensor, marks: Int[Tensor, "B T"], full: bool) -> Tensor:
-    """Write zeros at padding of the numbers of steps, because padding may hold NaN."""
+    """Replace the numbers of padding steps by zeros, because padding may hold NaN."""
     if full or not x.is_floating_point():
         return x
     return x.where((marks >= 0).view(*marks.shape, *[1] * (x.dim() - 2)), 0.0)
 
 
 def _draw_by_position(body: Layer) -> None:
-    """Let the draws of all parts follow from positions and steps alone, in place: content changes with the weights."""
+    """Make all random draws depend only on positions and steps, in place, because content changes with the weights."""
     for part in body.modules():
         if isinstance(part, Chance):
             part.by_content = False

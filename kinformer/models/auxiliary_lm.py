@@ -1,4 +1,4 @@
-"""AuxiliaryLM: a language model that, while it trains, also predicts from lower layers and further ahead."""
+"""AuxiliaryLM: a language model with auxiliary training losses at lower layers and for later tokens."""
 
 import math
 from collections.abc import Callable
@@ -27,25 +27,30 @@ from kinformer.nn.losses.multi_step_loss import (
 
 
 class AuxiliaryLM(LM):
-    """An `LM` over a `Stack` whose layers beneath the last predict too, the lowest first to stop, and further tokens.
+    """Language model over a `Stack` with training losses at lower layers and for several tokens ahead.
 
-    loss = L_n + sum of w_l L_l over lower layers l, by `layer_weights`; L = CE(token 1 ahead) + weight sum_k CE(token
-    k ahead). Choose it for stacks too deep to learn from the last layer alone; choose `MultiExit` if lower layers must
-    answer as well. It writes as an LM does: the heads of lower layers and of further tokens serve training alone, where
-    each costs as much as the head. All are means over the same number of targets, those one token ahead, so that a
-    batch may be cut.
+    loss = L_n + sum of w_l L_l over lower layers l
 
-    body: a `Stack`; its last norm, if any, stands before every head.
-    targets: how many tokens ahead are predicted, by a head each.
-    weight: of every further one.
-    lower: lower layers predict.
-    lower_schedule: how the loss weights of lower layers fall during training: "step" or "linear".
-    shared: they do so by the heads of the last layer, in place of heads of their own.
-    everywhere: True predicts at every position. False predicts only at the last position of each row or document, as
-        was usual before the paper; a further token at the last position that has one.
+    L = CE(token 1 ahead) + weight sum_k CE(token k ahead)
 
-    kwargs: those of `LM`. Errors: ValueError for a body that is no Stack, no targets, and shared heads that no lower
-    layer has; the LM's. Source: Al-Rfou et al., 2018, arXiv:1808.04444, "Auxiliary losses".
+    The weights w_l are the result of `layer_weights`; the lowest layers stop predicting first. Choose it for stacks
+    that are too deep to learn from the last layer only; choose `MultiExit` if lower layers must answer too. It
+    generates as an `LM` does: the additional heads serve only training, and each costs as much as the head. All losses
+    are means over the same number of targets, the tokens one ahead, so a batch may be split.
+
+    vocab, d, kwargs: arguments of `LM`.
+    body: a `Stack`; its last norm, if any, is applied before every head.
+    targets: number of tokens ahead to predict, with one head each.
+    weight: loss weight of each token beyond the first.
+    lower: whether lower layers predict too.
+    lower_schedule: decay of the loss weights of lower layers during training: "step" or "linear".
+    shared: True lets lower layers use the heads of the last layer; False gives them their own heads.
+    everywhere: True predicts at every position. False predicts only at the last position of each row or document, which
+        was usual before the paper; a further token is predicted at the last position that has one.
+
+    Errors: ValueError for a body that is no Stack, for no targets, for shared heads without predicting lower layers,
+    and the errors of `LM`.
+    Source: Al-Rfou et al., 2018, arXiv:1808.04444, "Auxiliary losses".
     """
 
     body: Stack
@@ -80,7 +85,7 @@ class AuxiliaryLM(LM):
         self.further, self.beneath = heads(targets - 1), nn.ModuleList(heads(targets) for _ in range(layers))
 
     def forward(self, batch: Tokens, state: NumberedState | None = None, progress: float = 0.0) -> Loss:
-        """The loss of an LM, with what lower layers and further tokens cost at this part of the training."""
+        """Return the loss of an `LM` plus the auxiliary losses that apply at this progress of training."""
         loss = super().forward(batch, state, progress)
         if self.everywhere:
             return loss
@@ -89,7 +94,7 @@ class AuxiliaryLM(LM):
     def training_loss(
         self, call: Callable[[tuple[str, ...]], Out], targets: Int[Tensor, "B T"], ctx: Context, progress: float
     ) -> tuple[Out, Tensor, dict[str, Tensor]]:
-        """A reading, what all layers that still predict pay for it, and the parts of that."""
+        """Return the model's output, the total loss of all layers that still predict, and its parts."""
         depth = len(self.body.layers)
         weights = layer_weights(depth, progress, self.lower_schedule) if self.lower else {}
         layers = [*weights, depth - 1]
@@ -108,7 +113,7 @@ class AuxiliaryLM(LM):
         return out, sum(parts.values(), nll.new_zeros(())), parts
 
     def _layer_loss(self, n: int, out: Out, targets: list[Int[Tensor, "B T"]]) -> Tensor:
-        """What layer n, from 0, pays for all of its targets."""
+        """Return the summed loss of layer n, counted from 0, over all of its targets."""
         norm = self.body.norm
         h = out.taps[str(n)] if norm is None else norm(out.taps[str(n)])
         is_top = n == len(self.body.layers) - 1

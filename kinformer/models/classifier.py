@@ -1,4 +1,4 @@
-"""Classifier: says of a text which of several kinds it is."""
+"""Classifier: predicts the class of a whole text."""
 
 from typing import Any, ClassVar
 
@@ -16,17 +16,17 @@ LabelledBatch = tuple[Int[Tensor, "B T"], Int[Tensor, " B"]]
 
 
 class Classifier(RowClassifier):
-    """Tokens in, scores of the classes of their row out: a body that reads both ways, a pooling, one matrix.
+    """Text classifier: a bidirectional body, a pooling, and one linear layer that scores the classes.
 
-    Choose it to sort texts: `labelled=FILE.tsv`. A batch is rows of tokens, padded with -1 at their ends, and the
-    number of each row's class; the loss is the mean over rows, and it is judged by the share of rows that it says
-    right. `scores(tokens)` asks a trained one, whose `labels` are the names of its classes.
+    Choose it to sort texts into classes: `labelled=FILE.tsv`. A batch holds rows of tokens, padded with -1 at their
+    ends, and the class number of each row. The loss is the mean over rows, and the metric is the share of rows that are
+    classified correctly. Call `scores(tokens)` on a trained model; its `labels` are the names of its classes.
 
-    classes: how many there are.
-    vocab, d, body, kwargs: as those of an `RowClassifier`: its pooling, and what an `Encoder` takes.
+    classes: number of classes, at least 2.
+    vocab, d, body, kwargs: arguments of `RowClassifier`: its pooling, and the arguments of an `Encoder`.
 
-    Errors: NoState from `start`; ValueError for fewer than two classes and for a penalty that no part reports. Source:
-    Devlin et al., 2018, arXiv:1810.04805, sections 3.2 and 4.1.
+    Errors: NoState from `start`; ValueError for fewer than two classes and for a penalty that no part reports.
+    Source: Devlin et al., 2018, arXiv:1810.04805, sections 3.2 and 4.1.
     """
 
     reads: ClassVar[str] = "labelled"
@@ -36,23 +36,23 @@ class Classifier(RowClassifier):
         self.classes = classes
 
     def scores(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B classes"]:
-        """The score of each class for each row."""
+        """Return the score of each class for each row."""
         return self.read(tokens).y
 
     def forward(self, batch: LabelledBatch, state: State | None = None, progress: float = 0.0) -> Loss:
-        """The loss of saying the classes of rows, in nats a row."""
+        """Return the cross-entropy of the classes, in nats per row."""
         tokens, labels = batch
         return self.class_loss(self.read(tokens), tokens, labels, progress)
 
     def judge(self, batch: LabelledBatch, state: State | None = None) -> EvaluationSums:
-        """How many rows are said right."""
+        """Return the number of rows that are classified correctly, and the number of rows."""
         tokens, labels = batch
         scores = self.scores(tokens)
         right = (scores.argmax(-1) == labels).double()
         return EvaluationSums({self.metric.name: sum_and_count(right, labels >= 0)})
 
     def sample(self, rows: int, length: int, seed: int) -> LabelledBatch:
-        """Rows of `length` random tokens; the first of them decides the class."""
+        """Return rows of `length` random tokens; the first token of a row decides its class."""
         tokens = random_tokens(self.vocab, rows, length, seed)
         return tokens, tokens[:, 0] % self.classes
 

@@ -1,4 +1,4 @@
-"""ContinuousCache: a trained language model beside what followed its own last states (Grave et al.)."""
+"""ContinuousCache: a trained language model with a cache of its own recent states (Grave et al.)."""
 
 import math
 from typing import Any, NamedTuple
@@ -19,7 +19,12 @@ from kinformer.models.support.wrapped_lm import WrappedLM, number_tokens
 
 
 class ContinuousCacheState(NamedTuple):
-    """Each row's next position, the model's state, and what was read last: states, tokens, positions (-1: none)."""
+    """State of a `ContinuousCache`: each row's next position, the model's state, and the cache.
+
+    now: next position of each row.
+    model: state of the wrapped model.
+    hidden, tokens, pos: hidden states, tokens and positions of the cache, oldest first; -1 marks an empty entry.
+    """
 
     now: Int[Tensor, " B"]
     model: NumberedState
@@ -29,19 +34,23 @@ class ContinuousCacheState(NamedTuple):
 
 
 class ContinuousCache(WrappedLM):
-    """p = weight p_cache + (1 - weight) p_LM, p_cache(w) = sum_(i<t: x_(i+1) = w) softmax_i(theta h_t . h_i).
+    """Trained language model mixed with a cache of the tokens that followed its own similar states.
 
-    The h_i are what the head reads of the `size` tokens before this one, and x_(i+1) the token that followed each.
-    Choose it to give a trained model the words of the text at hand without training it: a name that was said comes
-    back. It costs a product with `size` states a token. A row's first token has nothing to look up: the model alone
-    says what follows it.
+    p = weight p_cache + (1 - weight) p_LM
+
+    p_cache(w) = sum_(i<t: x_(i+1) = w) softmax_i(theta h_t . h_i)
+
+    The h_i are the inputs of the head at the `size` tokens before this one, and x_(i+1) is the token that followed
+    each. Choose it to adapt a trained model to the words of the current text without training: names that occurred once
+    become likely again. It costs a product with `size` states per token. The first token of a row has an empty cache,
+    so the model predicts the next token without it.
 
     model: a trained `LM`.
-    size: how many tokens before this one are looked up; the paper has 100 to 10,000.
-    weight: lambda, the share of p_cache; tuned on valid.
-    theta: how flat the cache's distribution is, 0 being all alike; tuned on valid.
+    size: number of earlier tokens in the cache; the paper uses 100 to 10,000.
+    weight: lambda, the share of p_cache; tune it on validation data.
+    theta: sharpness of the cache distribution, where 0 makes it uniform; tune it on validation data.
 
-    Errors: ValueError for numbers without a meaning, for documents that share a row, and beyond a table of positions.
+    Errors: ValueError for invalid numbers, for documents that share a row, and beyond a table of positions.
     Source: Grave et al., 2017, arXiv:1612.04426, section 3.
     """
 
@@ -57,16 +66,14 @@ class ContinuousCache(WrappedLM):
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> ContinuousCacheState:
         inner = self.model.start(batch, length, dtype=dtype, device=device)
         new = make_state_spec(self, batch, length, dtype, device)
-        no_tokens = torch.full(
-            (batch, self.size + 1), -1, device=new.device
-        )  # the last of them waits for what follows it
+        no_tokens = torch.full((batch, self.size + 1), -1, device=new.device)  # the last entry waits for its next token
         hidden = torch.zeros(batch, self.size + 1, self.model.d, dtype=new.dtype, device=new.device)
         return ContinuousCacheState(inner.now.clone(), inner, hidden, no_tokens, no_tokens.clone())
 
     def logits(
         self, tokens: Int[Tensor, "B T"], state: Any = None, ctx: Context | None = None, *, last: bool = False
     ) -> Out:
-        """Logs of the probabilities of the token after each token, in float32 or better."""
+        """Return the log-probabilities of the token after each token, in float32 or better."""
         ctx = number_tokens(tokens, state) if ctx is None else ctx
         if ctx.only is not None:
             raise ValueError(
@@ -85,17 +92,17 @@ class ContinuousCache(WrappedLM):
         return self.mix(model_log_p, likely, out)
 
     def mix(self, model_log_p: Float[Tensor, "B T V"], likely: Float[Tensor, "B T V"], out: Out) -> Out:
-        """Both together."""
+        """Mix the model's and the cache's log-probabilities by `weight`."""
         return out._replace(y=mix_log_p(model_log_p, likely, self.weight))
 
     def _cache_log_p(
         self, h: Float[Tensor, "B T D"], pos: Int[Tensor, "B T"], history: "_History", like: Float[Tensor, "B T V"]
     ) -> Float[Tensor, "B T V"]:
-        """log p_cache: of each token what followed those before it."""
+        """Return log p_cache of each token, computed from the tokens before it."""
         h, keys, followed = h.to(like), history.hidden[:, :-1].to(like), history.tokens[:, 1:]
         back = pos[:, :, None] - history.pos[:, None, :-1]  # [B T S]
         in_cache = (back > 0) & (back <= self.size) & (history.pos[:, None, :-1] >= 0)
-        with disable_autocast(h):  # or it would round what was just made precise
+        with disable_autocast(h):  # autocast would round the float32 states
             scores = (self.theta * h @ keys.mT).masked_fill(~in_cache, -torch.inf)
         return log_p_by_token(scores, followed[:, None].expand(scores.shape), self.vocab)
 
@@ -109,7 +116,9 @@ class _History(NamedTuple):
 def _extend_history(
     state: ContinuousCacheState | None, h: Float[Tensor, "B T D"], tokens: Int[Tensor, "B T"], pos: Int[Tensor, "B T"]
 ) -> _History:
-    """What was kept and what came, in the order of positions, what is none before them: each stands before its next."""
+    """Append new tokens to the cache and sort by position, empty entries first, so that each entry precedes its next
+    token.
+    """
     if state is not None:
         h = torch.cat([state.hidden.to(h.dtype), h], 1)
         tokens, pos = torch.cat([state.tokens, tokens], 1), torch.cat([state.pos, pos], 1)

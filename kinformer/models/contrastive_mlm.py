@@ -19,18 +19,24 @@ from kinformer.nn.losses.contrastive import Contrastive
 
 
 class ContrastiveMLM(MLM):
-    """An `MLM` over `GlobalTokens`: loss = (1 - contrast) * NLL + contrast * L_contrast, the second of whole parts.
+    """Masked language model over `GlobalTokens` that also learns a summary of each segment by contrast.
 
-    Some parts, by chance as many as tokens, are wholly hidden, and none of their tokens is asked for. The global token
-    of each, which sees the rest of the row, is held against those of all parts of the batch, each read by itself. Both
-    are read in one pass each: by itself is a limit on who reads whom. The last global token stands for all parts that
-    come after and is never hidden where it stands for several. It is judged as an MLM. In several processes a part is
-    held against those of its own process's rows.
+    loss = (1 - contrast) * NLL + contrast * L_contrast
 
-    contrast: the weight of L_contrast.
+    Choose it for long documents that consist of sentences or paragraphs; choose `MLM` for texts without such segments.
+    Some segments are hidden completely, with the same probability as single tokens, and none of their tokens is
+    predicted. The global token of a hidden segment sees the rest of its row. L_contrast compares it with the global
+    tokens of all segments of the batch, each encoded in isolation. Each of the two encodings takes one pass; a limit on
+    attention isolates the segments. The last global token stands for all segments that come after, and is never hidden
+    if it stands for several. The metric is the metric of `MLM`. With several processes, a segment is compared only with
+    segments of its own process.
 
-    kwargs: those of `MLM`, of which `segment` says what a part is. Errors: ValueError for a body of another kind, and
-    without `segment`. Source: Ainslie et al., 2020, arXiv:2004.08483, section 3.4.
+    contrast: weight of L_contrast, from 0 to 1.
+    vocab, d, kwargs: arguments of `MLM`; `segment` is required and tells the segment of each token.
+    body: a `GlobalTokens`.
+
+    Errors: ValueError for a body of another kind, and without `segment`.
+    Source: Ainslie et al., 2020, arXiv:2004.08483, section 3.4.
     """
 
     body: GlobalTokens
@@ -43,7 +49,10 @@ class ContrastiveMLM(MLM):
         self.contrastive, self.contrast = Contrastive(), check_in_range("contrast", contrast, 0, 1)
 
     def forward(self, batch: Tokens, state: State | None = None, progress: float | None = None) -> Loss:
-        """Both losses; that of an MLM alone where the batch says what is scored, or has several documents in a row."""
+        """Return the weighted sum of both losses.
+
+        The contrastive loss is left out if the batch marks scored tokens or packs several documents in a row.
+        """
         batch = TokenBatch.from_tokens(batch)
         if batch.scored is not None or batch.documents is not None:
             return super().forward(batch, state, progress)
@@ -69,9 +78,14 @@ class ContrastiveMLM(MLM):
     def parts(
         self, tokens: Int[Tensor, "B T"], segment: Int[Tensor, "B T"], *, fixed: bool, seed: int
     ) -> tuple[Bool[Tensor, "B n"], Bool[Tensor, "B n"]]:
-        """Which parts of a row are wholly hidden, and which there are.
+        """Return two masks over the segments of each row: which are hidden completely, and which exist.
 
-        Those whose first token `hide` chooses; where it chooses none of these, the part of the first that it chooses.
+        A segment is hidden if `hide` chooses its first token. If it chooses no first token, the segment of the first
+        chosen token is hidden.
+
+        tokens: tokens of the rows; -1 is padding.
+        segment: segment number of each token.
+        fixed, seed: arguments of `hide`.
         """
         n, last = self.body.n, segment.amax(1, keepdim=True)
         first = segment != F.pad(segment, (1, 0), value=-1)[:, :-1]
@@ -82,7 +96,7 @@ class ContrastiveMLM(MLM):
         marks = torch.where(picked & (segment < n), segment, n)
         hidden = torch.zeros(len(tokens), n + 1, dtype=torch.bool, device=tokens.device).scatter(1, marks, True)[:, :n]
         number = torch.arange(n, device=tokens.device)
-        predictable = ((number < n - 1) | (last < n)) & (last > 0)  # and there is a context that could tell it
+        predictable = ((number < n - 1) | (last < n)) & (last > 0)  # a lone segment has no context to predict it from
         return hidden & predictable, number <= last
 
 
@@ -92,7 +106,7 @@ def _example() -> ContrastiveMLM:
 
 
 def _pairs(tokens: Int[Tensor, "B T"], _: object) -> Int[Tensor, "B T"]:
-    """Two tokens a part."""
+    """Return segments of two tokens each."""
     real = tokens >= 0
     return torch.where(real, (real.cumsum(1) - 1) // 2, -1)
 

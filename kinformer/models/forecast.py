@@ -1,4 +1,4 @@
-"""Forecast: the rows that follow known ones, all at once."""
+"""Forecast: predicts the next rows of a time series in one pass."""
 
 from collections.abc import Iterable
 from typing import Any, NoReturn
@@ -28,29 +28,30 @@ __all__ = ["Forecast"]
 
 
 class Forecast(Forecaster):
-    """An encoder reads the known rows of a series, a decoder answers with the rows after them, in one pass.
+    """Encoder-decoder that forecasts the next rows of a time series in one pass.
 
-    The decoder reads the last `label` known rows, then a row of zeros for each row that is asked for, and what the
-    encoder has made of all known rows: nothing is fed back, so a long horizon costs no more steps and no error adds up.
-    Each row is embedded by a convolution over three of them, sinusoids or what `position` gives, and a linear map of
-    its calendar, which is known of rows to come too. The loss is the mean squared error over rows and columns.
+    Choose it for long horizons: no prediction is fed back, so a longer horizon needs no further steps and no error
+    accumulates. The encoders read the known rows. The decoder reads the last `label` known rows, a row of zeros for
+    each row to forecast, and the encoders' output. The embedding of a row is the sum of a convolution over three rows,
+    its `position`, and a linear map of its calendar, which is also known for future rows. The loss is the mean squared
+    error over rows and columns.
 
-    channels: numbers of a row.
-    targets: how many of them are forecast, the last ones; all unless given.
-    encoders: what reads the known rows: the first all of them, each further one the last half of those of the one
-        before; a decoder finds what they give one behind the other.
-    decoder: layers of which some read the encoders by `cross=True`.
-    context, label, horizon: rows that are known, that the decoder reads again, and that are forecast.
-    calendar: numbers that tell when a row was, as data of dates has them; 0 for none.
-    position: what is added to embedded rows.
-    dropout: the share of embedded numbers that training drops.
+    channels: number of values in a row.
+    encoders: layers that read the known rows. The first reads all of them; each further one reads the last half of the
+        rows of the one before. The decoder reads their outputs, concatenated along the sequence.
+    decoder: layers, some of which read the encoders by `cross=True`.
+    context, label, horizon: number of known rows, of known rows that the decoder reads again, and of rows to forecast.
+    calendar: number of values that encode the time of a row, as data with dates provides; 0 for none.
+    targets: number of columns to forecast, counted from the last; all by default.
+    position: position that is added to embedded rows, such as `Sinusoidal`.
+    dropout: share of embedded numbers that training drops.
 
-    The convolution has zeros before the first row and behind the last, where the authors' code wraps around. The paper
-    embeds each unit of a time stamp by a table of its own; here, as the code does for time features, one linear map
-    does it.
+    Errors: NoState from `start`; ValueError if `label` exceeds `context`.
+    Source: Zhou et al., 2020, arXiv:2012.07436, section 3.3 and appendix B.
 
-    Errors: NoState from `start`; ValueError for more label than context. Source: Zhou et al., 2020, arXiv:2012.07436,
-    section 3.3 and appendix B.
+    Differences: The convolution pads with zeros before the first row and after the last, while the authors' code wraps
+    around. The paper embeds each unit of a time stamp by a table of its own; one linear map does it here, as in the
+    authors' code for time features.
     """
 
     def __init__(
@@ -90,7 +91,9 @@ class Forecast(Forecaster):
         )
 
     def forecast(self, batch: SeriesWindows) -> Float[Tensor, "B N M"]:
-        """The targets of the rows that follow the known ones; of these rows only the calendar is read.
+        """Return the forecast of the target columns; only the calendar of future rows is read.
+
+        batch: windows of `context` + `horizon` rows.
 
         Errors: ValueError for another number of rows or columns.
         """
@@ -103,7 +106,7 @@ class Forecast(Forecaster):
         return Loss(error, {"nll": error}, None, stats, targets.numel())
 
     def judge(self, batch: SeriesWindows, state: State | None = None) -> EvaluationSums:
-        """Squared and absolute errors of each number that is forecast."""
+        """Return the sums of squared and absolute errors over all forecast numbers."""
         apart = self.forecast(batch) - self._targets(batch)
         real = torch.ones_like(apart, dtype=torch.bool)
         return EvaluationSums(
@@ -114,14 +117,14 @@ class Forecast(Forecaster):
         )
 
     def sample(self, rows: int, length: int, seed: int) -> SeriesWindows:
-        """Windows of noise; each is as long as it is, whatever `length` says."""
+        """Return windows of random numbers; their size follows from the model, so `length` is ignored."""
         generator, size = torch.Generator().manual_seed(seed), self.context + self.horizon
         values = torch.randn(rows, size, self.channels, generator=generator)
         return SeriesWindows(values, torch.rand(rows, size, self.calendar, generator=generator) - 0.5)
 
     @property
     def _rows(self) -> list[int]:
-        """How many known rows each encoder reads."""
+        """Number of known rows that each encoder reads."""
         return [self.context >> n for n in range(len(self.encoders))]
 
     def _targets(self, batch: SeriesWindows) -> Float[Tensor, "B N M"]:
@@ -160,7 +163,12 @@ class Forecast(Forecaster):
 
 
 class RowEmbedding(nn.Module):
-    """A convolution over three rows, and a linear map of the calendar."""
+    """Embedding of the rows of a series: a convolution over three rows plus a linear map of the calendar.
+
+    channels: number of values in a row.
+    calendar: number of calendar values; 0 for none.
+    d: width of the embedding.
+    """
 
     def __init__(self, channels: int, calendar: int, d: int):
         super().__init__()

@@ -1,4 +1,4 @@
-"""ImageModel: pictures, generated one value or one pixel after the other."""
+"""ImageModel: generates pictures one value or one pixel at a time."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -36,28 +36,31 @@ Pixels = UInt8[Tensor, "B C H W"]
 
 
 class ImageModel(Predictor):
-    """p(picture) = product over steps of p(step | steps before it), from a body that reads the steps before.
+    """Autoregressive model of pictures, with optional classes and super-resolution.
 
-    A step is one channel of a pixel, or a whole pixel: `values` says which. Steps go row by row, or block by block.
-    Step t reads the embedded step t - 1 at position t, nothing at the first one, so position is the order of
-    generation and an `Image2D` in the body means what the paper means.
+    p(picture) = product over steps of p(step | earlier steps)
+
+    A step is one channel of a pixel or a whole pixel, depending on `values`. Steps go row by row or block by block.
+    Step t reads the embedding of step t - 1 at position t; the first step reads zeros. Positions therefore count in the
+    order of generation, and an `Image2D` in the body has the paper's meaning.
 
     shape: channels, rows and columns of every picture.
-    values: how intensities go in and come out, `CategoricalIntensities(d)` or `LogisticMixture(d, channels)`.
-    body: layers that never read ahead; with an encoder some of them read it by `cross=True`.
-    position: what is added to embedded steps.
-    block: rows and columns, in pixels, of the blocks in which a picture is generated; (1, 1) is row by row.
-    planes: generate one channel of the whole picture after the other, in place of one pixel after the other; values are
-        then one by one.
-    encoder: layers that read a smaller copy of the picture, row by row, and make the model one of super-resolution.
-    factor: how many times smaller that copy is along each side; its pixels are means, rounded.
-    source_position: what is added to the embedded steps of the copy.
-    classes: how many labels have a vector, which is added to every step; 0 reads no label.
-    dropout: the share of embedded numbers that training drops.
-    penalties: weights of the body's auxiliary losses, by the last part of their names.
+    values: input and output of intensities, `CategoricalIntensities(d)` or `LogisticMixture(d, channels)`.
+    body: causal layers; with an encoder, some of them read it by `cross=True`.
+    position: position that is added to embedded steps.
+    block: rows and columns, in pixels, of the blocks in which a picture is generated; (1, 1) goes row by row.
+    planes: True generates all of one channel before the next, False one pixel after the other. It needs `values` that
+        make each channel a step.
+    encoder: layers that read a smaller copy of the picture, row by row, for super-resolution.
+    factor: ratio of the picture's side to the copy's side; the copy's pixels are rounded means.
+    source_position: position that is added to the embedded steps of the copy.
+    classes: number of labels; the vector of a picture's label is added to every step. 0 reads no label.
+    dropout: share of embedded numbers that training drops.
+    penalties: weights of the body's auxiliary losses, keyed by the last part of their names.
 
-    Errors: ValueError for shapes that blocks or the factor do not divide, for pictures of another shape, and labels
-    beyond the classes. Source: Parmar et al., 2018, arXiv:1802.05751; Child et al., 2019, arXiv:1904.10509.
+    Errors: ValueError for shapes that blocks or the factor do not divide, for pictures of another shape, and for labels
+    beyond the classes.
+    Source: Parmar et al., 2018, arXiv:1802.05751; Child et al., 2019, arXiv:1904.10509.
     """
 
     reads: ClassVar[str] = "images"
@@ -120,18 +123,26 @@ class ImageModel(Predictor):
         self.penalties = check_known_penalties(penalties or {}, (body, encoder, position, source_position))
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
-        """The body's state before the first step; a picture is as long as it is, whatever `length` says."""
+        """Return the body's state before the first step; its size is the picture's, so `length` is ignored."""
         new = make_state_spec(self, batch, length, dtype, device)
         return share_positions(self.body.start(batch, self.steps, dtype=new.dtype, device=new.device))
 
     def rows(self, pixels: Pixels) -> Int[Tensor, "B T n"]:
-        """The values of each step, in the order of generation. ValueError for pictures of another shape."""
+        """Return the values of each step in the order of generation.
+
+        pixels: pictures.
+
+        Errors: ValueError for pictures of another shape.
+        """
         if tuple(pixels.shape[1:]) != self.shape:
             raise ValueError(f"pictures [C H W] are {list(pixels.shape[1:])}, and {list(self.shape)} are wanted")
         return to_raster(pixels.reshape(-1, *self.laid), self.values.n)[:, self.order]
 
     def pictures(self, values: Int[Tensor, "B T n"]) -> Pixels:
-        """The pictures of rows of steps."""
+        """Return the pictures of rows of steps, the inverse of `rows`.
+
+        values: values of each step in the order of generation.
+        """
         raster = torch.empty_like(values)
         raster[:, self.order] = values
         channels, rows, columns = self.laid
@@ -139,19 +150,25 @@ class ImageModel(Predictor):
         return laid.reshape(-1, *self.shape).to(torch.uint8)
 
     def downsample(self, pixels: Pixels) -> UInt8[Tensor, "B C h w"] | None:
-        """The copy that an encoder reads; None without one."""
+        """Return the smaller copy that the encoder reads, or None without an encoder.
+
+        pixels: pictures.
+        """
         if self.encoder is None:
             return None
         return F.avg_pool2d(pixels.float(), self.factor).round().to(torch.uint8)
 
     def inputs(self, batch: ImageBatch) -> tuple[Int[Tensor, "B T n"], dict[str, Any]]:
-        """The values of each step, the smaller copies where an encoder reads them, and labels where they are read."""
+        """Return the values of each step, with the smaller copies and the labels that the model reads."""
         small = self.downsample(batch[0])
         conditions: dict[str, Any] = {} if small is None else {"source": small}
         return self.rows(batch[0]), conditions if self.classes is None else {**conditions, "label": batch[1]}
 
     def predict(self, steps: Int[Tensor, "B T n"], **conditions: Any) -> Float[Tensor, "B T D"]:
-        """What the body says of each step, given those before it: of that `values` makes distributions."""
+        """Return the body's output at each step, given the steps before it.
+
+        `values` turns the output into distributions.
+        """
         return self._run(steps, **conditions).y
 
     def _run(
@@ -181,13 +198,13 @@ class ImageModel(Predictor):
         )
 
     def judge(self, batch: ImageBatch, state: State | None = None) -> EvaluationSums:
-        """The bits that each channel of each pixel costs."""
+        """Return the summed bits of all channels of all pixels, and their number."""
         values, conditions = self.inputs(batch)
         bits = self.values.nll(self.predict(values, **conditions), values).double().sum() / math.log(2)
         return EvaluationSums({self.metric.name: (bits, torch.tensor(values.numel(), device=bits.device))})
 
     def sample(self, rows: int, length: int, seed: int) -> ImageBatch:
-        """Pictures of noise; each is as large as it is, whatever `length` says."""
+        """Return pictures of noise; their size follows from the model, so `length` is ignored."""
         generator = torch.Generator().manual_seed(seed)
         return torch.randint(256, (rows, *self.shape), generator=generator).to(torch.uint8), torch.zeros(rows).long()
 
@@ -201,17 +218,17 @@ class ImageModel(Predictor):
         label: Int[Tensor, " B"] | None = None,
         on_step: Callable[[int], None] = lambda step: None,
     ) -> Pixels:
-        """Pictures from the model, a step at a time with a state; it runs in eval mode and is left as it was.
+        """Generate pictures step by step with a state. The model runs in eval mode and its mode is restored.
 
-        rows: how many.
-        temperature: 0 takes the likeliest value each time, 1 draws as it is.
-        seed: of the first row; the next has the next number, so that each is drawn as it would be alone.
-        source: the smaller copies of which they are made, where there is an encoder.
-        label: the class of each picture, where classes are known.
-        on_step: called with the number of each step.
+        rows: number of pictures.
+        temperature: 0 takes the most likely value each time; 1 samples from the model's distribution.
+        seed: seed of the first picture. Each further picture has the next seed, so it does not depend on the others.
+        source: smaller copies to start from, if there is an encoder.
+        label: class of each picture, if the model has classes.
+        on_step: function that is called with the number of each step.
 
-        Errors: ValueError for a source without an encoder or a label without classes, and for none with one, and where
-            what the model says is no number.
+        Errors: ValueError for a source without an encoder, for a label without classes, for a missing source or label,
+        and if the model's output is NaN.
         """
         check_at_least("rows", rows, 1), check_in_range("temperature", temperature, 0, math.inf, open_end=True)
         dice = [torch.Generator().manual_seed(seed + row) for row in range(rows)]
@@ -226,7 +243,7 @@ class ImageModel(Predictor):
         label: Int[Tensor, " B"] | None,
         on_step: Callable[[int], None],
     ) -> Int[Tensor, "B T n"]:
-        """The values of each step, drawn one after the other, each row by its own dice."""
+        """Draw the values of the steps in order, each row with its own random generator."""
         rows, device = len(dice), self.order.device
         state, steps = (
             self.start(rows, self.steps),
@@ -236,7 +253,7 @@ class ImageModel(Predictor):
         label_vectors = self._label_vectors(label)
         for step in range(self.steps):
             last = steps[:, step : step + 1]
-            x = self.values.embed(last, step - 1) * bool(step) + label_vectors  # before the first step there is nothing
+            x = self.values.embed(last, step - 1) * bool(step) + label_vectors  # the first step reads zeros
             out = self._read(x, state, ctx)
             if bool(out.y.isnan().any()):
                 raise ValueError("what the model says of a pixel is no number; its weights are spoiled, or too large")
@@ -247,7 +264,7 @@ class ImageModel(Predictor):
         return steps[:, 1:]
 
     def _label_vectors(self, label: Int[Tensor, " B"] | None) -> Float[Tensor, "B 1 D"] | float:
-        """What is added to every step of each picture."""
+        """Return the vector that is added to every step of each picture."""
         if (label is None) is not (self.classes is None):
             expected = "knows no classes and reads none" if self.classes is None else "wants the class of each picture"
             raise ValueError(f"label is {'missing' if label is None else 'given'}, and this model {expected}")
@@ -271,7 +288,7 @@ class ImageModel(Predictor):
         return out
 
     def _encode_source(self, source: UInt8[Tensor, "B C h w"] | None, ctx: Context) -> tuple[Out | None, Context]:
-        """What the encoder makes of the smaller copies, and the context with it."""
+        """Return the encoder's output for the smaller copies, and the context that includes it."""
         if (source is None) is not (self.encoder is None):
             expected = "has no encoder and reads none" if self.encoder is None else "wants smaller copies to start from"
             raise ValueError(f"source is {'missing' if source is None else 'given'}, and this model {expected}")
@@ -286,7 +303,12 @@ class ImageModel(Predictor):
 
 
 def check_shape(shape: tuple[int, ...]) -> tuple[int, int, int]:
-    """Channels, rows and columns of a picture."""
+    """Return the channels, rows and columns of a picture, after checking them.
+
+    shape: three whole numbers of at least 1.
+
+    Errors: ValueError for another count of numbers.
+    """
     if len(check_whole_numbers("shape", shape, 1)) != 3:
         raise ValueError(f"shape={shape} are not three numbers; give channels, rows and columns, as (1, 28, 28)")
     channels, rows, columns = shape
@@ -294,7 +316,11 @@ def check_shape(shape: tuple[int, ...]) -> tuple[int, int, int]:
 
 
 def to_raster(pixels: Pixels, n: int) -> Int[Tensor, "B T n"]:
-    """Pictures row by row, pixel by pixel, channel by channel, as steps of n values."""
+    """Return pictures as steps of n values: row by row, pixel by pixel, channel by channel.
+
+    pixels: pictures.
+    n: number of values in a step.
+    """
     return pixels.permute(0, 2, 3, 1).reshape(len(pixels), -1, n).long()
 
 

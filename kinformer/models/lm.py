@@ -1,4 +1,4 @@
-"""LM: a decoder-only language model, one token after the other."""
+"""LM: a decoder-only language model that predicts one token after the other."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -30,26 +30,28 @@ from kinformer.models.support.text_model import TextModel, Tokens, next_tokens
 
 
 class LM(TextModel):
-    """Tokens in, logits of the next token out: embedding, absolute position or none, body, head.
+    """Decoder-only language model: embedding, optional absolute position, causal body, head.
 
-    p(next token) = softmax(head(body(scale * embedding + position))). Rows are whole numbers [B T]; -1 is padding, at
-    the ends of a row only, and never a target. Of a `TokenBatch` the scored tokens alone are learned and judged.
+    p(next token) = softmax(head(body(scale * embedding + position)))
 
-    vocab: how many tokens there are; a byte model has 256.
-    d: the width of the body.
-    body: layers that never read ahead.
-    position: what is added to embedded tokens; None where the body knows positions itself.
-    scale: the factor of embedded tokens.
-    tie: the head is the embedding again; False gives it a matrix of its own.
-    std: of the embedding at the start; d**-0.5 unless given, with which a tied head's logits have unit variance. A body
-        that hands the embedded token itself to the head, as norms of the stream do, wants less.
-    dropout: the share of embedded numbers that training drops.
-    penalties: weights of the body's auxiliary losses, by the last part of their names.
-    lanes: train on consecutive text with the state carried from batch to batch; for bodies with a memory, which random
-        windows would leave empty.
+    Choose it to generate text and as the base of most causal members. Rows are integers [B T]; -1 is padding, at the
+    ends of a row only, and never a target. For a `TokenBatch`, only the scored tokens are learned and evaluated.
 
-    Errors: ValueError for a penalty that no part reports, for parts that want from below what nothing sends, and for an
-    `EarlyExit` whose rule learns: `MultiExit` trains it.
+    vocab: number of tokens; a byte model has 256.
+    d: width of the body.
+    body: causal layers.
+    position: position that is added to embedded tokens; None if the body encodes positions itself.
+    scale: factor of embedded tokens.
+    tie: True shares the embedding's matrix with the head; False gives the head its own.
+    std: standard deviation of the initial embedding. The default d**-0.5 gives the logits of a tied head unit variance.
+        Use a smaller value for a body that passes the embedded token itself to the head, as norms of the stream do.
+    dropout: share of embedded numbers that training drops.
+    penalties: weights of the body's auxiliary losses, keyed by the last part of their names.
+    lanes: True trains on consecutive text and carries the state from batch to batch. Use it for bodies with a memory,
+        which random windows would leave empty.
+
+    Errors: ValueError for a penalty that no part reports, for parts that need an input that no earlier part sends, and
+    for an `EarlyExit` whose rule learns: `MultiExit` trains it.
     Source: Radford et al., 2018, "Improving language understanding by generative pre-training".
     """
 
@@ -84,11 +86,14 @@ class LM(TextModel):
         self.penalties = check_known_penalties(penalties or {}, (body, position))
 
     def refuse_untrained(self, body: Layer) -> None:
-        """ValueError where a rule of exits has parameters that this model's loss would not train."""
+        """Raise ValueError if an exit rule has parameters that this model's loss would not train.
+
+        body: layers to check.
+        """
         refuse_rules(self, body)
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NumberedState:
-        """The state before the first token of rows of up to `length` tokens."""
+        """Return the state before the first token of rows of up to `length` tokens."""
         new = make_state_spec(self, batch, length, dtype, device)
         now = torch.zeros(batch, dtype=torch.long, device=new.device)
         return share_positions(NumberedState(now, self.body.start(batch, length, dtype=new.dtype, device=new.device)))
@@ -101,15 +106,18 @@ class LM(TextModel):
         *,
         last: bool = False,
     ) -> Out:
-        """Scores of the token after each token, or with `last` after the last one alone.
+        """Return the scores of the token after each token, or with `last` only after the last one.
 
-        Without a ctx the model numbers tokens on from its state.
+        Without a ctx, positions continue from the state.
         """
         out = self.hidden(tokens, state, ctx)
         return out._replace(y=self.scores(out, last))
 
     def hidden(self, tokens: Int[Tensor, "B T"], state: NumberedState | None = None, ctx: Context | None = None) -> Out:
-        """What the body makes of each token, before the head."""
+        """Return the body's output for each token, before the head.
+
+        Without a ctx, positions continue from the state.
+        """
         ctx = self.context(context_of_tokens(tokens, state) if ctx is None else ctx)
         x = self.embedding(check_tokens_below(tokens, self.embedding.num_embeddings).clamp_min(0))
         x = x if self.scale == 1 else self.scale * x
@@ -122,38 +130,38 @@ class LM(TextModel):
         return out
 
     def context(self, ctx: Context) -> Context:
-        """The context that the layers get: the given one with the model's head."""
+        """Return the context for the layers: the given one with the model's head."""
         return ctx.replace(head=self.head)
 
     def scores(self, out: Out, last: bool) -> Tensor:
-        """What the head makes of the body's tokens, or of the last one alone."""
+        """Return the head's logits for all tokens of `out`, or only for the last one."""
         return self.head(out.y[:, -1:] if last else out.y)
 
     def forward(self, batch: Tokens, state: NumberedState | None = None, progress: float = 0.0) -> Loss:
-        """The loss of predicting each token, or each that is scored, from those before it.
+        """Return the loss of predicting each token, or each scored token, from the tokens before it.
 
-        The state stands before the last token, which the next chunk repeats.
+        The returned state ends before the last token, so the next chunk must begin with that token.
         """
         batch = TokenBatch.from_tokens(batch)
-        check_tokens_below(batch.tokens[:, -1:], self.vocab)  # `logits` reads all others
+        check_tokens_below(batch.tokens[:, -1:], self.vocab)  # `logits` checks all others
         read, targets = batch.tokens[:, :-1], next_tokens(batch)
         ctx = batch.limit_context(context_of_tokens(read, state), -1, state)
         out, data, parts = self.training_loss(
             lambda taps: self.training_output(batch, state, ctx.replace(taps=taps)), targets, ctx, progress
         )
-        # of tokens that have one after them, scored or not: the last of a row is not read
+        # over all tokens that have a next token, scored or not; the last token of a row is not read
         sums = sum_over_layers(out.aux, next_tokens(batch._replace(scored=None)) >= 0)
         count = (targets >= 0).sum()
         return Loss(weighted_loss(data, sums, self.penalties, progress), {**parts, **sums}, out.state, out.stats, count)
 
     def training_output(self, batch: TokenBatch, state: NumberedState | None, ctx: Context) -> Out:
-        """The logits that a batch is learned by."""
+        """Return the logits that training uses for a batch."""
         return self.logits(batch.tokens[:, :-1], state, ctx)
 
     def training_loss(
         self, call: Callable[[tuple[str, ...]], Out], targets: Int[Tensor, "B T"], ctx: Context, progress: float
     ) -> tuple[Out, Tensor, dict[str, Tensor]]:
-        """A reading that hands back these taps, what it costs, and the parts of that."""
+        """Call the model with the taps it needs; return the output, the loss, and the parts of the loss."""
         out = call(())
         nll = masked_mean(token_nll(out.y, targets), targets >= 0)
         return out, nll, {"nll": nll}

@@ -1,4 +1,4 @@
-"""MLM: a masked language model, which fills in tokens that were hidden from it."""
+"""MLM: a masked language model that predicts hidden tokens."""
 
 import math
 from collections.abc import Callable
@@ -26,24 +26,25 @@ Segment = Callable[[Tensor, Any], Tensor]
 
 
 class MLM(Encoder):
-    """Tokens in, some of them hidden; logits of what stands at each place out. An encoder, read from both sides.
+    """Masked language model: an encoder that predicts hidden tokens from both sides.
 
-    Choose it to learn from text without writing any. Of the tokens it chooses 15%; of these 80% are hidden behind the
-    id `mask`, which is `vocab` itself and is never an answer, 10% replaced by a random token, 10% left alone; the loss
-    is over the chosen ones. In training the choice follows from the row's tokens and from `progress`, so it does not
-    depend on other rows. Without `progress` it is random like dropout, seeded by `torch.manual_seed`.
-    In eval mode, and in `judge`, the row's tokens decide alone, so that the choice is always the same. Of a
-    `TokenBatch` it hides exactly the scored tokens, each behind `mask`. -1 is padding, at the ends of a row only.
+    Choose it to learn representations of text; choose `LM` to generate text. It chooses 15% of the tokens. Of these,
+    80% are replaced by the id `mask`, which is `vocab` and never an answer, 10% by a random token, and 10% stay
+    unchanged. The loss is over the chosen tokens. -1 is padding, at the ends of a row only.
 
-    segment: a function from tokens and their tokenizer (None for bytes) to the label "segment", for a body that reads
-        the label, or for `kinds`. It gets the original text, so a segment is known even if its end is hidden. When
-        gaps are filled in, it gets the text with gaps.
-    of_read: True passes it the tokens with hidden ones masked, for labels that depend on what the model reads.
+    In training, the choice follows from the row's tokens and from `progress`, so it does not depend on other rows.
+    Without `progress` it is random like dropout, seeded by `torch.manual_seed`. In eval mode, and in `judge`, the
+    choice follows only from the row's tokens and is always the same. For a `TokenBatch`, exactly the scored tokens are
+    hidden, each behind `mask`.
 
-    vocab, d, body, kwargs: as those of an `Encoder`; eps is that of the head's norm too.
+    vocab, d, body, kwargs: arguments of `Encoder`; eps also applies to the head's norm.
+    segment: function from tokens and their tokenizer (None for bytes) to the label "segment", for a body that reads the
+        label, or for `kinds`. It gets the original text, so a segment is known even if its end is hidden. When gaps are
+        filled in, it gets the text with gaps.
+    of_read: True passes `segment` the tokens after masking, for labels that depend on the model's input.
 
-    Errors: NoState from `start`; ValueError for a penalty that no part reports. Source: Devlin et al., 2018,
-    arXiv:1810.04805, section 3.1.
+    Errors: NoState from `start`; ValueError for a penalty that no part reports.
+    Source: Devlin et al., 2018, arXiv:1810.04805, section 3.1.
     """
 
     reads: ClassVar[str] = "masked"
@@ -66,7 +67,13 @@ class MLM(Encoder):
     def mask_batch(
         self, batch: TokenBatch, *, fixed: bool, seed: int = 0
     ) -> tuple[Int[Tensor, "B T"], Int[Tensor, "B T"]]:
-        """What the model reads of a batch, and what it must answer: all that is scored, or what `hide` chooses."""
+        """Return the input and the targets of a batch.
+
+        All scored tokens are hidden; without scored tokens, `hide` chooses.
+
+        batch: tokens, with or without scored ones.
+        fixed, seed: arguments of `hide`.
+        """
         if batch.scored is None:
             return self.hide(batch.tokens, fixed=fixed, seed=seed)
         return torch.where(batch.targets >= 0, self.mask, batch.tokens), batch.targets
@@ -74,9 +81,11 @@ class MLM(Encoder):
     def hide(
         self, tokens: Int[Tensor, "B T"], *, fixed: bool = False, seed: int = 0
     ) -> tuple[Int[Tensor, "B T"], Int[Tensor, "B T"]]:
-        """What the model reads in place of tokens, and what it must answer: -1 where a token was not chosen.
+        """Return the input with hidden tokens, and the targets, which are -1 at tokens that were not chosen.
 
-        `fixed` lets the tokens of each row and the seed decide, in place of a random number.
+        tokens: tokens of the rows; -1 is padding.
+        fixed: True derives the choice from each row's tokens and the seed; False draws it at random.
+        seed: seed of the fixed choice.
         """
         if fixed:
             choice, fate, other = _shares(tokens, seed)
@@ -88,7 +97,7 @@ class MLM(Encoder):
         return torch.where(chosen, changed, tokens), torch.where(chosen, tokens, -1)
 
     def logits(self, tokens: Int[Tensor, "B T"], state: State | None = None, ctx: Context | None = None) -> Out:
-        """Scores of what stands at each place. Without a ctx the model numbers the tokens from 0."""
+        """Return the scores of the token at each position. Without a ctx, positions count from 0."""
         ctx = self.segment_context(tokens, tokens, ctx)
         out = self.body(self.embed_tokens(tokens, ctx), None, ctx)
         return out._replace(y=self.head(self.transform(out.y))[..., : self.vocab])
@@ -96,7 +105,12 @@ class MLM(Encoder):
     def segment_context(
         self, tokens: Int[Tensor, "B T"], read: Int[Tensor, "B T"], ctx: Context | None = None
     ) -> Context:
-        """The context of a text with hidden tokens; adds the label "segment" if the model makes one."""
+        """Return the context of a text with hidden tokens, with the label "segment" if the model makes one.
+
+        tokens: original tokens.
+        read: tokens after masking.
+        ctx: context to extend; a new one by default.
+        """
         ctx = context_of_tokens(read) if ctx is None else ctx
         if self.segment is None or "segment" in ctx.labels:
             return ctx
@@ -104,7 +118,7 @@ class MLM(Encoder):
         return ctx.replace(labels={**ctx.labels, "segment": segment_ids})
 
     def forward(self, batch: Tokens, state: State | None = None, progress: float | None = None) -> Loss:
-        """The loss of filling in what it hides, in nats for each chosen or scored token."""
+        """Return the loss of predicting the hidden tokens, in nats per chosen or scored token."""
         batch = TokenBatch.from_tokens(batch)
         fixed, seed = not self.training or progress is not None, int((progress or 0) * 2**52) if self.training else 0
         read, targets = self.mask_batch(batch, fixed=fixed, seed=seed)
@@ -117,12 +131,15 @@ class MLM(Encoder):
         )
 
     def training_loss(self, out: Out, targets: Int[Tensor, "B T"]) -> tuple[Out, Tensor, dict[str, Tensor]]:
-        """A reading, what it costs, and the parts of that."""
+        """Return the output, the loss, and the parts of the loss."""
         nll = masked_mean(token_nll(out.y, targets), targets >= 0)
         return out, nll, {"nll": nll}
 
     def judge(self, batch: Tokens, state: State | None = None) -> EvaluationSums:
-        """The bits that each chosen token costs, all around it known; of scored ones also how many are right."""
+        """Return the bits of each chosen token, given all tokens around it.
+
+        The accuracy is added if the batch marks scored tokens.
+        """
         batch = fit_to_window(self, TokenBatch.from_tokens(batch))
         read, targets = self.mask_batch(batch, fixed=True)
         if batch.documents is None:
@@ -137,12 +154,12 @@ class MLM(Encoder):
         return EvaluationSums({**answers, type(self).metric.name: bits}, scored=targets >= 0)
 
     def sample(self, rows: int, length: int, seed: int) -> Int[Tensor, "B T"]:
-        """Rows of `length` random tokens."""
+        """Return rows of `length` random tokens."""
         return random_tokens(self.vocab, rows, length, seed)
 
 
 def _shares(tokens: Int[Tensor, "B T"], seed: int) -> tuple[Float[Tensor, "B T"], ...]:
-    """Three numbers from 0 to 1 for each token, by a seed, the row's tokens and its place in the row."""
+    """Return three numbers in [0, 1) for each token, derived from the seed, the row's tokens and the token's rank."""
     real = tokens >= 0
     rank = real.cumsum(1)
     row = torch.where(real, _splitmix64(tokens * 1_000_003 + rank), 0).sum(1, keepdim=True)
@@ -151,7 +168,7 @@ def _shares(tokens: Int[Tensor, "B T"], seed: int) -> tuple[Float[Tensor, "B T"]
 
 
 def _splitmix64(x: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
-    """Bits of whole numbers stirred, as SplitMix64 does it (Steele et al., 2014)."""
+    """Mix the bits of integers by the SplitMix64 finalizer (Steele et al., 2014)."""
     x = (x ^ (x >> 30)) * -4658895280553007687
     x = (x ^ (x >> 27)) * -7723592293110705685
     return x ^ (x >> 31)

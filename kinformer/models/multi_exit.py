@@ -1,4 +1,4 @@
-"""MultiExit: a language model that learns to predict at every exit, and when to leave."""
+"""MultiExit: a language model that learns to predict at every exit, and learns when to exit."""
 
 from typing import Any
 
@@ -16,20 +16,27 @@ from kinformer.nn.losses.aligned_exits import Weights
 
 
 class MultiExit(ManyExits, LM):
-    """An `LM` over an `EarlyExit`. Training reads every exit with nobody having left; in eval mode tokens leave.
+    """Language model over an `EarlyExit` that is trained at every exit.
 
-    loss = sum_n w_n NLL_n / sum_n w_n + alpha * L_exit. L_exit is what the rule learns by, where it does. `judge` also
-    counts the layers that a token takes, as "layers". Where the EarlyExit has a `chance`, tokens leave in training too:
-    the first term is then the mean NLL of `paths` readings (mixed training, equation 5; the paper's is aligned).
+    loss = sum_n w_n NLL_n / sum_n w_n + alpha * L_exit
 
-    weights: the w_n of `aligned`.
-    alpha: the weight of L_exit; the papers train the rule beside, or after, the layers.
-    paths: M, how many readings with exits drawn anew; 1, 3 and 6 in the paper.
-    outputs: one head for all exits, "shared", or "each" its own, which no embedding is; the paper has both.
+    Choose it to save computation on easy tokens; choose `LM` if all tokens should use all layers. L_exit is the loss of
+    the exit rule, if the rule learns. Training computes every exit for all tokens; in eval mode tokens exit early.
+    `judge` also reports the mean number of layers per token, as "layers". If the EarlyExit has a `chance`, tokens exit
+    in training too: the first term is then the mean NLL of `paths` forward passes (mixed training, equation 5; the
+    paper uses aligned training).
 
-    kwargs: those of `LM`. Errors: ValueError for a body that is no EarlyExit, for `BySequence`, other weights, a tied
-    head where each exit has its own, and a state in mixed training; the LM's. Source: Elbayad et al., 2019,
-    arXiv:1910.10073, section 2.2; Schuster et al., 2022, arXiv:2207.07061, section 3.5.
+    vocab, d, kwargs: arguments of `LM`.
+    body: an `EarlyExit`.
+    weights: weights w_n of the exits, as in `aligned`.
+    alpha: weight of L_exit; the papers train the rule together with the layers or after them.
+    paths: M, number of forward passes with newly drawn exits; 1, 3 and 6 in the paper.
+    outputs: "shared" for one head at all exits, "each" for one head per exit, which cannot be tied to the embedding.
+        The paper has both.
+
+    Errors: ValueError for a body that is no EarlyExit, for `BySequence`, for other weights, for a tied head if each
+    exit has its own, for a state in mixed training, and the errors of `LM`.
+    Source: Elbayad et al., 2019, arXiv:1910.10073, section 2.2; Schuster et al., 2022, arXiv:2207.07061, section 3.5.
     """
 
     body: EarlyExit
@@ -62,7 +69,7 @@ class MultiExit(ManyExits, LM):
         return ExitOutputs(states, logits, next_tokens(batch), ctx)
 
     def refuse_untrained(self, part: Layer) -> None:
-        """ValueError for a rule that reads a source, and for one within the layers, which this loss would not train."""
+        """Raise ValueError for `BySequence`, and for rules inside the layers, which this loss does not train."""
         if isinstance(self.body.rule, BySequence):
             raise ValueError(
                 "MultiExit has no source for BySequence to read; give one such as Multinomial(d, depth), or use "

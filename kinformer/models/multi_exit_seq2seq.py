@@ -1,4 +1,4 @@
-"""MultiExitSeq2Seq: an encoder, and a decoder that learns to predict at every exit, and when to leave."""
+"""MultiExitSeq2Seq: an encoder and a decoder that learns to predict at every exit, and when to exit."""
 
 from typing import Any
 
@@ -12,15 +12,19 @@ from kinformer.nn.losses.aligned_exits import Weights
 
 
 class MultiExitSeq2Seq(ManyExits, Seq2Seq):
-    """A `Seq2Seq` whose decoder is an `EarlyExit`, trained and judged as a `MultiExit` is: the papers' own models.
+    """Sequence-to-sequence model with an `EarlyExit` as its decoder, trained like `MultiExit`.
 
-    Choose it for pairs of sequences, and for `BySequence`, which reads what the encoder made. L_exit trains the encoder
-    too. Smoothing is of every exit's targets.
+    It is the model of the papers. Choose it for pairs of sequences, and for `BySequence`, which reads the encoder's
+    output. Choose `Seq2Seq` if all tokens should use all layers. L_exit also trains the encoder. Label smoothing
+    applies to the targets of every exit.
 
-    weights, alpha, paths, outputs: as of `MultiExit`. kwargs: those of `Seq2Seq`.
+    vocab, d, encoder, kwargs: arguments of `Seq2Seq`.
+    decoder: an `EarlyExit`.
+    weights, alpha, paths, outputs: arguments of `MultiExit`.
 
-    Errors: ValueError for a decoder that is no EarlyExit, for rules that learn within it or in the encoder, and other
-    weights; the Seq2Seq's. Source: Elbayad et al., 2019, arXiv:1910.10073; Schuster et al., 2022, arXiv:2207.07061.
+    Errors: ValueError for a decoder that is no EarlyExit, for rules that learn inside it or in the encoder, for other
+    weights, and the errors of `Seq2Seq`.
+    Source: Elbayad et al., 2019, arXiv:1910.10073; Schuster et al., 2022, arXiv:2207.07061.
     """
 
     decoder: EarlyExit

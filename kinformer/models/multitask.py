@@ -1,4 +1,4 @@
-"""MultiTask: one encoder for several labelled tasks, told of each row which task it is of."""
+"""MultiTask: one encoder for several classification tasks; each row names its task."""
 
 from itertools import accumulate
 from typing import Any, ClassVar
@@ -19,19 +19,21 @@ MultiTaskBatch = tuple[Int[Tensor, "B T"], Int[Tensor, " B"], Int[Tensor, " B"]]
 
 
 class MultiTask(RowClassifier):
-    """Tokens and a task in, scores of the classes of that task out: a shared body and pooling, a matrix for each task.
+    """Text classifier for several tasks: a shared body and pooling, and one linear layer for each task.
 
-    Choose it where several sets of labelled texts should learn from each other: `multitask=FOLDER`. The body finds the
-    task of each token as the label "task", for parts such as `CAMTL`. A batch is rows of tokens, padded with -1 at
-    their ends, the number of each row's task, and that of its class, counted through all tasks; rows of many tasks may
-    stand in one. The loss is the mean over rows, and it is judged by the share of rows that it says right, of all and
-    of each task. `scores(tokens, task)` asks a trained one, whose `labels` are the names of all classes.
+    Choose it if several sets of labelled texts should learn from each other: `multitask=FOLDER`. Choose `Classifier`
+    for one task. The body gets the task of each token as the label "task", for parts such as `CAMTL`. A batch holds
+    rows of tokens, padded with -1 at their ends, the task number of each row, and the class number of each row, counted
+    through all tasks. One batch may mix tasks. The loss is the mean over rows. The metric is the share of rows that are
+    classified correctly, overall and for each task. Call `scores(tokens, task)` on a trained model; its `labels` are
+    the names of all classes.
 
-    classes: how many each task has.
-    vocab, d, body, kwargs: as those of an `RowClassifier`: its pooling, and what an `Encoder` takes.
+    classes: number of classes of each task, each at least 2.
+    vocab, d, body, kwargs: arguments of `RowClassifier`: its pooling, and the arguments of an `Encoder`.
 
-    Errors: NoState from `start`; ValueError for no task, fewer than two classes and a penalty that no part reports;
-    IndexError for a task that there is not. Source: Pilault et al., 2020, arXiv:2009.09139, section 2.
+    Errors: NoState from `start`; ValueError for no task, for fewer than two classes, and for a penalty that no part
+    reports; IndexError for an unknown task.
+    Source: Pilault et al., 2020, arXiv:2009.09139, section 2.
     """
 
     reads: ClassVar[str] = "multitask"
@@ -46,29 +48,33 @@ class MultiTask(RowClassifier):
 
     @property
     def names(self) -> list[str]:
-        """What each task is called: by its data in a trained model, else by its number."""
+        """Names of the tasks: from the data of a trained model, else their numbers."""
         firsts = [0, *accumulate(self.classes)][:-1]
         return [str(n) if self.labels is None else self.labels[at].split(": ")[0] for n, at in enumerate(firsts)]
 
     def scores(self, tokens: Int[Tensor, "B T"], task: Int[Tensor, " B"]) -> Float[Tensor, "B classes"]:
-        """The score of each class for each row, -inf for those of other tasks."""
+        """Return the score of each class for each row; classes of other tasks get -inf.
+
+        tokens: rows of tokens, padded with -1 at their ends.
+        task: task number of each row.
+        """
         return self._mask_other_tasks(self.read(tokens, {"task": task}).y, task)
 
     def forward(self, batch: MultiTaskBatch, state: State | None = None, progress: float = 0.0) -> Loss:
-        """The loss of saying the classes of rows, in nats a row."""
+        """Return the cross-entropy of the classes, in nats per row."""
         tokens, task, targets = batch
         out = self.read(tokens, {"task": task})
         return self.class_loss(out._replace(y=self._mask_other_tasks(out.y, task)), tokens, targets, progress)
 
     def judge(self, batch: MultiTaskBatch, state: State | None = None) -> EvaluationSums:
-        """How many rows are said right, of all and of each task."""
+        """Return the number of rows that are classified correctly, overall and for each task."""
         tokens, task, targets = batch
         right = (self.scores(tokens, task).argmax(-1) == targets).double()
         each = {f"{self.metric.name} of {name}": sum_and_count(right, task == n) for n, name in enumerate(self.names)}
         return EvaluationSums({self.metric.name: sum_and_count(right, targets >= 0), **each})
 
     def sample(self, rows: int, length: int, seed: int) -> MultiTaskBatch:
-        """Rows of `length` random tokens; the first of them decides task and class."""
+        """Return rows of `length` random tokens; the first token of a row decides its task and class."""
         tokens = random_tokens(self.vocab, rows, length, seed)
         targets = tokens[:, 0] % len(self.of_class)
         return tokens, self.of_class.cpu()[targets], targets

@@ -1,4 +1,4 @@
-"""NearestNeighbourLM: a trained language model and the tokens that followed the most similar states of a datastore."""
+"""NearestNeighbourLM: a trained language model mixed with the nearest neighbours of a datastore."""
 
 import math
 from typing import Any
@@ -20,24 +20,30 @@ from kinformer.nn.depth.early_exit import EarlyExit
 
 
 class NearestNeighbourLM(WrappedLM):
-    """p = weight p_kNN + (1 - weight) p_LM, p_kNN(w) = sum_(i: v_i = w) softmax_i(-|k_i - f(x)|^2 / temperature).
+    """Trained language model mixed with the tokens that followed the most similar states of a datastore.
 
-    The (k_i, v_i) are the `k` entries of a datastore that are nearest to the state f(x) of what was read: its keys are
-    such states of other text, its values the tokens that followed. Choose it to give a trained model a corpus without
-    training it: names and phrases that stand there come back. `kinformer knn-lm` finds the three numbers on valid.
+    p = weight p_kNN + (1 - weight) p_LM
 
-    Distances are of keys as the store holds them, squared as in the paper's main results, and nothing else is done to
-    them. A store with fewer entries than `k` gives all it has; an empty one leaves the model as it is. Over a
+    p_kNN(w) = sum_(i: v_i = w) softmax_i(-|k_i - f(x)|^2 / temperature)
+
+    The (k_i, v_i) are the `k` entries of a datastore that are nearest to the state f(x) of the tokens so far. Its keys
+    are such states of other text, its values the tokens that followed. Choose it to give a trained model a corpus
+    without
+    training: names and phrases of the corpus become likely. `kinformer knn-lm` finds the three numbers on validation
+        data.
+
+    Distances are squared, as in the paper's main results, and computed from the keys as the store holds them. A store
+    with fewer than `k` entries returns all of them; an empty store leaves the model unchanged. Around a
     `ContinuousCache` it is the paper's kNN-LM with the continuous cache.
 
-    model: a trained `LM`, or a `ContinuousCache` over one.
-    store: what is searched: keys that this model made, such as a `Datastore`.
-    k: how many are looked up; the paper's 1024 unless given.
-    weight: lambda, the share of p_kNN; the paper tunes it on valid and finds 0.25 on the model's own corpus.
-    temperature: of the distances; 1 is the paper's.
-    tap: the inner state that is f(x), as the store's keys are.
+    model: a trained `LM`, or a `ContinuousCache` around one.
+    store: entries whose keys this model made, such as a `Datastore`.
+    tap: name of the inner state that serves as f(x); it must be the state that made the store's keys.
+    k: number of neighbours; the default 1024 is the paper's.
+    weight: lambda, the share of p_kNN. The paper tunes it on validation data and finds 0.25 on the model's own corpus.
+    temperature: temperature of the distances; the paper uses 1.
 
-    Errors: ValueError for numbers without a meaning, and for a model that tokens leave early.
+    Errors: ValueError for invalid numbers, and for a model with early exits.
     Source: Khandelwal et al., 2020, arXiv:1911.00172, section 2.
     """
 
@@ -61,7 +67,7 @@ class NearestNeighbourLM(WrappedLM):
     def logits(
         self, tokens: Int[Tensor, "B T"], state: Any = None, ctx: Context | None = None, *, last: bool = False
     ) -> Out:
-        """Logs of the probabilities of the token after each token, in float32 or better."""
+        """Return the log-probabilities of the token after each token, in float32 or better."""
         out, neighbours = self.look_up(tokens, state, ctx, last)
         model_log_p = log_probabilities(out.y)
         return out._replace(y=mix_log_p(model_log_p, self.neighbour_log_p(neighbours, model_log_p), self.weight))
@@ -69,7 +75,10 @@ class NearestNeighbourLM(WrappedLM):
     def look_up(
         self, tokens: Int[Tensor, "B T"], state: Any, ctx: Context | None, last: bool
     ) -> tuple[Out, Neighbours]:
-        """What the model says, and what is nearest to each of the states it says it by."""
+        """Return the model's output, and the nearest entries for the state of each prediction.
+
+        tokens, state, ctx, last: arguments of `logits`.
+        """
         ctx = number_tokens(tokens, state) if ctx is None else ctx
         out = self.model.logits(tokens, state, ctx.replace(taps=(*ctx.taps, self.tap)), last=last)
         if self.tap not in out.taps:
@@ -81,17 +90,30 @@ class NearestNeighbourLM(WrappedLM):
     @run_uncompiled
     @torch.no_grad()
     def find_neighbours(self, states: Float[Tensor, "B T d"], real: Bool[Tensor, "B T"]) -> Neighbours:
-        """The entries that are nearest to the state of each token that is real."""
+        """Return the nearest entries of each token's state.
+
+        states: inner states of the tokens.
+        real: False at padding, which gets no neighbours.
+        """
         return self.store.of_tokens(states, real, self.k)
 
     @torch.no_grad()
     def neighbour_log_p(self, neighbours: Neighbours, like: Float[Tensor, "B T V"]) -> Float[Tensor, "B T V"]:
-        """log p_kNN, -inf of what is not among the neighbours."""
+        """Return log p_kNN of every token; tokens that are not among the neighbours get -inf.
+
+        neighbours: entries of the store for each token.
+        like: tensor with the dtype and device of the result.
+        """
         return log_p_by_token(-neighbours.distances.to(like) / self.temperature, neighbours.tokens, self.vocab)
 
 
 def refuse_exits(model: nn.Module) -> None:
-    """ValueError for a model that tokens leave early: looked up by a state of their last layer, none of them would."""
+    """Raise ValueError for a model with early exits.
+
+    A lookup by a late inner state would need all layers for every token, so no layer would be saved.
+
+    model: model to check.
+    """
     if any(isinstance(part, EarlyExit) for part in model.modules()):
         raise ValueError(
             "tokens leave this model early, and where a datastore is looked up by an inner state all layers are read, "

@@ -1,4 +1,4 @@
-"""Reinforced: a language model whose body makes hard choices, which learn from how well it predicts."""
+"""ReinforcedLM, ReinforcedMLM: language models whose bodies learn hard choices from a reward."""
 
 import math
 from collections.abc import Callable
@@ -19,16 +19,30 @@ __all__ = ["ReinforcedLM", "ReinforcedMLM"]
 
 
 class RewardedModel(nn.Module):
-    """What both models share: loss = NLL + weight * the `Reinforce` of what all parts report as aux "log_p"."""
+    """Base of both models, which adds the loss of the choices.
+
+    loss = NLL + weight * the `Reinforce` loss of all choices that parts report as aux "log_p"
+    """
 
     def set_reinforce(self, body: Layer, per: Per, decay: float, weight: float) -> None:
-        """How the choices within a body are rewarded; ValueError where there are none."""
+        """Set the rewards of the choices within a body.
+
+        body: layers that choose.
+        per, decay: arguments of `Reinforce`.
+        weight: weight of its loss.
+
+        Errors: ValueError if no part of the body chooses.
+        """
         if CHOICES not in penalties_of(body):
             raise ValueError("no part of the body chooses anything that a reward could teach; give a SAC, or use LM")
         self.reinforce, self.weight = Reinforce(per, decay), check_in_range("weight", weight, 0, math.inf)
 
     def reward_loss(self, out: Out, targets: Int[Tensor, "B T"]) -> tuple[Out, Tensor, dict[str, Tensor]]:
-        """A reading, its NLL with what its choices learn by, and both apart."""
+        """Return the output, NLL plus the loss of the choices, and both separately.
+
+        out: output of the model, with the choices' log p in its aux.
+        targets: token to predict at each position; -1 for none.
+        """
         real, nll_by_token = targets >= 0, token_nll(out.y, targets)
         log_p = sum(value for key, value in out.aux.items() if key.rpartition(".")[2] == CHOICES)
         choices, stats = self.reinforce(log_p, nll_by_token, real)
@@ -38,16 +52,20 @@ class RewardedModel(nn.Module):
 
 
 class ReinforcedLM(RewardedModel, LM):
-    """An `LM` over parts that choose by chance, such as `SAC`: loss = NLL + weight * mean of -(R - b) log p.
+    """Language model over parts that make random choices, such as `SAC`, trained by REINFORCE.
 
-    log p is the sum of what all parts report as aux "log_p" for a token. In eval mode parts choose what is likeliest,
-    and the model is an LM.
+    loss = NLL + weight * mean of -(R - b) log p
 
-    per, decay: of the `Reinforce`.
-    weight: of what the choices learn by.
+    Choose it for bodies with hard choices that have no gradient; choose `LM` for all others. For each token, log p is
+    the sum of the aux "log_p" of all parts. In eval mode, parts take the most likely choice, and the model is an LM.
 
-    kwargs: those of `LM`. Errors: ValueError for a body in which nothing is chosen; the LM's. Source: Li et al., 2020,
-    arXiv:2003.09833, section 3.
+    vocab, d, kwargs: arguments of `LM`.
+    body: layers, some of which choose.
+    per, decay: arguments of `Reinforce`.
+    weight: weight of the loss of the choices.
+
+    Errors: ValueError for a body without choices, and the errors of `LM`.
+    Source: Li et al., 2020, arXiv:2003.09833, section 3.
     """
 
     def __init__(
@@ -67,14 +85,20 @@ class ReinforcedLM(RewardedModel, LM):
     def training_loss(
         self, call: Callable[[tuple[str, ...]], Out], targets: Int[Tensor, "B T"], ctx: Context, progress: float
     ) -> tuple[Out, Tensor, dict[str, Tensor]]:
-        """A reading, its NLL with what its choices learn by, and both apart."""
+        """Return the output, NLL plus the loss of the choices, and both separately."""
         return self.reward_loss(call(()), targets)
 
 
 class ReinforcedMLM(RewardedModel, MLM):
-    """An `MLM` over parts that choose by chance, such as `PublishedSAC`; the reward is of the row.
+    """Masked language model over parts that make random choices, such as `PublishedSAC`.
 
-    decay, weight: as in `ReinforcedLM`. kwargs: those of `MLM`. Errors: as there.
+    Each row has one reward.
+
+    vocab, d, kwargs: arguments of `MLM`.
+    body: layers of any kind; at least one part makes choices.
+    decay, weight: arguments of `ReinforcedLM`.
+
+    Errors: ValueError for a body without choices, and the errors of `MLM`.
     """
 
     def __init__(self, vocab: int, d: int, body: Layer, *, decay: float = 0.9, weight: float = 1.0, **kwargs: Any):
@@ -82,7 +106,7 @@ class ReinforcedMLM(RewardedModel, MLM):
         self.set_reinforce(body, "row", decay, weight)
 
     def training_loss(self, out: Out, targets: Int[Tensor, "B T"]) -> tuple[Out, Tensor, dict[str, Tensor]]:
-        """A reading, its NLL with what its choices learn by, and both apart."""
+        """Return the output, NLL plus the loss of the choices, and both separately."""
         return self.reward_loss(out, targets)
 
 

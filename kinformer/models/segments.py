@@ -1,4 +1,4 @@
-"""Segments: which sentence, line or paragraph of a text each token belongs to."""
+"""segments: number the sentence, line or paragraph of each token of a text."""
 
 from typing import Literal, Protocol, runtime_checkable
 
@@ -10,7 +10,10 @@ from torch.nn import functional as F
 
 @runtime_checkable  # the tests check annotations at run time
 class ByteTable(Protocol):
-    """A tokenizer that knows the bytes of each token, such as `checkpoint.tokenizer.Tokenizer`."""
+    """Protocol of a tokenizer that knows the bytes of each token.
+
+    Example: `checkpoint.tokenizer.Tokenizer`.
+    """
 
     place: str
 
@@ -27,11 +30,14 @@ LINE, SPACES, STOPS = 10, b" \n", b".!?"
 def segments(
     tokens: Int[Tensor, "B T"], tokenizer: ByteTable | None = None, *, unit: Unit = "sentence"
 ) -> Int[Tensor, "B T"]:
-    """The number of each token's segment in its row, from 0; -1 at padding.
+    """Return the number of each token's segment in its row, counted from 0; -1 at padding.
 
     A sentence ends with a stop and the space after it, a line with its newline, a paragraph with the empty lines after
-    it. Later tokens change no number. A token without bytes, such as a mask, ends no segment. Tokens are bytes, or come
-    from a tokenizer: then each belongs to the segment of the last byte that it adds to the text.
+    it. Later tokens change no number. A token without bytes, such as a mask, ends no segment.
+
+    tokens: rows of bytes, or of the tokenizer's tokens; -1 is padding.
+    tokenizer: tokenizer of the tokens; None for bytes. A token belongs to the segment of the last byte that it adds.
+    unit: kind of segment: "sentence", "line" or "paragraph".
 
     Errors: ValueError for a tokenizer that loses the characters that end such a segment.
     """
@@ -68,12 +74,12 @@ def _refuse_lost(tokenizer: ByteTable, unit: Unit) -> None:
 
 
 def _spell_out(tokens: Int[Tensor, "B T"], tokenizer: ByteTable) -> tuple[Int[Tensor, "B N"], Int[Tensor, "B T"]]:
-    """The bytes of each row, padded with -1 at the end, and the index at which each token's bytes end.
+    """Return the bytes of each row, padded with -1 at the end, and the index at which each token's bytes end.
 
     An id outside the vocabulary, such as a mask, becomes one symbol that is not a byte.
     """
     joined, starts = tokenizer.table(tokens.device)
-    size = len(starts) - 2  # behind the tokens' bytes there is the sign
+    size = len(starts) - 2  # the last entry is the symbol for unknown ids
     ids = torch.where((tokens >= 0) & (tokens < size), tokens, size)
     counts = torch.where(tokens >= 0, starts[ids + 1] - starts[ids], 0)
     ends = counts.cumsum(1)

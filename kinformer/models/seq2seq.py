@@ -1,4 +1,4 @@
-"""Seq2Seq: one sequence in, another one out, one token after the other."""
+"""Seq2Seq: an encoder-decoder model that writes a target sequence for a source sequence."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -44,29 +44,31 @@ Pair = tuple[Int[Tensor, "B S"], Int[Tensor, "B T"] | TokenBatch]
 
 
 class Seq2Seq(Writer):
-    """An encoder that reads a source and a decoder that writes a target: for translation and other pairs of sequences.
+    """Encoder-decoder model for translation and other pairs of sequences.
 
-    p(next token) = softmax(head(decoder(what was written, encoder(source)))). Source, target and head share one
-    embedding. Two ids stand above `vocab`: `end`, which the model writes last, and `begin`, which it reads first and
-    never writes, so logits have vocab + 1 entries. The loss is over the target's tokens and the end, each given the
-    true ones before it; of a target that is a `TokenBatch`, over its scored tokens and the end. -1 is padding, at the
-    ends of a row only; a target without a token has no loss.
+    p(next token) = softmax(head(decoder(target tokens so far, encoder(source))))
 
-    vocab: how many tokens there are.
-    d: the width of encoder and decoder.
-    encoder: layers that read the source both ways.
-    decoder: layers that never read ahead, some with `cross=True`, which read what the encoder made of the source.
-    position: what is added to embedded tokens; None where the layers know positions themselves.
-    scale: the factor of embedded tokens.
-    tie: the head is the embedding again; False gives it a matrix of its own.
-    std: of the embedding at the start; d**-0.5 unless given, as in the authors' code.
-    smoothing: the share of a target's probability that the loss spreads evenly over all entries; parts["nll"] is
-        without it.
-    dropout: the share of embedded numbers that training drops.
-    penalties: weights of auxiliary losses, by the last part of their names.
+    Choose it if inputs and outputs are separate sequences; choose `LM` for one text. Source, target and head share one
+    embedding. Two ids follow `vocab`: `end`, which the model writes last, and `begin`, which it reads first and never
+    writes, so logits have vocab + 1 entries. The loss is over the target's tokens and the end, each given the true
+    tokens before it. If the target is a `TokenBatch`, the loss is over its scored tokens and the end. -1 is padding, at
+    the ends of a row only. A target without tokens has no loss.
 
-    Errors: ValueError for a penalty that no part reports, and for an `EarlyExit` whose rule learns. Source: Vaswani et
-    al., 2017, arXiv:1706.03762; label smoothing: Szegedy et al., 2016, arXiv:1512.00567.
+    vocab: number of tokens.
+    d: width of encoder and decoder.
+    encoder: layers that read the source in both directions.
+    decoder: causal layers; those with `cross=True` read the encoder's output.
+    position: position that is added to embedded tokens; None if the layers encode positions themselves.
+    scale: factor of embedded tokens.
+    tie: True shares the embedding's matrix with the head; False gives the head its own.
+    std: standard deviation of the initial embedding; d**-0.5 by default, as in the authors' code.
+    smoothing: share of a target's probability that the loss spreads evenly over all entries; parts["nll"] is without
+        it.
+    dropout: share of embedded numbers that training drops.
+    penalties: weights of auxiliary losses, keyed by the last part of their names.
+
+    Errors: ValueError for a penalty that no part reports, and for an `EarlyExit` whose rule learns.
+    Source: Vaswani et al., 2017, arXiv:1706.03762; label smoothing: Szegedy et al., 2016, arXiv:1512.00567.
     """
 
     reads: ClassVar[str] = "pairs"
@@ -105,11 +107,17 @@ class Seq2Seq(Writer):
         self.penalties = check_known_penalties(penalties or {}, (encoder, decoder, position))
 
     def refuse_untrained(self, part: Layer) -> None:
-        """ValueError where a rule of exits has parameters that this model's loss would not train."""
+        """Raise ValueError if an exit rule has parameters that this model's loss would not train.
+
+        part: layers to check.
+        """
         refuse_rules(self, part)
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NumberedState:
-        """The state before the first token of targets of up to `length` tokens; the first call puts the source in."""
+        """Return the state before the first target token; the first call adds the source.
+
+        length: expected number of target tokens.
+        """
         new = make_state_spec(self, batch, length, dtype, device)
         now = torch.zeros(batch, dtype=torch.long, device=new.device)
         return share_positions(
@@ -117,7 +125,12 @@ class Seq2Seq(Writer):
         )
 
     def encode(self, source: Int[Tensor, "B S"]) -> tuple[Out, Int[Tensor, "B S"]]:
-        """What the encoder makes of each source token, and the tokens' positions: a Context's source and source_pos."""
+        """Return the encoder's output and the positions of the source tokens.
+
+        They are the source and source_pos of a Context.
+
+        source: source tokens; -1 is padding.
+        """
         ctx = context_of_tokens(source)
         return self.encoder(self._embed(source, ctx.pos), None, ctx), ctx.pos
 
@@ -130,11 +143,12 @@ class Seq2Seq(Writer):
         source: Int[Tensor, "B S"] | None = None,
         last: bool = False,
     ) -> Out:
-        """Scores of the target's token after each token, the first of which is `begin`; with `last` of the last alone.
+        """Return the scores of the target's token after each token, or with `last` only after the last one.
 
-        The source comes as tokens or, encoded, in the ctx: in every call, or with a state in the first one, since the
-        state keeps what is read of it. Without a ctx the model numbers tokens on from its state. What is reported is
-        the decoder's; what the encoder reports is of other tokens, and stands in the loss.
+        The first target token is `begin`. Pass the source as tokens or, encoded, in the ctx. Without a state, pass it
+        in every call; with a state, only in the first call, because the state keeps the decoder's view of it. Without a
+        ctx, positions continue from the state. The output has the aux of the decoder only; the encoder's aux enters the
+        loss.
         """
         if source is not None:
             _, ctx = self._with_source(tokens, source, state, ctx)
@@ -161,7 +175,7 @@ class Seq2Seq(Writer):
         )
 
     def framed_targets(self, batch: Pair) -> tuple[Int[Tensor, "B _"], Int[Tensor, "B _"]]:
-        """What the decoder reads of a batch's targets, and what it learns to write after each."""
+        """Return the decoder's input for a batch, and the token to predict after each."""
         target = TokenBatch.from_tokens(batch[1])
         read, targets = frame_target(target.tokens, self.begin, self.end)
         return read, targets.where(_scored_mask(target) | (targets == self.end), -1)
@@ -169,7 +183,7 @@ class Seq2Seq(Writer):
     def training_loss(
         self, call: Callable[[tuple[str, ...]], Out], targets: Int[Tensor, "B T"], ctx: Context, progress: float
     ) -> tuple[Out, Tensor, dict[str, Tensor]]:
-        """A reading that hands back these taps, what it costs, and the parts of that."""
+        """Call the model with the taps it needs; return the output, the loss, and the parts of the loss."""
         out, real = call(()), targets >= 0
         nll = masked_mean(token_nll(out.y, targets), real)
         return (
@@ -179,7 +193,7 @@ class Seq2Seq(Writer):
         )
 
     def judge(self, batch: Pair, state: NumberedState | None = None) -> EvaluationSums:
-        """The bits that each token of the targets, and each end, costs; of scored tokens also how many are right."""
+        """Return the bits of each target token and each end, and the accuracy if tokens are scored."""
         source, target = batch
         target = fit_to_window(self, TokenBatch.from_tokens(target), 1, state)
         read, targets = frame_target(target.tokens, self.begin, self.end)
@@ -190,12 +204,16 @@ class Seq2Seq(Writer):
         return EvaluationSums({**answers, **self.metric_sums(out, targets)}, out.state)
 
     def metric_sums(self, out: Out, targets: Int[Tensor, "B T"]) -> dict[str, tuple[Tensor, Tensor]]:
-        """The measures of a reading, over all targets; where its body halts, also the steps that a token takes."""
+        """Return the metric over all targets, and the steps per token if the body halts.
+
+        out: output of the model.
+        targets: token to predict at each position; -1 for none.
+        """
         bits = sum_and_count(token_nll(out.y, targets) / math.log(2), targets >= 0)
         return {type(self).metric.name: bits, **halting_steps(out, targets >= 0)}
 
     def sample(self, rows: int, length: int, seed: int) -> Pair:
-        """Random sources and targets of `length` tokens."""
+        """Return random sources and targets of `length` tokens."""
         return random_tokens(self.vocab, rows, length, seed), random_tokens(self.vocab, rows, length, seed + 1)
 
     def inputs(self, batch: Pair) -> tuple[Int[Tensor, "B _"], Mapping[str, Tensor]]:
@@ -205,7 +223,7 @@ class Seq2Seq(Writer):
     def _with_source(
         self, tokens: Int[Tensor, "B T"], source: Int[Tensor, "B S"], state: NumberedState | None, ctx: Context | None
     ) -> tuple[Out, Context]:
-        """What the encoder makes of the source, and the context of the target with it."""
+        """Return the encoder's output, and the context of the target that includes it."""
         memo = Memo() if ctx is None else ctx.memo
         if ctx is None and state is None:
             (source_pos, real), (pos, full) = start_positions(memo, source, tokens)
@@ -228,11 +246,11 @@ class Seq2Seq(Writer):
         return out._replace(y=self.scores(out, last))
 
     def context(self, ctx: Context) -> Context:
-        """The context that the decoder gets: the given one with the model's head."""
+        """Return the context for the decoder: the given one with the model's head."""
         return ctx.replace(head=self.head)
 
     def scores(self, out: Out, last: bool) -> Tensor:
-        """What the head makes of the decoder's tokens, or of the last one alone."""
+        """Return the head's logits for all tokens of `out`, or only for the last one."""
         return self.head(out.y[:, -1:] if last else out.y)
 
     def _embed(self, tokens: Int[Tensor, "B T"], pos: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
@@ -243,14 +261,18 @@ class Seq2Seq(Writer):
 
 
 class TargetHead(nn.Linear):
-    """The head of a model whose last entry is read and never written: scores of all the others."""
+    """Head that scores all entries but the last, which the model reads and never writes."""
 
     def forward(self, x: Float[Tensor, "*shape D"]) -> Float[Tensor, "*shape V"]:
         return F.linear(x, self.weight[:-1])
 
 
 def frame_target(target: Int[Tensor, "B T"], begin: int, end: int) -> tuple[Int[Tensor, "B T+1"], Int[Tensor, "B T+1"]]:
-    """What the decoder reads, `begin` and the target, and what it must write after each, the target and `end`."""
+    """Return the decoder's input, `begin` and the target, and its targets, the target and `end`.
+
+    target: target tokens; -1 is padding.
+    begin, end: ids that open and close a target.
+    """
     real = target >= 0
     first = real & (real.cumsum(1) == 1)
     last = real & (real.flip(1).cumsum(1).flip(1) == 1)
@@ -260,7 +282,7 @@ def frame_target(target: Int[Tensor, "B T"], begin: int, end: int) -> tuple[Int[
 
 
 def _scored_mask(target: TokenBatch) -> Bool[Tensor, "B _"]:
-    """Which tokens that the decoder writes are scored; an end is none."""
+    """Return a mask of the scored tokens among the decoder's targets; an end is not among them."""
     return F.pad(target.tokens >= 0 if target.scored is None else target.scored, (0, 1))
 
 

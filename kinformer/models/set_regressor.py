@@ -1,4 +1,4 @@
-"""SetRegressor: says one number of a set of vectors, whatever their order."""
+"""SetRegressor: predicts one number for a set of vectors, independent of their order."""
 
 from typing import ClassVar
 
@@ -22,22 +22,23 @@ SetBatch = tuple[Float[Tensor, "B T C"], Int[Tensor, "B T"], Float[Tensor, " B"]
 
 
 class SetRegressor(Model):
-    """Vectors in any order in, a number of the whole out: a body that reads no positions, a pooling, one matrix.
+    """Regressor on sets of vectors: a body without positions, a pooling, and one linear layer.
 
-    Choose it for what is asked of sets: `sets=maximum`, `sets=unique`, `sets=FILE.npz`. A batch is elements, a mark of
-    each (-1 where there is none, at any place), and the right answers; the loss is a mean over sets. `predict(elements,
-    marks)` asks a trained one. Elements are told apart by what they are alone: permuted, they get the same answer.
+    Choose it for questions about sets: `sets=maximum`, `sets=unique`, `sets=FILE.npz`. A batch holds elements, a mark
+    of each (-1 for none, at any place), and the right answers. The loss is a mean over sets. Call `predict(elements,
+    marks)` on a trained model. The answer does not depend on the order of the elements.
 
-    inputs: how many numbers an element is.
-    d: the width of the body.
+    inputs: number of values of an element.
+    d: width of the body.
     body: layers that read a set.
-    answer: what is said of it, any number unless given.
-    pooling: how a set becomes one vector, or several side by side; the mean over its elements unless given.
-    decoder: layers that such vectors go through, reading one another.
-    dropout: the share of pooled numbers that training drops.
+    answer: kind of answer; any real number by default.
+    pooling: reduction of a set to one or several vectors, side by side; the mean over its elements by default.
+    decoder: layers in which the pooled vectors attend to each other.
+    dropout: share of pooled numbers that training drops.
 
-    Errors: NoState from `start`; ValueError for a set without elements, of which nothing can be said, and for a part
-    that wants something from below. Source: Lee et al., 2018, arXiv:1810.00825, sections 3 and 5.
+    Errors: NoState from `start`; ValueError for a set without elements, and for a part that needs an input that no
+    earlier part sends.
+    Source: Lee et al., 2018, arXiv:1810.00825, sections 3 and 5.
     """
 
     reads: ClassVar[str] = "sets"
@@ -74,30 +75,38 @@ class SetRegressor(Model):
         self.refuse_unmet(body)
 
     def predict(self, elements: Float[Tensor, "B T C"], marks: Int[Tensor, "B T"]) -> Float[Tensor, " B"]:
-        """The answer to each set; marks are -1 where there is no element."""
+        """Return the answer to each set.
+
+        elements: vectors of each set.
+        marks: -1 at places without an element.
+        """
         return self._read(elements, marks).y
 
     def forward(self, batch: SetBatch, state: State | None = None, progress: float = 0.0) -> Loss:
-        """The mean over sets of what its answer learns from."""
+        """Return the mean loss of the answers over sets."""
         elements, marks, right = batch
         out = self._read(elements, marks)
         loss = self.answer.loss(out.y, right).mean()
         return Loss(loss, {"loss": loss, **sum_over_layers(out.aux, marks >= 0)}, None, out.stats, len(right))
 
     def judge(self, batch: SetBatch, state: State | None = None) -> EvaluationSums:
-        """By what its answers are judged."""
+        """Return the sums of the metrics that the kind of answer defines."""
         elements, marks, right = batch
         by_metric = self.answer.evaluate(self.predict(elements, marks), right)
         return EvaluationSums({name: sum_and_count(values, right == right) for name, values in by_metric.items()})
 
     def sample(self, rows: int, length: int, seed: int) -> SetBatch:
-        """Sets of `length` random vectors; the first number of the first decides the answer."""
+        """Return sets of `length` random vectors; the first number of the first vector decides the answer."""
         elements = torch.randn(length, rows, self.inputs, generator=torch.Generator().manual_seed(seed)).transpose(0, 1)
         marks = torch.zeros(rows, length, dtype=torch.long)
         return elements.contiguous(), marks, self.answer.sample(elements[:, 0, 0])
 
     def encode(self, elements: Float[Tensor, "B T C"], marks: Int[Tensor, "B T"]) -> Out:
-        """What the body makes of each element [B T D]; permuted with them."""
+        """Return the body's output for each element [B T D]; it is permuted with the elements.
+
+        elements: vectors of each set.
+        marks: -1 at places without an element.
+        """
         real = marks >= 0
         return self.body(self.embedding(elements.where(real[..., None], 0.0)), None, _context(real))
 
@@ -106,13 +115,13 @@ class SetRegressor(Model):
         pooled = self.pooling(out.y, marks >= 0)
         if self.decoder is not None:
             pooled = self.decoder(pooled.unflatten(-1, (self.pooling.vectors, self.d))).y.flatten(1)
-        # in float32 or better: half a precision tells counts beyond 256 no longer apart
+        # in float32 or better: bfloat16 cannot distinguish counts above 256
         head = linear_float32(self.head, F.dropout(pooled, self.dropout, self.training)).squeeze(-1)
         return out._replace(y=self.answer.predict(head))
 
 
 def _context(real: Tensor) -> Context:
-    """Elements in their columns, which nothing reads; refuses a set without any."""
+    """Return a context whose positions are columns, which no part reads; refuse a set without elements."""
     memo, full = Memo(), False
     if not torch.compiler.is_compiling():
         full, filled = (bool(flag) for flag in memo.look(real.all(), real.any(1).all()))

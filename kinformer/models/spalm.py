@@ -1,4 +1,4 @@
-"""SPALM: a language model that learns when to trust the tokens that followed what was most alike in a datastore."""
+"""SPALM: a language model that learns when to trust the nearest neighbours of a datastore."""
 
 import hashlib
 from functools import partial
@@ -22,43 +22,52 @@ from kinformer.core.token_positions import NumberedState, context_of_tokens
 from kinformer.models.lm import LM
 from kinformer.models.support.run_uncompiled import run_uncompiled
 
-BEYOND = torch.iinfo(torch.long).max  # all entries
-LEAST = 8  # tokens: a shorter piece, such as a common word, stands in many places, and is no sign of where it is from
-FACTOR = numpy.uint64(0x9E3779B97F4A7C15)  # odd: a product with it keeps all bits
+BEYOND = torch.iinfo(torch.long).max  # end of a run that covers all entries
+LEAST = 8  # tokens; a shorter piece, such as a common word, occurs in too many places to identify its document
+FACTOR = numpy.uint64(0x9E3779B97F4A7C15)  # odd, so multiplication modulo 2^64 is invertible
 
 
 class SPALMState(NamedTuple):
-    """The states of the body and of the frozen model that makes keys."""
+    """States of the body and of the frozen model that makes keys.
+
+    body: state of the body.
+    frozen: state of the frozen model.
+    """
 
     body: State
     frozen: NumberedState
 
 
 class SPALM(LM):
-    """z = (1 - g) m + g h, m = sum_i softmax_i(h . y_i) y_i, g = sigmoid(w_g . h), p = softmax(W z).
+    """Language model with a learned gate between its own state and the neighbours from a datastore.
 
-    h is what the body makes of a token, the y_i are the embeddings, in W's rows, of the `k` tokens that followed the
-    entries of a datastore nearest to it, by the states of a frozen model. Choose it over `Nearest`, whose share is one
-    number for all tokens, where a model is trained anyway: it learns token by token when to look things up, and needs 4
-    neighbours where that takes hundreds. Keys stay as they are; values are embeddings, and are learned.
+    z = (1 - g) m + g h,  m = sum_i softmax_i(h . y_i) y_i,  g = sigmoid(w_g . h),  p = softmax(W z)
 
-    In training a token finds nothing of what its row has of its own document: entries of the datastore where those
-    tokens stand, all of them as they came, are left out, wherever that is; the rest of the document is found. Less than
-    9 tokens stand in too many places to be known by themselves, and find nothing at all. Where tokens stand a table
-    says, made once and of 20 bytes for each entry, so that no step reads them all. What was found is held constant.
-    Where nothing is found z = h. The mean of g is told beside the loss, as "gate".
+    h is the body's output for a token. A frozen model's state of that token selects the `k` nearest entries of the
+    store. The y_i are the embeddings, rows of W, of the tokens that followed those entries. Keys stay fixed; the
+    embeddings are learned.
 
-    frozen: the trained model whose inner states are the keys; it stays as it is, and is no part of the weights.
-    store: what is searched.
-    tap: which state of it the keys are.
-    k: how many neighbours; the paper finds 4 enough.
-    distance: subtract from h . y_i the neighbour's squared distance, by a learned rate that begins at one over the
-        width of a key. The paper saw no gain in it.
-    made_by: what tells this frozen model from others. It is kept with the weights, which are loaded into no other.
-    vocab, d, body, kwargs: as those of an `LM`.
+    Choose it over `NearestNeighbourLM` if a model is trained anyway. The gate learns token by token when to use the
+    store, while that model mixes with one share for all tokens. The gate needs 4 neighbours instead of hundreds.
 
-    Errors: ValueError for a frozen model of another vocabulary or, where this one carries its state on (`lanes`), one
-    that reads windows, and those of an `LM`. Source: Yogatama et al., 2021, arXiv:2102.02557, sections 2.3 and 3.
+    In training, a token never finds the tokens that its own row has of its own document. All datastore entries at which
+    those tokens stand, as one complete run, are left out, wherever the run occurs; the rest of the document can be
+    found. Fewer than 9 tokens occur in too many places to identify a document, so they find no entry at all. A table of
+    20 bytes per entry, made once, locates the tokens. Neighbours get no gradient. If no neighbour is found, z = h. The
+    mean of g is reported as "gate".
+
+    vocab, d, body, kwargs: arguments of `LM`.
+    frozen: trained model that computes the keys. It stays fixed and is not saved with the weights.
+    store: datastore to search.
+    tap: name of the frozen model's inner state that made the keys.
+    k: number of neighbours; the paper finds 4 enough.
+    distance: True subtracts from h . y_i the neighbour's squared distance times a learned rate. The rate starts at one
+        over the width of a key. The paper saw no gain from it.
+    made_by: identifier of the frozen model. It is saved with the weights, which load only with the same identifier.
+
+    Errors: ValueError for a frozen model with another vocabulary, for one that reads windows if this one carries its
+    state on (`lanes`), and the errors of `LM`.
+    Source: Yogatama et al., 2021, arXiv:2102.02557, sections 2.3 and 3.
     """
 
     made_by: Tensor
@@ -78,7 +87,7 @@ class SPALM(LM):
         **kwargs: Any,
     ):
         super().__init__(vocab, d, body, **kwargs)
-        # in a tuple it is no submodule: nothing trains it, and its weights stay in the folder that they are of
+        # in a tuple it is no submodule, so it is neither trained nor saved with these weights
         self.held = (check_part("frozen", frozen, LM, "a trained language model, such as load(folder)").eval(),)
         if frozen.vocab != vocab:
             raise ValueError(f"vocab={vocab}, and the frozen model knows {frozen.vocab} tokens; give both the same")
@@ -99,11 +108,16 @@ class SPALM(LM):
 
     @property
     def frozen(self) -> LM:
-        """The frozen model whose states are the keys."""
+        """Frozen model that computes the keys."""
         return self.held[0]
 
     def train(self, mode: bool = True) -> "SPALM":
-        """Training begins, and with it the table is made of where in the store a row's own tokens stand; or it ends."""
+        """Set training or eval mode.
+
+        The first call with training mode builds the table that locates a row's tokens in the store.
+
+        mode: True for training mode.
+        """
         if mode and self.pieces is None:
             self.pieces = PieceIndex(self.store.values())
         super().train(mode)
@@ -111,12 +125,12 @@ class SPALM(LM):
 
     @property
     def longest(self) -> int | None:
-        """The least of its own and of what the frozen model can read."""
+        """Largest length that both this model and the frozen model can read."""
         ends = [limit for limit in (super().longest, self.frozen.window) if limit is not None]
         return min(ends, default=None)
 
     def _apply(self, fn: Any, recurse: bool = True) -> "SPALM":
-        """Moves the frozen model too."""
+        """Apply a function to the frozen model too, so that it moves along."""
         self.frozen._apply(fn, recurse)
         return super()._apply(fn, recurse)
 
@@ -132,7 +146,10 @@ class SPALM(LM):
         ctx: Context | None = None,
         excluded_runs: Int[Tensor, "B T R 2"] | None = None,
     ) -> Out:
-        """What the gate makes of each token; it finds no entry in `excluded_runs`, as of `own_runs`."""
+        """Return the gated state of each token.
+
+        excluded_runs: entries that the tokens must not find, from `own_runs`.
+        """
         ctx = context_of_tokens(tokens, state) if ctx is None else ctx
         out = super().hidden(tokens, None if state is None else NumberedState(state.now, state.body.body), ctx)
         with torch.no_grad():
@@ -148,14 +165,19 @@ class SPALM(LM):
     def find_neighbours(
         self, keys: Float[Tensor, "B T d"], real: Bool[Tensor, "B T"], runs: Int[Tensor, "B T R 2"] | None
     ) -> Neighbours:
-        """The `k` nearest entries of each token that is real, without those in runs of its own."""
+        """Return the `k` nearest entries of each token, without the entries in its runs.
+
+        keys: states of the frozen model.
+        real: False at padding, which gets no neighbours.
+        runs: first and end of the excluded runs of entries of each token; None for no exclusion.
+        """
         if runs is None or not runs.numel():
             return self.store.of_tokens(keys, real, self.k)
-        # of all entries there is no rest
+        # a run over all entries needs no replacements
         excluded = (runs[..., 1] - runs[..., 0]).where(runs[..., 1] < BEYOND, 0).sum(-1)
         neighbours = self.store.of_tokens(keys, real, self.k + int(excluded.amax()))
         first, end = (runs[..., n].to(keys.device).contiguous() for n in (0, 1))
-        at = torch.searchsorted(first, neighbours.places, right=True) - 1  # the last run that begins there or before
+        at = torch.searchsorted(first, neighbours.places, right=True) - 1  # last run that begins at or before the entry
         mine = (at >= 0) & (neighbours.places < end.gather(-1, at.clamp_min(0)))
         order = mine.to(torch.uint8).argsort(dim=-1, stable=True)[..., : self.k]
         tokens = neighbours.tokens.masked_fill(mine, -1)
@@ -164,9 +186,13 @@ class SPALM(LM):
     def mix_by_gate(
         self, h: Float[Tensor, "B T D"], neighbours: Neighbours
     ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B T"]]:
-        """What h becomes by the embeddings of the tokens found, and how far the gate keeps to h."""
+        """Return the state mixed with the neighbours' embeddings, and the gate's share of the state h.
+
+        h: output of the body.
+        neighbours: entries found for each token.
+        """
         is_found, precise_h = neighbours.tokens >= 0, at_least_float32(h)
-        with disable_autocast(h):  # distances are far larger than what they differ by
+        with disable_autocast(h):  # distances are far larger than their differences
             y = at_least_float32(self.head.weight[neighbours.tokens.clamp_min(0)])  # [B T k D]
             scores = (y @ precise_h[..., None]).squeeze(-1)
             if self.log_rate is not None:
@@ -182,7 +208,7 @@ class SPALM(LM):
     def training_output(self, batch: TokenBatch, state: NumberedState | None, ctx: Context) -> Out:
         excluded_runs = None
         if self.training:
-            self.train()  # for one who never said so
+            self.train()  # builds the index if train() was never called
             assert self.pieces is not None
             excluded_runs = own_runs(self.pieces, batch).to(ctx.pos.device)
         out = self.hidden(batch.tokens[:, :-1], state, ctx, excluded_runs)
@@ -190,7 +216,7 @@ class SPALM(LM):
 
 
 def _refuse_others(model: SPALM, _: object) -> None:
-    """ValueError for weights that were trained with other keys."""
+    """Raise ValueError for weights that were trained with other keys."""
     if bytes(model.made_by.tolist()) != model.digest:
         raise ValueError(
             "the weights were trained with keys of another model than the datastore has; put its own there"
@@ -198,9 +224,11 @@ def _refuse_others(model: SPALM, _: object) -> None:
 
 
 class PieceIndex:
-    """Every LEAST tokens in a row of a text, in the order of a number made of them, by which they are found.
+    """Index of all runs of LEAST tokens of a text, sorted by a hash.
 
     It holds 20 bytes for each token of the text, and finds a piece in the time of a binary search.
+
+    text: tokens of the text.
     """
 
     def __init__(self, text: Int[Tensor, " N"]):
@@ -214,10 +242,13 @@ class PieceIndex:
         return self
 
     def runs(self, piece: Int[Tensor, " n"]) -> Int[Tensor, "R 2"]:
-        """Where a piece stands: the first and the end of runs, in order, that share nothing; none of a short piece."""
+        """Return the places of a piece as ordered, disjoint runs (first, end); a short piece has none.
+
+        piece: tokens to find.
+        """
         tokens = piece.cpu().to(torch.int32).numpy()
         firsts = self._find_starts(tokens) if len(tokens) >= LEAST else numpy.empty(0, numpy.int64)
-        far = numpy.diff(firsts) > len(tokens)  # the piece that begins there lies behind the one before
+        far = numpy.diff(firsts) > len(tokens)  # True if a piece begins after the end of the one before
         begins, ends = numpy.append(True, far), numpy.append(far, True)
         return torch.from_numpy(
             numpy.stack([firsts[begins[: len(firsts)]], firsts[ends[: len(firsts)]] + len(tokens)], 1)
@@ -228,13 +259,13 @@ class PieceIndex:
         at = slice(*(numpy.searchsorted(self.numbers, number, side) for side in ("left", "right")))
         places = self.order[at]
         places = places[places + len(piece) <= len(self.text)]
-        for n, token in enumerate(piece):  # each leaves fewer for the next
+        for n, token in enumerate(piece):  # each token narrows the candidates
             places = places[self.text[places + n] == token]
         return places
 
 
 def _window_hashes(text: numpy.ndarray) -> numpy.ndarray:
-    """A number of every LEAST tokens in a row, the same for the same tokens, modulo 2^64."""
+    """Return a hash, modulo 2^64, of every window of LEAST tokens; equal windows have equal hashes."""
     count = max(len(text) - LEAST + 1, 0)
     hashes = numpy.zeros(count, numpy.uint64)
     for n in range(LEAST):
@@ -244,11 +275,14 @@ def _window_hashes(text: numpy.ndarray) -> numpy.ndarray:
 
 
 def own_runs(pieces: PieceIndex, batch: TokenBatch) -> Int[Tensor, "B T R 2"]:
-    """Where in a store the document of each token that is read stands: the first and the end of runs of its entries.
+    """Return the runs of datastore entries at which each token's document stands, as (first, end).
 
-    A run is all that a row has of a document: as many entries as it has tokens but the first, whose values are those
-    tokens. Of fewer tokens than can be told from others it is all entries. Runs are in order and share nothing; empty
-    ones, beyond all entries, fill up.
+    A run covers all tokens that a row has of a document, except the first: the values of its entries are those tokens.
+    If the tokens are too few to identify a document, the run covers all entries. Runs are ordered and disjoint, and
+    padded with empty runs beyond all entries.
+
+    pieces: index of the datastore's values.
+    batch: rows of tokens.
     """
     tokens, by_document = batch.tokens.cpu(), list[tuple[int, Tensor, Tensor]]()
     for n, row in enumerate(tokens):

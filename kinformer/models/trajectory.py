@@ -1,4 +1,4 @@
-"""Trajectory: steps of episodes in, actions out: what to do so that a return is reached."""
+"""Trajectory: a model of episodes that predicts the actions that reach a requested return."""
 
 import warnings
 from typing import ClassVar, NoReturn
@@ -33,33 +33,39 @@ ERROR = Metric("mean squared error of actions", "")
 
 
 class Trajectory(TrajectoryModel):
-    """Returns to go, states and actions as tokens of one sequence: a causal body says each action at its state.
+    """Decision transformer: a causal body over returns, states and actions that predicts each action.
 
-    Step t is three tokens, W_R R_t + E_t, W_s s_t + E_t and W_a a_t + E_t, where E_t is of the step of the episode and
-    the same for all three; they are normed, and read in this order without other positions. a_t is said at the token of
-    s_t: by a softmax over kinds, or as numbers through tanh. The loss is the cross-entropy or the mean squared error of
-    actions, over all steps of a row: it is cloning of what was done, conditioned on what came of it. Choose it to learn
-    from episodes that are there already, of mixed quality; asked for a high return, it does what went before one.
+    Choose it to learn from recorded episodes of mixed quality; choose `Agent` to learn by acting. The loss is behaviour
+    cloning conditioned on the return: asked for a high return, the model repeats the actions that led to one.
 
-    states, actions: numbers of an observation; kinds of actions, or numbers of one.
-    body: layers that never read ahead, none of which learns by a loss of its own.
-    discrete: actions are kinds.
-    context: steps of a row, and what is read again for each action: the last so many.
-    steps: rows of E, one for each step of an episode; later ones are taken for the last.
-    conditioned: False leaves out the returns: behaviour cloning.
-    bounded: False leaves out the tanh.
-    beside: the weight of the mean squared errors of the next state and return, said at the token of the action. The
-        authors' code has such heads, and weighs them by 0; here 0 makes none.
-    best: learn from the episodes of the highest returns alone, this percent of all steps.
-    dropout: the share of embedded numbers that training drops.
+    Step t is three tokens: W_R R_t + E_t, W_s s_t + E_t and W_a a_t + E_t. R_t is the return to go, and E_t embeds the
+    step of the episode for all three. The tokens are normed, and read in this order without other positions. a_t is
+    predicted at the token of s_t: by a softmax over kinds of actions, or as real numbers through tanh. The loss is the
+    cross-entropy or the mean squared error of actions, over all steps of a row.
 
-    States are taken by their mean and deviation, returns by their largest and actions, where they are numbers, by their
-    largest, as in what is learned from (`Data.store_scales`); all are kept beside the weights. An action is said by a
-    reading of the whole window: its first step falls out with each step, and with it what the others had read in it, so
-    keys that were kept would be other than those of training.
+    states: number of values of an observation.
+    actions: number of kinds of actions, or number of components of an action.
+    body: causal layers without auxiliary losses.
+    discrete: True for kinds of actions, False for vectors of real numbers.
+    context: number of steps in a row, and number of last steps that are read again for each action.
+    steps: number of rows of E, one for each step of an episode; actors use the last row for later steps.
+    conditioned: False omits the returns, which gives plain behaviour cloning.
+    bounded: False omits the tanh.
+    beside: weight of the mean squared errors of the next state and return, predicted at the token of the action. The
+        default 0 creates no heads for them.
+    best: percentage of all steps to learn from, taken from the episodes with the highest returns.
+    dropout: share of embedded numbers that training drops.
 
-    Errors: NoState from `start`; ValueError for numbers without a meaning, for a body with losses of its own, for steps
-    beyond the table, and for padding between steps. Source: Chen et al., 2021, arXiv:2106.01345, section 3.
+    States are normalised by their mean and deviation, returns and numeric actions by their largest values in the
+    training data (`Data.store_scales`). These scales are saved with the weights. Each action needs a pass over the
+    whole window. When the oldest step leaves the window, the other steps lose what they read from it, so cached keys
+    would differ from training.
+
+    Errors: NoState from `start`; ValueError for invalid numbers, for a body with auxiliary losses, for steps beyond the
+    table, and for padding between steps.
+    Source: Chen et al., 2021, arXiv:2106.01345, section 3.
+
+    Differences: The authors' code always has heads for the next state and return, and weights them by 0.
     """
 
     reads: ClassVar[str] = "trajectories"
@@ -114,10 +120,12 @@ class Trajectory(TrajectoryModel):
         raise NoState(f"the last {self.context} steps are read again for each action; use actor() to act step by step")
 
     def actor(self, target_return: Float[Tensor, " B"] | None = None, *, seed: int = 0) -> WindowActor:
-        """An actor that asks for these returns, and for what is left of them after each reward.
+        """Return an actor that requests these returns, reduced by each reward.
 
-        Errors: ValueError where returns are asked of a model that knows none; not asked of one that does, they are the
-        highest of what it learned from.
+        target_return: return to reach, one for each row; by default the highest return of the training data.
+        seed: ignored, because the actor draws nothing.
+
+        Errors: ValueError if returns are passed to a model that is not `conditioned`.
         """
         if target_return is not None and not self.conditioned:
             raise ValueError("this model knows no returns and does what was done; leave out the return")
@@ -133,7 +141,7 @@ class Trajectory(TrajectoryModel):
         return WindowActor(self, target_return, float(self.measured.span[1]))
 
     def predict(self, batch: EpisodeSteps) -> TrajectoryPrediction:
-        """What is said at each step, of real ones; nothing of what comes after them is read."""
+        """Return the predictions at each real step; later steps are not read."""
         return self._read(batch)[0]
 
     def forward(self, batch: EpisodeSteps, state: State | None = None, progress: float = 0.0) -> Loss:
@@ -145,9 +153,9 @@ class Trajectory(TrajectoryModel):
         return Loss(whole, parts, None, out.stats, real.sum())
 
     def judge(self, batch: EpisodeSteps, state: State | None = None) -> EvaluationSums:
-        """Sums for the accuracy of kinds and their negative log-likelihood in nats, or for squared errors of numbers.
+        """Return the accuracy and nats per action, or the squared error of numeric actions.
 
-        Numbers are divided by their largest in the training data first.
+        Numeric actions are first divided by their largest value in the training data.
         """
         predicted, real = self.predict(batch), batch.times >= 0
         apart = self._action_errors(predicted, batch)
@@ -159,7 +167,7 @@ class Trajectory(TrajectoryModel):
         )
 
     def sample(self, rows: int, length: int, seed: int) -> EpisodeSteps:
-        """Rows of noise."""
+        """Return rows of random steps."""
         generator, size = torch.Generator().manual_seed(seed), min(length, self.steps)
         states = torch.randn(size, rows, self.states, generator=generator).transpose(0, 1).contiguous()
         actions = states.sum(-1).long() % self.actions
@@ -181,7 +189,7 @@ class Trajectory(TrajectoryModel):
         ), out
 
     def _embed(self, batch: EpisodeSteps) -> tuple[Float[Tensor, "B N D"], Context]:
-        """The tokens of all steps in order, and where they stand."""
+        """Return the tokens of all steps in order, and their context."""
         real, scales = batch.times >= 0, self.measured
         like, acted = self.of_states.weight, self._actions(batch)
         states = scales.normalise(batch.states).where(real[..., None], 0.0).to(like)
@@ -196,14 +204,14 @@ class Trajectory(TrajectoryModel):
         return self.norm(torch.stack([vectors + when for vectors in parts], 2).flatten(1, 2)), ctx
 
     def _actions(self, batch: EpisodeSteps) -> Tensor:
-        """Actions as they are embedded: kinds, or numbers over their largest; anything at padding."""
+        """Return actions as they are embedded: kinds, or numbers over their largest; padding is cleared."""
         real = batch.times >= 0
         if self.discrete:
             return batch.actions.where(real, 0)
         return (batch.actions / self.measured.actions).where(real[..., None], 0.0)
 
     def _action_errors(self, predicted: TrajectoryPrediction, batch: EpisodeSteps) -> Float[Tensor, "B T"]:
-        """How far what is said is from what was done: nats, or squares."""
+        """Return the error of each predicted action: nats for kinds, squares for numbers."""
         if self.discrete:
             return token_nll(predicted.actions, batch.actions.where(batch.times >= 0, -1))
         return (predicted.actions - self._actions(batch)).square().mean(-1)
@@ -211,7 +219,7 @@ class Trajectory(TrajectoryModel):
     def _next_step_errors(
         self, predicted: TrajectoryPrediction, batch: EpisodeSteps, real: Tensor
     ) -> dict[str, Tensor]:
-        """Mean squared errors of the next step's state and return, where there is one."""
+        """Return the mean squared errors of the next step's state and return, over steps that have a next one."""
         has_next = real[:, :-1] & real[:, 1:]
         errors = {}
         if predicted.states is not None:
@@ -228,6 +236,6 @@ def _example(**keywords: object) -> Trajectory:
     return Trajectory(3, 2, body, context=4, steps=32, **keywords)  # type: ignore[arg-type]
 
 
-# of a model that is told what comes next beside what was done
+# for a model that also predicts the next state and return
 SHARES = {"shard": "what comes next is a mean over steps that have a next one, and shares are weighed by all steps"}
 EXAMPLES = (_example, Example(lambda: _example(discrete=False, beside=0.5), breaks=SHARES))

@@ -1,1 +1,1 @@
-"""What models stand on: how one with a table of positions reads on beyond its end."""
+"""Base classes and helpers of the models."""

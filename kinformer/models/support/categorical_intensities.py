@@ -1,4 +1,4 @@
-"""CategoricalIntensities: an intensity is one of 256 kinds."""
+"""CategoricalIntensities: a categorical distribution over the 256 intensities."""
 
 import torch
 from jaxtyping import Float, Int
@@ -14,15 +14,17 @@ LEVELS = 256
 
 
 class CategoricalIntensities(Intensities):
-    """p(value) = softmax(W y): any distribution of intensities, that of each channel after those of the ones before.
+    """Categorical distribution of intensities, one step per channel: p(value) = softmax(W y).
 
-    A picture has rows * columns * channels steps. One head serves all channels.
+    Choose it for distributions with spikes, and if any shape must be possible; choose `LogisticMixture` for shorter
+    sequences. Each channel is conditioned on the channels before it. A picture has rows * columns * channels steps. One
+    head serves all channels.
 
-    d: the width of the model.
-    channels: how many have vectors of their own going in, 256 each, as in the Image Transformer; with 1 all share them,
-        as in the Sparse Transformer, and the position alone tells channels apart.
-    std: of the embedding at the start.
-    zero: the head begins at 0, so that every intensity is as likely.
+    d: width of the model.
+    channels: number of channels with their own 256 input vectors, as in the Image Transformer. With 1, all channels
+        share them, as in the Sparse Transformer, and only the position distinguishes channels.
+    std: standard deviation of the initial embedding.
+    zero: True initializes the head with zeros, so that all intensities are equally likely.
 
     Source: Parmar et al., 2018, arXiv:1802.05751, sections 3.1 and 3.4.
     """
@@ -48,7 +50,7 @@ class CategoricalIntensities(Intensities):
         logits = self.head(y)
         if temperature < LEAST_TEMPERATURE:
             return logits.argmax(-1, keepdim=True)
-        logits = logits - logits.amax(-1, keepdim=True)  # at a low temperature the largest would be infinite
-        # the first at which the sum of probabilities passes a number below it; in float64 it always does
+        logits = logits - logits.amax(-1, keepdim=True)  # avoids infinite logits at a low temperature
+        # first value whose cumulative probability exceeds the uniform number; float64 guarantees that one does
         sums = F.softmax(logits / temperature, -1).double().cumsum(-1)
         return torch.sum(sums <= uniform.double() * sums[:, -1:], -1, keepdim=True)

@@ -1,4 +1,4 @@
-"""Exits under a model: the loss of all of them and of their rule, and rules that no loss would train."""
+"""Losses for models with exits, and the check that refuses exit rules without a loss."""
 
 import math
 from abc import abstractmethod
@@ -21,7 +21,13 @@ Outputs = Literal["shared", "each"]
 
 
 class ExitOutputs(NamedTuple):
-    """What all exits make of a batch, lowest first, what each token is to predict (-1: nothing), and the context."""
+    """Outputs of all exits for a batch, lowest first.
+
+    states: hidden states at each exit.
+    logits: logits at each exit.
+    targets: token to predict at each position; -1 for none.
+    ctx: context of the tokens.
+    """
 
     states: Sequence[Float[Tensor, "B T D"]]
     logits: Sequence[Float[Tensor, "B T V"]]
@@ -30,11 +36,13 @@ class ExitOutputs(NamedTuple):
 
 
 class ManyExits(Writer):
-    """What models over an `EarlyExit` share, before the class of the model that they are without one.
+    """Mixin of models over an `EarlyExit`; list it before the class of the model without exits.
 
-    loss = L_dec + alpha * L_exit. Aligned, L_dec = sum_n w_n NLL_n / sum_n w_n; where the exits have a `chance`, it is
-    in training the mean NLL of `paths` readings whose exits are drawn. L_exit is what the rule learns by, where it
-    does, from a reading in which nobody leaves. `judge` also counts the layers that a token takes, as "layers".
+    loss = L_dec + alpha * L_exit
+
+    In aligned training, L_dec = sum_n w_n NLL_n / sum_n w_n. If the exits have a `chance`, L_dec is in training the
+    mean NLL of `paths` forward passes with random exits. L_exit is the loss of the rule, if the rule learns, from a
+    pass in which no token exits. `judge` also reports the mean number of layers per token, as "layers".
     """
 
     head: Any
@@ -43,11 +51,16 @@ class ManyExits(Writer):
 
     @property
     def exits(self) -> EarlyExit:
-        """The layers that tokens leave."""
+        """Layers with early exits."""
         raise NotImplementedError
 
     def set_training(self, weights: Weights, alpha: float, paths: int, outputs: Outputs) -> None:
-        """How all exits are trained, and what reads them."""
+        """Set how the exits are trained, and which heads read them.
+
+        weights, alpha, paths, outputs: arguments of `MultiExit`.
+
+        Errors: ValueError for invalid values, and for outputs="each" with a tied head.
+        """
         self.weights, self.alpha = (
             check_option("weights", weights, Weights),
             check_in_range("alpha", alpha, 0, math.inf),
@@ -61,28 +74,42 @@ class ManyExits(Writer):
             self.head = PerExit([*earlier_heads, head])
 
     def context(self, ctx: Context) -> Context:
-        """The context that the layers get: of a text that is read, the longest output is a row of the training."""
+        """Return the context for the layers.
+
+        For a text that is only read, the longest output is assumed to be a row of the training.
+        """
         ctx = super().context(ctx)  # type: ignore[misc]
         if ctx.decoding is not None or self.trained_length is None:
             return ctx
         return ctx.replace(decoding=Decoding(ctx.position_ids, self.trained_length))
 
     def scores(self, out: Out, last: bool) -> Tensor:
-        """Each token's by the classifier of its exit."""
+        """Return the logits of each token, computed by the head of its exit."""
         if not isinstance(self.head, PerExit):
             return super().scores(out, last)  # type: ignore[misc]
         at = slice(-1 if last else 0, None)
         return self.head(out.y[:, at], out.aux["exit"][:, at])
 
     def refuse_untrained(self, part: Layer) -> None:
-        """ValueError for a rule of exits within the layers, or in an encoder, which this loss would not train."""
+        """Raise ValueError for an exit rule inside the layers or in an encoder.
+
+        This loss does not train such a rule.
+
+        part: layers to check.
+        """
         for layer in self.exits.layers if part is self.exits else [part]:
             refuse_rules(self, layer)
 
     def training_loss(
         self, call: Callable[[tuple[str, ...]], Out], targets: Int[Tensor, "B T"], ctx: Context, progress: float
     ) -> tuple[Out, Tensor, dict[str, Tensor]]:
-        """A reading in which nobody leaves, what all its exits and the rule cost, and the parts of that."""
+        """Return the output of a pass without exits, the loss of all exits and the rule, and its parts.
+
+        call: function from tap names to the model's output.
+        targets: token to predict at each position; -1 for none.
+        ctx: context of the tokens.
+        progress: progress of the training, from 0 to 1.
+        """
         body, real = self.exits, targets >= 0
         mixed = self.training and body.chance is not None
         readings = [call(()) for _ in range(self.paths)] if mixed else []
@@ -111,10 +138,10 @@ class ManyExits(Writer):
 
     @abstractmethod
     def every_exit(self, batch: Batch) -> ExitOutputs:
-        """What each exit makes of a batch with nobody having left."""
+        """Return the outputs of all exits for a batch, computed without any token exiting."""
 
     def _read_every_exit(self, call: Callable[[tuple[str, ...]], Out]) -> tuple[Out, list[Tensor], list[Tensor]]:
-        """A reading in which nobody leaves, and the states and logits of all exits."""
+        """Return the output of a pass in which no token exits, with the states and logits of all exits."""
         body = self.exits
         names = tuple(str(n) for n in range(len(body.layers)))
         out = call(names)
@@ -124,7 +151,7 @@ class ManyExits(Writer):
         return out, states, logits
 
     def _mean_reading(self, readings: list[Out], targets: Int[Tensor, "B T"]) -> tuple[Out, Tensor, dict[str, Tensor]]:
-        """The first of the readings with the means of their aux, and their mean loss."""
+        """Return the first output with the mean aux of all passes, the mean loss, and its parts."""
         losses = [masked_mean(token_nll(out.y, targets, self.smoothing), targets >= 0) for out in readings]
         nll = torch.stack([masked_mean(token_nll(out.y, targets), targets >= 0) for out in readings]).mean()
         aux = {name: torch.stack([out.aux[name] for out in readings]).mean(0) for name in readings[0].aux}
@@ -132,14 +159,21 @@ class ManyExits(Writer):
         return readings[0]._replace(aux=aux), loss, {"nll": nll, "exits": loss}
 
     def metric_sums(self, out: Out, targets: Int[Tensor, "B T"]) -> dict[str, tuple[Tensor, Tensor]]:
-        """The measures of a reading, over all targets, and the layers."""
+        """Return the metric over all targets, and the number of layers.
+
+        out: output of the model.
+        targets: token to predict at each position; -1 for none.
+        """
         return {**super().metric_sums(out, targets), "layers": sum_and_count(out.aux["exit"], targets >= 0)}  # type: ignore[misc]
 
 
 def refuse_rules(model: nn.Module, body: Layer) -> None:
-    """ValueError where an `EarlyExit` in the body has a rule that learns: the model's loss would leave it as it began.
+    """Raise ValueError for an `EarlyExit` with a trainable rule, because the loss would not train it.
 
-    A rule whose parameters are frozen may decide anywhere.
+    A rule with frozen parameters is allowed.
+
+    model: model that computes the loss.
+    body: layers to check.
     """
     for part in body.modules():
         if isinstance(part, EarlyExit) and any(p.requires_grad for p in part.rule.parameters()):

@@ -1,4 +1,4 @@
-"""Steps: how many of an adaptive depth each token took, as models are judged."""
+"""halting_steps: the number of adaptive-depth steps per token, as a metric."""
 
 from collections.abc import Mapping
 
@@ -10,5 +10,9 @@ from kinformer.core.model import sum_and_count
 
 
 def halting_steps(out: Out, real: Bool[Tensor, "B T"]) -> Mapping[str, tuple[Tensor, Tensor]]:
-    """The steps that `ACT` or `RecurrentACT`, as the body, reports of a reading; nothing of another body."""
+    """Return the sum of the steps per token of an `ACT` or `RecurrentACT` body; empty for other bodies.
+
+    out: output of the model.
+    real: True for the tokens to count.
+    """
     return {"steps": sum_and_count(out.aux["steps"], real)} if "steps" in out.aux else {}

@@ -1,4 +1,4 @@
-"""Taps: an inner state of a language model by its name, handed back beside the logits."""
+"""Taps: read an inner state of a language model by its name, together with the logits."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,27 +15,32 @@ from kinformer.core.model import display_name
 from kinformer.core.token_positions import context_of_tokens
 
 LAST_FFN_INPUT = "last_ffn_input"
-BLOCKS, PLACES = 64, 8  # that are looked for without being counted: places in a block, and blocks of a smaller one
+BLOCKS, PLACES = 64, 8  # fewest blocks to search, and number of sublayers to search in each block
 
 
 class TapOutput(NamedTuple):
-    """The tapped state of each token, and all else that the model gives: logits in `out.y`, the next state."""
+    """Tapped state of each token, with the model's output.
+
+    states: tapped states.
+    out: output of the model: logits in `out.y`, and the next state.
+    """
 
     states: Float[Tensor, "B T D"]
     out: Out
 
 
 class Tap:
-    """One inner state of a language model.
+    """Reader of one inner state of a language model.
+
+    Call it with tokens [B T] (-1 is padding, at the ends) and a state or None; it returns a `TapOutput`. `width` is the
+    size of the tapped state, and `place` is its name in `ctx.taps`.
 
     model: a language model, such as LM.
-    name: "last_ffn_input", what the last feed-forward layer gets, which is behind its norm; or a place, as `ctx.taps`
-        has it: "3" is what sublayer 3 gave, "3.1.input" what its sublayer 1 got.
+    name: "last_ffn_input" for the input of the last feed-forward layer, which is after its norm. Or a name as in
+        `ctx.taps`: "3" is the output of sublayer 3, "3.1.input" the input of its sublayer 1.
 
-    Called with tokens [B T] (-1 is padding, at the ends) and a state or None it gives a `TapOutput`. `width` is how
-    many numbers a state has, `place` where it was found.
-
-    Errors: ValueError for a model that predicts no next token, without a feed-forward layer, or without that place.
+    Errors: ValueError for a model that does not predict the next token, without a feed-forward layer, or without that
+    state.
     """
 
     def __init__(self, model: Any, name: str = LAST_FFN_INPUT):
@@ -63,12 +68,12 @@ def _read(model: Any, tokens: Int[Tensor, "B T"], state: State | None, taps: tup
 
 
 def _two_tokens(model: nn.Module) -> Int[Tensor, "1 2"]:
-    """Two tokens, by which a model is tried."""
+    """Return two tokens, to test a model with."""
     return torch.zeros(1, 2, dtype=torch.long, device=next(model.parameters()).device)
 
 
 def _last_feed_forward(model: Any) -> str:
-    """The tap that is what the last feed-forward layer gets: the model is read once, and what it gets compared."""
+    """Return the name of the input of the last feed-forward layer, found by comparing all taps of one pass."""
     kinds = {module.__name__ for module in modules("feedforward").values()}
     layers = [part for part in model.modules() if isinstance(part, Layer) and type(part).__module__ in kinds]
     if not layers:
@@ -86,7 +91,7 @@ def _last_feed_forward(model: Any) -> str:
 
 
 def _is_among(states: Tensor, inputs: Tensor) -> bool:
-    """Are these among what a layer got, which may read nodes of its own beside the tokens?"""
+    """Return True if the states are among a layer's inputs, which may include other nodes than the tokens."""
     return states.shape[-1] == inputs.shape[-1] and bool((states[0, :, None] == inputs[0]).all(-1).any(1).all())
 
 
@@ -102,7 +107,7 @@ def _record_inputs(layers: list[Layer], on_input: Callable[[Tensor], None]) -> I
 
 
 def _tap_names(model: nn.Module, count: int) -> Iterator[str]:
-    """The names of what sublayers get, of blocks and of what lies in them, as many as there may be."""
+    """Yield candidate names of the inputs of sublayers, in blocks and in the sublayers of blocks."""
     lists = [len(module) for module in model.modules() if isinstance(module, nn.ModuleList)]
     for n in range(max(BLOCKS, *lists, count)):
         yield f"{n}.input"

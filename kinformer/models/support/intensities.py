@@ -1,4 +1,4 @@
-"""Intensities: how a picture's intensities go into a model and how they come out of it."""
+"""Intensities: base class of the input and output of a picture's intensities."""
 
 from abc import ABC, abstractmethod
 
@@ -7,10 +7,10 @@ from torch import Tensor, nn
 
 
 class Intensities(nn.Module, ABC):
-    """Intensities 0 .. 255 as vectors, and vectors as a distribution of intensities.
+    """Base class: embeds intensities 0 .. 255, and turns vectors into distributions of intensities.
 
-    `n` is how many intensities a step of the generation has: one, or all channels of a pixel. `draws` is how many even
-    random numbers from 0 to 1 it takes to draw them.
+    `n` is the number of intensities in a step of the generation: one, or all channels of a pixel. `draws` is the number
+    of uniform random numbers in [0, 1) that one step needs.
     """
 
     n: int
@@ -18,14 +18,27 @@ class Intensities(nn.Module, ABC):
 
     @abstractmethod
     def embed(self, values: Int[Tensor, "B T n"], first: int = 0) -> Float[Tensor, "B T D"]:
-        """A vector for each step; `first` is the number of the first one, which tells of what channel it is."""
+        """Return a vector for each step.
+
+        values: intensities of each step.
+        first: number of the first step, which determines its channel.
+        """
 
     @abstractmethod
     def nll(self, y: Float[Tensor, "B T D"], values: Int[Tensor, "B T n"]) -> Float[Tensor, "B T"]:
-        """-log p(values) of each step in nats, in float32 or better."""
+        """Return -log p(values) of each step in nats, in float32 or better.
+
+        y: output of the body.
+        values: intensities of each step.
+        """
 
     @abstractmethod
     def draw(
         self, y: Float[Tensor, "B D"], uniform: Float[Tensor, "B draws"], temperature: float
     ) -> Int[Tensor, "B n"]:
-        """Intensities of a step, drawn by these random numbers; at temperature 0 the likeliest or the middle."""
+        """Return intensities of a step, drawn by the given random numbers.
+
+        y: output of the body.
+        uniform: uniform random numbers.
+        temperature: 0 takes the most likely or the middle value, 1 samples from the distribution.
+        """

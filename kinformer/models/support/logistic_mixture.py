@@ -1,4 +1,4 @@
-"""LogisticMixture: a pixel's intensities come from a mixture of logistic distributions, cut into 256 bins."""
+"""LogisticMixture: a pixel's intensities follow a mixture of logistic distributions, in 256 bins."""
 
 from itertools import pairwise
 from typing import NamedTuple
@@ -17,30 +17,35 @@ STEP = 2 / 255
 
 
 class _Mixture(NamedTuple):
-    """For each of M logistics its log weight, means and log scales by channel, and what earlier channels add."""
+    """Parameters of M logistics: log weights, means and log scales by channel, and factors of earlier channels."""
 
     log_weight: Float[Tensor, "*A M"]
     mean: Float[Tensor, "*A C M"]
     log_scale: Float[Tensor, "*A C M"]
-    along: list[list[Float[Tensor, "*A M"]]]  # of each channel one for every channel before it
+    along: list[list[Float[Tensor, "*A M"]]]  # for each channel, one factor per earlier channel
 
 
 class LogisticMixture(Intensities):
-    """A discretised mixture of logistics, a pixel at a time: 10 numbers for each part of a mixture of three channels.
+    """Discretized mixture of logistic distributions, one step per pixel.
 
-    p(pixel) = sum_m w_m prod_c [F((x_c + 1/255 - u_mc) / s_mc) - F((x_c - 1/255 - u_mc) / s_mc)], F the logistic
-    function, intensities x from -1 to 1, the outer bins endless, and u_mc = mean_mc + sum_(b<c) k_mcb x_b. Choose it
-    for pictures of many steps, which are a third as long in colour, and where near intensities are alike; a
-    distribution with spikes, such as a black ground, takes `CategoricalIntensities`.
+    p(pixel) = sum_m w_m prod_c [F((x_c + 1/255 - u_mc) / s_mc) - F((x_c - 1/255 - u_mc) / s_mc)]
 
-    A pixel goes in as one vector, a linear map of its channels (the paper's 1 x 3 convolution). The authors of the
-    mixture take the density for the share of a narrow bin; here it is exact at any scale.
+    u_mc = mean_mc + sum_(b<c) k_mcb x_b
 
-    d: the width of the model.
-    channels: of a pixel.
-    mixtures: how many logistics; the papers' 10 unless given.
+    F is the logistic function, intensities x run from -1 to 1, and the outer bins extend to infinity. The input of a
+    pixel is one vector, a linear map of its channels (the paper's 1 x 3 convolution). Each component of a mixture of
+    three channels has 10 parameters.
+
+    Choose it for large pictures: colour sequences are a third as long, and near intensities have similar probabilities.
+    Choose `CategoricalIntensities` for distributions with spikes, such as a black background.
+
+    d: width of the model.
+    channels: number of channels of a pixel.
+    mixtures: number of logistics; the default 10 is the papers'.
 
     Source: Salimans et al., 2017, arXiv:1701.05517, section 2; in Parmar et al., 2018, arXiv:1802.05751, section 3.4.
+
+    Differences: The authors of the mixture approximate a narrow bin by the density; here it is exact at any scale.
     """
 
     def __init__(self, d: int, channels: int, mixtures: int = 10):
@@ -79,7 +84,9 @@ class LogisticMixture(Intensities):
     def _mixture(self, y: Float[Tensor, "*A D"]) -> _Mixture:
         numbers = linear_float32(self.head, y).unflatten(-1, (-1, self.mixtures))
         c = self.n
-        starts = [1 + 2 * c + n * (n - 1) // 2 for n in range(1, c + 1)]  # of channel 1, 2, .. and the end
+        starts = [
+            1 + 2 * c + n * (n - 1) // 2 for n in range(1, c + 1)
+        ]  # starts of the factors of channels 1, 2, .., and the end
         along = [[numbers[..., k, :].tanh() for k in range(first, end)] for first, end in pairwise(starts)]
         return _Mixture(
             numbers[..., 0, :].log_softmax(-1),
@@ -89,7 +96,7 @@ class LogisticMixture(Intensities):
         )
 
     def _mean(self, mixture: _Mixture, c: int, before: Float[Tensor, "*A b"]) -> Float[Tensor, "*A M"]:
-        """The means of a channel, given the intensities of those before it."""
+        """Return the means of a channel, given the intensities of the channels before it."""
         means = mixture.mean[..., c, :]
         for b, factor in enumerate(mixture.along[c]):
             means = means + factor * before[..., b, None]
@@ -97,12 +104,20 @@ class LogisticMixture(Intensities):
 
 
 def to_unit_range(values: Int[Tensor, "*A"]) -> Float[Tensor, "*A"]:
-    """Intensities from -1 to 1."""
+    """Return intensities scaled to the range from -1 to 1.
+
+    values: intensities 0 .. 255.
+    """
     return values.double() * STEP - 1
 
 
 def log_bin(away: Tensor, log_scale: Tensor, values: Tensor) -> Tensor:
-    """The log of a logistic's share of the bin of an intensity that lies so far from its mean."""
+    """Return the log of a logistic's probability of the bin of an intensity.
+
+    away: intensity minus the mean, in the range from -1 to 1.
+    log_scale: log of the logistic's scale.
+    values: intensities 0 .. 255, which identify the outer bins.
+    """
     sharp = (-log_scale).exp()
     high, low = (away + STEP / 2) * sharp, (away - STEP / 2) * sharp
     # F(high) - F(low) = F(high) F(-low) (1 - exp(low - high)), which loses no digits in the tails

@@ -1,4 +1,4 @@
-"""Probabilities of remembered tokens: a softmax over memories, added up by token, and mixed with a model's own."""
+"""Probabilities of remembered tokens: a softmax over memories, mixed with a model's predictions."""
 
 import math
 
@@ -10,10 +10,14 @@ from kinformer.core.autocast import at_least_float32
 
 
 def log_p_by_token(scores: Float[Tensor, "*A S"], tokens: Int[Tensor, "*A S"], vocab: int) -> Float[Tensor, "*A V"]:
-    """log p(w) = log sum_(i: token_i = w) softmax(scores)_i, -inf of a token that is not among them.
+    """Return log p(w) = log sum_(i: token_i = w) softmax(scores)_i; other tokens get -inf.
 
-    In logs throughout, so that nothing is lost of tokens that are far less likely than others. A token of -1, or a
-    score of -inf, stands for no memory; where there is none every entry is -inf.
+    The computation stays in logs, so very unlikely tokens keep their precision. A token of -1, or a score of -inf,
+    marks an empty memory. If all are empty, every entry is -inf.
+
+    scores: score of each memory.
+    tokens: token of each memory.
+    vocab: number of tokens.
     """
     is_memory = (tokens >= 0) & (scores > -torch.inf)
     scores = scores.masked_fill(~is_memory, -torch.inf)
@@ -26,10 +30,15 @@ def log_p_by_token(scores: Float[Tensor, "*A S"], tokens: Int[Tensor, "*A S"], v
 
 
 def mix_log_p(model_log_p: Float[Tensor, "*A V"], other: Float[Tensor, "*A V"], weight: float) -> Float[Tensor, "*A V"]:
-    """log(weight p_other + (1 - weight) p_own) of logs of probabilities; the own alone where the other has none."""
+    """Return log(weight p_other + (1 - weight) p_model); p_model if the other has no token.
+
+    model_log_p: log-probabilities of the model.
+    other: log-probabilities of the memory; all -inf if it is empty.
+    weight: share of the memory.
+    """
     log_weight, log_rest = (-math.inf if x <= 0 else math.log(x) for x in (weight, 1 - weight))
     other, weighted_model = other + log_weight, model_log_p + log_rest
-    impossible = torch.maximum(other, weighted_model) == -torch.inf  # there the gradient of the sum is no number
+    impossible = torch.maximum(other, weighted_model) == -torch.inf  # the gradient of logaddexp is NaN there
     total = torch.logaddexp(
         other.masked_fill(impossible, 0.0), weighted_model.masked_fill(impossible, 0.0)
     ).masked_fill(impossible, -torch.inf)
@@ -37,5 +46,8 @@ def mix_log_p(model_log_p: Float[Tensor, "*A V"], other: Float[Tensor, "*A V"], 
 
 
 def log_probabilities(logits: Float[Tensor, "*A V"]) -> Float[Tensor, "*A V"]:
-    """Of logits, in float32 or better."""
+    """Return the log-probabilities of logits, in float32 or better.
+
+    logits: scores of the tokens.
+    """
     return at_least_float32(logits).log_softmax(-1)

@@ -1,4 +1,4 @@
-"""Sweeps: one reading of a text that measures every choice of the numbers by which remembered tokens are mixed in."""
+"""Sweeps: evaluate every choice of the numbers that mix in remembered tokens, in one pass over a text."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -16,12 +16,17 @@ from kinformer.models.nearest_neighbour_lm import NearestNeighbourLM
 from kinformer.models.support.memory_probabilities import log_probabilities
 
 WEIGHTS = (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
-STEPS = (1 / 16, 1 / 4, 1, 4, 16)  # of temperatures, in the spread of distances
-TRIED = 256  # tokens by which distances are known
+STEPS = (1 / 16, 1 / 4, 1, 4, 16)  # candidate temperatures, relative to the spread of distances
+TRIED = 256  # number of tokens to measure distances on
 
 
 class SweepChoice(NamedTuple):
-    """How many neighbours, at which temperature, with which share; of a cache its theta as the temperature."""
+    """Number of neighbours, temperature and weight of a mixture.
+
+    k: number of neighbours; for a cache its size.
+    temperature: temperature of the distances; for a cache its theta.
+    weight: share of the memory.
+    """
 
     k: int
     temperature: float
@@ -29,30 +34,40 @@ class SweepChoice(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What a measurement calls it."""
+        """Name of the choice in a measurement."""
         return f"{self.k} {self.temperature!r} {self.weight!r}"
 
     @classmethod
     def from_name(cls, name: str) -> "SweepChoice":
-        """What a measurement called so."""
+        """Return the choice with this name, the inverse of `name`.
+
+        name: name of a choice.
+        """
         k, temperature, weight = name.split()
         return cls(int(k), float(temperature), float(weight))
 
 
 class SweepResult(NamedTuple):
-    """The bits of a byte that a model says alone, and with each choice."""
+    """Bits per byte of the model, and of each choice.
+
+    own: bits per byte of the model without a memory.
+    choices: bits per byte of each choice.
+    """
 
     own: float
     choices: dict[SweepChoice, float]
 
     @property
     def best(self) -> SweepChoice:
-        """The cheapest; of equal ones the first."""
+        """Choice with the fewest bits; the first of equal ones."""
         return min(self.choices, key=self.choices.__getitem__)
 
 
 def sweep_result(measured: Any) -> SweepResult:
-    """Convert a `Measured` sweep to bits per byte."""
+    """Convert a `Measured` sweep to bits per byte.
+
+    measured: result of an evaluation.
+    """
     width = measured.bytes_per_token
     choices = {
         SweepChoice.from_name(name): value / width for name, value in measured.extras.items() if name.count(" ") == 2
@@ -61,15 +76,24 @@ def sweep_result(measured: Any) -> SweepResult:
 
 
 class NearestNeighbourSweep(NearestNeighbourLM):
-    """A `NearestNeighbourLM` that is judged by every choice at once, beside what the model says alone."""
+    """Variant of `NearestNeighbourLM` that evaluates all choices at once, and the model without a memory."""
 
     def sweep(self, ks: Sequence[int], temperatures: Sequence[float]) -> "NearestNeighbourSweep":
-        """With these choices, the largest k being that of the search."""
+        """Set the choices to evaluate, and return self; each k is at most the k of the search.
+
+        ks: numbers of neighbours.
+        temperatures: temperatures of the distances.
+        """
         self.ks, self.temperatures = sorted({min(k, self.k) for k in ks}), tuple(temperatures)
         return self
 
     def spread(self, tokens: Shaped[Tensor, " N"]) -> list[float]:
-        """Temperatures to choose from: the paper's 1, and others by how far the furthest is behind the nearest."""
+        """Return candidate temperatures: the paper's 1, and multiples of the median spread of distances.
+
+        The spread is the distance of the furthest neighbour minus the distance of the nearest.
+
+        tokens: text to measure it on.
+        """
         with evaluating(self):
             row = tokens[None, : min(TRIED, self.window or TRIED)].long().to(next(self.parameters()).device)
             far = self.look_up(row, None, None, False)[1].distances
@@ -85,7 +109,11 @@ class NearestNeighbourSweep(NearestNeighbourLM):
         return out._replace(y=log_probabilities(out.y), aux={**out.aux, **measured})
 
     def metric_sums(self, out: Out, targets: Int[Tensor, "B T"]) -> Mapping[str, tuple[Tensor, Tensor]]:
-        """Its own bits, then those of each choice by its name."""
+        """Return the bits of the model, then the bits of each choice by its name.
+
+        out: output of the model.
+        targets: token to predict at each position; -1 for none.
+        """
         log_p, right = target_log_p(out.y, targets), out.aux["neighbours"] == targets[..., None]
         is_found, sums = out.aux["neighbours"] >= 0, dict(super().metric_sums(out, targets))
         for temperature in self.temperatures:
@@ -99,13 +127,17 @@ class NearestNeighbourSweep(NearestNeighbourLM):
 
 
 class CacheSweep(ContinuousCache):
-    """A `ContinuousCache` that is judged by every share at once, beside what the model says alone."""
+    """Variant of `ContinuousCache` that evaluates all weights at once, and the model without a memory."""
 
     def mix(self, model_log_p: Float[Tensor, "B T V"], likely: Float[Tensor, "B T V"], out: Out) -> Out:
         return out._replace(y=model_log_p, aux={**out.aux, "likely": likely})
 
     def metric_sums(self, out: Out, targets: Int[Tensor, "B T"]) -> Mapping[str, tuple[Tensor, Tensor]]:
-        """Its own bits, then those of each choice by its name."""
+        """Return the bits of the model, then the bits of each choice by its name.
+
+        out: output of the model.
+        targets: token to predict at each position; -1 for none.
+        """
         likely = out.aux["likely"]
         other = target_log_p(likely, targets).masked_fill(~(likely > -torch.inf).any(-1), math.nan)
         return {
@@ -115,7 +147,11 @@ class CacheSweep(ContinuousCache):
 
 
 def target_log_p(log_p: Float[Tensor, "B T V"], targets: Int[Tensor, "B T"]) -> Float[Tensor, "B T"]:
-    """log p of each wanted token."""
+    """Return the log-probability of each target.
+
+    log_p: log-probabilities of all tokens.
+    targets: token to predict at each position; -1 for none.
+    """
     return log_p.gather(-1, targets.clamp_min(0)[..., None])[..., 0]
 
 
@@ -126,7 +162,13 @@ def mixture_bits(
     temperature: float,
     targets: Int[Tensor, "B T"],
 ) -> dict[str, tuple[Tensor, Tensor]]:
-    """The bits of the wanted tokens for each share of the other's; where that is NaN nothing was found."""
+    """Return the bits of the targets for each weight of the memory.
+
+    model_log_p: log-probability of each target under the model.
+    other: log-probability of each target under the memory; NaN if the memory is empty.
+    k, temperature: fields of the `SweepChoice`.
+    targets: token to predict at each position; -1 for none.
+    """
     sums = {}
     for weight in WEIGHTS:
         mixed = torch.logaddexp(other + (math.log(weight) if weight else -math.inf), model_log_p + math.log1p(-weight))

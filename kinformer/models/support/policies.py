@@ -1,4 +1,4 @@
-"""Policies: what a model says of what to do, and what is drawn of it."""
+"""Policies: distributions over actions, and their samples."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -13,11 +13,15 @@ from torch.distributions import Categorical, Distribution, Independent, Normal
 
 from kinformer.core.autocast import linear_float32
 
-START = 0.01  # of the weights of a head beside those of a linear layer: at the start all actions are about as likely
+START = 0.01  # factor of a head's initial weights, so that all actions are about equally likely at first
 
 
 class Policy(nn.Module, ABC):
-    """A linear head whose numbers are a distribution of actions."""
+    """Base class: a linear head that gives the parameters of a distribution over actions.
+
+    d: width of the model.
+    numbers: number of parameters.
+    """
 
     def __init__(self, d: int, numbers: int):
         super().__init__()
@@ -27,20 +31,29 @@ class Policy(nn.Module, ABC):
             self.head.bias.zero_()
 
     def forward(self, y: Float[Tensor, "*n D"]) -> Float[Tensor, "*n K"]:
-        """The numbers of the distribution, in float32 or better, under autocast too."""
+        """Return the parameters of the distribution, in float32 or better, also under autocast."""
         return linear_float32(self.head, y)
 
     @abstractmethod
     def distribution(self, parameters: Float[Tensor, "*n K"]) -> Distribution:
-        """The distribution that they say."""
+        """Return the distribution with these parameters.
+
+        parameters: result of `forward`.
+        """
 
     @abstractmethod
     def sample(self, parameters: Float[Tensor, "B K"], rngs: Sequence[Generator]) -> Tensor:
-        """An action of each row, by a generator of its own: batch mates and devices change nothing."""
+        """Return one action for each row, drawn by the row's own generator.
+
+        Other rows of the batch and the device do not change the draw.
+
+        parameters: result of `forward`.
+        rngs: generator of each row.
+        """
 
 
 class CategoricalPolicy(Policy):
-    """One of several kinds of actions: a softmax."""
+    """Categorical distribution over kinds of actions."""
 
     def distribution(self, logits: Float[Tensor, "*n K"]) -> Distribution:
         return Categorical(logits=logits, validate_args=False)
@@ -52,7 +65,13 @@ class CategoricalPolicy(Policy):
 
 
 class GaussianPolicy(Policy):
-    """Numbers, each from a Gaussian of its own, whose deviations are learned and alike for all that is seen."""
+    """Independent Gaussians over the components of an action.
+
+    The deviations are learned and do not depend on the input.
+
+    d: width of the model.
+    numbers: number of components of an action.
+    """
 
     def __init__(self, d: int, numbers: int):
         super().__init__(d, numbers)

@@ -1,4 +1,4 @@
-"""RecurrentActor: acts by a model's own state, step by step."""
+"""RecurrentActor: acts step by step with a model's own state."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -18,7 +18,13 @@ from kinformer.models.support.policies import Policy
 
 
 class PolicyOutput(NamedTuple):
-    """The numbers of the policy and the value at each step, the state after them, and what layers reported."""
+    """Output of a policy model at each step.
+
+    policy: parameters of the action distribution.
+    value: predicted return.
+    state: state after the steps; None if none was passed.
+    aux, stats: values that the layers report.
+    """
 
     policy: Float[Tensor, "B T K"]
     value: Float[Tensor, "B T"]
@@ -28,18 +34,30 @@ class PolicyOutput(NamedTuple):
 
 
 class PolicyModel(Player):
-    """A player with a state that says a distribution of actions at each step; observations are of this shape."""
+    """Base class of players with a state that predict an action distribution at each step.
+
+    `observations` is the shape of an observation.
+    """
 
     observations: tuple[int, ...]
     policy: Policy
 
     @abstractmethod
     def predict(self, steps: Observations, state: State | None = None) -> PolicyOutput:
-        """The policy and the value at each step. A state that was handed over is spent."""
+        """Return the policy and the value at each step. The call consumes `state`; do not use it again.
+
+        steps: observations with the action and the reward before each.
+        state: state before the steps; None for episodes read whole.
+        """
 
 
 class ActingState(NamedTuple):
-    """What was done before, how many steps were acted in, and the model's state."""
+    """State of a `RecurrentActor`.
+
+    acted: last action of each row.
+    steps: number of steps that each row has acted in.
+    state: state of the model.
+    """
 
     acted: Tensor
     steps: Tensor
@@ -47,7 +65,11 @@ class ActingState(NamedTuple):
 
 
 class RecurrentActor(Actor):
-    """Acts as an agent says: an action of each row is drawn by seed, row and step."""
+    """Actor that draws the action of each row from an agent's policy, by seed, row and step.
+
+    model: the agent.
+    seed: seed of the draws.
+    """
 
     def __init__(self, model: PolicyModel, seed: int):
         self.model, self.seed = model, seed
@@ -75,7 +97,12 @@ class RecurrentActor(Actor):
 
 
 def single_step(observed: Tensor, acted: Tensor, earned: Float[Tensor, " B"]) -> Observations:
-    """One step of all rows."""
+    """Return one step of all rows.
+
+    observed: observation of each row.
+    acted: action before.
+    earned: reward before.
+    """
     marks = torch.zeros_like(earned, dtype=torch.long)
     return Observations(marks[:, None], observed[:, None], acted[:, None], earned[:, None])
 

@@ -1,4 +1,4 @@
-"""RowClassifier: the base of models that classify whole rows: an encoder, a pooling and scores of classes."""
+"""RowClassifier: base of models that classify whole rows, with an encoder, a pooling and a head."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, NoReturn
@@ -19,10 +19,11 @@ from kinformer.nn.poolers.mean import MeanPooler
 
 
 class RowClassifier(Encoder):
-    """Tokens in, scores of `outputs` classes of their row out.
+    """Base class: scores of `outputs` classes for each row of tokens.
 
-    pooling: how a row becomes one vector, the mean over its tokens unless given.
-    vocab, d, body, kwargs: as those of an `Encoder`; dropout drops of pooled numbers too.
+    vocab, d, body, kwargs: arguments of `Encoder`; dropout also applies to pooled numbers.
+    outputs: number of classes.
+    pooling: reduction of a row to a vector; the mean over its tokens by default.
 
     Errors: NoState from `start`.
     """
@@ -44,7 +45,11 @@ class RowClassifier(Encoder):
         raise NoState("a classifier says what a whole text is and writes none; use a causal member, like gpt")
 
     def read(self, tokens: Int[Tensor, "B T"], labels: Mapping[str, Int[Tensor, " B"]] | None = None) -> Out:
-        """The scores of each row; `labels` are whole numbers of a row that each of its tokens has, by name."""
+        """Return the scores of each row.
+
+        tokens: rows of tokens, padded with -1 at their ends.
+        labels: integers of each row, by name; all tokens of a row get its integer as a label.
+        """
         rows = self.pooling.rows(tokens, mark=self.vocab)
         of_tokens = {name: label[:, None].expand(rows.shape) for name, label in (labels or {}).items()}
         ctx = context_of_tokens(rows).replace(labels=of_tokens)
@@ -53,7 +58,13 @@ class RowClassifier(Encoder):
         return out._replace(y=self.head(pooled))
 
     def class_loss(self, out: Out, tokens: Int[Tensor, "B T"], targets: Int[Tensor, " B"], progress: float) -> Loss:
-        """The loss of a reading in which these were the classes, in nats a row."""
+        """Return the cross-entropy of the classes, in nats per row.
+
+        out: result of `read`.
+        tokens: rows of tokens.
+        targets: class of each row.
+        progress: progress of the training, from 0 to 1.
+        """
         nll, sums = F.cross_entropy(out.y, targets), sum_over_layers(out.aux, tokens >= 0)
         return Loss(
             weighted_loss(nll, sums, self.penalties, progress), {"nll": nll, **sums}, None, out.stats, len(targets)

@@ -1,4 +1,4 @@
-"""Encoder: what models that read a whole row share: tokens embedded as BERT does it, and a body that reads them."""
+"""Encoder: base of models that read a whole row, with BERT's embedding of tokens and a body."""
 
 from collections.abc import Mapping
 
@@ -15,23 +15,27 @@ from kinformer.core.position import Position
 from kinformer.core.vocabulary import check_tokens_below
 from kinformer.nn.norms.layer import LayerNorm
 
-START = 0.02  # the standard deviation of embeddings at the start, BERT's
+START = 0.02  # standard deviation of initial embeddings, as in BERT
 
 
 class Encoder(Model):
-    """Tokens in, vectors out. Beyond the `vocab` ids of tokens there is one more, `vocab` itself, the model's own.
+    """Base class of bidirectional encoders: embeds tokens as BERT does, for a body to read.
 
-    vocab: how many tokens there are; a byte model has 256.
-    d: the width of the body.
-    body: layers that read both ways.
-    position: what is added to embedded tokens; None where the body knows positions itself.
-    scale: the factor of embedded tokens.
-    kinds: how many vectors there are to add, picked by the label "segment" [B T], 0 without it (BERT's two sentences).
-    eps: of the norms.
-    dropout: the share of embedded numbers that training drops.
-    penalties: weights of the body's auxiliary losses, by the last part of their names.
+    The embedding has one more id than tokens: `vocab` itself, for the model's own use.
 
-    Errors: ValueError for a penalty that no part reports. Source: Devlin et al., 2018, arXiv:1810.04805.
+    vocab: number of tokens; a byte model has 256.
+    d: width of the body.
+    body: layers that read in both directions.
+    position: position that is added to embedded tokens; None if the body encodes positions itself.
+    scale: factor of embedded tokens.
+    kinds: number of additional vectors, selected by the label "segment" [B T], or 0 without the label (BERT's two
+        sentences).
+    eps: epsilon of the norms.
+    dropout: share of embedded numbers that training drops.
+    penalties: weights of the body's auxiliary losses, keyed by the last part of their names.
+
+    Errors: ValueError for a penalty that no part reports.
+    Source: Devlin et al., 2018, arXiv:1810.04805.
     """
 
     def __init__(
@@ -62,12 +66,16 @@ class Encoder(Model):
         self.penalties = check_known_penalties(penalties or {}, (body, position))
 
     def embed_tokens(self, tokens: Int[Tensor, "B T"], ctx: Context) -> Float[Tensor, "B T D"]:
-        """What the body reads of tokens: their vectors, those of their positions and of their kinds, normed."""
+        """Return the body's input: the normed sum of the vectors of tokens, positions and kinds.
+
+        tokens: rows of tokens; -1 is padding.
+        ctx: context of the tokens.
+        """
         x = self.embedding(check_tokens_below(tokens, self.embedding.num_embeddings).clamp_min(0)) * self.scale
         if self.position is not None:
             x = x + self.position(ctx.position_ids)
         if self.kind is not None:
-            zeros = torch.zeros_like(tokens)  # where there is one kind, the label says nothing to it
+            zeros = torch.zeros_like(tokens)  # with one kind, the label is ignored
             label = ctx.labels.get("segment", zeros) if self.kind.num_embeddings > 1 else zeros
             x = x + self.kind(label.clamp_min(0))
         return F.dropout(self.norm(x), self.dropout, self.training)

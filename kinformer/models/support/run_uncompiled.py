@@ -1,4 +1,4 @@
-"""run_uncompiled: what torch.compile leaves as it is, said without a compiler being imported."""
+"""run_uncompiled: keep a function out of torch.compile, without importing the compiler."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -11,9 +11,12 @@ R = TypeVar("R")
 
 
 def run_uncompiled(call: Callable[P, R]) -> Callable[P, R]:
-    """`call` run as it stands where what calls it is compiled: `torch.compiler.disable`, asked for only there.
+    """Decorate a function so that a compiled caller runs it uncompiled, by `torch.compiler.disable`.
 
-    Its import takes over a second, and most commands compile nothing.
+    `torch.compiler.disable` is called only while compiling: its import takes over a second, and most commands compile
+    nothing.
+
+    call: function to decorate.
     """
 
     @wraps(call)

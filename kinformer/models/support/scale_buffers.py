@@ -1,4 +1,4 @@
-"""ScaleBuffers: what a model of episodes keeps of the data that it learned from: means, deviations and the largest."""
+"""ScaleBuffers: the scales of the training data that a model of episodes keeps."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -9,7 +9,13 @@ from torch import Tensor, nn
 
 
 class EpisodeScales(NamedTuple):
-    """By what numbers of episodes are divided, from what to what whole episodes returned, and whether at their ends."""
+    """Scales of the episodes of a data set.
+
+    mean, deviation: mean and deviation of observations.
+    returns, actions: divisors of returns and of numeric actions.
+    span: smallest and largest return of an episode.
+    delayed: True if rewards are paid only at the end of an episode.
+    """
 
     mean: Float[Tensor, " S"]
     deviation: Float[Tensor, " S"]
@@ -20,9 +26,10 @@ class EpisodeScales(NamedTuple):
 
 
 class ScaleBuffers(nn.Module):
-    """Scales as buffers, so that they are in a checkpoint; none before they are told.
+    """Scales as buffers, so that checkpoints include them; they are unset until `set_scales`.
 
-    states, actions: how many numbers an observation, and an action, has; 0 actions where these are kinds.
+    states: number of values of an observation.
+    actions: number of components of an action; 0 for kinds of actions.
     """
 
     known: Tensor
@@ -44,7 +51,7 @@ class ScaleBuffers(nn.Module):
             self.register_buffer(name, value)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "ScaleBuffers":
-        """They move with the weights, and are not rounded with them: a mean of 1002.5 would be another in bfloat16."""
+        """Move the buffers with the weights, but do not round them: a mean of 1002.5 would change in bfloat16."""
         before = dict(self.named_buffers())
         super()._apply(fn, recurse)
         for name, now in self.named_buffers():
@@ -53,7 +60,10 @@ class ScaleBuffers(nn.Module):
         return self
 
     def set_scales(self, scales: EpisodeScales) -> None:
-        """Keep these, unless some are kept already, by which the weights were learned."""
+        """Set the scales, unless they are set already, because the weights depend on the first ones.
+
+        scales: scales of the training data.
+        """
         if self.known:
             return
         for name, value in scales._asdict().items():
@@ -61,5 +71,8 @@ class ScaleBuffers(nn.Module):
         self.known.fill_(True)
 
     def normalise(self, states: Float[Tensor, "*n S"]) -> Float[Tensor, "*n S"]:
-        """Observations by their mean and deviation."""
+        """Return observations minus their mean, over their deviation.
+
+        states: observations.
+        """
         return (states - self.mean) / self.deviation

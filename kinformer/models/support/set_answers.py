@@ -1,4 +1,4 @@
-"""Answers: what a model says of a whole set, and what it is judged by."""
+"""Answers: kinds of predictions about a whole set, with their losses and metrics."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -13,30 +13,47 @@ from kinformer.core.model import ACCURACY, Metric
 
 
 class Answer(nn.Module, ABC):
-    """One number of a set, made of what a head says. `name` is what data calls answers of this kind."""
+    """Base class of the number that is predicted for a set.
+
+    `name` is the name that data uses for this kind of answer.
+    """
 
     name: ClassVar[str]
     metric: ClassVar[Metric]
 
     @abstractmethod
     def predict(self, head: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
-        """The answers."""
+        """Return the answers.
+
+        head: output of the head for each set.
+        """
 
     @abstractmethod
     def loss(self, output: Float[Tensor, " B"], right: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
-        """What is learned from, a set each."""
+        """Return the loss of each set.
+
+        output: predicted answers.
+        right: right answers.
+        """
 
     @abstractmethod
     def evaluate(self, output: Float[Tensor, " B"], right: Float[Tensor, " B"]) -> Mapping[str, Float[Tensor, " B"]]:
-        """What is measured of each set, the metric first."""
+        """Return the measures of each set, the metric first.
+
+        output: predicted answers.
+        right: right answers.
+        """
 
     @abstractmethod
     def sample(self, numbers: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
-        """Right answers of some kind, made of random numbers."""
+        """Return valid right answers, made from random numbers.
+
+        numbers: random numbers.
+        """
 
 
 class NumberAnswer(Answer):
-    """Any number; learned and judged by how far off it is, as the paper does for maxima."""
+    """Any real number; loss and metric are the absolute error, as in the paper's task of maxima."""
 
     name = "number"
     metric = Metric("absolute error", "", per="row")
@@ -55,9 +72,10 @@ class NumberAnswer(Answer):
 
 
 class CountAnswer(Answer):
-    """How many: the rate of a Poisson distribution, softplus of what the head says; learned by -log of its probability.
+    """Count with a Poisson distribution of rate softplus(head); the loss is its negative log-likelihood.
 
-    Judged by how often the likeliest number, the rate rounded down, is right, as the paper does for characters.
+    The metric is the share of sets for which the most likely count, the rate rounded down, is right, as in the paper's
+    task of characters.
     """
 
     name = "count"

@@ -1,4 +1,4 @@
-"""Reading beyond a table of learned positions: when it is full, its last half is read again from position 0."""
+"""Reading beyond a table of learned positions: a full table is refilled with its last half."""
 
 import warnings
 from collections.abc import Callable
@@ -16,7 +16,12 @@ from kinformer.core.token_positions import context_of_tokens
 
 
 class SlidingState(NamedTuple):
-    """State of a `SlidingReader`: the last tokens read (at most a window), a source or (), the model's own state."""
+    """State of a `SlidingReader`.
+
+    read: last tokens read, at most a window.
+    source: tokens of the source, or () without one.
+    model_state: state of the model.
+    """
 
     read: Int[Tensor, "B W"]
     source: Int[Tensor, "B S"] | tuple[()]
@@ -24,19 +29,20 @@ class SlidingState(NamedTuple):
 
     @property
     def now(self) -> Int[Tensor, " B"]:
-        """The model's next position of each row."""
+        """Next position of each row in the model."""
         return self.model_state.now
 
 
 class SlidingReader:
-    """A writer beyond its table of positions: when `window` tokens stand in it, its last half is read again from 0.
+    """Wrapper for generation beyond a table of positions.
 
-    It has the writer's `start` and `logits`, so that whoever writes with one writes with the other. A row slides by the
-    number of its own tokens, whatever padding and batch mates it has; what it reads of a token depends on the tokens
-    before it alone, not on how the row was cut.
+    When `window` tokens fill the table, the model reads their last half again from position 0. The wrapper has the
+    model's `start` and `logits`, so both can be used alike. A row slides by the number of its own tokens, so padding
+    and other rows do not matter. The result for a token depends only on the tokens before it, not on how the row was
+    cut.
 
-    model: the writer.
-    window: how many positions it has, of which the half that is kept is rounded down.
+    model: model that generates.
+    window: number of positions; the half that is kept is rounded down.
     """
 
     def __init__(self, model: Any, window: int):
@@ -47,7 +53,12 @@ class SlidingReader:
         return self.continue_from(model_state)
 
     def continue_from(self, model_state: State) -> SlidingState:
-        """The state of a model that has read before: what it read is not known, so it is not read again."""
+        """Return the state for a model that has read before.
+
+        Its earlier tokens are unknown, so they are not read again.
+
+        model_state: state of the model.
+        """
         width = min(self.window, int(model_state.now.max()) if len(model_state.now) else 0)
         return SlidingState(
             torch.full((len(model_state.now), width), -1, device=model_state.now.device), (), model_state
@@ -62,16 +73,17 @@ class SlidingReader:
         last: bool = False,
         **inputs: Any,
     ) -> Out:
-        """The model's, of the tokens or with `last` of the last one; where a row slides, of what it reads again too.
+        """Return the model's logits of the tokens, or with `last` only of the last one.
 
-        Where a row slides its tokens have other positions than the ctx says; they keep their steps of decoding.
+        If a row slides, the output covers the tokens that are read again too. Their positions then differ from the ctx,
+        but they keep their steps of decoding.
         """
         if state is None:
             rows = _last_tokens(tokens, self._count_in_table(tokens), self.window)
             return self.model.logits(rows, None, _shift_context(ctx, rows), last=last, **inputs)
         source = inputs.get("source", state.source)
         history = torch.cat([state.read, tokens], 1)
-        if tokens.shape[1] > 1:  # padding before new tokens stands behind what was read
+        if tokens.shape[1] > 1:  # padding before the new tokens would separate them from the tokens read
             history = _pad_left(history)
         if history.shape[1] <= self.window:
             out = self.model.logits(tokens, state.model_state, ctx, last=last, **inputs)
@@ -97,13 +109,13 @@ class SlidingReader:
         return self._tokens_in_table((tokens >= 0).sum(1))
 
     def _tokens_in_table(self, count: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
-        """How many of so many tokens stand in the table: all, or a half and those that came since it was full."""
+        """Return the number of tokens in the table: all, or the kept half and the tokens after it."""
         half = self.window // 2
         return torch.where(count <= self.window, count, half + 1 + (count - self.window - 1) % (self.window - half))
 
 
 def _shift_context(ctx: Context | None, rows: Int[Tensor, "B T"], state: Any = None) -> Context | None:
-    """The context of rows that end where those of `ctx` do, numbered on from a state or anew; None without a ctx."""
+    """Return the context of rows that end where `ctx` ends, numbered from a state or from 0; None without decoding."""
     if ctx is None or ctx.decoding is None:
         return None
     step = ctx.decoding.step[:, -1:] + torch.arange(1 - rows.shape[1], 1, device=rows.device)
@@ -111,18 +123,22 @@ def _shift_context(ctx: Context | None, rows: Int[Tensor, "B T"], state: Any = N
 
 
 def _last_tokens(tokens: Int[Tensor, "B T"], counts: Int[Tensor, " B"], width: int) -> Int[Tensor, "B _"]:
-    """The last tokens of each row, so many of them, in the last columns; -1 before them."""
-    after = (tokens >= 0).flip(1).cumsum(1).flip(1)  # of each token, how many stand from it on
+    """Return the last `counts` tokens of each row in the last columns, with -1 before them."""
+    after = (tokens >= 0).flip(1).cumsum(1).flip(1)  # number of tokens from each token to the end
     return torch.where(after <= counts[:, None], tokens, -1)[:, -width:]
 
 
 def _pad_left(tokens: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
-    """The same rows, padding first."""
+    """Return the same rows with the padding moved to the left."""
     return tokens.take_along_dim((tokens >= 0).to(torch.uint8).argsort(dim=1, stable=True), 1)
 
 
 def must_slide(model: Any, length: int) -> bool:
-    """Has the model a table of positions that holds less than so many tokens? A warning then says that it slides."""
+    """Return True, with a warning, if a model's table of positions is shorter than a text.
+
+    model: any model.
+    length: number of tokens of the text.
+    """
     window = getattr(model, "window", None)
     if window is None or length <= window:
         return False
@@ -135,7 +151,13 @@ def must_slide(model: Any, length: int) -> bool:
 
 
 def fit_to_window(model: Any, batch: TokenBatch, extra_tokens: int = 0, state: State | None = None) -> TokenBatch:
-    """Move the tokens to the left if the model must slide over them; it reads `extra_tokens` besides these."""
+    """Move the tokens of a batch to the left if the model must slide over them.
+
+    model: any model.
+    batch: rows of tokens.
+    extra_tokens: number of tokens that the model reads besides these.
+    state: state to continue from; with a state the batch stays as it is.
+    """
     return batch.to_the_left() if state is None and must_slide(model, batch.tokens.shape[1] + extra_tokens) else batch
 
 
@@ -145,9 +167,14 @@ def read_in_windows(
     window: int | None,
     state: State | None = None,
 ) -> Out:
-    """Logits and aux of rows that begin in their first column: the last half of each full table is read again from 0.
+    """Return logits and aux of rows of any length, read in windows that overlap by half.
 
-    What goes on from a state is read at once.
+    Rows begin in their first column, and each window starts at position 0. With a state, the rows are read at once.
+
+    read: function that reads one window.
+    tokens: rows of tokens.
+    window: number of positions; None for no limit.
+    state: state to continue from.
     """
     length = tokens.shape[1]
     if state is not None or window is None or length <= window:

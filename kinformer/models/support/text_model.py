@@ -1,4 +1,4 @@
-"""TextModel: what models share that predict the next token of a text: how they are judged, and by what."""
+"""TextModel: base of models that predict the next token of a text, with their evaluation."""
 
 import math
 from collections.abc import Mapping
@@ -20,9 +20,9 @@ Tokens = Int[Tensor, "B T"] | TokenBatch
 
 
 class TextModel(Writer):
-    """A model of texts: it reads rows of tokens, is judged by the bits of each, and goes on with them.
+    """Base class of models of texts: reads rows of tokens, and is evaluated by the bits of each token.
 
-    `vocab` is how many tokens there are.
+    `vocab` is the number of tokens.
     """
 
     reads: ClassVar[str] = "text"
@@ -30,7 +30,7 @@ class TextModel(Writer):
     vocab: int
 
     def judge(self, batch: Tokens, state: Any = None) -> EvaluationSums:
-        """The bits that each token costs but the first of a row; of what is scored alone also how much is right."""
+        """Return the bits of each token but the first of a row, and the accuracy if tokens are scored."""
         batch = fit_to_window(self, TokenBatch.from_tokens(batch), -1, state)
         read, targets = batch.tokens[:, :-1], next_tokens(batch)
         if batch.documents is None:
@@ -41,19 +41,25 @@ class TextModel(Writer):
         return EvaluationSums({**answers, **self.metric_sums(out, targets)}, out.state, F.pad(targets >= 0, (1, 0)))
 
     def metric_sums(self, out: Out, targets: Int[Tensor, "B T"]) -> Mapping[str, tuple[Tensor, Tensor]]:
-        """The measures of a reading, over all targets; where its body halts, also the steps that a token takes."""
+        """Return the metric over all targets, and the steps per token if the body halts.
+
+        out: output of the model.
+        targets: token to predict at each position; -1 for none.
+        """
         bits = sum_and_count(token_nll(out.y, targets) / math.log(2), targets >= 0)
         return {type(self).metric.name: bits, **halting_steps(out, targets >= 0)}
 
     def sample(self, rows: int, length: int, seed: int) -> Int[Tensor, "B T"]:
-        """Rows of `length` random tokens."""
+        """Return rows of `length` random tokens."""
         return random_tokens(self.vocab, rows, length, seed)
 
 
 def next_tokens(batch: TokenBatch) -> Int[Tensor, "B _"]:
-    """What each token but the last is to predict.
+    """Return the target of each token but the last: the token after it.
 
-    -1 where it, or what comes after it, is padding, or that is not scored, or is of another document.
+    The target is -1 if either token is padding, if the target is not scored, or if it belongs to another document.
+
+    batch: rows of tokens.
     """
     targets = batch.targets[:, 1:].masked_fill(batch.tokens[:, :-1] < 0, -1)
     return targets if batch.documents is None else targets.masked_fill(batch.documents.diff() != 0, -1)

@@ -1,4 +1,4 @@
-"""WindowActor: acts by the last steps of each row, which a model of trajectories reads again for every action."""
+"""WindowActor: acts by reading the last steps of each row again for every action."""
 
 from abc import abstractmethod
 from typing import NamedTuple
@@ -14,9 +14,11 @@ from kinformer.models.support.scale_buffers import ScaleBuffers
 
 
 class TrajectoryPrediction(NamedTuple):
-    """What is said at each step: of actions scores of each kind, or the numbers over their largest.
+    """Predictions at each step.
 
-    With `beside`, also the next step's state by its mean and deviation, and its return to go over the largest.
+    actions: scores of each kind, or action numbers over their largest.
+    states: normalised state of the next step; None without `beside`.
+    returns: return to go of the next step over the largest return; None without `beside`.
     """
 
     actions: Float[Tensor, "B T A"]
@@ -25,7 +27,10 @@ class TrajectoryPrediction(NamedTuple):
 
 
 class TrajectoryModel(Player):
-    """A player that reads the last `context` steps again for each action, of episodes of `steps` that it knows."""
+    """Base class of players that read the last `context` steps again for each action.
+
+    `steps` is the number of steps of an episode that the model can distinguish.
+    """
 
     context: int
     steps: int
@@ -33,31 +38,38 @@ class TrajectoryModel(Player):
 
     @abstractmethod
     def predict(self, batch: EpisodeSteps) -> TrajectoryPrediction:
-        """What is said at each step, of real ones; nothing of what comes after them is read."""
+        """Return the predictions at each real step; later steps are not read.
+
+        batch: steps of episodes.
+        """
 
 
 class RecentSteps(NamedTuple):
-    """The last steps of each row, the newest at the right; -1 in times is none."""
+    """State of a `WindowActor`.
+
+    steps: last steps of each row, the newest at the right; a time of -1 marks an empty step.
+    """
 
     steps: EpisodeSteps
 
 
 class WindowActor(Actor):
-    """Acts as a model says: the likeliest kind, or its numbers in the environment's own units.
+    """Actor that takes the most likely kind of action, or the predicted numbers.
+
+    Numbers are in the environment's units. Each reward lowers the return to go: R_{t+1} = R_t - r_t.
 
     model: a model of trajectories.
-    target_return: the return that each row asks for.
-    highest: what is asked for where nothing else is.
+    target_return: return to reach, one for each row.
+    highest: return to reach if `target_return` is None.
 
-    What is left of a return is lowered by each reward: R_{t+1} = R_t - r_t. Source: Chen et al., 2021,
-    arXiv:2106.01345, algorithm 1.
+    Source: Chen et al., 2021, arXiv:2106.01345, algorithm 1.
     """
 
     def __init__(self, model: TrajectoryModel, target_return: Float[Tensor, " B"] | None, highest: float):
         self.model, self.target_return, self.highest = model, target_return, highest
 
     def start(self, rows: int) -> RecentSteps:
-        """No steps, in float32 or better: what is left of a return falls by less than narrower numbers tell apart."""
+        """Return a state without steps, in float32 or better, because low precision would lose small rewards."""
         model, size = self.model, self.model.context
         like: Tensor = next(model.parameters())
         like = like.new_empty(0, dtype=torch.promote_types(like.dtype, torch.float32))
@@ -67,14 +79,14 @@ class WindowActor(Actor):
         return RecentSteps(EpisodeSteps(numbers[..., 0], numbers, actions, times))
 
     def act(self, step: TimeStep, state: RecentSteps) -> tuple[Tensor, RecentSteps]:
-        """An action for each row, and the steps with the newest one behind the others."""
+        """Return an action for each row, and the steps with the newest one appended."""
         before, begins = state.steps, step.begins
         target_return = (
             torch.full_like(step.reward, self.highest)
             if self.target_return is None
             else self.target_return.to(step.reward)
         )
-        reward = step.reward * ~self.model.measured.delayed  # of what learned from rewards at the end alone
+        reward = step.reward * ~self.model.measured.delayed  # delayed: rewards come only at the end of an episode
         left = torch.where(begins, target_return, before.returns[:, -1] - reward)
         time = torch.where(begins, 0, before.times[:, -1] + 1).clamp_max(self.model.steps - 1)
         new = (left, step.observation, torch.zeros_like(before.actions[:, 0]), time)
@@ -92,11 +104,11 @@ class WindowActor(Actor):
 
 
 def _is_before_last(times: Tensor) -> Tensor:
-    """All columns but the last."""
+    """Return True for all columns but the last."""
     return torch.arange(times.shape[1], device=times.device) < times.shape[1] - 1
 
 
 def _tight(steps: EpisodeSteps) -> EpisodeSteps:
-    """The columns in which any row has a step."""
+    """Return the steps without the leading columns that are empty in every row."""
     first = int((steps.times >= 0).any(0).long().argmax())
     return EpisodeSteps._make(part[:, first:] for part in steps)

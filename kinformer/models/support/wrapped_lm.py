@@ -1,4 +1,4 @@
-"""WrappedLM: a language model beside which something else says what comes next."""
+"""WrappedLM: a trained language model with changed predictions of the next token."""
 
 from typing import Any
 
@@ -15,9 +15,12 @@ from kinformer.models.support.text_model import TextModel, Tokens, next_tokens
 
 
 class WrappedLM(TextModel):
-    """A trained model with other scores of what comes next; what is known of the model is known of this one.
+    """Base class of a trained model with changed predictions of the next token.
 
-    It is read, judged and written with as the model is. It has no weights of its own: a folder holds the model.
+    It takes over the model's vocabulary, tokenizer, metric and other facts. It reads, is evaluated and generates as the
+    model does. It has no weights of its own, so a folder holds only the model.
+
+    model: a trained `LM` or `WrappedLM`.
     """
 
     def __init__(self, model: "LM | WrappedLM"):
@@ -31,14 +34,14 @@ class WrappedLM(TextModel):
 
     @property
     def embedding(self) -> Any:
-        """The model's."""
+        """Embedding of the model."""
         return self.model.embedding
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> Any:
         return self.model.start(batch, length, dtype=dtype, device=device)
 
     def forward(self, batch: Tokens, state: Any = None, progress: float = 0.0) -> Loss:
-        """The loss of predicting each token, or each that is scored, from those before it."""
+        """Return the loss of predicting each token, or each scored token, from the tokens before it."""
         batch = TokenBatch.from_tokens(batch)
         read, targets = batch.tokens[:, :-1], next_tokens(batch)
         out = self.logits(read, state, batch.limit_context(number_tokens(read, state), -1, state))
@@ -50,5 +53,9 @@ class WrappedLM(TextModel):
 
 
 def number_tokens(tokens: Int[Tensor, "B T"], state: Any) -> Context:
-    """The context of tokens that are numbered from 0, or on from a state of any form."""
+    """Return the context of tokens that are numbered from 0, or from a state of any form.
+
+    tokens: rows of tokens.
+    state: state to continue from; None starts at 0.
+    """
     return context_of_tokens(tokens, None if state is None else NumberedState(state.now, ()))
