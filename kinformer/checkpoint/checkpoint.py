@@ -1,9 +1,8 @@
-"""Checkpoints: a model in a folder, as a config (`config.json`) and weights (`model.safetensors`).
+"""A model in a folder: `config.json`, how to build it, and `model.safetensors`, its weights.
 
-Nothing is unpickled, and no code from a folder is run. Every write goes to a temporary file beside the old one, which
-it replaces once all files of the model are on disk (`checkpoint/atomic_files.py`). A crash, a kill or a full disk
-therefore leaves the old files whole. If it happens between two replacements, the weights record that they do not belong
-to the config.
+Nothing is ever unpickled and no code from a folder is ever run. Every write goes to a file beside the old one, which it
+replaces in one step once all files of the model are on the disk (`checkpoint/atomic_files.py`): a crash, a kill or a
+full disk leaves the old ones whole. Between two such steps the weights say that they are not what the config builds.
 """
 
 import hashlib
@@ -32,23 +31,18 @@ from kinformer.core.from_json import from_json
 from kinformer.core.keywords import check_keywords, name_of
 from kinformer.core.model import ColumnScales, Metric
 
-DIGEST = "sha256"  # metadata key of the hash of the weights, in the same file so that a kill cannot separate them
-BYTES = "bytes"  # config entry for models without a tokenizer
-LONGEST = 2**40  # upper limit of trained_length
-EDITION = 2  # version of the checkpoint format; the first had no number
+DIGEST = "sha256"  # of weights, in their own file, so that a kill cannot part them
+BYTES = "bytes"  # in place of a tokenizer
+LONGEST = 2**40  # tokens of a row in training
+EDITION = 2  # of the form of a checkpoint; the first had no number
 
 
 class CheckpointError(ValueError):
-    """Error for a folder without a model that can be loaded; the message names the file and its fault."""
+    """A folder that does not hold a model that can be loaded; the message says what is wrong with which file."""
 
 
 class MemberNeeded(CheckpointError):
-    """Error for a model that a user's own member built, if that member was not passed.
-
-    folder: folder of the model.
-    name: name of the member.
-    file: file that defines the member.
-    """
+    """A folder whose model was built by a user's own member, which was not given: `name`, in the file `file`."""
 
     def __init__(self, folder: Path, name: str, file: str) -> None:
         super().__init__(f"the model in {folder} was built by {name!r} of {file}: give load(folder, member={name})")
@@ -56,16 +50,10 @@ class MemberNeeded(CheckpointError):
 
 
 def save(model: nn.Module, folder: str | Path, *, step: int | None = None) -> None:
-    """Write a model that a member function built into a folder, which is created if it is missing.
+    """Write a model that a member function built into a folder, made where it is missing.
 
-    A tied tensor is written once, under its first name.
-
-    model: model to save.
-    folder: folder to write.
-    step: training step of the weights.
-
-    Errors: TypeError if the model has no record of its member; OSError if the folder cannot be written. An earlier
-    checkpoint then stays.
+    A tied tensor is written once, under its first name. step: the training step of the weights. Raises TypeError if the
+    model has no record of its member, and OSError if the folder cannot be written; an earlier checkpoint then stays.
     """
     record = member_record(model)
     folder = Path(folder)
@@ -81,30 +69,27 @@ def save(model: nn.Module, folder: str | Path, *, step: int | None = None) -> No
 
 
 def format_weights(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> bytes:
-    """Return a safetensors file with sorted metadata, so that equal weights give equal bytes.
+    """A safetensors file with what is said of its tensors in one order, so that equal weights are equal bytes.
 
-    The metadata includes a hash of the whole file, by which `read_tensors` detects damage. The safetensors library
-    itself writes metadata in an order that changes with each process.
-
-    tensors: tensors by name.
-    metadata: texts by name.
+    A hash of all of it is said too, by which `read_tensors` finds what a disk or a transfer has changed. The library
+    writes what is said in the order of a hash that is another in each process.
     """
     header, numbers = _split_file(format_tensors(dict(tensors)))
     digest = _digest({"__metadata__": dict(metadata), **header}, numbers)
     header = {"__metadata__": dict(sorted({**metadata, DIGEST: digest}.items())), **header}
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
-    text += b" " * (-len(text) % 8)  # tensor data must start at a multiple of eight
+    text += b" " * (-len(text) % 8)  # the numbers begin at a multiple of eight
     return b"".join((len(text).to_bytes(8, "little"), text, numbers))
 
 
 def _split_file(data: bytes) -> tuple[dict[str, Any], memoryview]:
-    """Return the header of a safetensors file and the bytes of its numbers."""
+    """The header of a safetensors file, and its numbers."""
     size = int.from_bytes(data[:8], "little")
     return from_json(data[8 : 8 + size]), memoryview(data)[8 + size :]
 
 
 def _digest(header: Mapping[str, Any], numbers: memoryview) -> str:
-    """Return a hash of a file's content, without the hash itself."""
+    """A hash of all that a file holds but this hash itself."""
     metadata = {name: text for name, text in header.get("__metadata__", {}).items() if name != DIGEST}
     sha256 = hashlib.sha256(json.dumps({**header, "__metadata__": metadata}, sort_keys=True).encode())
     sha256.update(numbers)
@@ -112,17 +97,12 @@ def _digest(header: Mapping[str, Any], numbers: memoryview) -> str:
 
 
 def _has_contents(path: Path, data: bytes) -> bool:
-    """Return True if a file already has this content."""
+    """Is this what a file holds already?"""
     return path.is_file() and contents(path) == data
 
 
 def member_record(model: nn.Module) -> MemberRecord:
-    """Return the record of the member that built a model.
-
-    model: model to save.
-
-    Errors: TypeError for a model without a record, which cannot be saved.
-    """
+    """The record of the member that built a model; TypeError where there is none, so that it cannot be saved."""
     record = getattr(model, "member", None)
     if not isinstance(record, MemberRecord):
         raise TypeError("only a model that a member function built can be saved; put @member above the function")
@@ -130,11 +110,9 @@ def member_record(model: nn.Module) -> MemberRecord:
 
 
 def find_conflict(folder: Path, model: nn.Module, *, same: bool = False) -> str | None:
-    """Return a description of the files that saving a model would destroy; None if there are none.
+    """What a folder holds that saving the model there would destroy; None where nothing.
 
-    folder: folder to save to.
-    model: model to save.
-    same: True ignores a model of the same member and keywords.
+    With `same` a model of the same member and keywords is nothing that would be destroyed.
     """
     if not (folder / WEIGHTS).is_file():
         return None
@@ -150,9 +128,7 @@ def find_conflict(folder: Path, model: nn.Module, *, same: bool = False) -> str 
     mine = json.loads(json.dumps(_config(record))) if isinstance(record, MemberRecord) else {}
     if any(stored.get(key) != mine.get(key) for key in ("member", "file")):
         return f"a model of {stored['member']!r}" + (f" of {stored['file']}" if "file" in stored else "")
-    usual = (
-        {} if record is None else json.loads(json.dumps(record.defaults))
-    )  # values of keywords that are newer than the folder
+    usual = {} if record is None else json.loads(json.dumps(record.defaults))  # of keywords newer than the folder
     old, new = {**usual, **stored["keywords"]}, mine["keywords"]
     for name in sorted({*old, *new}):
         if name not in old or name not in new or old[name] != new[name]:
@@ -161,11 +137,7 @@ def find_conflict(folder: Path, model: nn.Module, *, same: bool = False) -> str 
 
 
 def check_same_model(folder: Path, model: nn.Module) -> None:
-    """Raise CheckpointError unless a folder holds an intact model of the same member and keywords.
-
-    folder: folder to check.
-    model: model to compare.
-    """
+    """CheckpointError where a folder does not hold a model of the same member and keywords, both files whole."""
     config = _read_config(folder / CONFIG)
     if (other := find_conflict(folder, model, same=True)) is not None:
         raise CheckpointError(f"{folder} holds {other}, and its training was of another; put its own files back")
@@ -182,7 +154,7 @@ def _config(record: MemberRecord) -> dict[str, Any]:
 
 
 def _training_facts(model: Any) -> dict[str, Any]:
-    """Return the facts of the training that a model stores: row length, data, labels, columns and metric."""
+    """Facts of the training that a model stores: row length, data, labels, columns and metric."""
     metric, tokenizer = getattr(model, "metric", None), getattr(model, "tokenizer", None)
     columns = getattr(model, "columns", None)
     return {
@@ -197,7 +169,7 @@ def _training_facts(model: Any) -> dict[str, Any]:
 
 
 def _identity_hash(config: Mapping[str, Any]) -> str:
-    """Return a hash of member, keywords and tokenizer, stored with the weights so that two saves cannot be mixed up."""
+    """What the weights belong to; it goes into their file, so that two saves cannot be mixed up."""
     identity = [config["member"], config["keywords"]]
     if config["tokenizer"] != BYTES:
         identity.append(config.get("tokenizer_sha256"))
@@ -205,10 +177,7 @@ def _identity_hash(config: Mapping[str, Any]) -> str:
 
 
 def _refuse_mixed(folder: Path, config: Mapping[str, Any], built: str | None) -> None:
-    """Raise CheckpointError if weights with the hash `built` do not belong to a config.
-
-    The config of the best model, if present, helps to name the difference.
-    """
+    """CheckpointError if weights with the record `built` are not of a config; the best one may tell what differs."""
     if built == _identity_hash(config):
         return
     message = f"{CONFIG} and {WEIGHTS} in {folder} are of different models: their members or keywords differ"
@@ -224,11 +193,9 @@ def _refuse_mixed(folder: Path, config: Mapping[str, Any], built: str | None) ->
 
 
 def tensors_of(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Yield every parameter and persistent buffer once, under its first name.
+    """Every parameter and persistent buffer once, under its first name.
 
-    Sharded tensors are gathered one after the other, so all processes must call this function.
-
-    model: model to read.
+    What is spread over processes is gathered, one after the other: all of them must ask.
     """
     written: set[int] = set()
     for name, tensor in model.state_dict(keep_vars=True).items():
@@ -239,23 +206,18 @@ def tensors_of(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def is_sharded(tensor: Tensor) -> bool:
-    """Return True for a tensor (DTensor) that is distributed over processes.
-
-    tensor: tensor to check.
-    """
+    """Is this a tensor (DTensor) of which each process holds a part?"""
     return hasattr(tensor, "full_tensor")
 
 
 def load(folder: str | Path, member: Callable[..., Any] | None = None, paths: Mapping[str, str] | None = None) -> Any:
-    """Return the model that `save` wrote to a folder, in eval mode, with the dtype it was saved in.
+    """The model that `save` wrote into a folder, in eval mode, with the dtype it was saved in.
 
-    folder: folder of the model.
-    member: function that built the model; required for a user's own member. A warning is given if its file has changed.
-    paths: keywords for files that are now elsewhere, such as spalm's datastore.
-
-    Errors: FileNotFoundError for a missing folder or file; NotADirectoryError for a file in place of the folder;
-    CheckpointError, in one line, for a truncated or foreign file, and for tensors that are missing, unexpected or of
-    another shape; MemberNeeded if a required member is not given.
+    `member` is the function that built it, and must be given where it is a user's own (a warning says so where its file
+    has changed since). `paths` are keywords that name what lies elsewhere now, like spalm's datastore. Raises
+    FileNotFoundError for a missing folder or file, NotADirectoryError for a file in place of the folder, and
+    CheckpointError, in one line, for a file that is truncated or foreign, and for tensors that are missing, unexpected
+    or of another shape; MemberNeeded where a member is needed and not given.
     """
     folder = Path(folder)
     config, (tensors, metadata) = _read_config(folder / CONFIG), read_tensors(folder / WEIGHTS)
@@ -278,37 +240,22 @@ def load(folder: str | Path, member: Callable[..., Any] | None = None, paths: Ma
     model.labels = tuple(config["labels"]) if "labels" in config else None
     model.columns = _columns(config)
     if (metric := config.get("metric")) is not None:
-        model.metric = Metric(**metric)  # a task may override the metric of the model's class
+        model.metric = Metric(**metric)  # a task decides it, where the model's class says another
     return model.eval()
 
 
 def built_by(folder: str | Path) -> str:
-    """Return the name of the member that built the model in a folder.
-
-    folder: folder of the model.
-
-    Errors: the errors of `load`.
-    """
+    """The name of the member that built the model in a folder; raises what `load` does where there is none."""
     return str(_read_config(Path(folder) / CONFIG)["member"])
 
 
 def keywords_of(folder: str | Path) -> dict[str, Any]:
-    """Return the keywords of the model in a folder.
-
-    folder: folder of the model.
-
-    Errors: the errors of `load`.
-    """
+    """The keywords that the model in a folder was built with; raises what `load` does where there is none."""
     return dict(_read_config(Path(folder) / CONFIG)["keywords"])
 
 
 def columns_of(folder: str | Path) -> ColumnScales | None:
-    """Return the columns of the training data of the model in a folder; None if it stored none.
-
-    folder: folder of the model.
-
-    Errors: the errors of `load`.
-    """
+    """The columns that the model in a folder learned from, None if it kept none; raises what `load` does."""
     return _columns(_read_config(Path(folder) / CONFIG))
 
 
@@ -319,10 +266,7 @@ def _columns(config: Mapping[str, Any]) -> ColumnScales | None:
 
 
 def is_metric(value: object) -> bool:
-    """Return True for a dict in the form of `Metric._asdict()`.
-
-    value: value from a config.
-    """
+    """Is it what `Metric._asdict` gives?"""
     if not isinstance(value, dict) or set(value) != set(Metric._fields):
         return False
     choices = value["better"] in ("less", "more") and value["per"] in ("token", "row", "byte")
@@ -389,13 +333,9 @@ def _read_config(path: Path) -> dict[str, Any]:
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Return the tensors and the metadata of a safetensors file.
+    """The tensors of a safetensors file and what is said of them; CheckpointError for a file that is none, or damaged.
 
-    A file without a digest, of an earlier version or of other software, is accepted as it is.
-
-    path: file to read.
-
-    Errors: CheckpointError for a file that is no safetensors file, or damaged.
+    A file without a digest, of an earlier version or of another hand, is taken as it is.
     """
     data = contents(path)
     try:
@@ -433,15 +373,9 @@ def _member(config: Mapping[str, Any], folder: Path, function: Callable[..., Any
 
 
 def load_tensors(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Copy saved tensors into a model.
+    """Put the tensors of a file into a model, where it is, ties and dtypes kept.
 
-    The model's devices and tied tensors stay; the dtypes become those of the saved tensors.
-
-    model: model to change.
-    tensors: saved tensors by name.
-    path: file of the tensors, for messages.
-
-    Errors: CheckpointError, in one line, for tensors that are missing, unexpected or of another shape.
+    Raises CheckpointError, in one line, for tensors that are missing, unexpected or of another shape.
     """
     tensors, every = upgrade_tensors(model, tensors), model.state_dict(keep_vars=True)
     first = {id(tensor): name for name, tensor in reversed(every.items())}
@@ -462,4 +396,4 @@ def load_tensors(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) ->
             )
     for name, tensor in unique_tensors.items():
         tensor.data = tensors[name].to(tensor.device)
-    model.load_state_dict(model.state_dict())  # runs the load hooks of parts that cache a value of their weights
+    model.load_state_dict(model.state_dict())  # for the hooks of parts that keep a number of their weights

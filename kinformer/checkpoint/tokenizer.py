@@ -1,4 +1,4 @@
-"""Tokenizers of texts with tokens longer than a byte, stored as the JSON of the package `tokenizers`."""
+"""Tokenizers: what turns text into tokens, where a token is no byte. Kept as the JSON that `tokenizers` writes."""
 
 import hashlib
 import warnings
@@ -19,17 +19,11 @@ from kinformer.core.from_json import from_json
 
 LEAST = 257  # a byte-level vocabulary has all bytes, and one merge
 NO_BYTE = 256
-GROUP, BEFORE = 64, 8  # number of tokens compared at a time; number of earlier tokens decoded with them
+GROUP, BEFORE = 64, 8  # tokens whose text is compared at a time, and tokens before them that are decoded too
 
 
 class LostBytes(NamedTuple):
-    """Number of bytes of a text that decoding does not restore, with the first lost character.
-
-    read: number of bytes of the text.
-    missing: number of lost bytes.
-    letter: first lost character.
-    place: place of that character.
-    """
+    """Counts the bytes of a text that decoding does not restore, and keeps the first lost character."""
 
     read: int = 0
     missing: int = 0
@@ -37,19 +31,12 @@ class LostBytes(NamedTuple):
     place: str = ""
 
     def plus(self, other: "LostBytes") -> "LostBytes":
-        """Return the combined loss of two texts.
-
-        other: loss of the later text.
-        """
+        """The combined loss of two texts."""
         first = self if self.missing else other
         return LostBytes(self.read + other.read, self.missing + other.missing, first.letter, first.place)
 
     def warn(self, name: str, so: str = "they are neither learned nor measured; tokenizer=bpe:4096 loses none") -> None:
-        """Warn, in one line, if bytes were lost.
-
-        name: name of the text.
-        so: consequence of the loss, for the message.
-        """
+        """Warn, in one line, of lost bytes in the text with this name; `so` is the consequence."""
         if self.missing:
             share, in_place = (
                 self.missing / self.read,
@@ -62,12 +49,7 @@ class LostBytes(NamedTuple):
 
 
 class Encoding(NamedTuple):
-    """Tokens of a text, with the number of bytes that each restores, and the loss.
-
-    tokens: ids of the tokens.
-    widths: number of bytes that each token restores.
-    loss: bytes that decoding does not restore.
-    """
+    """The tokens of a text, the number of bytes that each token restores, and the loss."""
 
     tokens: Int[numpy.ndarray, " N"]
     widths: Int[numpy.ndarray, " N"]
@@ -75,15 +57,12 @@ class Encoding(NamedTuple):
 
 
 class Tokenizer:
-    """Tokenizer of the package `tokenizers`, created at its first use.
+    """A tokenizer of `tokenizers`, made when it is first used: a model can be loaded where the package is missing.
 
-    A model can therefore be loaded without the package. Each text is tokenized completely, independently and always in
-    the same way: truncation, padding and the dropout of merges are switched off.
+    A text is read whole, alone and the same each time: truncation, padding and the dropout of merges are switched off.
 
-    text: JSON of the tokenizer.
-    place: name of the tokenizer in messages.
-
-    Errors: ValueError for an invalid tokenizer; ImportError if the package is missing.
+    text: its JSON. place: its name in errors. Errors: ValueError for what is no tokenizer, ImportError where the
+    package is missing.
     """
 
     def __init__(self, text: str, place: str = "tokenizer.json") -> None:
@@ -92,7 +71,7 @@ class Tokenizer:
 
     @cached_property
     def backend(self) -> Any:
-        """Tokenizer object of the package."""
+        """The tokenizer itself."""
         tokenizers = _package()
         try:
             tokenizer = tokenizers.Tokenizer.from_str(self.text)
@@ -106,27 +85,27 @@ class Tokenizer:
 
     @cached_property
     def switched_off(self) -> tuple[str, ...]:
-        """Settings of the JSON that this class ignores: truncation, padding and dropout."""
+        """The settings of the JSON that this class ignores: truncation, padding and dropout."""
         values = {name: self._settings.get(name) for name in ("truncation", "padding")}
         values["dropout"] = self._settings["model"].get("dropout")
         return tuple(name for name, value in values.items() if value)
 
     @cached_property
     def size(self) -> int:
-        """Vocabulary size that a model needs: one more than the largest id."""
+        """How many tokens a model must know: one more than the largest id."""
         return 1 + max(self.backend.get_vocab(with_added_tokens=True).values(), default=-1)
 
     @cached_property
     def sha256(self) -> str:
-        """SHA-256 of the tokenizer's JSON."""
+        """A hash of all that it is."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     @cached_property
     def token_bytes(self) -> tuple[bytes, ...] | None:
-        """Bytes that each token of a byte-level tokenizer decodes to, by id; None for other tokenizers.
+        """The bytes that each token decodes to, by id, of a byte-level tokenizer; None for other tokenizers.
 
-        The decoder treats a token as bytes if each of its characters stands for a byte. An added token "é" therefore
-        decodes to the byte 0xE9, although it stands for two bytes of a text.
+        The decoder takes every token for one of bytes if each of its letters stands for one. So an added token "é"
+        decodes to the byte 0xE9, though it stands for two bytes of a text.
         """
         if (self._settings.get("decoder") or {}).get("type") != "ByteLevel":
             return None
@@ -137,24 +116,18 @@ class Tokenizer:
 
     @cached_property
     def max_token_bytes(self) -> int | None:
-        """Number of bytes of the longest token of a byte-level tokenizer; None for other tokenizers."""
+        """The number of bytes of the longest token of a byte-level tokenizer; None for other tokenizers."""
         return None if self.token_bytes is None else max(map(len, self.token_bytes))
 
     @cached_property
     def drops(self) -> bool:
-        """True if the tokenizer has no token for unknown characters and so drops them."""
+        """True if the tokenizer has no token for unknown letters and so drops them."""
         model = self._settings["model"]
         has_unknown = model.get("unk_token") is not None or model.get("byte_fallback")
         return model.get("type") == "BPE" and not has_unknown and self.token_bytes is None
 
     def report(self, loss: LostBytes, name: str) -> None:
-        """Warn of lost bytes.
-
-        loss: loss of the text.
-        name: name of the text.
-
-        Errors: ValueError, in one line, if the tokenizer drops characters.
-        """
+        """Warn of bytes lost in the text with this name; ValueError, in one line, if the tokenizer drops letters."""
         if loss.missing and self.drops:
             raise ValueError(
                 f"the tokenizer has no token for {loss.letter!r} of {name} and no unk_token, so it would drop it; give "
@@ -163,22 +136,16 @@ class Tokenizer:
         loss.warn(name)
 
     def encode(self, text: bytes) -> list[int]:
-        """Return the tokens of a text; bytes that are not UTF-8 are read as U+FFFD.
-
-        text: bytes of the text.
-        """
+        """The tokens of a text; bytes that are no UTF-8 are read as U+FFFD."""
         return self.backend.encode(text.decode(errors="replace"), add_special_tokens=False).ids
 
     def decode(self, tokens: Sequence[int]) -> bytes:
-        """Return the text of tokens, including special ones; ids outside the vocabulary are skipped.
-
-        tokens: ids of the tokens.
-        """
+        """Decode tokens, including special ones; ids outside the vocabulary are skipped."""
         return self._decode([token for token in tokens if 0 <= token < self.size]).encode()
 
     @cached_property
     def pieces(self) -> tuple[bytes, ...]:
-        """Text that each token adds when it is decoded after a letter: " the", "ing", "."."""
+        """The text that each token adds when it is decoded after a letter: " the", "ing", "."."""
         size = self.size
         ids = range(size)
         alone = [text.encode() for text in self.backend.decode_batch([[token] for token in ids])]
@@ -192,14 +159,11 @@ class Tokenizer:
 
     @cached_property
     def joined_pieces(self) -> bytes:
-        """Pieces of all tokens, concatenated."""
+        """The pieces of all tokens, concatenated."""
         return b"".join(self.pieces)
 
     def table(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Return the bytes of all pieces followed by NO_BYTE, and the start index of each token's piece.
-
-        device: device of the tensors.
-        """
+        """The bytes of all pieces followed by NO_BYTE, and the index where each token's piece starts."""
         if device not in self._tables:
             lengths = [0, *map(len, self.pieces), 1]
             data = [*self.joined_pieces, NO_BYTE]
@@ -208,10 +172,7 @@ class Tokenizer:
         return self._tables[device]
 
     def encode_batch(self, texts: Sequence[str]) -> list[Encoding]:
-        """Return the tokens of texts, with the number of bytes that each token restores.
-
-        texts: texts to tokenize.
-        """
+        """Tokenize texts and count the bytes that each token restores."""
         if self.token_bytes is None:
             encodings = self.backend.encode_batch(texts, add_special_tokens=False)
             return [self._encode_by_offsets(*pair) for pair in zip(texts, encodings, strict=True)]
@@ -220,20 +181,17 @@ class Tokenizer:
         return [self._encode_by_bytes(text, encoding.ids) for text, encoding in zip(texts, encodings, strict=True)]
 
     def _encode_by_bytes(self, text: str, ids: Sequence[int]) -> Encoding:
-        """Encode a text with the byte length of each token as its width.
-
-        If the tokens' bytes differ from the text, use `_encode_by_offsets`.
-        """
+        """Tokens whose widths are their lengths in bytes; `_encode_by_offsets` if their bytes are not the text's."""
         pieces, data = [self.token_bytes[number] for number in ids], text.encode()  # type: ignore[index]
-        if b"".join(pieces) != data:  # normalisation has changed the text
+        if b"".join(pieces) != data:  # something changes letters before they are tokens
             return self._encode_by_offsets(text, self.backend.encode(text, add_special_tokens=False))
         widths = numpy.fromiter(map(len, pieces), numpy.int64, len(pieces))
         return Encoding(numpy.array(ids, dtype=numpy.int64), widths, LostBytes(len(data)))
 
     def _encode_by_offsets(self, text: str, encoding: Any) -> Encoding:
-        """Encode a text with widths that count the characters up to each token's end; the last token gets the rest.
+        """Tokens whose widths count the letters up to their ends; the last token gets the rest.
 
-        Characters that decoding does not restore count for no token.
+        Letters that decoding does not restore count for no token.
         """
         ids, sizes = numpy.array(encoding.ids, dtype=numpy.int64), _sizes(text)
         ends = numpy.array([end for _, end in encoding.offsets], dtype=numpy.int64)
@@ -249,13 +207,11 @@ class Tokenizer:
     def _restored_letters(
         self, text: str, ids: Sequence[int], starts: Sequence[int], ends: Int[numpy.ndarray, " N"]
     ) -> Bool[numpy.ndarray, " letters"]:
-        """Return True for each character of a text that its tokens restore, given their starts and ends."""
-        if self._join_tokens(ids) in (text, f" {text}"):  # some tokenizers put a space before a text
+        """True for the letters of a text that its tokens restore, given the start and end of each token."""
+        if self._join_tokens(ids) in (text, f" {text}"):  # some put a space before a text
             return numpy.ones(len(text), bool)
         restored = numpy.zeros(len(text), bool)
-        whole = (
-            numpy.flatnonzero(numpy.diff(ends, append=len(text) + 1)) + 1
-        )  # token counts at which no character is cut
+        whole = numpy.flatnonzero(numpy.diff(ends, append=len(text) + 1)) + 1  # tokens up to where no letter is cut
         cuts = whole[numpy.searchsorted(whole, numpy.arange(GROUP, len(ids) + GROUP, GROUP)).clip(max=len(whole) - 1)]
         for first, last in pairwise(numpy.unique([0, *cuts]).tolist()):
             begin = max(first - BEFORE, 0)
@@ -265,15 +221,13 @@ class Tokenizer:
             )
             letters = text[left : ends[last - 1]]
             for block in SequenceMatcher(None, letters, decoded, autojunk=False).get_matching_blocks():
-                passed = max(
-                    end - left - block.a, len(before) - block.b, 0
-                )  # characters that the previous group has counted
+                passed = max(end - left - block.a, len(before) - block.b, 0)  # what the group before has counted
                 restored[left + block.a + passed : left + block.a + block.size] = True
         return restored
 
     @cached_property
     def _unknown(self) -> int | None:
-        """Id of the token for unknown characters."""
+        """The id of the token for unknown letters."""
         model = self._settings["model"]
         name = model.get("unk_token")
         return model.get("unk_id") if name is None else self.backend.token_to_id(name)
@@ -286,7 +240,7 @@ class Tokenizer:
         return self.backend.decode(tokens, skip_special_tokens=False)
 
     def _join_tokens(self, tokens: Sequence[int]) -> str:
-        """Decode tokens; without a decoder, join their pieces.
+        """Decode tokens; without a decoder, join the pieces themselves.
 
         Decoding such pieces would insert spaces that the text does not have.
         """
@@ -295,7 +249,7 @@ class Tokenizer:
         return self._decode(tokens)
 
     def speaker(self) -> Callable[[int], str]:
-        """Return a function from each new token to the text that it adds."""
+        """What a new token adds to the text, told token by token."""
         from tokenizers.decoders import DecodeStream
 
         stream = DecodeStream(skip_special_tokens=False)
@@ -303,16 +257,13 @@ class Tokenizer:
 
 
 def _sizes(text: str) -> Int[numpy.ndarray, " letters"]:
-    """Return the number of UTF-8 bytes of each character."""
+    """The number of UTF-8 bytes of each letter."""
     data = numpy.frombuffer(text.encode(), dtype=numpy.uint8)
     return numpy.diff(numpy.flatnonzero((data & 0xC0) != 0x80), append=len(data))
 
 
 def _byte_letters() -> dict[str, int]:
-    """Return the byte of each character of a byte-level vocabulary.
-
-    A printable byte is its own character; the other bytes use the characters from 256 on.
-    """
+    """The byte of each letter of a byte-level vocabulary: a printable byte is its own letter, others use 256 and up."""
     printed = [*range(33, 127), *range(161, 173), *range(174, 256)]
     unprinted = [byte for byte in range(256) if byte not in printed]
     return {chr(byte): byte for byte in printed} | {chr(256 + n): byte for n, byte in enumerate(unprinted)}
@@ -332,11 +283,9 @@ def _package() -> Any:
 
 
 def parse_tokenizer(text: str) -> Tokenizer | int | None:
-    """Return the tokenizer of a spec: None for "bytes", a size for "bpe:4096", a `Tokenizer` for a path.
+    """What "bytes", "bpe:4096" or the path of a tokenizer.json names: nothing, the size of one to train, or itself.
 
-    text: the spec; the size is the number of tokens to train.
-
-    Errors: FileNotFoundError for a missing file; ValueError, in one line, for an invalid spec or file.
+    Raises FileNotFoundError, or ValueError in one line, for what is neither.
     """
     if text == "bytes":
         return None
@@ -356,12 +305,7 @@ def parse_tokenizer(text: str) -> Tokenizer | int | None:
 
 
 def read_tokenizer(path: Path) -> Tokenizer:
-    """Return the tokenizer of a file.
-
-    path: a tokenizer.json.
-
-    Errors: ValueError, in one line, for a file without a tokenizer.
-    """
+    """The tokenizer of a file; ValueError, in one line, for what is none."""
     try:
         text = b"".join(opened(path)).decode()
         is_mapping = isinstance(from_json(text), dict)
@@ -381,12 +325,7 @@ def read_tokenizer(path: Path) -> Tokenizer:
 
 
 def train_tokenizer(texts: Iterable[str], size: int) -> Tokenizer:
-    """Train a byte-level BPE of at most `size` tokens.
-
-    It has fewer tokens if the texts have no more pairs to merge.
-
-    texts: training texts.
-    size: largest number of tokens.
+    """A byte-level BPE of at most `size` tokens, fewer where the texts have no more pairs to merge.
 
     Source: Sennrich et al., 2016, arXiv:1508.07909; over bytes: Radford et al., 2019, "Language models are unsupervised
     multitask learners".
@@ -406,11 +345,7 @@ def train_tokenizer(texts: Iterable[str], size: int) -> Tokenizer:
 
 
 def tokenizer_of(spelled: str, texts: Iterable[bytes]) -> Tokenizer | None:
-    """Return the tokenizer of a spec, trained on these texts if the spec asks for it; None for "bytes".
-
-    spelled: "bytes", "bpe:4096" or the path of a tokenizer.json.
-    texts: training texts.
-    """
+    """What "bytes", "bpe:4096" or the path of a tokenizer.json makes tokens by, learned from these texts."""
     choice = parse_tokenizer(spelled)
     return (
         train_tokenizer((text.decode(errors="ignore") for text in texts), choice) if isinstance(choice, int) else choice
@@ -418,13 +353,7 @@ def tokenizer_of(spelled: str, texts: Iterable[bytes]) -> Tokenizer | None:
 
 
 def decode_utf8(data: bytes, place: str) -> str:
-    """Return the text of UTF-8 bytes.
-
-    data: bytes of the text.
-    place: name of the text in messages.
-
-    Errors: ValueError, with the place, for other bytes.
-    """
+    """Decode a UTF-8 text; ValueError, with its place, for other bytes."""
     try:
         return data.decode()
     except UnicodeDecodeError as error:
@@ -437,15 +366,9 @@ def decode_utf8(data: bytes, place: str) -> str:
 def encode_rows(
     tokenizer: Tokenizer | None, rows: Iterable[tuple[str, bytes]], name: str
 ) -> list[bytes] | list[list[int]]:
-    """Tokenize many short texts; without a tokenizer, return their bytes.
+    """Tokenize many short texts, each given with its place; without a tokenizer return their bytes.
 
-    It warns of lost bytes, with the name of the data.
-
-    tokenizer: tokenizer to use; None for bytes.
-    rows: place and bytes of each text.
-    name: name of the data.
-
-    Errors: ValueError for a text without any token.
+    Warns, with the name of the data, of lost bytes. Errors: ValueError for a text without any token.
     """
     places, texts = zip(*rows, strict=True)
     if tokenizer is None:

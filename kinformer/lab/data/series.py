@@ -1,8 +1,8 @@
-"""Series of numbers: a file of columns with one row per time, such as hourly measurements.
+"""Series of numbers: a file of columns, one row a time, such as measurements by the hour.
 
-Choose `series=FILE.csv` for a model that forecasts. A batch is `SeriesWindows`: consecutive rows, with the dates of the
-rows if a column holds dates. Each column is standardized by its mean and deviation in train. A model keeps the names,
-means and deviations of its training columns. Later files are standardized by these.
+Choose `series=FILE.csv` for a model that forecasts. A batch is `SeriesWindows`: consecutive rows, each column
+standardized by its mean and deviation in train, with the dates of the rows if a column holds dates. A model keeps the
+names, means and deviations of its training columns. Later files are standardized by these.
 """
 
 import csv
@@ -31,25 +31,20 @@ from kinformer.lab.data.support.series_windows import SeriesSplit
 from kinformer.lab.data.support.standardized_columns import column_scales, standardize
 
 FORM, SERVES = "series=FILE.csv", ("series",)
-ENDS = 0.6, 0.8  # ends of train and valid: 12, 4 and 4 months of 20, the split of ETT
+ENDS = 0.6, 0.8  # where train and valid end: 12, 4 and 4 months of 20, as ETT is split
 LEAST = 2  # rows of a file: a single date tells no step to the next row
 SEPARATORS = {";": "semicolons (;)", "\t": "tabs", "|": "bars (|)"}  # of columns, which are refused
-MEASURED, LEARNED = 64, 512  # windows of a validation batch, and of a batch for the linear baseline
+MEASURED, LEARNED = 64, 512  # windows of a batch that is measured, and of one that a linear map learns from
 
 
 @dataclass(frozen=True, eq=False)
 class SeriesData(Data):
-    """A series in three consecutive stretches of time.
+    """Three stretches of time that follow one another.
 
-    name: the specification of the data, "series=...".
-    train, valid, test: the standardized rows of the stretches, each with the rows before it as context.
-    columns: names of the numbers in a row.
-    numbers: all rows in the units of the file.
-    scale: means and deviations that standardize the stretches, from train or from a model (`for_model`).
-    targets: number of columns that are forecast; they are the last columns.
-    clock: the dates of the rows; None if no column has them.
-    split: a description of the split.
-    row_numbers: columns of row numbers by name; only a model that learned from a column of that name reads them.
+    `columns` names the numbers of a row, and the last `targets` of them are forecast. `numbers` are all rows in the
+    units of the file. `clock` holds the dates of the rows if a column has them. `scale` is the mean and deviation that
+    standardize the three stretches: those of train, or those that a model kept (`for_model`). `row_numbers` are the
+    columns of row numbers, by name: only a model that learned from a column of that name reads them.
     """
 
     noun: ClassVar[str] = "a series"
@@ -70,7 +65,7 @@ class SeriesData(Data):
 
     @property
     def season(self) -> int | None:
-        """Number of rows in a season, by the time between rows; None without dates or a known season."""
+        """The rows of a season, by the time between rows; None without dates, or if that time names no season."""
         return None if self.clock is None else self.clock.season
 
     @property
@@ -90,13 +85,13 @@ class SeriesData(Data):
             model.columns = ColumnScales(self.columns, tuple(mean), tuple(deviation))
 
     def for_model(self, model: Model) -> "SeriesData":
-        """Return this series with the model's columns, selected by name, in its order and with its scale.
+        """This series with the model's columns, selected by name, in the model's order and with the model's scale.
 
         Columns that the model does not know are left out. Row numbers are read if the model learned from a column of
-        that name. A model without stored columns, such as an untrained one, takes the columns in the order of the file,
-        with the scale of the file.
+        that name. A model without stored columns, such as an untrained one,
+        takes the columns in the order of the file, with the scale of the file.
 
-        Errors: ValueError, in one line, if a column is missing or occurs twice, or if the targets differ.
+        Errors: ValueError, in one line, for a column that is missing or occurs twice, and for other targets.
         """
         if model.columns is None:
             return self
@@ -122,10 +117,7 @@ class SeriesData(Data):
         )
 
     def check_for_model(self, model: Model) -> "SeriesData":
-        """Return `for_model(model)` after checking its sizes; warn if a trained model has no stored columns.
-
-        Errors: the errors of `for_model`, and ValueError if the model has other sizes.
-        """
+        """`for_model`; warns if the model has no stored columns, and refuses other sizes than those of the model."""
         if model.columns is None and not model.training:
             warnings.warn(
                 f"this {display_name(model)} kept no names and scales of columns, as runs of earlier versions: "
@@ -143,7 +135,7 @@ class SeriesData(Data):
         return series
 
     def _column_indices(self, columns: Sequence[str], names: Sequence[str], member: str) -> list[int]:
-        """Return the indices of the named columns; raise ValueError if a name is missing or occurs twice."""
+        """The indices of the named columns among these; ValueError for a name that is missing or occurs twice."""
         missing = [name for name in names if columns.count(name) == 0]
         if missing:
             raise ValueError(
@@ -160,17 +152,15 @@ class SeriesData(Data):
         return [columns.index(name) for name in names]
 
     def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Batches:
-        """Return training windows drawn by seed and step, and validation windows spread over valid.
+        """Windows drawn by seed and step; of valid every window, or as many from all over it as the limit allows.
 
-        The model sets the length of windows (`context` and `horizon`) if it forecasts; `length` then has no effect on
-        it. The forecast rows of a validation window are in valid; its context may begin before. All windows of valid
-        are used, or as many as the limit allows.
-
-        Errors: ValueError if train or valid is shorter than a window, or if the model has other columns.
+        A model that forecasts says how long they are (`context` and `horizon`), whatever `length` is: what it forecasts
+        lies in valid, what it knows may lie before. ValueError where train or valid is shorter than a window, and for a
+        model of other columns.
         """
         series = self.check_for_model(model)
         context, rows = (model.context, rows_of(model)) if isinstance(model, Forecaster) else (0, length)
-        # evaluate replaces valid by the split that it measures
+        # evaluate puts the split that it measures in the place of valid
         for name, stretch in (("train", series.train), ("test" if self.valid is self.test else "valid", series.valid)):
             stretch.check_holds(f"{name} of {self.name}", context, rows)
         begins = series.train.window_starts(context, rows)
@@ -183,11 +173,10 @@ class SeriesData(Data):
         return Batches(draw_batch, [series.valid.windows(lot, rows) for lot in watched.split(MEASURED)])
 
     def levels(self, model: Model, split: str, length: int, limit: int) -> Mapping[str, float]:
-        """Return the mean squared errors of simple forecasts of the same windows.
+        """The mean squared errors of plain forecasts of the same windows.
 
-        - A linear map of the context of a target, fitted by least squares on all windows of train.
-        - The last row, repeated.
-        - The last season, repeated, if the dates name a season that is no longer than the context.
+        A linear map of the known rows of a target, fitted by least squares on all windows of train; the last row,
+        repeated; and the last season, repeated, if the dates name a season that is no longer than the context.
         """
         if not isinstance(model, Forecaster):
             return {}
@@ -202,11 +191,7 @@ class SeriesData(Data):
     def baseline_forecasts(
         self, model: Forecaster, context: Float[Tensor, "W T C"]
     ) -> Mapping[str, Float[Tensor, "W N M"]]:
-        """Return forecasts of the targets without a model, by name; the linear forecast is the first.
-
-        model: the forecaster that sets context and horizon.
-        context: the known rows of the windows.
-        """
+        """Forecasts of the targets that need no model, by name, the linear one first."""
         context = context[..., -self.targets :]
         starts, rows = torch.tensor(self.train.window_starts(model.context, rows_of(model))), rows_of(model)
         learned = (self.train.windows(lot, rows).values[..., -self.targets :] for lot in starts.split(LEARNED))
@@ -217,7 +202,7 @@ class SeriesData(Data):
         return forecasts
 
     def future_window(self, model: Forecaster) -> SeriesWindows:
-        """Return the window with the last rows of the file as context and zeros for the rows to forecast.
+        """The window whose known rows are the last of all, and whose others are still to come: zeros.
 
         Errors: ValueError if the file has fewer rows than the context of the model.
         """
@@ -234,7 +219,7 @@ class SeriesData(Data):
         return SeriesWindows(torch.cat([values, values.new_zeros(model.horizon, len(self.columns))])[None], dates[None])
 
     def unscale(self, values: Float[Tensor, "*n C"]) -> Float[Tensor, "*n C"]:
-        """Return standardized values of the last C columns in the units of the file."""
+        """Numbers of the last columns, as many as there are, as the file has them."""
         mean, deviation = self.scale[:, -values.shape[-1] :]
         return values.double() * deviation + mean
 
@@ -244,30 +229,26 @@ class SeriesData(Data):
 
 @named
 def read(where: str, rows: str = "", columns: str = "", target: str = "") -> SeriesData:
-    """Read the numeric columns of a file, compressed or not, and the calendar of its date column.
+    """The columns of numbers of a file, packed or not, and the calendar of its column of dates.
 
-    Columns are separated by commas. Dates have the form 2016-07-01 00:00:00, 2016/07/01, 01.07.2016, 07/31/2016 or
-    20160701, or are seconds or milliseconds since 1970. Rows must be in the order of their dates; gaps cause a warning.
+    Dates are written as 2016-07-01 00:00:00, as 2016/07/01, 01.07.2016 or 07/31/2016, as 20160701, or in seconds or
+    milliseconds since 1970; rows must come in their order, and gaps are warned of. Columns of other words and row
+    numbers are left out, and the line about the split names them. Row numbers are a first column of 0, 1, 2, ... or
+    1, 2, 3, ..., and a column index, id or row, or without a name, that rises by 1; `columns` keeps them. A model that
+    learned from such a column reads it. Split by time: the first 60% are learned from, the next 20% watched, the last
+    kept for the end. Numbers are taken by their mean and deviation in train, so later rows do not leak; a model keeps
+    these for its later files. A column that is constant in train, but for rounding, is not divided by its deviation;
+    the line about the split names it.
+    `rows` reads the first ones alone: of ETT's hours `rows=14400` are the 12, 4 and 4 months of the literature.
+    `columns` keeps some: columns=OT is one column from itself, columns=HUFL+OT two. `target`, likewise, names those
+    that are forecast, from all that are kept; all of them unless given.
 
-    Other columns of text and row numbers are left out, and the line about the split names them. Row numbers are a first
-    column of 0, 1, 2, ... or 1, 2, 3, ..., or a column that rises by 1 and is named index, id or row or has no name.
-    `columns` keeps them. A model that learned from such a column reads it.
+    Columns are separated by commas.
 
-    The split is by time: the first 60% for training, the next 20% for validation, the rest for the test. Numbers are
-    standardized by their mean and deviation in train, so later rows do not leak. A model keeps both for its later
-    files. A column that is constant in train up to rounding is not divided by its deviation; the line about the split
-    names it.
-
-    where: the file.
-    rows: number of first rows to read; by default all. `rows=14400` of ETT's hourly files gives the 12, 4 and 4 months
-        of the literature.
-    columns: columns to keep: columns=OT keeps one, columns=HUFL+OT two; by default all.
-    target: columns to forecast, in the same form, from all columns that are kept; by default all of them.
-
-    Errors: FileNotFoundError if the file is missing. ValueError, in one line, if the file is empty, ragged or cut off,
-    or if its columns are not separated by commas. ValueError if a number is missing, not finite, or so large or small
-    that its square overflows. ValueError if a named column is missing. ValueError if dates cannot be read, are
-    ambiguous between two days, or do not rise from row to row.
+    Errors: FileNotFoundError for what is not there; ValueError, in one line, for what is empty, ragged or cut off, for
+    columns that other signs than commas separate, where a number is missing, not finite, or so large or small that its
+    square overflows, for columns that are not there, and for dates that cannot be read, may be of two days, or do not
+    rise from row to row.
     """
     path = existing_path(where, "write series=FILE.csv")
     try:
@@ -292,7 +273,7 @@ def read(where: str, rows: str = "", columns: str = "", target: str = "") -> Ser
             )
     numbered = numbered[: _rows(rows, len(numbered))]
     at, body = [number for number, _ in numbered], [row for _, row in numbered]
-    # a numeric column may begin with gaps, which are reported later
+    # a column of numbers may begin with gaps, which are told of
     first_told = (next((row[n] for row in body if row[n].strip()), "") for n in range(len(names)))
     numeric = [n for n, word in enumerate(first_told) if _parse_number(word) is not None]
     chosen_names = {word for option in (columns, target) if option for word in option.split("+")}
@@ -331,12 +312,12 @@ def read(where: str, rows: str = "", columns: str = "", target: str = "") -> Ser
 
 
 def rows_of(model: Forecaster) -> int:
-    """Return the rows in a window of the model: its context and its horizon."""
+    """The rows of its windows."""
     return model.context + model.horizon
 
 
 def _check_separator(where: str, line: int, names: Sequence[str], row: Sequence[str]) -> None:
-    """Refuse a file with columns that are separated by other signs than commas, such as semicolons."""
+    """Refuse a file whose columns are separated by other signs than commas, such as the semicolons of spreadsheets."""
     for sign, name in SEPARATORS.items():
         cells, signs = [cell.split(sign) for cell in row if sign in cell], ",".join(names).count(sign)
         # commas in a name and in decimals make columns too: "temp,C;walk" over "1,5;3" has a cell of 5 and 3
@@ -379,7 +360,7 @@ def _rows(option: str, count: int) -> int:
 
 
 def _choose_columns(names: Sequence[str], numeric: Sequence[int], columns: str, target: str) -> tuple[list[int], int]:
-    """Return the kept columns with the targets last, and the number of targets."""
+    """The columns that are kept, those that are forecast last, and how many these are."""
     chosen = _columns_named("columns", columns, names, numeric)
     last = _columns_named("target", target, names, chosen)
     return [n for n in chosen if n not in last] + last, len(last)

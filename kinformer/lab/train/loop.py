@@ -1,4 +1,4 @@
-"""The training loop: a batch, an optimiser step, and from time to time a measurement and a save."""
+"""The training loop, plain: a batch, a step, now and then a measurement and a save."""
 
 import math
 import warnings
@@ -43,23 +43,15 @@ MetricsCallback = Callable[[dict[str, Any]], None]
 
 
 class TrainingStopped(RuntimeError):
-    """Error of a training that cannot continue; its one line names the reason and the saved files."""
+    """A training that cannot go on, in one line that says what happened and what is kept."""
 
 
 class Training:
-    """A training in progress: the model, its optimiser, its carried states and its history.
+    """A training under way: the model, its optimiser, the states that it carries, and what it did so far.
 
-    model: the model to train.
-    data: the training and validation data.
-    budget: length of the training.
-    settings: settings of the training.
-    run: the run folder, or None to save nothing.
-    show: display of the progress.
-    on_metrics: called with each line of the metrics.
-    group: the processes that share the training.
-    decisions: decisions of the resumed run, or decisions made before a new training; None makes them.
+    decisions: those of the resumed run, or those made before a new training; None makes them.
 
-    Errors: ValueError if the model does not read such data, reads ahead or cannot continue.
+    ValueError where the data is not what the model reads, and where the model reads ahead or cannot go on.
     """
 
     def __init__(
@@ -93,7 +85,7 @@ class Training:
         self.saved = monotonic()
 
     def _check_first_batch(self) -> None:
-        """Raise ValueError if there is no first batch, or it cannot be split. No file is touched before this check."""
+        """ValueError where there is no first batch, or it cannot be cut: before any file is touched."""
         if isinstance(self.stream, ResumableStream) and self.group.size > 1:
             raise ValueError("batches that follow from what a model does are made in one process; leave torchrun out")
         try:
@@ -103,13 +95,7 @@ class Training:
             raise ValueError(f"{stop}; {stop.advice}") from stop
 
     def go_on(self, stopped: Callable[[], int | None], until: float) -> None:
-        """Take steps until the fraction `until` of the budget is spent; measure and save when due.
-
-        A signal saves the training and stops it.
-
-        stopped: returns the number of a received signal, or None.
-        until: fraction of the budget.
-        """
+        """Steps until a part of the budget is spent, measured and saved when it is time; a signal saves, and stops."""
         measures, spent = self.settings.measures, self.fraction_spent
         if spent >= 1 and not self.history.points:  # its only measurement failed
             self.measure()
@@ -130,14 +116,11 @@ class Training:
 
     @property
     def fraction_spent(self) -> float:
-        """The fraction of the budget that is spent."""
+        """The part of the budget that is spent."""
         return self.budget.fraction_spent(self.history.step, self.history.seconds)
 
     def step(self, spent: float) -> None:
-        """Take one optimiser step at the fraction `spent` of the budget.
-
-        Errors: TrainingStopped if the step fails; the weights before it are saved.
-        """
+        """One optimiser step, at a point of the budget; TrainingStopped, with all that was learned before it saved."""
         began, done = monotonic(), self.history
         try:
             learned = self.learner.step(done.step, spent)
@@ -156,7 +139,7 @@ class Training:
         )
 
     def _save_and_describe(self) -> str:
-        """Save the training if it has a folder, and return a text about it."""
+        """Save what there is, and say so."""
         if self.run is None:
             return "the model holds the weights before it"
         if self.history.step:
@@ -167,32 +150,26 @@ class Training:
     def _folder_note(self) -> str:
         return f" in {self.run.folder}" if self.run else ""
 
-    # Metrics and measurements ----------------------------------------------------------------------------------------
+    # What is told and measured ---------------------------------------------------------------------------------------
 
     def log_line(self, line: dict[str, Any]) -> None:
-        """Write a line of the metrics, and pass it to `on_metrics`."""
+        """A line of the run's metrics."""
         if self.metrics is not None:
             self.metrics.write(line)
         self.on_metrics(line)
 
     def report(self, spent: float) -> None:
-        """Show the progress of the training.
-
-        spent: fraction of the budget that is spent.
-        """
+        """Show where the training stands."""
         done, name = self.history, self.model.metric.name
         valid = done.points[-1].valid if done.points else None
         counted = self.data.counted if isinstance(self.data, Data) else "tokens"
         self.show.status(Status(done.step, spent, done.seconds, done.tokens, self.smooth or 0.0, valid, name, counted))
 
     def measure(self) -> None:
-        """Measure the metric on validation data, and save the model if it is the best so far.
-
-        Errors: TrainingStopped if the metric is not finite.
-        """
+        """The metric on valid; the best model so far is kept beside the last one, TrainingStopped where it is none."""
         try:
             score, done = self.score(), self.history
-        except ValueError:  # an environment may fail at any time
+        except ValueError:  # an environment fails in its own time
             self._save_and_describe()
             raise
         if not math.isfinite(score.value):
@@ -212,17 +189,17 @@ class Training:
         self.log_line(line)
 
     def score(self) -> Measurement:
-        """Return the model's metric on validation data."""
+        """The model's metric on valid."""
         if not isinstance(self.data, TextData):
             return evaluate_batches(self.model, cast(Batches, self.stream).validation_batches, self.group)
         part, limit = self.data.part("valid"), self.settings.sample_bytes
         self.show.begin_measuring(min(part.bytes, limit))
         return evaluate(self.model, part, self.settings.length, limit, group=self.group, probe=False)
 
-    # Saving ----------------------------------------------------------------------------------------------------------
+    # What is kept ----------------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Begin a new run in the folder."""
+        """A new run in the folder."""
         if self.run is not None:
             self.run.folder.mkdir(parents=True, exist_ok=True)
             self.run.clear()
@@ -230,11 +207,11 @@ class Training:
 
     @property
     def _header_entries(self) -> dict[str, str]:
-        """Further entries for the first line of the metrics."""
+        """Further entries of the first line of the metrics."""
         return {"data": self.data.name} if isinstance(self.data, Data) else {}
 
     def save(self) -> None:
-        """Save the model and all the state that is needed to resume as if the training had never stopped."""
+        """Keep the model and all that the training needs to go on as if it had never stopped."""
         if self.run is None or self.metrics is None:
             return
         carried, places = state_tensors(self.group.gather_state(self.learner.state))
@@ -255,12 +232,12 @@ class Training:
         self.saved = monotonic()
 
     def close(self) -> None:
-        """Close the files."""
+        """Leave the files to others."""
         if self.metrics is not None:
             self.metrics.close()
 
     def restore(self) -> None:
-        """Resume from the last save; CheckpointError if a part of it is damaged."""
+        """Go on from what `save` kept; CheckpointError where a part of it is spoiled."""
         run = cast(RunFolder, self.run)
         state, tensors = run.state(), run.tensors(self.model)
         try:
@@ -282,17 +259,12 @@ class Training:
             self.learner.state = self.group.own_rows(restore_state(like, tensors, state["state"], self.device))
         if isinstance(self.stream, ResumableStream):
             self.stream.restore(tensors)
-        run.tidy()  # the first change of the folder, so an error above leaves it as it was
+        run.tidy()  # nothing in the folder has changed before, so that a refusal leaves it as it was
         self.metrics = run.metrics(self.model.metric, state["metrics"], self._header_entries)
 
 
 def open_training_stream(model: Model, data: Data | Batches, settings: Settings, decisions: Decisions) -> Stream:
     """Open the stream of batches that a training with these settings learns from.
-
-    model: the model to train.
-    data: the training data.
-    settings: settings with the batch, length and seed.
-    decisions: decisions that say whether documents are packed.
 
     Errors: ValueError if the model does not read data of this kind, or if the data does not fit the model.
     """
@@ -316,35 +288,23 @@ def train(
     claimed: bool = False,
     decisions: Decisions | None = None,
 ) -> History:
-    """Train a model on data, and save the run in a folder if one is given (`lab/train/run_folder.py`).
+    """Train a model on data; a folder, where one is given, keeps the run (`lab/train/run_folder.py` says how).
 
-    The last weights are saved every ten seconds and at the end. The weights with the best metric on validation data are
-    saved in `best`. A model that asks for `lanes` is trained on lanes; its state is carried from batch to batch and
-    detached. Another model is trained on random windows. Pairs with a side longer than a window are left out, and a
-    warning says how many. After every optimiser step each module with `after_step(progress, stats)` is called with its
-    own stats.
+    The last weights are saved every ten seconds and at the end, and the best by the metric on valid in `best`. A model
+    that asks for `lanes` is trained on them, its state carried and detached; another on random windows. Pairs with a
+    side longer than a window are left out, and a warning says how many. After every optimiser step each module that has
+    `after_step(progress, stats)` is called with its own stats, and `on_metrics` is given each line of metrics.jsonl.
 
-    Ctrl-C and SIGTERM save the training and raise TrainingInterrupt, a KeyboardInterrupt.
+    With `resume` a training goes on from the last save in the folder, on a CPU to the same weights as if it had never
+    stopped; where there is none it begins anew, and a warning says so. A larger budget goes on with what has ended: the
+    schedule is then that of the new length. It pauses once the part `until` of the budget is spent, and is saved.
+    `decisions` are those that the caller has made of the model for a training that begins; it makes them unless given.
 
-    model: the model to train.
-    data: the training and validation data.
-    budget: length of the training, in steps or minutes.
-    settings: settings of the training; the defaults of `Settings` unless given.
-    folder: the run folder; by default nothing is saved.
-    show: display of the progress.
-    on_metrics: called with each line of metrics.jsonl.
-    resume: continue from the last save in the folder. On a CPU the weights are the same as after a training without a
-        break. A warning says if there is no save, and the training begins anew. A larger budget continues a finished
-        training, with the schedule of the new length.
-    until: pause and save when this fraction of the budget is spent.
-    group: the processes that share the training.
-    claimed: True if the caller has locked the folder.
-    decisions: the caller's decisions about the model for a new training; they are made unless given.
-
-    Errors: ValueError if a text is too short, or if a model that learns the next token reads ahead or cannot continue.
-    TrainingStopped if a loss or gradient is not finite, before it changes a weight. OSError if the disk is full. The
-    earlier save is kept in both cases. ResumeError, which names the difference, if the run started with other settings
-    or data. FolderInUse if another process trains into the folder.
+    Ctrl-C and SIGTERM save what there is and raise Stopped, a KeyboardInterrupt; a loss or gradient that is not finite
+    raises TrainingStopped before it touches a weight, and a full disk raises OSError: what was saved before is kept.
+    Raises ValueError where a text is too short, for a model that learns what comes next and reads ahead or cannot go
+    on. Raises ResumeError, which names the difference, for a run that started with other settings or data, and
+    FolderInUse for a folder that another process trains into, unless the caller has `claimed` it.
     """
     with nullcontext() if folder is None or claimed else lock_folder(folder, group):
         return _train(
@@ -371,7 +331,7 @@ def _train(
         raise ValueError("resume=True goes on with a run in a folder, and none is given")
     going_on = not group.reduce_max(not (resume and run is not None and run.step is not None))
     if run is not None and going_on:
-        settings, decisions = _restore_run(run, model, data, settings)  # before the model is distributed over processes
+        settings, decisions = _restore_run(run, model, data, settings)  # before it is spread over processes
     training = Training(
         model, data, budget, settings, run, show or ProgressDisplay(), on_metrics or _ignore_metrics, group, decisions
     )
@@ -405,12 +365,12 @@ def _restore_run(
     state = run.state()
     refuse_others(run.folder, state["begun"], model, data, settings)
     run.restore(model)
-    model.columns = columns_of(run.folder)  # the weights were trained with these scales; they replace the model's
+    model.columns = columns_of(run.folder)  # the weights learned by these scales, whatever the model had before
     return replace(settings, **state["measuring"]), saved_decisions(state)
 
 
 def _note_data(model: Model, data: Data, length: int) -> None:
-    """Record in the model the data that it learns from, and warn of data that is left out."""
+    """Let the model know what it learns from, and warn of what it does not see."""
     model.trained_length, model.trained_on = data.longest_length(length), data.name
     model.tokenizer, model.labels = data.tokenizer, data.labels
     data.store_scales(model)
@@ -424,7 +384,7 @@ def _ignore_metrics(line: dict[str, Any]) -> None:
 
 @contextmanager
 def _seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Seed the random numbers of training (dropout, masked tokens), and restore the outer random state afterwards."""
+    """What chance there is in training (dropout, hidden tokens) follows the seed, and chance elsewhere does not."""
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
         yield
