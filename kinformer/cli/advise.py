@@ -1,16 +1,13 @@
 """`kinformer advise`: which members to try for a task, on rows of a length, within some memory."""
 
 import json
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from kinformer.cli.errors import print_warnings
 from kinformer.cli.options import BATCH, LENGTH, Batch, Data, Json, Length
 from kinformer.lab.errors import from_user
-
-if TYPE_CHECKING:
-    pass
 
 AdviceTask = Literal["lm", "mask", "classify"]
 

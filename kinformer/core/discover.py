@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 from kinformer.core.did_you_mean import suggest_names
 from kinformer.core.example import Example
 from kinformer.core.keyword_conditions import Needs, allow_unused_keywords, by_keyword, check_used
-from kinformer.core.keywords import check_keywords, name_of, parse_keywords, signature
+from kinformer.core.keywords import check_keywords, name_of, signature
 from kinformer.core.module_import import PACKAGE, dotted_name, import_or_explain, load_user_module
 
 if TYPE_CHECKING:
@@ -39,18 +39,6 @@ MEMBER = re.compile(r"^@(?:kf\.)?member\b.*\n(?:[^\n]+\n)*?def (\w+)", re.M)
 DEEPEST = 2_000  # the largest depth of a model that is built within seconds
 P = ParamSpec("P")
 M = TypeVar("M")
-__all__ = [
-    "Origin",
-    "MemberRecord",
-    "examples",
-    "find_member",
-    "kinds",
-    "member",
-    "members",
-    "modules",
-    "load_user_module",
-    "parse_keywords",
-]
 
 
 # Parts in folders ----------------------------------------------------------------------------------------------------

@@ -10,7 +10,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from kinformer.core.did_you_mean import suggest_names
-from kinformer.core.discover import modules, parse_keywords
+from kinformer.core.discover import modules
+from kinformer.core.keywords import parse_keywords
 
 BLOCK = 1 << 13  # default number of vectors in a block
 LONG = 2.0**60  # from this length on squared distances may overflow float32, which datastores and FAISS use

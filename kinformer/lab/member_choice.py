@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kinformer.core.did_you_mean import suggest_names
-from kinformer.core.discover import Origin, find_member, parse_keywords
-from kinformer.core.keywords import describe_callable, name_of, signature, split
+from kinformer.core.discover import Origin, find_member
+from kinformer.core.keywords import describe_callable, name_of, parse_keywords, signature, split
 from kinformer.core.module_import import load_user_module
 from kinformer.lab.errors import UserError, from_user
 

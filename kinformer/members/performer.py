@@ -8,7 +8,7 @@ from kinformer.core.example import Example
 from kinformer.core.feature_map import FeatureMap
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.patterns.causal import Causal
-from kinformer.members.support.wiring import Wiring
+from kinformer.members.support.lane_decoder import build_lane_decoder
 from kinformer.models.lm import LM
 from kinformer.models.mlm import MLM
 from kinformer.nn.attention import Attention
@@ -141,17 +141,7 @@ def performer(
     body = Stack([block(n) for n in range(check_at_least("depth", depth, 1))], LayerNorm(d))
     if form == "encoder":
         return MLM(vocab, d, body, position=Learned(d, length), dropout=dropout)
-    wiring = Wiring(d, heads, position="sinusoidal" if lanes else "learned", length=length)
-    return LM(
-        vocab,
-        d,
-        body,
-        position=wiring.added_position(),
-        scale=wiring.scale,
-        std=wiring.start,
-        dropout=dropout,
-        lanes=lanes,
-    )
+    return build_lane_decoder(vocab, d, heads, body, length=length, lanes=lanes, dropout=dropout)
 
 
 SEQUENCE = dict.fromkeys(("chunk", "gradients", "peek"), SCALED)

@@ -5,7 +5,7 @@ from typing import Literal
 from kinformer.core.checks import check_at_least, check_option, resolve_head_dim
 from kinformer.core.discover import member
 from kinformer.core.feature_map import FeatureMap
-from kinformer.members.support.wiring import Wiring
+from kinformer.members.support.lane_decoder import build_lane_decoder
 from kinformer.models.lm import LM
 from kinformer.nn.attention import Attention
 from kinformer.nn.blocks.pre_norm import PreNorm
@@ -77,17 +77,7 @@ def rfa(
         return PreNorm(Attention(QKV(d, heads, head_dim=head_dim), mechanism), MLP(d), dropout=dropout)
 
     body = Stack([block(n) for n in range(check_at_least("depth", depth, 1))], LayerNorm(d))
-    wiring = Wiring(d, heads, position="sinusoidal" if lanes else "learned", length=length)
-    return LM(
-        vocab,
-        d,
-        body,
-        position=wiring.added_position(),
-        scale=wiring.scale,
-        std=wiring.start,
-        dropout=dropout,
-        lanes=lanes,
-    )
+    return build_lane_decoder(vocab, d, heads, body, length=length, lanes=lanes, dropout=dropout)
 
 
 EXAMPLES = (

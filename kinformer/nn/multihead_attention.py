@@ -95,8 +95,8 @@ class MultiheadAttention(nn.MultiheadAttention):
         self.pattern = Full() if pattern is None else check_pattern("pattern", pattern)
         if pattern is not None and (add_bias_kv or add_zero_attn):
             raise ValueError(
-                f"pattern={pattern} says nothing of the keys that add_bias_kv and add_zero_attn append: they have no "
-                "position. Leave the pattern out, or both of these"
+                f"pattern={pattern} cannot be combined with add_bias_kv or add_zero_attn: "
+                "appended keys have no position. Leave out the pattern, or both options"
             )
 
     def _reset_parameters(self) -> None:

@@ -13,8 +13,8 @@ import pytest
 import kinformer
 from kinformer.core import discover
 from kinformer.core.did_you_mean import suggest_names
-from kinformer.core.discover import MemberRecord, examples, find_member, kinds, member, members, modules, parse_keywords
-from kinformer.core.keywords import as_texts, describe, signature, split
+from kinformer.core.discover import MemberRecord, examples, find_member, kinds, member, members, modules
+from kinformer.core.keywords import as_texts, describe, parse_keywords, signature, split
 from kinformer.lab.errors import UserError
 from kinformer.lab.member_choice import find_member_function
 from kinformer.laws.support import parts_file

@@ -12,7 +12,8 @@ import pytest
 from torch import Tensor, nn
 
 import kinformer
-from kinformer.core.discover import examples, members, modules, parse_keywords
+from kinformer.core.discover import examples, members, modules
+from kinformer.core.keywords import parse_keywords
 from kinformer.core.pattern import Pattern
 from kinformer.core.pattern_parser import parse
 

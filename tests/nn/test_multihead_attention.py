@@ -306,5 +306,5 @@ def test_nested_input_that_torch_refuses() -> None:
 
 
 def test_a_pattern_says_nothing_of_appended_keys() -> None:
-    with pytest.raises(ValueError, match="they have no position"):
+    with pytest.raises(ValueError, match="appended keys have no position"):
         kf.MultiheadAttention(E, H, add_zero_attn=True, pattern=kf.Causal())

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable
 from typing import Any, get_type_hints
 
-from kinformer.core.discover import find_member, parse_keywords
+from kinformer.core.discover import find_member
 from kinformer.core.keyword_conditions import check_used
-from kinformer.core.keywords import signature
+from kinformer.core.keywords import parse_keywords, signature
 from kinformer.lab.data.data import Data
 from kinformer.lab.data.resolve import DataSource
 from kinformer.lab.errors import UserError, from_user

@@ -9,9 +9,8 @@ import torch
 from kinformer.checkpoint.checkpoint import MemberNeeded, keywords_of, load
 from kinformer.cli.errors import print_warnings
 from kinformer.cli.support.training import parse_device
-from kinformer.core.discover import parse_keywords
 from kinformer.core.keyword_conditions import check_used
-from kinformer.core.keywords import as_texts
+from kinformer.core.keywords import as_texts, parse_keywords
 from kinformer.core.model import display_name
 from kinformer.lab.datastore.knn_lm_settings import load_nearest
 from kinformer.lab.errors import UserError, from_user

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import kinformer
 from kinformer.cli.support.module_docs import defined_in, first_sentence, public_parts
 from kinformer.cli.support.topics import TOPICS, topic
-from kinformer.core.discover import Origin, has_plugins, kinds, modules, parse_keywords, part_files
-from kinformer.core.keywords import split
+from kinformer.core.discover import Origin, has_plugins, kinds, modules, part_files
+from kinformer.core.keywords import parse_keywords, split
 from kinformer.core.module_import import load_user_module
 from kinformer.core.public_names import CONTRACTS
 from kinformer.lab.environments.support.make_environment import environment_folder

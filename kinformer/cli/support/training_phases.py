@@ -14,9 +14,8 @@ from kinformer.cli.support.option_checks import refuse_model
 from kinformer.cli.support.run_folder import claimed_folder, load_start, refuse_damaged, refuse_occupied
 from kinformer.cli.support.training import FIRST, Job, check_trainable, tell_split, train_member
 from kinformer.cli.support.typed_options import as_typed, as_typed_in_phase
-from kinformer.core.discover import parse_keywords
 from kinformer.core.from_json import from_json
-from kinformer.core.keywords import as_texts, split
+from kinformer.core.keywords import as_texts, parse_keywords, split
 from kinformer.core.model import Model
 from kinformer.core.training_recipe import Recipe
 from kinformer.lab.errors import UserError, from_user
