@@ -115,6 +115,7 @@ def test_long_rows_have_positions_and_are_drawn_out(text: str, capsys: pytest.Ca
     assert not any("drawn out" in entry for entry in advised["not_known"])
     with_table = estimate_training(at_length("gpt", 8192), 8192)
     assert with_table.choice.keywords == {"length": 8192} and not with_table.sure
+    assert at_length("average_attention", 8192).keywords == {}  # its sinusoidal positions have no table
     fails(capsys, ["advise", *words, "--length", "100000"], "")  # there is too little text
 
 

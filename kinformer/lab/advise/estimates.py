@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from kinformer.core.keyword_conditions import has_effect
 from kinformer.core.keywords import signature
 from kinformer.core.model import Model
 from kinformer.lab.cost.free_memory import NUMBERS
@@ -50,10 +51,12 @@ def table() -> Mapping[str, Any]:
 
 
 def at_length(name: str, length: int) -> MemberChoice:
-    """A member as it is, but with as many positions as rows are long."""
-    declared = signature(parse_member(name, ()).function).parameters
-    short = "length" in declared and isinstance(least := declared["length"].default, int) and least < length
-    return parse_member(name, [f"length={length}"] if short else [])
+    """Return a member with enough learned positions for rows of a length; other keywords keep their defaults."""
+    function = parse_member(name, ()).function
+    defaults = {keyword: parameter.default for keyword, parameter in signature(function).parameters.items()}
+    positions = defaults.get("length")
+    is_short = isinstance(positions, int) and positions < length and has_effect("length", function.needs, defaults)  # type: ignore[attr-defined]
+    return parse_member(name, [f"length={length}"] if is_short else [])
 
 
 def fixed_bytes(weights: int) -> int:
