@@ -48,8 +48,8 @@ def al_rfou(
 
     loss = L_n + sum of w_l L_l over each l with progress < l / (2 n); L = CE_1 + further sum_(k > 1) CE_k
 
-    Choose it over `gpt` for deep post-norm stacks, which hardly learn from the last layer only. It generates as `gpt`
-    does: the heads of lower layers and of further tokens serve only training.
+    Choose it over `gpt` for deep post-norm stacks. The paper could hardly train them by the loss of the last layer
+    only. It generates as `gpt` does: the heads of lower layers and of further tokens serve only training.
 
     d: model width.
     depth: number of blocks.

@@ -59,7 +59,7 @@ def average_attention(
     norm: "pre", which trains without a warm-up, or "post" as in the paper.
     length: longest row in tokens (learned positions).
     vocab: vocabulary size, in tokens.
-    dropout: dropout probability of embeddings, attention weights and sublayer outputs.
+    dropout: dropout probability of embeddings and sublayer outputs, and of attention weights in an "encoder_decoder".
     smoothing: label smoothing of an "encoder_decoder"; 0.1 in the paper.
     """
     check_option("form", form, Form), check_at_least("depth", depth, 1)

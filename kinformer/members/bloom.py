@@ -50,7 +50,7 @@ def bloom(
     heads: number of attention heads.
     head_dim: width of a head; d / heads if None.
     vocab: vocabulary size, in tokens.
-    dropout: dropout probability of attention weights.
+    dropout: dropout probability of attention weights and sublayer outputs.
 
     Embeddings start with a standard deviation of 0.4 d^-1/2, which is 0.02 at width 400. The norm makes blocks blind
     to the size of the embeddings, and larger embeddings let the tied head repeat the input token.

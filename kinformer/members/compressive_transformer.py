@@ -59,13 +59,13 @@ def compressive_transformer(
     compression: "mean", "max" or "most_used", which have no parameters, or "conv" or "dilated", which learn.
     count: unit of distances to compressed states: "slots" as in the paper, or "tokens", which can separate the
         documents of a row.
-    loss: loss of the learned compressions, "attention" (error of what attention reads) or "autoencoding".It trains only
-        the compression, and no other loss reaches the compression. It has no weight, because the step size of Adam does
-        not depend on the size of the gradient.
+    loss: loss of the learned compressions, "attention" (error of what attention reads) or "autoencoding". It trains
+        only the compression, and no other loss reaches the compression. It has no weight, because the step size of Adam
+        does not depend on the size of the gradient.
     distance: error in the loss: "l2" or "mse" for each token, or "segment", the paper's norm over a whole segment. With
         "segment" no segment may be cut.
     vocab: vocabulary size, in tokens.
-    dropout: dropout probability of embeddings, attention weights and sublayer outputs.
+    dropout: dropout probability of embeddings, attention weights, feed-forward units and sublayer outputs.
     """
     biases = TransformerXL.make_sharing(
         check_at_least("depth", depth, 1), heads, resolve_head_dim(d, heads, head_dim), d

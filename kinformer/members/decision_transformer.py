@@ -45,7 +45,7 @@ def decision_transformer(
     hidden: width of the feed-forward layer; 4 d if None.
     context: number of last steps that the model reads, the paper's K: 20 on MuJoCo, 5 on Reacher, 30 on Atari and 50 on
         Atari's Pong.
-    activation: activation of the feed-forward layer; relu in the authors' code for MuJoCo, gelu in its code for Atari.
+    activation: activation of the feed-forward layer; relu in the paper's code for MuJoCo, gelu in its code for Atari.
     pattern: expression for the tokens that each token reads, such as "Causal()".
     bounded: bound real-valued actions with tanh; discrete actions have no bound.
     beside: loss weight of predicting states and returns too; the paper found no help in it.

@@ -73,7 +73,8 @@ def depth_adaptive(
     weights: loss weights of the exits: "uniform", "linear" or "sqrt".
     paths: number of forward passes with random exits per batch ("mixed training"), 1 to 6 in the paper. The classifier
         still learns from a pass in which no token leaves. With 0 the exits also learn from such a pass.
-    gamma: layer n of N learns from its own exit with a gradient scaled by gamma (N - n); None leaves gradients as is.
+    gamma: scale of gradients: each layer n before the last, N, multiplies the gradient of its own exit by
+        gamma (N - n). None leaves gradients unscaled.
     outputs: "shared" uses one output head; "each" gives every exit its own.
     pattern: expression for the tokens that each token reads, such as "Causal()".
     position: position encoding, as in `gpt`.

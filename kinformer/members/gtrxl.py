@@ -28,7 +28,8 @@ def gtrxl(
     """Gated Transformer-XL (Parisotto et al., 2019, arXiv:1910.06764): gates and pre-normed sublayers.
 
     Choose it over `transformer_xl` if training is unstable, especially in reinforcement learning. At the start it is
-    close to the identity. A norm is applied to the input of a sublayer, and a ReLU to its output.
+    close to the identity, and closer for a larger `b_g`. The stream itself has no norms. A norm is applied to the input
+    of a sublayer, and a ReLU to its output.
 
     d: model width.
     depth: number of layers.

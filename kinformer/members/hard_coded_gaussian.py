@@ -67,8 +67,8 @@ def hard_coded_gaussian(
     sigma: standard deviation, in positions.
     weights: "densities" are used unchanged, as in the authors' code, so they sum to less than 1 at the ends of a row;
         "softmax" divides densities by their sum.
-    across: attention to the source. "learned" is ordinary attention. With "last" a single learned head is in the last
-        block. With "hard_coded" it reads around ratio i + o.
+    across: attention to the source. "learned" is ordinary attention. With "last" only the last block has it, with
+        a single learned head. With "hard_coded" it reads around ratio i + o.
     ratio: usual ratio of source length to target length, the paper's gamma.
     pattern: expression for the tokens that a token may read; "Band(8)" makes the cost linear and hardly changes the
         result.

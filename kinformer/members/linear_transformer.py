@@ -55,7 +55,7 @@ def linear_transformer(
         end.
     vocab: vocabulary size, in tokens.
     dropout: dropout probability of embeddings and sublayer outputs.
-    features: "elu" is the paper's elu(x) + 1; "relu" sets most features to 0.
+    features: "elu" is the paper's elu(x) + 1; "relu" is max(x, 0) + 1e-3, which leaves out negative numbers.
     update: "sum" is the paper's. With "gated" the sums decay, and a token enters as much as they decay (Peng et al.,
         2021, arXiv:2103.02143). With "decayed" it enters in full. "delta" replaces the value stored for a key (Schlag
         et al., 2021, arXiv:2102.11174).

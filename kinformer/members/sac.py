@@ -34,7 +34,7 @@ def sac(
 
     An LSTM chooses the tokens that each token reads, and learns by reward. Choose it to see the few connections that a
     text needs. It is slow, because each edge takes a step of the LSTM. Each token reads itself and `edges` earlier
-    tokens. Blocks are pre-norm with learned positions.
+    tokens, so the model can decode. Blocks are pre-norm with learned positions.
 
     d: model width.
     depth: number of layers.

@@ -28,8 +28,7 @@ def shaw(
     """Transformer with relative positions (Shaw et al., 2018, arXiv:1803.02155), for pairs of sequences.
 
     Choose it over `transformer` if a token's neighbours matter more than its place, and for rows longer than the
-    training
-    rows: all distances beyond `clip` are alike. Choose `gpt(position="relative")` for text without a source.
+    training rows: all distances beyond `clip` are alike. Choose `gpt(position="relative")` for text without a source.
 
     Each self-attention layer has a table of keys and, with `values`, a table of values. The heads of a layer share
     them. A table has 2 clip + 1 vectors. In the decoder, which never reads ahead, it has clip + 1. No positions are

@@ -47,7 +47,7 @@ def talking_heads(
     head_dim: width of a head of queries, keys and values. If None, queries and keys have d / heads, and values have
         d / value_heads.
     softmax_heads: number of heads in the softmax, h; `heads` if None.
-    value_heads: number of heads of values, h_v; `heads` if None.
+    value_heads: number of heads of values, h_v. If None, it is `heads`, or `softmax_heads` with mixes="scores".
     mixes: positions of the mixes: before and after the softmax ("both"), or, as in the paper's ablations, only before
         it ("scores") or only after it ("weights"). The number of heads is then the same on both sides of the missing
         mix.

@@ -38,7 +38,7 @@ def transformer(
     hidden: width of the feed-forward layer.
     pattern: self-attention pattern of encoder and decoder; one for all blocks, or a tuple with one for each block from
         the bottom.
-    position: position encoding on each side; "learned" positions have `length` rows.
+    position: position encoding on each side; "sinusoidal" in the paper. "learned" positions have `length` rows.
     norm: "post" as in the paper, which needs a warm-up, or "pre" (Xiong et al., 2020, arXiv:2002.04745).
     length: longest row in tokens (learned positions).
     init: initial linear maps (`kinformer.nn.initialise`). The paper states none; its code has "xavier", which learns as

@@ -55,7 +55,7 @@ def universal_transformer(
     head_dim: width of a head; d / heads if None.
     form: "decoder", the paper's language model, or "encoder_decoder" for pairs of sequences.
     transition: type of the second half of the block: "mlp" or "separable_conv".
-    hidden: width of the second half of the block.
+    hidden: width of the second half of the block; 4 d if None.
     halting: rule that stops a token, described below: "act", "graves", or "fixed", which takes all steps and has no
         other keywords of halting.
     halted: states of tokens that have stopped. With "copied", as in the paper's text, time falls with the number of
@@ -70,10 +70,10 @@ def universal_transformer(
     vocab: vocabulary size, in tokens.
     dropout: dropout probability of embeddings, attention weights, units of the transition and sublayer outputs.
 
-    With halting "act" a token stops when its halting sum exceeds 1 - `epsilon`; this is the form of the paper's
-    appendix. "graves" is the form of Graves (2016, arXiv:1603.08983). Its output is a mean weighted by probabilities,
-    and the remainder is the weight of the last step. The output of a step determines halting, and a token stops at 1 -
-    `epsilon`.
+    With halting "act" a token stops when its halting sum exceeds 1 - `epsilon`. With the default `halted` this is the
+    form of the paper's appendix. "graves" is the form of Graves (2016, arXiv:1603.08983). Its output is a mean weighted
+    by probabilities, and the remainder is the weight of the last step. The output of a step determines halting, and a
+    token stops at 1 - `epsilon`.
     """
     (
         check_option("form", form, Form),
