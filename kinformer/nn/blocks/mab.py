@@ -122,7 +122,7 @@ class PublishedMAB(Layer):
 def source_reader(name: str, block: Layer) -> Layer:
     """Return the block after checking that it reads a source.
 
-    A block with cross=False would ignore the set.
+    A block with cross=False would ignore the set without an error.
 
     name: name of the parameter, for the message.
     block: the layer to check.
