@@ -131,10 +131,10 @@ class Probe(Confidence):
 
         sigmoid(w.h + b)
 
-    Choose it for a cheap confidence if there is data to train the probe. The loss is the mean of the binary cross-entropies of
-    all layers but the last. No gradient of this loss reaches the backbone, which the paper freezes first. The gradient
-    of the probe is clipped separately, so the backbone learns as without a probe. A probe with two outputs and a
-    softmax is equivalent; w and b are then the differences of its columns.
+    Choose it for a cheap confidence if there is data to train the probe. The loss is the mean of the binary
+    cross-entropies of all layers but the last. No gradient of this loss reaches the backbone, which the paper freezes
+    first. The gradient of the probe is clipped separately, so the backbone learns as without a probe. A probe with two
+    outputs and a softmax is equivalent; w and b are then the differences of its columns.
 
     d: width of a state.
     bias: whether the probe has a bias b.
