@@ -114,7 +114,7 @@ def attend(
 
     Returns y [B, H, T, V] and the log-sum-exp [B, H, T]. The latter may be None if `lse` is False.
     Errors: ValueError if shapes do not fit, if positions have shape [B, T], if `impl` is unknown, or if the named
-    executor refuses the call. Queries may outnumber keys only under `Full` or with given positions.
+    executor refuses the call. Queries may outnumber keys only under `Full` or with a given `q_pos`.
     Source: Vaswani et al., 2017, arXiv:1706.03762.
     """
     check_pattern("pattern", pattern)

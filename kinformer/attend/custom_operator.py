@@ -32,7 +32,7 @@ INPUTS = (
 
 
 def cost(request: Request) -> float | Refusal:
-    """Return an upper bound of the seconds from the reach of the pattern, or a Refusal.
+    """Return the seconds estimated from the reach of the pattern, or a Refusal.
 
     request: the attention to compute. Its plan, and so its exact cost, is known only when the operator runs.
     """

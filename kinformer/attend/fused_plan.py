@@ -24,7 +24,7 @@ SCORES = 1 << 21  # most scores in memory at once: more do not fit into the cach
 
 
 class PlannedRead(ReadWithGradients):
-    """Method that computes y and lse by a plan, with one kernel call per tile call.
+    """Method that computes y and lse by a plan, with kernel calls over its tiles.
 
     The forward merges later stages in place. The backward needs no merge: each call gets the final y and lse, and
     returns its share of the gradients. The extra inputs are the table, the asks and the values of a bias by distance,

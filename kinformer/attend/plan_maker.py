@@ -94,7 +94,7 @@ def _by_other_calls(
 
 
 def _on_device(device: torch.device) -> AbstractContextManager[object]:
-    """Return a context for new tensors on a device; it does nothing for the default device, which is faster."""
+    """Return a context for new tensors, empty on the default device: a device context sends calls through Python."""
     return nullcontext() if torch.get_default_device() == device else device
 
 
@@ -301,7 +301,10 @@ class PlanMaker(NamedTuple):
         return fold_tiles(where, tiles, times * FOLDED // self.width, self.sizes.batch)
 
     def split_queries(self, stage: Stage) -> Stage:
-        """Split a window into smaller tiles for the forward pass, so that each tile reads fewer keys."""
+        """Split a window into smaller tiles for the forward pass, so that each tile reads fewer keys.
+
+        Only the forward pass uses them: the backward pass writes gradients for each key of each tile.
+        """
         where = self.window(stage)
         if where is None or FINE % (where.period() or 0):
             return stage

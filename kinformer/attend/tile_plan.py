@@ -79,8 +79,8 @@ class TileCall(NamedTuple):
 
     q, k: tiles of the queries and of the keys.
     where: pattern of the allowed pairs, or None if all pairs are allowed.
-    causal: True if the pattern allows the keys at the same or an earlier place of the tile. The kernel then needs no
-        mask.
+    causal: True if the pattern allows exactly the keys at the same or an earlier place of the tile. The kernel then
+        needs no mask.
     """
 
     q: StridedTiles | BlockTable

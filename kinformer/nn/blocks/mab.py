@@ -70,7 +70,8 @@ class PublishedMAB(Layer):
 
     d, heads: width of the output, and number of attention heads.
     cross: True reads `ctx.source`; False lets the set read itself.
-    asks, tells: widths of x and of the source; default d. With cross=False both are the same width.
+    asks, tells: widths of x and of the source; default d. With cross=False both must be equal, and `tells` defaults to
+        `asks`.
     norm: norm after each of the two sums; `nn.Identity` for none, the code's default.
 
     Errors: NoState from `start`; ValueError for sizes that do not divide and for a call without a source. Source: Lee
@@ -122,7 +123,7 @@ class PublishedMAB(Layer):
 def source_reader(name: str, block: Layer) -> Layer:
     """Return the block after checking that it reads a source.
 
-    A block with cross=False would ignore the set.
+    A block with cross=False would ignore the set without an error.
 
     name: name of the parameter, for the message.
     block: the layer to check.

@@ -177,7 +177,7 @@ class ACT(Layer):
     none. Compiled, and in a call with `ctx.taps`, all steps of all rows are computed.
 
     Skipping single tokens needs a block that begins with an `Attention` with a plain `Softmax`. The other sublayers
-    must be feed-forward layers or cross-attention. Other blocks are computed whole.
+    must be feed-forward layers or cross-attention. Other blocks skip at most whole rows.
 
     universal: the block and its steps.
     halting: decides when a token stops. The appendix uses `Halting(d, last="probability", strict=True)`.

@@ -62,8 +62,8 @@ class SpanNodes(Layer):
 
     layer: the layer that reads the nodes.
     causal: True gives a row the spans that end in it, each after its last token. False gives it all spans that begin in
-        it. If the length is not a power of two, the positions of the last spans then have gaps. Only dense executors
-        serve positions with gaps.
+        it. With False, the positions of the last spans have gaps if the length is not a power of two. Only dense
+        executors serve positions with gaps.
     norm: norm of the tokens, applied before spans are added.
 
     Errors: NoState from `start` if the tree is not causal; ValueError for `ctx.only` and `ctx.also`, which limit pairs

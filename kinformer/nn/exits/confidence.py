@@ -131,10 +131,10 @@ class Probe(Confidence):
 
         sigmoid(w.h + b)
 
-    Choose it for a cheap confidence if the model can be trained. The loss is the mean of the binary cross-entropies of
-    all layers but the last. No gradient of this loss reaches the backbone, which the paper freezes first. The gradient
-    of the probe is clipped separately, so the backbone learns as without a probe. A probe with two outputs and a
-    softmax is equivalent; w and b are then the differences of its columns.
+    Choose it for a cheap confidence if there is data to train the probe. The loss is the mean of the binary
+    cross-entropies of all layers but the last. No gradient of this loss reaches the backbone, which the paper freezes
+    first. The gradient of the probe is clipped separately, so the backbone learns as without a probe. A probe with two
+    outputs and a softmax is equivalent; w and b are then the differences of its columns.
 
     d: width of a state.
     bias: whether the probe has a bias b.
@@ -178,7 +178,7 @@ class Probe(Confidence):
                     tensors.setdefault(f"{prefix}{name}", value.clone())
 
     def penalties(self) -> dict[str, Penalty]:
-        """Declare a loss that trains only the probe: its states are detached."""
+        """Declare a loss that trains only the probe: states are detached, and no other loss reads the probe."""
         parameters = tuple(p for p in self.unit.parameters() if p.requires_grad)
         return {LEAVING: Penalty(parameters, alone=True, by="alpha")} if parameters else {}
 

@@ -21,9 +21,8 @@ class ExitRule(nn.Module, ABC):
 
     Decisions are made in float32 or better. `states` holds the output of each layer so far, in order. `head` maps a
     state to logits, if the model provides its own head. `ctx` is the context of the layers. A rule that counts tokens
-    reads `ctx.steps` or `ctx.position_ids`; positions also count a prompt and earlier documents. `rule_state` is kept
-    between
-    calls: `start` makes it and `begin_call` updates it.
+    reads `ctx.steps` or `ctx.position_ids`; positions also count a prompt and earlier documents. A rule that needs
+    values from outside keeps them in `rule_state` from call to call: `start` makes it and `begin_call` updates it.
 
     The attribute `strict` of a rule with a threshold says whether the confidence must exceed the threshold or only
     reach it.

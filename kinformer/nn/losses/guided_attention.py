@@ -38,8 +38,8 @@ class GuidedAttention(Regulariser):
     Errors: ValueError if the number of guides differs from the heads, if all guides are None, and if the batch lacks a
     required label. Source: Deshpande and Narasimhan, 2020, arXiv:2010.02399, section 3.
 
-    Differences: the paper sums over queries too, while a model takes the mean over tokens. A weight here is therefore
-    the paper's weight times the length of a row.
+    Differences: the paper sums over queries too, while a model takes the mean over tokens. With over="sum" a
+    weight here is therefore the paper's weight times the length of a row.
     """
 
     key, needs_lse = "guided_attention", True
