@@ -232,8 +232,8 @@ class Datastore(Store):
     def search(self, queries: Float[Tensor, "N D"], k: int) -> Neighbours:
         """Return the k nearest keys of each query, in order, and the tokens that followed them.
 
-        Of equally near keys, the first in the order of the texts comes first. The search runs on the CPU; its result is
-        on the device of the queries.
+        The exact search returns the first of equally near keys; an approximate index may return others. The search runs
+        on the CPU; its result is on the device of the queries.
 
         Errors: ValueError for k below 1, another width, or queries with NaN.
         """
