@@ -43,8 +43,8 @@ class Agent(PolicyModel):
     """Actor-critic agent that reads the steps of episodes and returns an action distribution and a value.
 
     Choose it to learn from an environment by acting in it. The body reads the steps as a language model reads tokens.
-    The token of a step is the sum of the embedded observation, the action before, the reward before, and a learned
-    position if one is given. PPO defines the loss of a step:
+    The token of a step is the sum of the embedded observation, the action before, the reward before, and the position
+    of the step if `position` is given. PPO defines the loss of a step:
 
     loss = clip(A) + value * (V - R)^2 / 2 - entropy * H
 

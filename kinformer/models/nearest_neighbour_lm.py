@@ -28,9 +28,8 @@ class NearestNeighbourLM(WrappedLM):
 
     The (k_i, v_i) are the `k` entries of a datastore that are nearest to the state f(x) of the tokens so far. Its keys
     are such states of other text, its values the tokens that followed. Choose it to give a trained model a corpus
-    without
-    training: names and phrases of the corpus become likely. `kinformer knn-lm` finds the three numbers on validation
-        data.
+    without training: names and phrases of the corpus become likely. `kinformer knn-lm` finds the three numbers on
+    validation data.
 
     Distances are squared, as in the paper's main results, and computed from the keys as the store holds them. A store
     with fewer than `k` entries returns all of them; an empty store leaves the model unchanged. Around a

@@ -147,8 +147,8 @@ class Seq2Seq(Writer):
 
         The first target token is `begin`. Pass the source as tokens or, encoded, in the ctx. Without a state, pass it
         in every call; with a state, only in the first call, because the state keeps the decoder's view of it. Without a
-        ctx, positions continue from the state. The output has the aux of the decoder only; the encoder's aux enters the
-        loss.
+        ctx, positions continue from the state. The output has the aux of the decoder only. The encoder's aux
+        belongs to the source tokens, and enters the loss.
         """
         if source is not None:
             _, ctx = self._with_source(tokens, source, state, ctx)

@@ -26,7 +26,7 @@ class SetRegressor(Model):
 
     Choose it for questions about sets: `sets=maximum`, `sets=unique`, `sets=FILE.npz`. A batch holds elements, a mark
     of each (-1 for none, at any place), and the right answers. The loss is a mean over sets. Call `predict(elements,
-    marks)` on a trained model. The answer does not depend on the order of the elements.
+    marks)` on a trained model. Elements differ only by their values, so their order does not change the answer.
 
     inputs: number of values of an element.
     d: width of the body.

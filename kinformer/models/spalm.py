@@ -53,8 +53,8 @@ class SPALM(LM):
     In training, a token never finds the tokens that its own row has of its own document. All datastore entries at which
     those tokens stand, as one complete run, are left out, wherever the run occurs; the rest of the document can be
     found. Fewer than 9 tokens occur in too many places to identify a document, so they find no entry at all. A table of
-    20 bytes per entry, made once, locates the tokens. Neighbours get no gradient. If no neighbour is found, z = h. The
-    mean of g is reported as "gate".
+    20 bytes per entry, made once, locates the tokens, so no step scans the store. Neighbours get no gradient. If no
+    neighbour is found, z = h. The mean of g is reported as "gate".
 
     vocab, d, body, kwargs: arguments of `LM`.
     frozen: trained model that computes the keys. It stays fixed and is not saved with the weights.

@@ -55,10 +55,10 @@ class Cost:
     activations: bytes that are alive at the end of a forward pass, without weights and optimiser.
     peak: most bytes that are alive at once in training: weights, gradients, optimiser, activations.
     process: most bytes of the training process: its bytes before the training, and the peak with the fragmentation of
-        freed blocks. None if the system does not report it. The value is within 15% of a fresh process. An exception
-        are long rows that allocate and free blocks of some megabytes, which fragment the heap of glibc: `kinformer cost
-        --help` gives the excess and a remedy. It holds for a full memory, or for a memory that has read 4,096 tokens of
-        a row.
+        freed blocks. None if the system does not report it. The value is within 15% of a fresh process. The exception
+        are long rows that allocate and free blocks of some megabytes, which fragment the heap of glibc. The excess
+        and a remedy are in `kinformer cost --help`. The value holds for a full memory, or for a memory that has read
+        4,096 tokens of a row.
     readers: for each attention layer, the executors that read it in a step, and the number of calls of each.
     temporal_range: how many tokens back a token can still change an output, through all layers. None if it is the
         whole text, or unknown. A learned span counts with its initial value.

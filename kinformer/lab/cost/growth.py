@@ -114,6 +114,8 @@ def _growth_text(values: Sequence[float]) -> str:
 def bars(values: Sequence[float]) -> str:
     """Draw one character per value, with a height by the logarithm of the value.
 
+    The smallest value has the lowest bar and the largest value the highest.
+
     values: the values.
     """
     logs = [math.log(max(value, 1e-9)) for value in values]

@@ -71,7 +71,7 @@ class EpisodeTable(NamedTuple):
         return steps._replace(times=steps.times.masked_fill(~real, -1))
 
     def best(self, percent: int) -> Int[Tensor, " M"]:
-        """Return the indices of the steps of the best episodes, which together make `percent` of all steps."""
+        """Return the indices of the steps of the best episodes, as many as make `percent` of all steps."""
         if percent == 100:
             return torch.arange(len(self.times))
         firsts = self.episode_starts
@@ -83,7 +83,8 @@ class EpisodeTable(NamedTuple):
     def tiles(self, length: int, limit: int) -> Int[Tensor, " W"]:
         """Return the ends of rows of `length` steps that together hold each step once.
 
-        If there are more than `limit` rows, `limit` of them are spread over all.
+        The rows of an episode begin at its first step. If there are more than `limit` rows, `limit` of them are spread
+        over all.
         """
         last = torch.diff(self.times, append=torch.zeros(1, dtype=torch.long)) != 1
         ends = ((self.times % length == length - 1) | last).nonzero().squeeze(1)

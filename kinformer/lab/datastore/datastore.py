@@ -232,10 +232,10 @@ class Datastore(Store):
     def search(self, queries: Float[Tensor, "N D"], k: int) -> Neighbours:
         """Return the k nearest keys of each query, in order, and the tokens that followed them.
 
-        Equally near keys are in the order of the texts. The search runs on the CPU; its result is on the device of the
-        queries.
+        The exact search returns the first of equally near keys; an approximate index may return others. The search runs
+        on the CPU; its result is on the device of the queries.
 
-        Errors: ValueError for k below 1, another width, or queries with NaN.
+        Errors: ValueError for k below 1, another width, and queries with NaN, infinity or a length of 2^60 or more.
         """
         distances, places = self.index.search(queries, k)
         return Neighbours(*(x.to(queries.device) for x in (distances.float(), self.tokens(places), places)))

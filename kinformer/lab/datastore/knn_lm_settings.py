@@ -1,4 +1,4 @@
-"""kNN-LM settings: the result of `kinformer knn-lm`, and a model with the datastore that it names."""
+"""kNN-LM settings: the result of `kinformer knn-lm` in a model's folder, and a way to load it."""
 
 import dataclasses
 import hashlib

@@ -29,7 +29,7 @@ def reading_through(read: Callable[[str, Request, Any], AttentionOutput]) -> Ite
 
 
 class _ObservedExecutor:
-    """An executor that reads through a function; its other attributes are unchanged."""
+    """An executor that reads through a function; its other attributes still decide which executor reads."""
 
     def __init__(self, executor: Any, read: Callable[[Request, Any], AttentionOutput]):
         self.executor, self._read = executor, read

@@ -77,10 +77,10 @@ def evaluate(
     A model that predicts the next token scores every byte exactly once, except for the first byte, which has no
     context.
 
-    - A model that trains on lanes reads up to 16 lanes side by side, `length` tokens at a time. It keeps its state
-    within a lane. - Another model reads windows of `length` tokens that overlap by half a window, and scores the new
-    half. Every byte after the first window has at least half a window of context. If the model has fewer learned
-    positions than `length`, the windows are shorter, and a warning says so.
+    A model that trains on lanes reads up to 16 lanes side by side, `length` tokens at a time. It keeps its state within
+    a lane. Any other model reads windows of `length` tokens that overlap by half a window, and scores the new half.
+    Every byte after the first window has at least half a window of context. If the model has fewer learned positions
+    than `length`, the windows are shorter, and a warning says so.
 
     A model that does not predict the next token reads windows side by side. Compare its score only with models of its
     kind.

@@ -33,8 +33,8 @@ class Settings:
     checkpointing: blocks keep only their input and recompute the rest in the backward pass. This takes less memory and
         about a third more time. Chen et al., 2016, arXiv:1604.06174.
     compile: compile the model with torch.compile first, which takes a minute or more.
-    valid_bytes: number of bytes of validation data in each measurement, spread over the data (`Part.spread`) and the
-        same for every measurement and model. By default 65,536, or all validation data if it is smaller.
+    valid_bytes: number of bytes of validation data in each measurement, spread over the data (`SplitTokens.spread`) and
+        the same for every measurement and model. By default 65,536, or all validation data if it is smaller.
     measures: largest number of measurements. If valid_bytes is not given, there are fewer measurements, but at least
         one, to keep their time below about a quarter of the training's.
     plan: a whole recipe instead of the member's.

@@ -26,8 +26,8 @@ class TrainingInterrupt(KeyboardInterrupt):
 def catch_signals(patient: bool = False) -> Iterator[Callable[[], int | None]]:
     """Catch signals in this context; yield a function that returns the number of the first one, or None.
 
-    A second signal has its usual effect. Outside the main thread, where signals cannot be caught, the function always
-    returns None.
+    A second signal has its usual effect, unless `patient` is True. Outside the main thread, where signals cannot be
+    caught, the function always returns None.
 
     patient: True to catch the second signal too: torchrun passes a Ctrl-C to processes that have already received it.
     """

@@ -76,7 +76,7 @@ class ManyExits(Writer):
     def context(self, ctx: Context) -> Context:
         """Return the context for the layers.
 
-        For a text that is only read, the longest output is assumed to be a row of the training.
+        For a text that is only read, the number of output tokens is taken to be the length of a training row.
         """
         ctx = super().context(ctx)  # type: ignore[misc]
         if ctx.decoding is not None or self.trained_length is None:

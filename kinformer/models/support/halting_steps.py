@@ -10,7 +10,7 @@ from kinformer.core.model import sum_and_count
 
 
 def halting_steps(out: Out, real: Bool[Tensor, "B T"]) -> Mapping[str, tuple[Tensor, Tensor]]:
-    """Return the sum of the steps per token of an `ACT` or `RecurrentACT` body; empty for other bodies.
+    """Return the steps of an `ACT` or `RecurrentACT` body, with the number of tokens; empty for others.
 
     out: output of the model.
     real: True for the tokens to count.

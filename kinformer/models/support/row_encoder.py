@@ -28,8 +28,8 @@ class Encoder(Model):
     body: layers that read in both directions.
     position: position that is added to embedded tokens; None if the body encodes positions itself.
     scale: factor of embedded tokens.
-    kinds: number of additional vectors, selected by the label "segment" [B T], or 0 without the label (BERT's two
-        sentences).
+    kinds: number of additional vectors (BERT's two sentences). The label "segment" [B T] selects one of them; without
+        the label, vector 0 is added.
     eps: epsilon of the norms.
     dropout: share of embedded numbers that training drops.
     penalties: weights of the body's auxiliary losses, keyed by the last part of their names.

@@ -57,7 +57,7 @@ class TextModel(Writer):
 def next_tokens(batch: TokenBatch) -> Int[Tensor, "B _"]:
     """Return the target of each token but the last: the token after it.
 
-    The target is -1 if either token is padding, if the target is not scored, or if it belongs to another document.
+    The target is -1 if either token is padding, if the next token is not scored, or if it is of another document.
 
     batch: rows of tokens.
     """

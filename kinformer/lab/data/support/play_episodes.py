@@ -14,7 +14,7 @@ from kinformer.core.model import display_name
 from kinformer.lab.data.support.offline_episodes import Episode
 from kinformer.lab.data.support.parallel_environments import EnvironmentFailure, ParallelEnvironments, StepOutcome
 
-SIDE_BY_SIDE = 16
+SIDE_BY_SIDE = 16  # maximum number of episodes at a time
 MOST = 10_000  # maximum steps of an episode
 FRAMES = 600  # maximum images of an episode
 ProgressCallback = Callable[[int], None]  # called with the number of new steps
@@ -45,7 +45,7 @@ class PlaySettings(NamedTuple):
     """Settings for playing episodes.
 
     spec: the environment, in the form of `--env`.
-    episodes: number of episodes to play.
+    episodes: number of episodes to play; at most 16 are played side by side.
     target_return: the return that the model should reach; None for none.
     random: share of actions that are replaced by random ones.
     seed: the n-th episode begins with the seed `seed` + n.
