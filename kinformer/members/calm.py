@@ -42,7 +42,7 @@ def calm(
     """Confident adaptive language modelling (Schuster et al., 2022, arXiv:2207.07061), as a decoder.
 
     Choose it to generate easy tokens with fewer layers. A token leaves when its confidence reaches a threshold. All
-    exits share one head, and all of them train, with loss weights that depend on their layer. `kinformer calibrate`
+    exits share one head, and all of them train, with the loss weights of `weights`. `kinformer calibrate`
     finds a threshold that keeps a promised quality.
 
     d: model width.
