@@ -81,7 +81,7 @@ class Clustered(KeyValueMechanism):
         return queries, keys
 
     def batch_pattern(self, ctx: Context) -> Pattern:
-        return self.pattern  # every query reads all keys
+        return self.pattern  # every query reads all keys already, so `ctx.also` adds none
 
     def read(self, request: Request) -> Out[AttentionOutput]:
         if not request.queries.q.shape[2]:

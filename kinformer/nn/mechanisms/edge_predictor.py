@@ -85,12 +85,13 @@ class EdgePredictor(nn.Module):
         distance: Int[Tensor, "B #P S"],
         noise: Float[Tensor, "B P S"] | None,
     ) -> tuple[Int[Tensor, "B P 1"], Float[Tensor, "B P"], WalkState]:
-        """Choose a key for each walk. Return its column, the log of its probability and the new state.
+        """Choose a token for each walk. Return its column, the log of its probability and the new state.
 
         walk: state of the network.
         nodes: tokens to choose from, [B, P, S, n].
         may: tokens that are allowed, [B, #P, S].
-        distance: distance of each token from the query, in tokens, [B, #P, S].
+        distance: distance of each token, in tokens, from the query or, in `PublishedSAC`, from the last choice,
+            [B, #P, S].
         noise: Gumbel noise for a random draw, [B, P, S]; None takes the most likely token.
         """
         u, walk = self.step(walk)

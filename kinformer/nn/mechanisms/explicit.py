@@ -37,7 +37,7 @@ class Explicit(KeyValueMechanism):
     `nn/mechanisms/talking_heads.py`.
 
     pattern: keys that each query may read.
-    bias: bias that is added to the scores, or none.
+    bias: bias that changes the scores, or none.
     score: computes the scores; the dot product of query and key by default.
     before: map of all scores before the softmax.
     after: map of all weights after the softmax. The result is not a softmax, so the read has no lse and cannot be

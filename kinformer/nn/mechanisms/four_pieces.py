@@ -27,7 +27,7 @@ class FourPieces(GlobalSoftmax):
 
     pattern: keys that a long token reads, such as `Band(64) | Tokens(n)`; global tokens read all keys.
     n: number of global tokens, which are the first n tokens.
-    bias: bias that is added to the scores, such as ETCLabels.
+    bias: bias that changes the scores, such as ETCLabels.
     copied: False initialises all matrices independently, as the authors' code does; True copies the layer's own.
     settings: scale, dropout and impl, as in `GlobalSoftmax`.
 

@@ -126,7 +126,7 @@ class GlobalSoftmax(Mechanism):
     pattern: keys that a local query reads.
     rows: queries that are global in every row, such as `Rows(n)`, or `Causal() & Rows(n)` in a decoder; none by
         default.
-    bias: bias that is added to the scores of both reads.
+    bias: bias that changes the scores, the same in both reads.
     copied: True initialises the global projections as copies of the local ones, as in the paper; False independently.
     scale: factor of the dot product; 1/sqrt(head_dim) by default.
     dropout: fraction of attention weights that training drops.
@@ -184,7 +184,7 @@ class GlobalSoftmax(Mechanism):
         if keys is not None and keys.lazy:
             return self._read_few_rows(queries, keys, ctx)
         wide, wide_keys = queries, keys
-        if not ctx.remember:  # with `remember`, only the state is needed and there are no queries
+        if not ctx.remember:  # with `remember`, only the state is needed, and queries are placeholders
             queries, (q,) = split_extras(queries, "global_q")
             wide = queries._replace(q=q)
         if keys is not None:
@@ -197,7 +197,7 @@ class GlobalSoftmax(Mechanism):
         return Out(near_out.y if ctx.remember else merge(near_out.y, wide_out.y), new_state, near_out.aux)
 
     def _read_few_rows(self, queries: Queries, keys: Keys, ctx: Context) -> Out[AttentionOutput]:
-        """Read the layer's input with a few global queries: q.(W x) = (W^T q).x, so no global key is computed."""
+        """Read the layer's input with a few global queries: q.(W x) = (W^T q).x, without global keys or values."""
         few, unmade = self._global_queries(ctx), {**queries.lazy, **keys.lazy}
         queries, keys = queries._replace(lazy={}), keys._replace(lazy={})
         near, _ = self.near.prepare_request(queries, keys, None, ctx)

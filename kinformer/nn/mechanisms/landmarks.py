@@ -87,8 +87,8 @@ class ThroughLandmarks(Mechanism):
     subclass defines in `segments`. All computations use float32 or wider, because C amplifies rounding errors. There
     is no lse.
 
-    Errors: NoState from `start`; ValueError without a source in cross-attention, for positions by head, and with
-    `ctx.only` or `ctx.also`.
+    Errors: NoState from `start`; ValueError without `ctx.run` in self-attention, without a source in cross-attention,
+    for positions by head, and with `ctx.only` or `ctx.also`.
     """
 
     scale: float | None = None
@@ -129,9 +129,8 @@ class ThroughLandmarks(Mechanism):
             raise ValueError(f"{name} got positions by head {list(keys.pos.shape)}; give it keys that heads share")
         if keys.own:
             check_in_order(ctx, name)
-        if (
-            ctx.only is not None or ctx.also is not None
-        ):  # this also holds for a source, because queries are averaged as keys are
+        # this also holds for a source, because queries are averaged as keys are
+        if ctx.only is not None or ctx.also is not None:
             raise ValueError(f"ctx.only and ctx.also speak of single tokens, {name} reads means of them; drop them")
 
     def read(self, queries: Queries, keys: Keys, ctx: Context) -> Float[Tensor, "B H T V"]:

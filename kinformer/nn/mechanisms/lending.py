@@ -25,7 +25,7 @@ class Lending(KeyValueMechanism):
     memory than T x S stored numbers per head.
 
     pattern: keys that each query may read.
-    bias: bias that is added to the scores.
+    bias: bias that changes the scores.
     scale: factor of the dot product; 1/sqrt(head_dim) by default.
     dropout: fraction of weights that training drops in this layer; the weights that it sends up have no dropout. The
         paper recommends 0.

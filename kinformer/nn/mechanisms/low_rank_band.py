@@ -56,7 +56,7 @@ class LowRankBand(Mechanism):
     heads: number of query heads of the layer.
     near: keys that the wide heads read, such as `Causal() & Band(16)`.
     far: keys that the narrow heads read, `Causal()` or `Full()`.
-    rank: width of narrow queries and keys; a quarter of the layer's width is usual.
+    rank: width of narrow queries and keys; a quarter of the width of the layer's keys is usual.
     combine: "gate" for the equation above, or "sum" for low_i + band_i.
     dropout: fraction of attention weights that training drops.
 
@@ -95,7 +95,7 @@ class LowRankBand(Mechanism):
     ) -> Out[AttentionOutput]:
         self._check_heads(queries.q.shape[1])
         low, low_keys = queries, keys
-        if not ctx.remember:  # with `remember`, only the state is needed and there are no queries
+        if not ctx.remember:  # with `remember`, only the state is needed, and queries are placeholders
             queries, (q,) = split_extras(queries, "low_q")
             low = queries._replace(q=q)
         if keys is not None:
@@ -127,9 +127,8 @@ class _Narrow(Softmax):
     def read(self, request: Request) -> Out[AttentionOutput]:
         q, k = request.queries.q, request.keys.k
         missing_width = request.keys.v.shape[-1] - q.shape[-1]
-        if (
-            missing_width > 0 and q.shape[2] > 1
-        ):  # one query needs no matrix of pairs, so copying the cache would only cost time
+        # one query needs no matrix of pairs, so copying the cache would only cost time
+        if missing_width > 0 and q.shape[2] > 1:
             queries, keys = (
                 request.queries._replace(q=F.pad(q, (0, missing_width))),
                 request.keys._replace(k=F.pad(k, (0, missing_width))),

@@ -158,8 +158,7 @@ class PublishedLSH(Hashed):
 
     The list holds the tokens of all rounds, sorted by (round, bucket, position). A query reads its own chunk and the
     chunk before it; the first chunk reads the last one. Large buckets are therefore truncated. Choose it to reproduce
-    Reformer. Choose `LSH`
-    otherwise: it reads whole buckets and keeps the laws that this form breaks.
+    Reformer. Choose `LSH` otherwise: it reads whole buckets and keeps the laws that this form breaks.
 
     Tokens are placed by their keys, so it needs `SharedQK(d, heads)` and a single sequence. Rows may have any length,
     and padding is sorted last. The state is a cache of keys and their buckets, which every call sorts again. A

@@ -47,8 +47,8 @@ class LunaCausal(Mechanism):
     A_pack = w(X_p P_q^T / sqrt(K)), A_unpack = softmax(f(Q, K, A_pack) / sqrt(K)), Y = f(A_unpack, A_pack, V)
 
     The state holds l keys and values. Choose it for long rows and cheap decoding. Choose it over `LinearAttention` if
-    a softmax should select among the packs. P_q is a projection of the packs P, which all layers share. X_p is an
-    extra key projection of the layer.
+    a softmax should select among the packs. P_q is a projection of the packs P, which all layers share. X_p is a
+    projection of the tokens, an extra key projection of the layer.
 
     Packs do not depend on the row, and packing weights are not normalised over tokens; otherwise a token would see
     later tokens. The mechanism treats the order of the array as time, so it needs `ctx.run`. Sums are kept in float32

@@ -20,9 +20,10 @@ class Merged(CompositeMechanism):
     estimate `FAVOR`.
 
     On queries and keys of a small trained decoder, its error was .3 to .7 times the error of FAVOR+ with as many
-    multiplications. Compared with a wider window, its error was 1.5 to 1.9 times as large in rows of 1,024 tokens and
-    .9 to 1.1 times in rows of 4,096, and the window was always faster (bench/README.md). Attention there was local and
-    sharp, which few features estimate badly. Choose it if far keys must be read at all, and start with a window.
+    multiplications. Compared with a wider window alone, its error was 1.5 to 1.9 times as large in rows of 1,024
+    tokens and .9 to 1.1 times in rows of 4,096, and the window was always faster (bench/README.md). Attention there was
+    local and sharp, which few features estimate badly. Choose it if far keys must be read at all, and start with a
+    window.
 
     parts: mechanisms; each gets all queries and all keys.
 

@@ -123,9 +123,9 @@ class NystromIdentity(ThroughLandmarks):
     y = F (A + I)^-1 (B V)
 
     F, A and B are as in `Nystrom`. Choose it over `Nystrom` for a direct solution instead of an iteration: A + I is
-    well conditioned if A is not. It does not approximate softmax attention. If every token is a landmark, it computes
-    S (S + I)^-1 S, which is about half of it, and its weights sum to 1/2. Landmarks are strided average pooling: means
-    of `size` consecutive tokens, with a shorter last one.
+    well conditioned even if A is not. It does not approximate softmax attention. If every token is a landmark, it
+    computes S (S + I)^-1 S, which is about half of it, and its weights sum to 1/2. Landmarks are strided average
+    pooling: means of `size` consecutive tokens, with a shorter last one.
 
     The cost per row and head is T * S / size scores twice, and a linear system of (S / size)^3.
 

@@ -20,7 +20,7 @@ class PublishedNystrom(Nystrom):
     padding, only the default of `norms` differs from `Nystrom`.
 
     landmarks, iterations, skip, scale: as in `Nystrom`.
-    norms: "batch", as in the authors' code, or "head", which that code calls "exact".
+    norms: "batch" by default, as in the authors' code; "head" is the option "exact" of that code.
 
     Errors: as in `Nystrom`.
 

@@ -31,7 +31,7 @@ Divisor = Literal["sample", "row"]
 Rest = Literal["mean", "sum"]
 GATHERED = 1 << 16  # maximum number of keys gathered at once
 HELD = 1 << 20  # maximum number of products held at once if all keys are multiplied
-FEW = 16  # minimum number of queries per row and head for which multiplying all keys is faster
+FEW = 16  # minimum number of queries per row and head in a block for which multiplying all keys is faster
 ALL = 32  # maximum ratio of keys to draws for which multiplying all keys is faster than gathering
 
 
@@ -116,9 +116,8 @@ class ProbSparse(KeyValueMechanism):
     def preprocess(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
         if keys is None:
             raise ValueError("ProbSparse keeps no source; give Context(source=..., source_pos=...) in every call")
-        if (
-            ctx.only is not None or ctx.also is not None
-        ):  # also for a source, because queries are chosen among the whole row
+        # also for a source, because queries are chosen among the whole row
+        if ctx.only is not None or ctx.also is not None:
             raise ValueError(
                 "ctx.only and ctx.also limit single pairs, but ProbSparse chooses among all queries of a row; drop them"
             )

@@ -22,7 +22,7 @@ class Restricted(KeyValueMechanism):
     The weights of softmax(scale q.k + bias) are multiplied by m(x) and renormalised. Choose it for learned spans.
     `Softmax(pattern, span)` computes the same numbers. This class also applies `Band(mask.reach)`, so a learned span
     that became shorter needs a smaller cache and a smaller memory of hidden states: `Hidden(length,
-    mechanism.lookback)` follows it. The cost of a read is set by the longest span of the row.
+    mechanism.lookback)` follows it. The longest span decides the cost of reading a whole row.
 
     pattern: keys that may be read at all, such as `Causal()`.
     mask: masking function, such as `AdaptiveSpan(heads, 1024)`.

@@ -56,8 +56,7 @@ class Retrieval(KeyValueMechanism):
     win ties.
 
     Queries and keys have length 1 per head, and a learned |s_h| scales their product. The memory is searched exactly,
-    in
-    blocks: every key is scored, and only the scores of one block are held. As in the authors' code, the memory also
+    in blocks: every key is scored, and only the scores of one block are held. As in the authors' code, the memory also
     holds the keys of the cache, so a key can be read in both ways.
 
     Keys and values of earlier segments get no gradients, in the cache and in the memory, wherever a row was cut. The
@@ -69,7 +68,7 @@ class Retrieval(KeyValueMechanism):
     memory: number of keys before the segment that are searched, at least as many as the near read takes there. It is
         not a parameter and can be changed at any time.
     k: number of memory keys that a query reads.
-    bias: bias that is added to the near scores.
+    bias: bias that changes the near scores.
     cache: number of tokens before the segment that the near read takes.
     near: pattern of the near read, instead of the segment and its cache (without `cache=`). The paper's sliding window
         of w tokens is `Causal() & Band(w)`. The window in its code, without the query's own token, is `Band(w, -1)`.

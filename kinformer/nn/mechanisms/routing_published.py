@@ -45,9 +45,8 @@ class PublishedRouting(Routed):
 
     The queries of a cluster read its keys. A query gets the mean of its reads over the clusters that took it, and 0 if
     no cluster took it. Choose it to reproduce the Routing Transformer, at a cost of clusters * window^2. Choose
-    `Routing`
-    otherwise: it reads whole clusters and keeps the laws that this form breaks, because here the clusters of a token
-    depend on all other tokens.
+    `Routing` otherwise: it reads whole clusters and keeps the laws that this form breaks, because here the clusters of
+    a token depend on all other tokens.
 
     The published PyTorch code corresponds to `norm="none"`, `update="direction"`, `eps=1e-5` and, if causal,
     `null=True`. The authors' code adds `eps=1e-2`. The state is a cache of keys, which every call clusters again among
@@ -137,7 +136,7 @@ class PublishedRouting(Routed):
         assert keys is not None
         with torch.no_grad():
             liked = (self.centroids.similarities(queries.q) * UNIT).long()  # [B H T C]
-        if ctx.remember:  # only the state is needed, so there are no queries
+        if ctx.remember:  # only the state is needed, and queries are placeholders
             liked = torch.full_like(liked, LEAST)
         return queries, keys._replace(tags={"liked": by_key_head(liked, keys.k.shape[1])})
 

@@ -126,7 +126,7 @@ class SAC(EdgeChooser, EdgeAttention):
     scale: factor of the dot product; 1/sqrt(k_dim) by default.
     seed: seed of the draws.
 
-    Errors: ValueError with `ctx.only` and `ctx.also`, and for keys of another sequence.
+    Errors: ValueError without `ctx.run`, with `ctx.only` or `ctx.also`, and for keys of another sequence.
 
     Source: Li et al., 2020, arXiv:2003.09833.
 

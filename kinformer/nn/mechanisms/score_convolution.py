@@ -26,7 +26,7 @@ class ScoreConvolution(nn.Module):
     an encoder is masked under `Causal()`.
 
     heads: number of heads of the layer.
-    size: number of steps in each direction.
+    size: number of rows and columns of the kernel.
     kernel: "centred" looks as far ahead as back. A "causal" kernel ends at the pair itself. A "cross" kernel does so
         only along the queries.
     slope: negative slope of the LeakyReLU; 0 for a ReLU, 1 for a plain convolution.

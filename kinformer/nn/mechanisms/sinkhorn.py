@@ -184,9 +184,8 @@ class Sinkhorn(KeyValueMechanism):
         logits = self.net(pooled, blocks.number)
         if self.training and self.chance is not None:
             head, number = torch.arange(logits.shape[1], device=logits.device), blocks.number[:, None]
-            row = self.chance.row_bits(pooled)[
-                ..., :, None
-            ]  # rows differ in the pooled vector, on which block n may depend
+            # rows differ in the pooled vector, on which block n may depend
+            row = self.chance.row_bits(pooled)[..., :, None]
             noise = self.chance.gumbel(head[:, None, None], number[..., :, None], number[..., None, :], row)
             logits = logits + noise.to(logits.dtype)
         balance = balance_causally if self.causal else balance_matrix

@@ -24,7 +24,7 @@ class Softmax(KeyValueMechanism):
     It can be decoded with a cache of keys if the pattern never reads ahead.
 
     pattern: keys that each query may read, such as `Causal() & Band(64)`.
-    bias: bias that is added to the scores.
+    bias: bias that changes the scores.
     score: computes the scores; the dot product of query and key by default.
     scale: factor of the dot product; 1/sqrt(head_dim) by default.
     dropout: fraction of attention weights that training drops.

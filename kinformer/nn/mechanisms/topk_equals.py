@@ -39,7 +39,7 @@ class TopKEquals(Explicit):
     very many keys tie, as in a row of one repeated token, the row is read like a short one.
 
     pattern: keys that may be read at all, such as `Causal()`.
-    k: number of keys that a query reads, without ties.
+    k: number of keys that a query reads if no key ties with the k-th.
     scale: factor of the dot product; 1/sqrt(head_dim) by default.
     dropout: fraction of attention weights that training drops.
 

@@ -56,9 +56,8 @@ class TreeSoftmax(Softmax):
 
     It computes the same as `Softmax(Tree(k), bias)`. Nodes are stored in post-order, in which the spans of a level are
     far apart. In a whole row of 512 nodes or more, each tile of 64 tokens therefore gathers the spans that any of its
-    tokens
-    reads: 64 and k of the lowest level, 32 and k of the next, and so on. It reads them at once, and spans read their
-    tokens. Short rows, decoding steps and compiled calls are read as under any pattern.
+    tokens reads: 64 and k of the lowest level, 32 and k of the next, and so on. It reads them at once, and spans read
+    their tokens. Short rows, decoding steps and compiled calls are read as under any pattern.
 
     k: number of spans per level on either side.
     bias: vectors for the kinds of edges, a `TreeEdges` with the same k.
