@@ -22,7 +22,7 @@ NARROWEST = 0.01  # smallest deviation, in positions: below it only the nearest 
 
 
 class _Range(NamedTuple):
-    """First position that each query may read, and the number of positions up to the last."""
+    """First position that each query may read, and the number of positions up to the last; whole numbers."""
 
     first: Float[Tensor, "B #H T"]
     size: Float[Tensor, "B #H T"]
@@ -172,7 +172,7 @@ def _vector(heads: int, width: int) -> nn.Parameter:
 
 
 def _hidden(x: Float[Tensor, "B H T K"], w: Float[Tensor, "H K L"]) -> Float[Tensor, "B H T L"]:
-    """Return tanh(W x) in float32 or wider: bfloat16 would misplace centres in long rows."""
+    """Return tanh(W x) in float32 or wider: bfloat16 misplaces centres in long rows by several positions."""
     with disable_autocast(x):
         return torch.tanh(torch.einsum("bhtk,hkl->bhtl", at_least_float32(x), at_least_float32(w)))
 
@@ -184,7 +184,10 @@ def _share(hidden: Float[Tensor, "B H T K"], u: Float[Tensor, "H K"]) -> Float[T
 
 
 def _range(request: Request) -> _Range:
-    """Return the range that each query can read, from the pattern's reach and the last key position."""
+    """Return the range that each query can read, from the pattern's reach and the last key position.
+
+    A row begins at position 0.
+    """
     pos, k_pos = request.queries.pos, request.keys.pos
     back, ahead = request.pattern.reach()
     first = torch.zeros_like(pos) if back == math.inf else (pos - int(back)).clamp_min(0)

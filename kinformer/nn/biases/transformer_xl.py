@@ -114,8 +114,8 @@ class TransformerXL(Bias):
     ) -> Float[Tensor, "B H T S"]:
         """Return asks_i.(W R_{i-j}) without a table, as a product of a function of i and R_j.
 
-        It costs D more numbers per pair. At each wavelength sin(i - j) = sin i cos j - cos i sin j and cos(i - j) = cos
-        i cos j + sin i sin j.
+        It costs D more numbers per pair. At each wavelength sin(i - j) = sin i cos j - cos i sin j and
+        cos(i - j) = cos i cos j + sin i sin j.
         """
         # angles count from the last query, so that angles of near positions are small and precise
         last = F.pad(q_pos.flatten(1), (0, 1)).amax(1)[:, None, None]

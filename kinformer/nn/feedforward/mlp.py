@@ -41,6 +41,7 @@ class MLP(Layer):
     y = f(x W1 + b1) W2 + b2
 
     It is the usual feed-forward layer; `GatedMLP` is a little better at equal size.
+
     d: width of a token.
     hidden: number of hidden units; 4 d by default.
     activation: the nonlinearity f.

@@ -11,8 +11,7 @@ from kinformer.nn.maps.random_features import HeadDirections
 class ArcCosine(HeadDirections):
     """Rectified random features that estimate an arc-cosine kernel of unit vectors.
 
-    phi(x) = sqrt(1 / D) [max(w_1.x^, 0) .. max(w_D.x^, 0)] + eps, with x^ = x / |x| and w drawn from a normal
-    distribution
+    phi(x) = sqrt(1 / D) [max(w_1.x^, 0) .. max(w_D.x^, 0)] + eps, with x^ = x / |x| and normal w
 
     Choose it over `RandomFourier` if a model is trained from scratch and need not be near softmax. No feature is
     negative, so sums over few keys are not noisy, and reads have an lse. D directions give D features instead of 2 D.

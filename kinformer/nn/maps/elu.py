@@ -27,7 +27,8 @@ class ELU(FeatureMap):
     def forward(
         self, x: Float[Tensor, "B H T K"], is_query: bool
     ) -> tuple[Float[Tensor, "B H T F"], Float[Tensor, "B H T"]]:
-        # exp instead of elu + 1, which rounds to 0 below -17 in float32 and below -37 in float64
+        # exp instead of elu + 1, which rounds to 0 below -17 in float32 and below -37 in float64;
+        # the scale exp(maximum) is separate, so that products of small features do not underflow
         maximum = x.detach().amax(-1).clamp_max(0)
         if torch.compiler.is_compiling() or is_transformed():
             above = x.relu()

@@ -16,9 +16,9 @@ class RandomFourier(HeadDirections):
 
     phi(x) = [sin(W x^), cos(W x^)] / sqrt(D), with x^ = x / |x|, W = sigma W~ and W~ drawn from a normal distribution
 
-    Choose it for attention near softmax at linear cost. The expected product of phi(x) and phi(y) is exp(-|sigma (x^ -
-    y^)|^2 / 2). On unit vectors this equals exp(sigma^2 x^.y^) of softmax, up to a constant that cancels. The product
-    q.k is not divided by sqrt(K): `sigma`, learned per head and dimension, is the temperature.
+    Choose it for attention near softmax at linear cost. The expected product of phi(x) and phi(y) is
+    exp(-|sigma (x^ - y^)|^2 / 2). On unit vectors this equals exp(sigma^2 x^.y^) of softmax, up to a constant that
+    cancels. The product q.k is not divided by sqrt(K): `sigma`, learned per head and dimension, is the temperature.
 
     Products may be negative. A read therefore divides by its sum, raised to at least `floor`, and has no lse. With few
     directions a sum over few keys may be near 0, and rounding errors become visible. In bfloat16 the error is up to a

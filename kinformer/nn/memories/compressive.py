@@ -66,8 +66,9 @@ class Compressive(Memory):
     places: positions of compressed states: `BySlots()`, as in the paper, counts each as one position; `ByTokens()` lets
         a batch's limits apply to them.
 
-    Errors: ValueError if segments do not divide into blocks, if the compression has weights but no loss, or if the loss
-    has another width or rate. ValueError with `ctx.also`, and with `ctx.only` under `BySlots()`.
+    Errors: ValueError if segments do not divide into blocks, or if the compression has weights but no loss. ValueError
+    if the width or the rate of the loss, or the width of the layer, differs from the compression. ValueError with
+    `ctx.also`, and with `ctx.only` under `BySlots()`.
 
     Source: Rae et al., 2019, arXiv:1911.05507, section 3.
     """
@@ -197,9 +198,10 @@ class Compressive(Memory):
         return cuts
 
     def _something_leaves(self, pos: Tensor, now: Tensor, ctx: Context) -> bool:
-        """Return whether states leave the memory. Only single-token steps look at positions.
+        """Return whether states leave the memory.
 
-        Longer calls, and pieces cut at the end of segments, always return True.
+        Only single-token steps look at positions, because in most steps nothing leaves. Longer calls, pieces cut at the
+        end of segments, and compiled graphs always return True.
         """
         if torch.compiler.is_compiling() or ctx.pos.shape[1] > 1 or ctx.memo.get(lambda: False, "a piece"):
             return True

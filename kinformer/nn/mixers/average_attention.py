@@ -29,11 +29,11 @@ class AverageAttention(Layer):
 
     h_j = i_j * y_j + f_j * g_j,   g_j = FFN((y_1 + .. + y_j) / j),   [i_j; f_j] = sigmoid(W [y_j; g_j] + b)
 
-    Choose it in a decoder if every step must have the same cost. Its state is a sum and a count. A whole row costs d^2
-    per token, without a matrix of pairs. All tokens have the same weight, so it cannot look anything up. Choose
-    `LinearAttention` if content must determine the weights, and attention if the weights must be sharp. It treats array
-    order as time, and padding does not count in any mean. The block adds the residual and the norm:
-    `PostNorm(AverageAttention(d, MLP(d)), ...)` is the paper's LayerNorm(y + h).
+    Choose it in a decoder if every step must have the same cost at any row length. Its state is a sum and a count. A
+    whole row costs d^2 per token, without a matrix of pairs. All tokens have the same weight, so it cannot look
+    anything up. Choose `LinearAttention` if content must determine the weights, and attention if the weights must be
+    sharp. It treats array order as time, and padding does not count in any mean. The block adds the residual and the
+    norm: `PostNorm(AverageAttention(d, MLP(d)), ...)` is the paper's LayerNorm(y + h).
 
     d: width of a token.
     feedforward: the FFN, a layer that processes each token separately; None uses the mean itself.

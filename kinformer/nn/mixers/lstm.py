@@ -48,8 +48,8 @@ class LSTM(Layer):
     Errors: ValueError without `ctx.run`, with `ctx.only` or `ctx.also` (a state cannot be restricted), or if depth is
     below 1.
 
-    Source: Hochreiter and Schmidhuber, 1997, "Long short-term memory", with the forget gate of Gers et al., 2000; its
-    start: Jozefowicz et al., 2015, "An empirical exploration of recurrent network architectures", ICML; dropout:
+    Source: Hochreiter and Schmidhuber, 1997, "Long short-term memory", with the forget gate of Gers et al., 2000;
+    its start: Jozefowicz et al., 2015, "An empirical exploration of recurrent network architectures", ICML; dropout:
     Zaremba et al., 2014, arXiv:1409.2329.
     """
 

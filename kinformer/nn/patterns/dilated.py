@@ -14,9 +14,9 @@ class Dilated(Spelled):
 
     (i - j) mod dilation = 0 and |i - j| <= window * dilation
 
-    Choose it for some heads, beside heads that read all near tokens. The paper gives it to two heads of the upper
-    layers: `Heads(Dilated(32, 2), Dilated(32, 2), Band(32), Band(32))`. A decoder uses `Causal() & Dilated(window,
-    dilation)`.
+    Choose it for some heads, beside heads that read all near tokens. In the upper layers, the paper gives it to two
+    heads, as in `Heads(Dilated(32, 2), Dilated(32, 2), Band(32), Band(32))`. A decoder uses
+    `Causal() & Dilated(window, dilation)`.
 
     window: number of keys on each side.
     dilation: distance between neighbouring keys, in positions; 1 leaves no gaps.

@@ -25,8 +25,8 @@ class ByStream(Projection):
 
     Source: Ainslie et al., 2020, arXiv:2004.08483, section 3.2 (separate projections for global and long tokens).
 
-    Differences: in the authors' code, the stream of the query determines the projection. Use `GlobalSoftmax(pattern,
-    Rows(n), copied=False)` or `FourPieces` over one QKV for that form.
+    Differences: in the authors' code, the stream of the query determines the projection. For that form, use
+    `GlobalSoftmax(pattern, Rows(n), copied=False)` or `FourPieces` over one QKV.
     """
 
     def __init__(self, n: int, wide: Projection, long: Projection):

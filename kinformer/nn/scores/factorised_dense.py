@@ -29,8 +29,8 @@ class FactorisedDense(Synthesizer):
     heads: number of heads of the layer.
     length: largest number of positions, L; sequences may be shorter.
     first: width a of the first vector, a divisor of `length`.
-    second: layout of the second vector over positions. "tiled" is C[j mod c], as in the paper's text. "repeated" is C[j
-        div a], which repeats each number a times.
+    second: layout of the second vector over positions. "tiled" is C[j mod c], as in the paper's text. "repeated" is
+        C[j div a], which repeats each number a times.
 
     Errors: ValueError if `first` does not divide `length`, or if the layer has a different number of heads; IndexError
     for a position beyond L. Source: Tay et al., 2020, arXiv:2005.00743, section 3.2.3 (factorised dense).

@@ -22,8 +22,9 @@ class Mixture(Score):
 
     score_ij = sum_n alpha_n S_n, with alpha_n > 0 and sum_n alpha_n = 1 if learned
 
-    Choose it to combine attention by content with scores by position. `Mixture(RandomSynthesizer(heads, length),
-    Product())` did best in the paper. Learned weights are equal at the start. Softmax is applied after the sum.
+    Choose it to combine attention by content with scores by position.
+    `Mixture(RandomSynthesizer(heads, length), Product())` did best in the paper. Learned weights are equal at the
+    start. Softmax is applied after the sum.
 
     scores: scores S_1, S_2, ..., such as synthesizers and products.
     weights: "learned" is the paper's form: alpha is the softmax of one number for each score. For two scores this is a

@@ -18,7 +18,7 @@ class ConvShortener(GroupShortener):
     Values use the same equation. Missing keys of an incomplete group count as 0. Choose it over `MeanPooled` if the
     places in a group should have different weights. Choose it over `Linformer` for rows of any length and for decoding:
     under `Causal()` it keeps the keys of the incomplete group. Each shortened key costs size * k_dim^2 multiplications
-    per head, so the cost is linear in the row.
+    per head, and each value size * v_dim^2, so the cost is linear in the row.
 
     size: kernel size and stride; 3 in the paper.
     k_dim: width of a key.
