@@ -13,8 +13,7 @@ class Collected:
     """A helper that calls sublayers in order, collects their reports and makes the Out of the whole.
 
     `call` reads the sublayer at a place. With `counts` [B T] (layers that repeat one block) reports are summed under
-    their
-    own names: per-token values where `counts` is True; a penalty on parameters counts once.
+    their own names: per-token values where `counts` is True; a penalty on parameters counts once.
 
     ctx: the context of the whole.
     state: the states of the sublayers, or None.

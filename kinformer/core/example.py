@@ -17,9 +17,8 @@ class Example:
     breaks: the laws that the part cannot satisfy by the paper's own definition, each with the reason. Tests check that
         the law indeed does not hold.
     shares: the weights that several layers share, and the layers that are applied repeatedly, each with the reason. A
-        `*`
-        in a name stands for any characters: `{"*.bias.u": "the paper has one u for all layers"}`. The law `own_weights`
-        reads it.
+        `*` in a name stands for any characters: `{"*.bias.u": "the paper has one u for all layers"}`. The law
+        `own_weights` reads it.
     """
 
     make: Callable[[], Any]

@@ -230,7 +230,7 @@ def _make_plan(state: KV, queries: Queries, pattern: Pattern, ctx: Context) -> C
     max_remaining = extra if length > 1 else ctx.memo.look(_count_remaining(joined, after, pattern))[0]
     if max_remaining <= size:
         return _plan_compacted(pos, new, after, pattern)
-    grow = alive + length - size + max_remaining // 2  # the row exceeds the length given to `start`
+    grow = alive + length - size + max_remaining // 2  # the row exceeds `start`'s length; reserve half of its keys
     pos, live = F.pad(pos, (0, grow), value=-1), F.pad(live, (0, grow))
     return _plan_into_slots(pos, live, new, after)._replace(grow=grow)
 

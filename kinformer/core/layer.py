@@ -204,8 +204,7 @@ class Context:
         """Return the same context with other fields.
 
         Other positions or limits start a new memo. Other positions also reset `full` and `decoding`, because both
-        describe
-        the old ones: pass them again if they hold.
+        describe the old ones: pass them again if they hold.
         """
         if not {"pos", "source_pos"}.isdisjoint(changes):
             changes.setdefault("full", False)

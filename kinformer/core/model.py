@@ -106,7 +106,10 @@ class Model(nn.Module, ABC):
 
     @property
     def window(self) -> int | None:
-        """The number of learned positions that training has reached; None without a table of positions."""
+        """The number of learned positions that training has reached; None without a table of positions.
+
+        Before training every position counts.
+        """
         longest = self.longest
         return None if longest is None else min(longest, self.trained_length or longest)
 

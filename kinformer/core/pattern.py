@@ -70,8 +70,7 @@ class Pattern(ABC):
         """Return two flags for the block of pairs q_lo..q_hi x k_lo..k_hi, ends included.
 
         The first flag is True if any pair may be allowed, the second if every pair is surely allowed; both speak of all
-        rows
-        and heads. The ends broadcast: pass tensors to ask about many blocks.
+        rows and heads. The ends broadcast: pass tensors to ask about many blocks.
         """
         any_pair = torch.as_tensor(q_lo + q_hi + k_lo + k_hi) >= 0
         return any_pair, ~any_pair

@@ -57,9 +57,8 @@ class Request:
     def piece(self, rows: Selection, columns: Selection) -> "Request":
         """Return the read of some queries in some keys; requests are sliced nowhere else.
 
-        Positions, extras, labels, tags and entries from below are cut together. The piece gets a memo of its own,
-        because its
-        positions are new objects: the memo would never find them again, and it would keep every mask alive.
+        Positions, extras, labels, tags and entries from below are cut together. The piece gets its own memo,
+        because its positions are new objects. The old memo would never find them and would keep every mask alive.
         """
         queries, keys = self.queries.cut(rows), self.keys.cut(columns)
 

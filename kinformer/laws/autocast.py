@@ -24,7 +24,7 @@ OVER = ("layer", "model")
 LENGTH = 13
 MOST = 2e-2  # largest relative error of results and of each report, as in law dtype
 MOST_OF_GRADIENTS = 0.35  # rounding may cross a kink such as relu's; a missing or doubled product has an error of 1
-SMALL = 0.1  # smallest norm, as a share of all gradients: rounding errors of large gradients reach small ones
+SMALL = 0.1  # least norm that divides an error, as a share of all gradients: rounding of large ones reaches small ones
 
 
 def judge(subject: Subject | TrainingSubject) -> Iterator[str]:

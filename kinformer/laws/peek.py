@@ -35,8 +35,8 @@ def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
 
     subject: the part or model to judge.
 
-    A part must not read ahead if it has a state, if it learns to predict the next token, or if all its patterns read
-    only backwards.
+    A part must not read ahead if it has a state, if it learns to predict the next token, or if no pattern in it reads
+    ahead. The last condition requires a pattern in every mechanism of self-attention.
 
     For every position, the law redraws everything after it, in eval and train mode. It does not rely on gradients,
     because a hard choice has a gradient of zero and may still peek, and train mode may read differently.
@@ -157,7 +157,7 @@ def _call_seeded(subject: Subject, module: Any, batch: InputBatch) -> Out:
 
 
 def _changes(subject: Subject, batch: InputBatch, later: Tensor, seed: int) -> Iterator[tuple[str, InputBatch]]:
-    """Yield variants of the batch with later columns redrawn, redrawn large, or removed."""
+    """Yield variants of the batch with later columns redrawn, redrawn large, or changed to padding."""
     rows, columns = batch.size
     redrawn = subject.content(rows, columns, seed + 1000)
     large = subject.content(rows, columns, seed + 2000) * (1 if subject.vocab else int(HUGE))

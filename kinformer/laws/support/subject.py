@@ -21,7 +21,7 @@ from kinformer.core.pattern import Pattern
 from kinformer.laws.support.input_batch import InputBatch, numbers, place_content, positions, repeat_tokens, tokens
 
 ROWS = 3
-SOURCE = 7  # tokens of a source; no law uses this length for x
+SOURCE = 7  # columns of a source; x has another length in most laws
 GARBAGE = 100.0
 EFFORT = 4 if os.environ.get("KINFORMER_PROVE") == "1" else 1  # factor on the number of trials of a law
 
