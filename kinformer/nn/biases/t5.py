@@ -45,7 +45,7 @@ class T5(Bias):
     def bucket(self, distance: Int[Tensor, "*n"]) -> Int[Tensor, "*n"]:
         """Return the bucket of each distance i - j."""
         exact, far = self.side // 2, distance.abs() if self.ahead else distance.clamp_min(0)
-        # in float32, as in the authors' code: borders fall on powers, where rounding decides
+        # in float32, as the models with these buckets were trained: borders fall on powers, where rounding decides
         ratio = torch.log(far.clamp_min(exact).float() / exact) / math.log(self.furthest / exact)
         coarse = (exact + (ratio * (self.side - exact)).long()).clamp_max(self.side - 1)
         bucket = torch.where(far < exact, far, coarse)
