@@ -1,3 +1,6 @@
-"""Claims of papers, one a file: `claim(seeds)` measures in about a minute what was said, against a threshold fixed
-before the code, and draws it. A file is found by lying here: `kinformer claim NAME`.
+"""Claims of papers, one per file, measured in this library against fixed thresholds.
+
+Each file defines `claim(seeds)`, which measures one claim in about a minute and returns numbers, a verdict and plots.
+The thresholds were fixed before the code was written. Every file in this folder is found by its name and runs as
+`kinformer claim NAME`.
 """

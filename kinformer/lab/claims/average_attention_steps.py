@@ -1,5 +1,4 @@
-"""Average attention network: a step of decoding costs the same after any number of tokens, and gives what a whole row
-gives."""
+"""An average attention decoder takes equal work per step, however many tokens it has read."""
 
 from collections.abc import Sequence
 from statistics import mean
@@ -19,13 +18,13 @@ from kinformer.members.gpt import gpt
 
 LENGTHS = (16, 64, 256, 1024)
 WIDTH, DEPTH, VOCAB = 32, 2, 64
-FLAT = 0.01  # an exponent of 0 is a flat cost, one of 1 a cost that grows as the row
-SAYS = "a step of decoding costs as much after a thousand tokens as after ten, and steps give what a whole row gives"
+FLAT = 0.01  # exponent 0: the cost is constant; exponent 1: the cost grows with the row
+SAYS = "a decoding step costs the same after a thousand tokens as after ten, and steps give the results of a whole row"
 SOURCE = "Zhang et al., 2018, arXiv:1805.00631, abstract and section 3.2 (more than four times as fast, timed)"
 
 
 class Touched(TorchDispatchMode):
-    """How many numbers go into operators and come out of them while it lasts: work that no clock is needed for."""
+    """Count the numbers that go into operators and come out of them: a measure of work without a clock."""
 
     numbers = 0
 
@@ -38,7 +37,13 @@ class Touched(TorchDispatchMode):
 
 @torch.no_grad()
 def step(model: Writer, row: Tensor) -> tuple[int, int]:
-    """The numbers that the step after a row touches, and the bytes of the state that it reads."""
+    """Return the work and the state size of the decoding step after a row.
+
+    The work is the count of numbers that the step touches; the state size is in bytes.
+
+    model: decoder.
+    row: tokens before the step.
+    """
     model.eval()
     state = model.logits(row, model.start(1, row.shape[1] + 1), last=True).state
     state_bytes = sum(leaf.numel() * leaf.element_size() for _, leaf in leaves(state))
@@ -50,7 +55,13 @@ def step(model: Writer, row: Tensor) -> tuple[int, int]:
 
 @torch.no_grad()
 def stepwise_error(model: Writer, row: Tensor) -> float:
-    """How far logits of a row that is read token by token are from those of the whole."""
+    """Return the largest difference of logits between token-by-token and one-pass reading.
+
+    Both are computed in float64.
+
+    model: decoder; it is converted to float64.
+    row: tokens to read.
+    """
     model.double().eval()
     state, steps = model.start(1, row.shape[1]), []
     for token in row.split(1, 1):
@@ -61,7 +72,16 @@ def stepwise_error(model: Writer, row: Tensor) -> float:
 
 
 def claim(seeds: Sequence[int], lengths: Sequence[int] = LENGTHS) -> Claim:
-    """Work and state of a step after rows of each length, of this decoder and of gpt, for random weights and rows."""
+    """Measure work and state size of a decoding step after rows of several lengths.
+
+    Measured here: numbers that operators touch in a step, and bytes of state, for `average_attention` and `gpt` with
+    random weights and rows. The claim holds if both grow with an exponent of 0, within 0.01, in the number of earlier
+    tokens. Token by token the logits must also equal the logits of the whole row within 1e-10. `gpt` is only a
+    comparison.
+
+    seeds: seeds of weights and rows.
+    lengths: numbers of tokens before the step.
+    """
     work: dict[str, list[list[int]]] = {"average_attention": [], "gpt": []}
     state_bytes: dict[str, list[list[int]]] = {"average_attention": [], "gpt": []}
     away = []
@@ -77,9 +97,21 @@ def claim(seeds: Sequence[int], lengths: Sequence[int] = LENGTHS) -> Claim:
             state_bytes[name].append(list(bytes_))
         away.append(stepwise_error(ours, rows[min(1, len(rows) - 1)]))
     measures = (
-        Measure("exponent of a step's work in the tokens before it", powers(work, lengths), "near", 0.0, within=FLAT),
-        Measure("exponent of the state's bytes", powers(state_bytes, lengths), "near", 0.0, within=FLAT),
-        Measure("furthest of token by token from the whole row, float64", away, "most", 1e-10),
+        Measure(
+            "growth exponent of a step's work in the number of earlier tokens",
+            powers(work, lengths),
+            "near",
+            0.0,
+            within=FLAT,
+        ),
+        Measure(
+            "growth exponent of the state's bytes in the number of earlier tokens",
+            powers(state_bytes, lengths),
+            "near",
+            0.0,
+            within=FLAT,
+        ),
+        Measure("largest difference of logits, token by token against the whole row, float64", away, "most", 1e-10),
     )
     facts = {
         f"{unit} of a step after {', '.join(map(str, lengths))} tokens, {name}": ", ".join(
@@ -89,13 +121,23 @@ def claim(seeds: Sequence[int], lengths: Sequence[int] = LENGTHS) -> Claim:
         for name in models
     }
     means = {name: seed_mean(numbers) for name, numbers in work.items()}
-    lines = [PlotLine(lengths, y, f"{name}, times {y[-1] / y[0]:.2f}", "o-") for name, y in means.items()]
+    lines = [PlotLine(lengths, y, f"{name}, grows {y[-1] / y[0]:.2f} times", "o-") for name, y in means.items()]
     plot = Plot(
-        "numbers that a step touches", "tokens before it", "numbers", lines, log="x", ticks=lengths, ylim=(0, None)
+        "numbers that a decoding step touches",
+        "tokens before the step",
+        "numbers",
+        lines,
+        log="x",
+        ticks=lengths,
+        ylim=(0, None),
     )
     return Claim(SAYS, SOURCE, measures, facts, (plot,))
 
 
 def powers(counts: dict[str, list[list[int]]], lengths: Sequence[int]) -> list[float]:
-    """The exponent of each seed's numbers."""
+    """Return the growth exponent of `average_attention` for each seed.
+
+    counts: for each model and seed, a count per length.
+    lengths: numbers of tokens before the step.
+    """
     return [slope(lengths, numbers) for numbers in counts["average_attention"]]

@@ -1,4 +1,4 @@
-"""CALM: of a thousand calibration sets no more than epsilon choose a threshold that breaks the promise."""
+"""Learn then Test breaks CALM's promised risk in at most a share epsilon of calibration sets."""
 
 from collections.abc import Sequence
 from math import sqrt
@@ -23,16 +23,21 @@ from kinformer.lab.plot import Plot, PlotLine
 
 EPSILON, SETS, SET_SIZE, TEXTS, GRID = 0.05, 1000, 200, 320, 11
 DELTAS = (0.1, 0.2, 0.3)
-SAYS = "Learn then Test keeps the mean loss at delta in all but a share epsilon of calibration sets"
+SAYS = "with Learn then Test the mean loss is at most delta, except in a share epsilon of the calibration sets"
 SOURCE = "Schuster et al., 2022, arXiv:2207.07061, section 4; Angelopoulos et al., 2021, arXiv:2110.01052"
 KINDS: tuple[By, ...] = ("textual", "risk")
 
 
 def violations(losses: Sequence[Sequence[float]], delta: float, rng: numpy.random.Generator, sets: int) -> float:
-    """The share of calibration sets, drawn again from all texts, whose threshold loses more than delta in the mean.
+    """Return the share of calibration sets that choose a threshold with a mean loss above delta.
 
-    `losses` has a row for each threshold, the safest first; all of its texts are what the sets are drawn from, so that
-    the mean over them is the expectation that is promised.
+    Calibration sets are drawn with replacement from all texts. The mean over all texts is therefore the expectation
+    that the promise is about.
+
+    losses: losses of all texts, one row per threshold, the safest threshold first.
+    delta: promised mean loss.
+    rng: source of randomness.
+    sets: number of calibration sets.
     """
     table = numpy.array(losses)
     risk, broken = table.mean(1), 0
@@ -44,13 +49,24 @@ def violations(losses: Sequence[Sequence[float]], delta: float, rng: numpy.rando
 
 
 def hardest_losses(delta: float, rng: numpy.random.Generator) -> list[list[float]]:
-    """Losses of 0 or 1 whose mean is a hair above delta at once: a promise that every rejection breaks."""
+    """Return losses of 0 or 1 for one threshold, with a mean slightly above delta.
+
+    Every set that accepts this threshold breaks the promise.
+
+    delta: promised mean loss.
+    rng: source of randomness.
+    """
     count = int(delta * TEXTS) + 1
     return [rng.permutation([1.0] * count + [0.0] * (TEXTS - count)).tolist()]
 
 
 def table(seed: int, size: Size = SMALL, texts: int = TEXTS) -> list[TextLosses]:
-    """What each threshold of the grid loses, of a trained model that leaves by its softmax response."""
+    """Train a model and return its losses at each threshold of the softmax response.
+
+    seed: seed of the training.
+    size: width, steps and learning rate of the model.
+    texts: number of texts.
+    """
     model = train_calm(seed, size)
     rule, inputs = rules(model)["softmax response"], prompts(model, "valid", texts)
     whole = write_by_full_model(model, inputs)
@@ -58,7 +74,17 @@ def table(seed: int, size: Size = SMALL, texts: int = TEXTS) -> list[TextLosses]
 
 
 def claim(seeds: Sequence[int], size: Size = SMALL, texts: int = TEXTS, sets: int = SETS) -> Claim:
-    """Violations by seeds: of each consistency at the delta at which most sets break it, and of the hardest losses."""
+    """Count the calibration sets that break the promise, for a trained model and for the hardest losses.
+
+    Measured here: the share of 1,000 calibration sets of 200 texts that break it, at deltas of 0.1, 0.2 and 0.3. The
+    losses are the textual distance, the risk, and a worst case just above delta. The claim holds if no share exceeds
+    epsilon = 0.05 plus three standard errors.
+
+    seeds: seeds of the trainings.
+    size: width, steps and learning rate of the model.
+    texts: number of texts per model.
+    sets: number of calibration sets.
+    """
     tables = [table(seed, size, texts) for seed in seeds]
     limit = EPSILON + 3 * sqrt(EPSILON * (1 - EPSILON) / sets)
     broken: dict[str, dict[float, list[float]]] = {}
@@ -74,7 +100,7 @@ def claim(seeds: Sequence[int], size: Size = SMALL, texts: int = TEXTS, sets: in
                 )
                 broken[name][delta].append(violations(rows, delta, rng, sets))
     measures = tuple(
-        Measure(f"violations, {name}, delta {delta:g}", values, "most", limit)
+        Measure(f"share of sets that break the promise, {name}, delta {delta:g}", values, "most", limit)
         for name, of in broken.items()
         for delta, values in of.items()
     )
@@ -83,15 +109,20 @@ def claim(seeds: Sequence[int], size: Size = SMALL, texts: int = TEXTS, sets: in
         PlotLine(thresholds, [mean(getattr(row, kind)) for row in losses], kind) for kind in KINDS for losses in tables
     ]
     risk = Plot(
-        "mean loss of all texts", "threshold", "mean loss", lines, levels=[(delta, "") for delta in DELTAS], xlim=(1, 0)
+        "mean loss over all texts",
+        "threshold",
+        "mean loss",
+        lines,
+        levels=[(delta, "") for delta in DELTAS],
+        xlim=(1, 0),
     )
     violated = Plot(
-        f"violations among {sets:,} calibration sets of {SET_SIZE}",
+        f"broken promises among {sets:,} calibration sets of {SET_SIZE} texts",
         "delta",
         "share of sets",
         samples={name: list(by_delta.values()) for name, by_delta in broken.items()},
         categories=[f"{delta:g}" for delta in DELTAS],
-        levels=((EPSILON, "epsilon"), (limit, "epsilon and 3 standard errors")),
+        levels=((EPSILON, "epsilon"), (limit, "epsilon + 3 standard errors")),
         ylim=(-0.005, 0.09),
     )
     return Claim(SAYS, SOURCE, measures, {}, (risk, violated))

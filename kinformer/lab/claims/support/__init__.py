@@ -1,1 +1,1 @@
-"""What claims stand on: measures, their thresholds and verdicts."""
+"""Shared parts of the claims: measures with thresholds, verdicts, and small trainings."""

@@ -1,4 +1,4 @@
-"""Agents that learn in an environment: how well each does after so many steps, and curves with intervals."""
+"""Trained agents for claims: their learning curves, and plots with error bands."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,14 +13,20 @@ from kinformer.lab.train.loop import train
 from kinformer.lab.train.settings import Settings
 from kinformer.members.agent import agent
 
-ROWS, LENGTH = 64, 64  # environments side by side, and steps of a rollout, which is two episodes of a T-maze of 30
-PIECES, ENTROPY = 4, 0.02  # with 0.01 a junction's turn is settled by chance before what was shown is remembered
+ROWS, LENGTH = 64, 64  # parallel environments, and steps per rollout: two episodes of a T-maze of 30
+PIECES, ENTROPY = 4, 0.02  # with 0.01 the agent settles on a random turn before it remembers the cue
 SOLVED = 0.95
 Measured = Literal["success", "returns"]
 
 
 class LearningCurve(NamedTuple):
-    """Of a training: steps in the environment, what episodes returned after these, and the share that succeeded."""
+    """Learning curve of one training run.
+
+    steps: number of environment steps at each evaluation.
+    returns: mean return of the evaluated episodes.
+    success: share of the evaluated episodes that succeed; NaN if the environment does not report success.
+    parameters: number of weights of the agent.
+    """
 
     steps: tuple[int, ...]
     returns: tuple[float, ...]
@@ -29,7 +35,7 @@ class LearningCurve(NamedTuple):
 
     @property
     def solving_step(self) -> int | None:
-        """After how many steps it succeeded, and did not fail again; None where it did not."""
+        """Number of steps after which `success` stays at 0.95 or more; None if it never does."""
         failed = [n for n, share in enumerate(self.success) if share < SOLVED]
         first = failed[-1] + 1 if failed else 0
         return self.steps[first] if first < len(self.steps) else None
@@ -38,7 +44,17 @@ class LearningCurve(NamedTuple):
 def train_agent(
     stack: str, spec: str, seed: int, lr: float, rollouts: int, measures: int = 8, rows: int = ROWS, **keywords: Any
 ) -> LearningCurve:
-    """An agent of these layers, taught from this seed in so many rollouts, and measured now and then."""
+    """Train an agent in an environment and return its learning curve.
+
+    stack: member that supplies the agent's layers, with its keywords.
+    spec: the environment, in the form of `--env`.
+    seed: seed of the weights and of the training.
+    lr: learning rate.
+    rollouts: number of rollouts; each has `rows` * 64 environment steps.
+    measures: number of evaluations during the training.
+    rows: number of parallel environments.
+    keywords: further arguments of `agent`.
+    """
     data = read(spec)
     with seeded(seed):
         model = agent(stack=stack, **{"pieces": PIECES, **data.keywords, **keywords})
@@ -54,7 +70,12 @@ def train_agent(
 
 
 def curves_plot(title: str, curves: Mapping[str, Sequence[LearningCurve]], measure: Measured = "success") -> Plot:
-    """The mean over seeds of each agent, with a band of two standard errors."""
+    """Plot the mean over seeds for each agent, with a band of two standard errors.
+
+    title: title of the plot.
+    curves: learning curves of each agent, one per seed.
+    measure: "success" or "returns".
+    """
     lines = []
     for name, runs in curves.items():
         values = list(zip(*(getattr(run, measure) for run in runs), strict=True))

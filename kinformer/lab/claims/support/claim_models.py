@@ -1,4 +1,4 @@
-"""Models of claims: built under a seed, judged, and their attention layers recorded."""
+"""Helpers for models in claims: seeded construction, evaluation, and recorded attention inputs."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +14,12 @@ from kinformer.nn.attention import Attention
 
 
 class HeadInputs(NamedTuple):
-    """The queries, keys and values of a layer."""
+    """Queries, keys and values of an attention layer, by head.
+
+    q: queries.
+    k: keys.
+    v: values.
+    """
 
     q: Float[Tensor, "B H T K"]
     k: Float[Tensor, "B H T K"]
@@ -23,7 +28,10 @@ class HeadInputs(NamedTuple):
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Draw from a generator with this seed inside, and leave the state of PyTorch's own generator as it was."""
+    """Seed PyTorch's generator inside a `with` block, and restore its state afterwards.
+
+    seed: seed of the block.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield
@@ -31,14 +39,23 @@ def seeded(seed: int) -> Iterator[None]:
 
 @torch.no_grad()
 def mean_metric(model: Any, rows: Any, metric: str) -> float:
-    """The mean of a model's metric over all that it scores in a batch."""
+    """Return the mean of a model's metric over all scored positions of a batch.
+
+    model: model to evaluate.
+    rows: batch.
+    metric: name of the metric.
+    """
     total, count = model.judge(rows).totals[metric]
     return float(total / count)
 
 
 @torch.no_grad()
 def heads(model: Model, tokens: Int[Tensor, "B T"]) -> list[HeadInputs]:
-    """Those of every attention layer in order, from a reading in eval mode."""
+    """Return the inputs of every attention layer, in order, from one forward pass in eval mode.
+
+    model: model with attention layers.
+    tokens: batch to read.
+    """
     layers: list[HeadInputs] = []
 
     def note(_: nn.Module, inputs: Any) -> None:
@@ -58,5 +75,8 @@ def heads(model: Model, tokens: Int[Tensor, "B T"]) -> list[HeadInputs]:
 
 
 def patterns(model: nn.Module) -> list[Pattern]:
-    """The patterns of all attention layers, in order."""
+    """Return the patterns of all attention layers, in order.
+
+    model: model with attention layers.
+    """
     return [cast(Pattern, part.mechanism.pattern) for part in model.modules() if isinstance(part, Attention)]

@@ -1,4 +1,4 @@
-"""Episodes that claims learn from, and models that learned from them."""
+"""Episodes for claims, and the training of models on them."""
 
 import tempfile
 from collections.abc import Callable, Sequence
@@ -18,12 +18,17 @@ from kinformer.models.trajectory import Trajectory
 
 BATCH = 64
 CART = "CartPole-v1,max_episode_steps=200"
-LEANS = 0.02, 0.6  # of controllers: the smallest balances for 200 steps, the largest falls within ten
-Policy = Callable[[Float[numpy.ndarray, " S"]], int]  # from what is seen to a kind of action
+LEANS = 0.02, 0.6  # range of a controller's lean: the smallest balances for 200 steps, the largest falls within ten
+Policy = Callable[[Float[numpy.ndarray, " S"]], int]  # maps an observation to an action
 
 
 def run_policy(policy: Policy, env: Any, seed: int) -> Episode:
-    """An episode by a policy that remembers nothing."""
+    """Run one episode with a policy that has no memory.
+
+    policy: function from an observation to an action.
+    env: environment.
+    seed: seed of the environment.
+    """
     state, over = env.reset(seed=seed)[0], False
     states, actions, rewards = [], [], []
     while not over:
@@ -36,7 +41,14 @@ def run_policy(policy: Policy, env: Any, seed: int) -> Episode:
 
 
 def leaning_episodes(count: int, seed: int) -> list[Episode]:
-    """Episodes of CartPole of all qualities: each by a controller that leans by another angle, which is not seen."""
+    """Return CartPole episodes of widely different quality.
+
+    A new controller acts in each episode. Its lean, a constant added to the controlled angle, is drawn on a logarithmic
+    scale and is not part of the observations.
+
+    count: number of episodes.
+    seed: seed of the leans and of the environments.
+    """
     env, rng = make(CART), numpy.random.default_rng(seed)
     episodes = []
     for n in range(count):
@@ -51,7 +63,11 @@ def leaning_episodes(count: int, seed: int) -> list[Episode]:
 
 
 def build_episode_data(episodes: Sequence[Episode], **options: str) -> EpisodeData:
-    """Episodes as `--data offline=` reads them."""
+    """Return episodes in the form in which `--data offline=` reads them.
+
+    episodes: episodes to store.
+    options: options of that reader, such as `reward="end"`.
+    """
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "episodes.npz"
         write_episodes(file, list(episodes))
@@ -61,7 +77,17 @@ def build_episode_data(episodes: Sequence[Episode], **options: str) -> EpisodeDa
 def train_member(
     member: Callable[..., Trajectory], data: EpisodeData, seed: int, steps: int, rate: float, **keywords: Any
 ) -> Trajectory:
-    """A member of the data's sizes after so many steps, the rate warmed up and then falling to 0."""
+    """Train a member on episodes and return it in eval mode.
+
+    The learning rate rises for 30 steps and falls to 0 at the end.
+
+    member: function that builds the model; the data sets its sizes.
+    data: episodes to learn from.
+    seed: seed of the weights and of the batches.
+    steps: number of training steps.
+    rate: peak learning rate.
+    keywords: further arguments of the member.
+    """
     torch.manual_seed(seed)
     model = member(**data.keywords, **keywords)
     data.store_scales(model)
@@ -77,7 +103,14 @@ def train_member(
 
 
 def mean_return(model: Trajectory, spec: str, episodes: int, target: float | None, seed: int) -> float:
-    """What a model returns on average."""
+    """Return the mean return of a model over several episodes.
+
+    model: model that acts.
+    spec: the environment, in the form of `--env`.
+    episodes: number of episodes.
+    target: return that is given to the model as its target; None for the model's own default.
+    seed: seed of the first episode.
+    """
     return mean(
         result.episode.total_return for result in roll_out(model, PlaySettings(spec, episodes, target, seed=seed))
     )

@@ -1,4 +1,4 @@
-"""A small model with exits, taught a task of which half is easy, and what it writes at each of its thresholds."""
+"""A small CALM on a task with easy and hard tokens, and its texts at each exit threshold."""
 
 import time
 from collections.abc import Sequence
@@ -24,10 +24,14 @@ DEPTH, TASK = 8, "task=half_easy"
 
 
 class Size(NamedTuple):
-    """How wide the layers are, and how long and at which rate they are trained.
+    """Width of the layers, and length and learning rate of the training.
 
-    At width 64 what is saved is hidden by the Python around small layers: what is promised of losses can be seen
-    there, what is saved of time cannot.
+    At width 64, Python overhead around the small layers hides the time that exits save. That width is enough to measure
+    losses, but not to measure time.
+
+    width: width of the layers.
+    steps: number of training steps.
+    lr: learning rate.
     """
 
     width: int
@@ -39,7 +43,13 @@ SMALL, WIDE = Size(64, 700, 3e-3), Size(256, 400, 1e-3)
 
 
 class TextLosses(NamedTuple):
-    """What texts lose at a threshold, each of them; how many layers a token takes, and a token at each place."""
+    """Losses of texts that are generated with exits at one threshold, and the layers used.
+
+    textual: distance of each text from the full model's text.
+    risk: increase of each text's distance from the reference, compared with the full model; at least 0.
+    layers: mean number of layers per token.
+    places: mean number of layers per token, at each place of the answer.
+    """
 
     textual: list[float]
     risk: list[float]
@@ -48,7 +58,11 @@ class TextLosses(NamedTuple):
 
 
 def train_calm(seed: int, size: Size) -> MultiExit:
-    """Eight layers with a probe; softmax response and saturation need none of it."""
+    """Train a `calm` of eight layers with a probe; the other two confidences need no training.
+
+    seed: seed of the weights and of the training.
+    size: width, steps and learning rate.
+    """
     with seeded(seed):
         model = calm(d=size.width, depth=DEPTH, heads=4, length=32, confidence="probe")
         if size.steps:
@@ -58,12 +72,22 @@ def train_calm(seed: int, size: Size) -> MultiExit:
 
 
 def prompts(model: MultiExit, split: str, count: int) -> Prompts:
-    """Rows of the task up to their answers."""
+    """Return rows of the task, cut before their answers.
+
+    model: model that reads the prompts.
+    split: "valid" or "test".
+    count: number of prompts.
+    """
     return read_spec(TASK).prompts(model, split, count, 0, 0)
 
 
 def rules(model: MultiExit) -> dict[str, ConfidenceThreshold]:
-    """The three confidences on one backbone; the classifier is the probe that was trained beside it."""
+    """Return exit rules with CALM's three confidences for one trained model, by name.
+
+    The classifier is the probe that was trained with the model.
+
+    model: model from `train_calm`.
+    """
     rule = model.exits.rule
     assert isinstance(rule, ConfidenceThreshold) and isinstance(rule.confidence, Probe)
     each: dict[str, Confidence] = {
@@ -75,7 +99,11 @@ def rules(model: MultiExit) -> dict[str, ConfidenceThreshold]:
 
 
 def write_by_full_model(model: MultiExit, inputs: Prompts) -> list[Text]:
-    """What the full model writes."""
+    """Generate texts with all layers.
+
+    model: model with exits.
+    inputs: prompts.
+    """
     with use_rule(model.exits, NeverExit()):
         return write_texts(model, inputs).texts
 
@@ -83,7 +111,14 @@ def write_by_full_model(model: MultiExit, inputs: Prompts) -> list[Text]:
 def measure_losses(
     model: MultiExit, rule: ConfidenceThreshold, threshold: Threshold, inputs: Prompts, whole: Sequence[Text]
 ) -> TextLosses:
-    """What is lost where tokens leave at a threshold."""
+    """Generate texts with exits at a threshold, and return their losses.
+
+    model: model with exits.
+    rule: exit rule to use.
+    threshold: threshold of the rule.
+    inputs: prompts.
+    whole: texts by the full model.
+    """
     rule.leave_at(threshold)
     with use_rule(model.exits, rule):
         early = write_texts(model, inputs)
@@ -94,7 +129,16 @@ def measure_losses(
 def seconds(
     model: MultiExit, leaving: dict[str, ExitRule], inputs: Prompts, texts: int = 12, rounds: int = 5
 ) -> dict[str, float]:
-    """Seconds to write texts one by one by each rule, turn by turn, the least of some rounds."""
+    """Return the seconds that each rule takes to generate texts one by one, the least of several rounds.
+
+    The rules take turns in every round, so that a slow moment of the machine affects all of them.
+
+    model: model with exits.
+    leaving: exit rules by name.
+    inputs: prompts.
+    texts: number of prompts to use.
+    rounds: number of rounds.
+    """
     least = dict.fromkeys(leaving, float("inf"))
     for _ in range(rounds):
         for name, rule in leaving.items():

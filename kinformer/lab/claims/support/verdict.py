@@ -1,4 +1,4 @@
-"""Measures of a claim, and what they say of it: holds, does not hold, not resolved."""
+"""Measures of claims, and their verdicts: holds, does not hold, not resolved."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -11,14 +11,15 @@ Verdict = Literal["holds", "does not hold", "not resolved"]
 
 
 class Measure(NamedTuple):
-    """A number that a claim is about, measured once for each seed.
+    """A number that a claim is about, measured once per seed.
 
-    quantity: its name, with its unit.
-    values: one for each seed.
-    direction: the claim expects "least", "most" or "near" the threshold.
-    threshold: fixed before anything was measured.
-    no_effect: the value without any effect; the mean must lie two standard errors from it. The threshold if None.
-    within: the largest distance from the threshold that counts as "near".
+    quantity: name of the number, with its unit.
+    values: one value per seed.
+    direction: "least", "most" or "near": the claim expects at least, at most or nearly the threshold.
+    threshold: bound that was fixed before the first measurement.
+    no_effect: value without any effect, from which the mean must differ by more than two standard errors; None for the
+        threshold.
+    within: largest distance from the threshold that counts as "near".
     """
 
     quantity: str
@@ -30,20 +31,23 @@ class Measure(NamedTuple):
 
     @property
     def mean(self) -> float:
-        """The mean over the seeds."""
+        """Mean over the seeds."""
         return mean(self.values)
 
     @property
     def error(self) -> float:
-        """The standard error of the mean; 0 for a single value."""
+        """Standard error of the mean; 0 for a single value."""
         return stdev(self.values) / math.sqrt(len(self.values)) if len(self.values) > 1 else 0.0
 
     @property
     def verdict(self) -> Verdict:
-        """ "holds" if the effect exceeds two standard errors and meets the threshold.
+        """Verdict of this measure.
 
-        "does not hold" if the threshold is missed by more than two standard errors, or no seed shows any effect. Else
-        "not resolved".
+        "holds" if the mean meets the threshold and differs from `no_effect` by more than two standard errors. "does not
+        hold" if the mean misses the threshold by more than two standard errors, or if no seed shows any effect.
+        Otherwise "not resolved".
+
+        For "near": "holds" if the mean is within the distance by two standard errors or more.
         """
         if self.direction == "near":
             missed = abs(self.mean - self.threshold) - self.within
@@ -57,7 +61,7 @@ class Measure(NamedTuple):
 
     @property
     def summary(self) -> str:
-        """The number with twice its standard error, and the threshold."""
+        """The mean with twice its standard error, and the threshold."""
         spread = f" ± {2 * self.error:.3g}" if self.error else ""
         near = f"near {self.threshold:g} (within {self.within:g})"
         bound = near if self.direction == "near" else f"at {self.direction} {self.threshold:g}"
@@ -65,13 +69,13 @@ class Measure(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """The result of measuring a claim.
+    """Result of measuring a claim.
 
-    statement: the claim, in a sentence.
+    statement: the claim, in one sentence.
     source: the paper and its section.
     measures: the numbers that decide the verdict.
-    facts: more numbers by name, which decide nothing.
-    plots: the picture, from left to right.
+    facts: further numbers by name; they do not affect the verdict.
+    plots: plots of the figure, from left to right.
     """
 
     statement: str
@@ -82,7 +86,11 @@ class Claim(NamedTuple):
 
     @property
     def verdict(self) -> Verdict:
-        """It holds if every measure does, and does not if one does not."""
+        """Verdict of the claim: the worst verdict of its measures.
+
+        "does not hold" if one measure does not hold. Otherwise "not resolved" if one is not resolved. Otherwise
+        "holds".
+        """
         verdicts = {measure.verdict for measure in self.measures}
         if "does not hold" in verdicts:
             return "does not hold"
