@@ -1,4 +1,4 @@
-"""Depth-Adaptive Transformer: tokens leave after less than half of the layers, easy ones first, as right as ever."""
+"""Depth-adaptive tokens exit after less than half of the layers and stay as accurate."""
 
 from collections.abc import Sequence
 from statistics import mean
@@ -15,19 +15,24 @@ from kinformer.lab.plot import Plot, PlotLine
 from kinformer.members.depth_adaptive import depth_adaptive
 from kinformer.models.multi_exit_seq2seq import MultiExitSeq2Seq
 
-KINDS, QUESTIONS, DEPTH = 8, 8, 6  # values there are, questions of a row, layers
-STEPS, MORE = 200, 80  # of the layers, and of these with a classifier
+KINDS, QUESTIONS, DEPTH = 8, 8, 6  # number of values, questions per row, layers
+STEPS, MORE = 200, 80  # training steps of the layers, then further ones with a classifier
 ROWS, RATE = 32, 5e-3
 JUDGED, DRAWS = 512, 2000
-PRICE = 0.1  # a layer's, for each token
-LEARNT = 0.95  # of the answers, by all layers: a model that learned nothing loses nothing by leaving early
+PRICE = 0.1  # cost of a layer, for each token
+LEARNT = 0.95  # least accuracy of the full model; an untrained model loses nothing by exiting early
 CLASSIFIERS, ORACLES = ("sequence", "multinomial", "geometric"), ("likelihood", "correctness")
-SAYS = "tokens leave after less than half of the layers, hard ones later than easy ones, and are as often right"
+SAYS = "tokens exit after less than half of the layers, hard ones later than easy ones, without a loss of accuracy"
 SOURCE = "Elbayad et al., 2019, arXiv:1910.10073, abstract and section 4"
 
 
 class QuestionBatch(NamedTuple):
-    """Rows of questions and answers; which are hard, and what a row's source says: that some are."""
+    """Rows of questions with answers.
+
+    source: 1 if the row has hard questions, else 0.
+    target: questions and answers in turn; only the answers are scored.
+    hard: True for each hard question.
+    """
 
     source: Int[Tensor, "B 1"]
     target: TokenBatch
@@ -35,7 +40,14 @@ class QuestionBatch(NamedTuple):
 
 
 class ExitResult(NamedTuple):
-    """Layers that answers take, also by whether they are hard, and the share that is right, also of the full model."""
+    """Layers and accuracy of answers.
+
+    easy: mean number of layers of easy answers.
+    hard: mean number of layers of hard answers.
+    layers: mean number of layers of all answers.
+    right: share of correct answers.
+    full: share of correct answers with all layers.
+    """
 
     easy: float
     hard: float
@@ -45,10 +57,14 @@ class ExitResult(NamedTuple):
 
 
 def rows(count: int, generator: torch.Generator) -> QuestionBatch:
-    """Half of the answers are easy, the value asked with; half are hard, that of the question before.
+    """Draw rows with easy questions, two thirds of them with hard questions too.
 
-    A third of the rows asks easy questions alone. A layer reads the token before and no further (`Band(1)`): an easy
-    answer wants one layer, a hard one two, unless the answer before it was easy and so says it.
+    The answer to an easy question is the value in the question. The answer to a hard question is the value in the
+    question before. A layer attends only to the token before (`Band(1)`). An easy answer therefore needs one layer. A
+    hard one needs two, unless the answer before it was easy and repeats the value.
+
+    count: number of rows.
+    generator: source of randomness.
     """
     mixed = torch.rand(count, 1, generator=generator) < 2 / 3
     hard = mixed & (torch.rand(count, QUESTIONS, generator=generator) < 6 / 7)
@@ -60,7 +76,10 @@ def rows(count: int, generator: torch.Generator) -> QuestionBatch:
 
 
 def build_model(**of: Any) -> MultiExitSeq2Seq:
-    """A small model, not trained."""
+    """Build a small untrained model.
+
+    of: further arguments of `depth_adaptive`.
+    """
     model = depth_adaptive(
         d=32,
         depth=DEPTH,
@@ -76,7 +95,14 @@ def build_model(**of: Any) -> MultiExitSeq2Seq:
 
 
 def train(model: MultiExitSeq2Seq, steps: int, seed: int) -> MultiExitSeq2Seq:
-    """The model after so many steps, the rate warmed up and then falling to 0."""
+    """Train a model and return it in eval mode.
+
+    The learning rate rises for 30 steps and falls to 0 at the end.
+
+    model: model to train.
+    steps: number of training steps.
+    seed: seed of the rows.
+    """
     optimiser, generator = torch.optim.Adam(model.parameters(), RATE), torch.Generator().manual_seed(seed)
     for step in range(steps):
         for group in optimiser.param_groups:
@@ -90,7 +116,12 @@ def train(model: MultiExitSeq2Seq, steps: int, seed: int) -> MultiExitSeq2Seq:
 
 
 def copy_with_classifier(model: MultiExitSeq2Seq, seed: int, **of: Any) -> MultiExitSeq2Seq:
-    """A model with a classifier of its own over the same layers."""
+    """Return a model with the weights of another one and an untrained classifier.
+
+    model: model that supplies the weights.
+    seed: seed of the classifier.
+    of: arguments of the classifier for `depth_adaptive`.
+    """
     torch.manual_seed(seed)
     other = build_model(**of)
     other.load_state_dict({**other.state_dict(), **model.state_dict()})
@@ -99,7 +130,11 @@ def copy_with_classifier(model: MultiExitSeq2Seq, seed: int, **of: Any) -> Multi
 
 @torch.no_grad()
 def measure_exits(model: MultiExitSeq2Seq, batch: QuestionBatch) -> ExitResult:
-    """What answers take where tokens leave, as they are read one after the other."""
+    """Measure layers and accuracy of the answers while tokens exit early.
+
+    model: model with an exit rule.
+    batch: rows to answer.
+    """
     read, target = model.framed_targets((batch.source, batch.target))
     out, answers = model.logits(read, source=batch.source), slice(1, -1, 2)
     layers = out.aux["exit"][:, answers]
@@ -112,7 +147,11 @@ def measure_exits(model: MultiExitSeq2Seq, batch: QuestionBatch) -> ExitResult:
 
 @torch.no_grad()
 def accuracy_by_exit(model: MultiExitSeq2Seq, batch: QuestionBatch) -> list[float]:
-    """The share of right answers if all leave at the first exit, at the second, and so on."""
+    """Return the share of correct answers if all tokens exit at the first exit, at the second, and so on.
+
+    model: model with exits.
+    batch: rows to answer.
+    """
     _, logits, target, _ = model.every_exit((batch.source, batch.target))
     return [float((scores.argmax(-1) == target)[:, 1:-1:2].double().mean()) for scores in logits]
 
@@ -120,7 +159,12 @@ def accuracy_by_exit(model: MultiExitSeq2Seq, batch: QuestionBatch) -> list[floa
 def search_thresholds(
     model: MultiExitSeq2Seq, search_rows: QuestionBatch, batch: QuestionBatch
 ) -> list[MeasuredThresholds]:
-    """Thresholds by the random search on some rows, each with what it is worth on others, where tokens leave by it."""
+    """Search thresholds at random on some rows, and measure each on other rows with early exits.
+
+    model: model with a threshold rule.
+    search_rows: rows for the search.
+    batch: rows for the measurement.
+    """
     candidates = random_search(
         score_exits(model, [(search_rows.source, search_rows.target)], right=True).measure, DEPTH, draws=DRAWS
     )
@@ -133,9 +177,19 @@ def search_thresholds(
 
 
 def claim(seeds: Sequence[int], steps: int = STEPS, classifier_steps: int = MORE) -> Claim:
-    """All layers are trained once for each seed, then on with each of three classifiers by two oracles.
+    """Train all layers once per seed, then continue with three classifiers and two oracles each.
 
-    Beside them thresholds on the largest probability, which nothing learns.
+    The classifiers with the likelihood oracle decide the verdict. The claim holds if each of them meets these
+    conditions. Answers take at most half of the layers. At most 0.01 of the answers are lost compared with the full
+    model. The full model answers at least 0.95 correctly. Hard answers take more layers than easy ones; the sequence
+    classifier is exempt, because all tokens of a row exit together.
+
+    The correctness oracle, and searched thresholds on the largest probability, are reported for comparison. The latter
+    learn nothing.
+
+    seeds: seeds of the trainings.
+    steps: number of training steps of the layers.
+    classifier_steps: number of further training steps with each classifier.
     """
     results: dict[str, list[ExitResult]] = {}
     curves, levels = [], []
@@ -146,7 +200,7 @@ def claim(seeds: Sequence[int], steps: int = STEPS, classifier_steps: int = MORE
         plain = train(build_model(classifier="probability"), steps, seed)
         levels.append(accuracy_by_exit(plain, second))
         for classifier in CLASSIFIERS:
-            price = PRICE * (2 * QUESTIONS if classifier == "sequence" else 1)  # merits of a row are summed
+            price = PRICE * (2 * QUESTIONS if classifier == "sequence" else 1)  # the oracle sums the merits of a row
             for oracle in ORACLES:
                 model = copy_with_classifier(plain, seed, classifier=classifier, oracle=oracle, price=price)
                 result = measure_exits(train(model, classifier_steps, 20_000 + seed), second)
@@ -154,7 +208,7 @@ def claim(seeds: Sequence[int], steps: int = STEPS, classifier_steps: int = MORE
         curves.append(search_thresholds(plain, first, second))
     measures = [measure for name in CLASSIFIERS for measure in _measures(name, results[f"{name}, likelihood"])]
     facts = {name: _summary(result) for name, result in results.items()}
-    facts["right if all leave at exit 1, 2, .."] = ", ".join(
+    facts["accuracy if all tokens exit at exit 1, 2, .."] = ", ".join(
         f"{mean(measure):.3f}" for measure in zip(*levels, strict=True)
     )
     return Claim(SAYS, SOURCE, tuple(measures), facts, _plots(results, curves, levels))
@@ -165,16 +219,16 @@ def _plots(
 ) -> list[Plot]:
     lines = []
     for level, curve in zip(levels, curves, strict=True):
-        lines.append(PlotLine(range(1, DEPTH + 1), level, "all at one exit", ".--", "tab:gray"))
+        lines.append(PlotLine(range(1, DEPTH + 1), level, "all tokens at one exit", ".--", "tab:gray"))
         layers, right = [point.layers for point in curve], [point.quality for point in curve]
-        lines.append(PlotLine(layers, right, "probability, thresholds searched", ".-", "tab:red"))
+        lines.append(PlotLine(layers, right, "probability, searched thresholds", ".-", "tab:red"))
     for n, (name, runs) in enumerate(results.items()):
         layers, right = [run.layers for run in runs], [run.right for run in runs]
         lines.append(PlotLine(layers, right, name, "o^"[n % 2], f"C{n // 2}", 0.7))
     curve_plot = Plot(
-        "right answers by layers",
-        f"layers a token takes, of {DEPTH}",
-        "share of answers that are right",
+        "accuracy by layers",
+        f"mean layers per token, of {DEPTH}",
+        "share of correct answers",
         lines,
         xlim=(0.9, DEPTH + 0.1),
         ylim=(None, 1.02),
@@ -197,18 +251,19 @@ def _measures(name: str, runs: list[ExitResult]) -> list[Measure]:
     share = [run.layers / DEPTH for run in runs]
     losses = [run.full - run.right for run in runs]
     measures = [
-        Measure(f"{name}: share of the layers", share, "most", 0.5),
-        Measure(f"{name}: right answers lost to the full model", losses, "most", 0.01),
-        Measure(f"{name}: right answers of the full model", [run.full for run in runs], "least", LEARNT, 1 / KINDS),
+        Measure(f"{name}: share of the layers that a token uses", share, "most", 0.5),
+        Measure(f"{name}: accuracy of the full model minus accuracy with exits", losses, "most", 0.01),
+        Measure(f"{name}: accuracy of the full model", [run.full for run in runs], "least", LEARNT, 1 / KINDS),
     ]
-    if name == "sequence":  # of one row all leave alike
+    if name == "sequence":  # all tokens of a row exit together
         return measures
     later = [run.hard - run.easy for run in runs]
-    return [*measures, Measure(f"{name}: layers that hard answers take more", later, "least", 0.0)]
+    return [*measures, Measure(f"{name}: additional layers of hard answers", later, "least", 0.0)]
 
 
 def _summary(runs: list[ExitResult]) -> str:
     easy, hard, layers, right, full = (mean(values) for values in zip(*runs, strict=True))
     return (
-        f"{layers:.2f} of {DEPTH} layers, easy {easy:.2f}, hard {hard:.2f}; right {right:.3f}, by all layers {full:.3f}"
+        f"{layers:.2f} of {DEPTH} layers (easy {easy:.2f}, hard {hard:.2f}); "
+        f"accuracy {right:.3f}, with all layers {full:.3f}"
     )
