@@ -13,7 +13,10 @@ from kinformer.members.decision_transformer import decision_transformer
 EPISODES, STEPS, RATE, PLAYED, TARGETS = 400, 500, 3e-3, 12, 8
 SMALL: dict[str, Any] = {"d": 48, "depth": 2, "heads": 2, "context": 10, "dropout": 0.0}
 ReturnPairs = list[tuple[float, float]]  # a requested return, and the mean return that was reached
-SAYS = "the requested and the reached returns of a Decision Transformer correlate by more than 0.9 if the episodes cover them"
+SAYS = (
+    "the requested and the reached returns of a Decision Transformer correlate by more than 0.9 "
+    "if the episodes cover them"
+)
 SOURCE = "Chen et al., 2021, arXiv:2106.01345, section 5.2"
 
 

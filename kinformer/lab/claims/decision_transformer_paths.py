@@ -73,7 +73,7 @@ def paths(model: Trajectory, links: numpy.ndarray, targets: numpy.ndarray | None
 
     model: model that acts.
     links: adjacency matrix.
-    targets: requested return at each start; None for no request.
+    targets: requested return at each start; None for a model that takes no request.
     """
     actor = model.actor(None if targets is None else torch.from_numpy(targets).float())
     state, at = actor.start(NODES - 1), numpy.arange(1, NODES)

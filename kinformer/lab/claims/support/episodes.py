@@ -108,7 +108,7 @@ def mean_return(model: Trajectory, spec: str, episodes: int, target: float | Non
     model: model that acts.
     spec: the environment, in the form of `--env`.
     episodes: number of episodes.
-    target: return that is given to the model as its target; None for the model's own default.
+    target: return that is requested from the model; None for the highest return of its training data.
     seed: seed of the first episode.
     """
     return mean(
