@@ -1,4 +1,4 @@
-"""Memory-compressed attention: rows of eight thousand tokens for less time and memory than dense attention takes."""
+"""Memory-compressed attention trains on 8,192 tokens in less than half of the time."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -18,16 +18,24 @@ from kinformer.members.gpt import gpt
 from kinformer.members.memory_compressed_transformer import memory_compressed_transformer
 
 LENGTHS, WIDTH, HEADS, DEPTH, BLOCK = (1024, 2048, 4096, 8192), 64, 4, 5, 256
-FASTER, SMALLER = 2.0, 1 / 3  # T-DMCA's and a compressed layer's, at the longest
+FASTER, SMALLER = (
+    2.0,
+    1 / 3,
+)  # least speed of T-DMCA, cache size of a compressed layer, both relative to dense at the longest rows
 ROUNDS = 2
 SAYS = (
-    "a decoder that reads blocks and compressed memory by turns takes rows of 8,192 tokens in less than half the time"
+    "a decoder that alternates blocks and compressed memory trains on rows of 8,192 tokens in less than half the time"
 )
 SOURCE = "Liu et al., 2018, arXiv:1801.10198, sections 4.2.3 and 5 (rows of 11,000 tokens); threshold of this library"
 
 
 def decoders(length: int) -> dict[str, Callable[[], Writer]]:
-    """Dense attention, the paper's LMLML, and its compressed layers alone, of one width and depth."""
+    """Return functions that build three decoders of one width and depth.
+
+    They have dense attention, the paper's layers LMLML, and only compressed layers.
+
+    length: longest row.
+    """
     sizes: dict[str, Any] = {"d": WIDTH, "depth": DEPTH, "heads": HEADS, "length": length}
     return {
         "gpt": partial(gpt, **sizes),
@@ -37,19 +45,35 @@ def decoders(length: int) -> dict[str, Callable[[], Writer]]:
 
 
 def seconds(model: Writer, tokens: Tensor) -> float:
-    """Of the processor, for a row's loss and its gradients."""
+    """Return the processor seconds of a row's loss and gradients.
+
+    model: decoder.
+    tokens: row.
+    """
     began = time.process_time()
     model(tokens).total.backward()
     return time.process_time() - began
 
 
 def cache_bytes(model: Writer, length: int) -> int:
-    """Bytes of keys and values for decoding a row."""
+    """Return the bytes of keys and values that decoding a row needs.
+
+    model: decoder.
+    length: tokens in the row.
+    """
     return sum(x.numel() * x.element_size() for name, x in leaves(model.start(1, length)) if name in ("k", "v"))
 
 
 def claim(seeds: Sequence[int], lengths: Sequence[int] = LENGTHS) -> Claim:
-    """Steps of training of each by turns, the quickest of a few; what each keeps of a row that it goes on with."""
+    """Time training steps of the three decoders, and compare their key-value caches.
+
+    The decoders take turns, and the fastest of 2 rounds counts. The claim holds if two conditions are met at 8,192
+    tokens. LMLML (T-DMCA) is at least 2 times as fast as dense attention. Compressed layers store 1/3 of the bytes of
+    dense layers, within 0.01.
+
+    seeds: seeds of weights and rows.
+    lengths: tokens per row; the last one decides the verdict.
+    """
     last = lengths[-1]
     took: dict[str, dict[int, list[float]]] = {}
     with torch.random.fork_rng(devices=[]):
@@ -64,9 +88,15 @@ def claim(seeds: Sequence[int], lengths: Sequence[int] = LENGTHS) -> Claim:
             took.setdefault(name, {}).setdefault(length, []).append(quickest)
     ratio = [dense / short for dense, short in zip(took["gpt"][last], took["LMLML"][last], strict=True)]
     measures = (
-        Measure(f"gpt's seconds over T-DMCA's, a step on a row of {last}", ratio, "least", FASTER, no_effect=1.0),
         Measure(
-            f"bytes of keys and values of compressed layers over dense ones, for a row of {last}",
+            f"seconds of gpt divided by seconds of T-DMCA, one training step on a row of {last}",
+            ratio,
+            "least",
+            FASTER,
+            no_effect=1.0,
+        ),
+        Measure(
+            f"bytes of keys and values of compressed layers divided by dense layers, for a row of {last}",
             (bytes_["MMMMM"] / bytes_["gpt"],),
             "near",
             SMALLER,
@@ -74,15 +104,13 @@ def claim(seeds: Sequence[int], lengths: Sequence[int] = LENGTHS) -> Claim:
         ),
     )
     facts = {
-        "bytes of T-DMCA over gpt's": f"{bytes_['LMLML'] / bytes_['gpt']:.3f}",
+        "bytes of keys and values of T-DMCA divided by gpt's": f"{bytes_['LMLML'] / bytes_['gpt']:.3f}",
         **{
-            f"{name}, seconds a step": ", ".join(f"{mean(times):.3g} for {n}" for n, times in of.items())
-            + f"; exponent {slope(list(of), [mean(times) for times in of.values()]):.2f}"
+            f"{name}, seconds per step": ", ".join(f"{mean(times):.3g} at {n} tokens" for n, times in of.items())
+            + f"; growth exponent {slope(list(of), [mean(times) for times in of.values()]):.2f}"
             for name, of in took.items()
         },
     }
     lines = [PlotLine(lengths, [mean(of[n]) for n in lengths], name, "o-") for name, of in took.items()]
-    plot = Plot(
-        "seconds of a step of training", "tokens of a row", "seconds of the processor", lines, log="xy", ticks=lengths
-    )
+    plot = Plot("time of a training step", "tokens per row", "processor seconds", lines, log="xy", ticks=lengths)
     return Claim(SAYS, SOURCE, measures, facts, (plot,))
