@@ -137,7 +137,7 @@ def gradient_error(seed: int, directions: int = 8, step: float = 1e-6) -> float:
 
     seed: seed of the network, the inputs and the directions.
     directions: number of random directions.
-    step: distance of the two weights whose losses are compared, from the middle.
+    step: step size of the finite differences.
     """
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)

@@ -1,4 +1,4 @@
-"""A Decision Transformer reaches the return that it is asked for if the data covers it."""
+"""A Decision Transformer reaches the requested return if the data covers it."""
 
 from collections.abc import Sequence
 from statistics import StatisticsError, correlation, mean

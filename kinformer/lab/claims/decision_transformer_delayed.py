@@ -115,7 +115,7 @@ def measure_returns(seed: int, steps: int) -> dict[str, tuple[float, float]]:
 def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     """Compare returns in CartPole with a reward at each step and with all reward at the end.
 
-    The episodes are by controllers with different leans. The Decision Transformer is asked for the highest return of
+    The episodes are by controllers with different leans. The Decision Transformer aims at the highest return of
     its training data. The claim holds if it loses at most 0.15 of its return, and reaches at least 100 of 200 with a
     reward at each step. The other learners do not affect the verdict.
 

@@ -57,7 +57,7 @@ class ExitResult(NamedTuple):
 
 
 def rows(count: int, generator: torch.Generator) -> QuestionBatch:
-    """Draw rows with easy questions, two thirds of them with hard questions too.
+    """Draw rows with easy questions, two thirds of them with hard questions too; half of all are easy.
 
     The answer to an easy question is the value in the question. The answer to a hard question is the value in the
     question before. A layer attends only to the token before (`Band(1)`). An easy answer therefore needs one layer. A

@@ -50,7 +50,7 @@ def change(x: Tensor, y: Tensor) -> Change:
 
 @torch.no_grad()
 def changes(gate: GateName, seed: int, depth: int, b_g: float = B_G, d: int = WIDTH) -> list[Change]:
-    """Return the change after the first sublayer, the first two, ... of an untrained stack.
+    """Return the change after every number of sublayers of an untrained stack, starting with one.
 
     The input is normally distributed. A block has two sublayers.
 

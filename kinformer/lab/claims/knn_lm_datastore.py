@@ -35,7 +35,10 @@ LEARNED, BYTES, SMALL, JUDGED = (
 PIECE = 500  # bytes of a contiguous piece; pieces are spread over the text
 KS = (16, 256)
 IN_DOMAIN, OUT_OF_DOMAIN, MORE = "English of Python's manual", "Python source", "KINFORMER_TEXTS"
-SAYS = "a datastore lowers perplexity, a larger one and more neighbours lower it more, and its share is larger out of domain"
+SAYS = (
+    "a datastore lowers perplexity, a larger one and more neighbours lower it more, "
+    "and its share is larger out of domain"
+)
 SOURCE = "Khandelwal et al., 2020, arXiv:1911.00172, tables 1, 3 and 4 and figures 3 and 4"
 
 
@@ -204,7 +207,8 @@ def claim(
     )
     facts = {
         f"bits per byte of test, {name}": f"{mean(x.test.own for x in of):.3f} without a datastore, "
-        f"{mean(x.tuned_bits(many) for x in of):.3f} with a datastore of its domain, best lambda {mean(share[name]):.2f}"
+        f"{mean(x.tuned_bits(many) for x in of):.3f} with a datastore of its domain, "
+        f"best lambda {mean(share[name]):.2f}"
         for name, of in runs.items()
     }
     facts["domains"] = f"{', '.join(texts)}; {MORE}=FILE{os.pathsep}FILE adds texts, such as novels and WikiText-2"

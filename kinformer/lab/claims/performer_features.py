@@ -1,4 +1,4 @@
-"""Performer: positive features estimate small kernels better than sines and cosines, orthogonal ones better yet."""
+"""Performer's positive features estimate small kernel values better than sines and cosines."""
 
 import math
 from collections.abc import Sequence
@@ -15,15 +15,24 @@ from kinformer.nn.maps.favor import FAVOR
 from kinformer.nn.maps.trigonometric import Trigonometric
 
 WIDTH, SIZES = 8, (16, 64, 256)
-ANGLES = tuple(range(0, 180, 15))  # at 180 degrees every positive feature's product is the kernel itself
+ANGLES = tuple(
+    range(0, 180, 15)
+)  # without 180 degrees, at which the product of any positive feature is the kernel itself
 SMALL, DRAWS, MORE = 150, 1000, 100_000
-RESOLVED = slice(ANGLES.index(90), ANGLES.index(SMALL) + 1)  # nearer vectors' errors are of rare draws alone
-SAYS = "positive features are nearer to exp(q.k) than sines and cosines where it is small, orthogonal ones nearer yet"
+RESOLVED = slice(ANGLES.index(90), ANGLES.index(SMALL) + 1)  # at smaller angles rare draws decide the error
+SAYS = (
+    "positive features estimate exp(q.k) better than sines and cosines if it is small, and orthogonal ones better still"
+)
 SOURCE = "Choromanski et al., 2020, arXiv:2009.14794, lemmas 1 and 2 and theorem 2"
 
 
 def vectors(angles: Sequence[float]) -> Float[Tensor, "1 1 T K"]:
-    """Unit vectors at these angles, in degrees, to the first axis; times K^(1/4), by which the maps divide."""
+    """Return unit vectors at these angles to the first axis, multiplied by K^(1/4).
+
+    The feature maps divide by K^(1/4).
+
+    angles: angles in degrees.
+    """
     turned = torch.tensor([math.radians(angle) for angle in angles], dtype=torch.float64)
     x = torch.zeros(1, 1, len(angles), WIDTH, dtype=torch.float64)
     x[..., 0], x[..., 1] = turned.cos(), turned.sin()
@@ -31,17 +40,27 @@ def vectors(angles: Sequence[float]) -> Float[Tensor, "1 1 T K"]:
 
 
 def error(map: FeatureMap, size: int, angles: Sequence[float] = ANGLES) -> Float[Tensor, " angles"]:
-    """The mean squared error of exp(q.k) for unit vectors at each angle, estimated by each `size` of its directions."""
+    """Return the mean squared error of the estimates of exp(q.k), for unit vectors at each angle.
+
+    map: feature map.
+    size: number of directions per estimate; the directions of the map are split into groups of this size.
+    angles: angles between query and key in degrees.
+    """
     (q, of_q), (k, of_k) = map(vectors((0,)), True), map(vectors(angles), False)
     m = map.features(WIDTH) // (2 if map.signed else 1)
-    by_direction = (q * k).unflatten(-1, (-1, m)).sum(-2)[0, 0] * m  # sines and cosines of a direction are one estimate
+    by_direction = (q * k).unflatten(-1, (-1, m)).sum(-2)[0, 0] * m  # sine and cosine of a direction form one estimate
     estimates = by_direction.unflatten(-1, (-1, size)).mean(-1) * (of_q + of_k)[0, 0, :, None].exp()
     kernel = torch.tensor([math.cos(math.radians(angle)) for angle in angles], dtype=torch.float64).exp()
     return (estimates - kernel[:, None]).square().mean(-1)
 
 
 def expected(positive: bool, size: int, angle: float) -> float:
-    """The paper's lemma 2 for independent directions and unit vectors."""
+    """Return the mean squared error by the paper's lemma 2, for independent directions and unit vectors.
+
+    positive: True for positive features, False for sines and cosines.
+    size: number of directions per estimate.
+    angle: angle between query and key in degrees.
+    """
     product = math.cos(math.radians(angle))
     together, apart = 2 + 2 * product, 2 - 2 * product  # |q + k|^2 and |q - k|^2
     if positive:
@@ -50,7 +69,16 @@ def expected(positive: bool, size: int, angle: float) -> float:
 
 
 def claim(seeds: Sequence[int], draws: int = DRAWS, orthogonal_draws: int = MORE) -> Claim:
-    """Both estimates by angle at every size, with independent directions; and orthogonal ones against these."""
+    """Compare the errors of both kinds of features by angle and size, and of orthogonal directions.
+
+    The claim holds if two conditions are met. At 150 degrees, for 16, 64 and 256 directions, the squared error of sines
+    and cosines is at least 10 times the error of positive features. From 90 to 150 degrees, the squared error with
+    orthogonal directions is below the error with independent ones.
+
+    seeds: seeds of the directions.
+    draws: number of estimates per size.
+    orthogonal_draws: number of estimates for the comparison with orthogonal directions.
+    """
     measures, facts, errors_by_size = [], {}, {}
     for size in SIZES:
         n = size * draws
@@ -61,26 +89,26 @@ def claim(seeds: Sequence[int], draws: int = DRAWS, orthogonal_draws: int = MORE
         at = ANGLES.index(SMALL)
         measures.append(
             Measure(
-                f"squared error of sines and cosines over positive features', {SMALL} degrees, {size} directions",
+                f"squared error of sines and cosines divided by positive features', {SMALL} degrees, {size} directions",
                 [float(ratios[at]) for ratios in ratio],
                 "least",
                 10,
                 no_effect=1,
             )
         )
-        facts[f"the same by angle, {size} directions"] = ", ".join(
+        facts[f"the same ratio by angle in degrees, {size} directions"] = ", ".join(
             f"{angle}: {mean(float(ratios[n]) for ratios in ratio):.2g}" for n, angle in enumerate(ANGLES) if angle
         )
     shares = torch.stack([_orthogonal_over_independent(seed, orthogonal_draws) for seed in seeds])
     measures.append(
         Measure(
-            f"squared error of orthogonal over independent features', {WIDTH} of width {WIDTH}, 90 to {SMALL} degrees",
+            f"squared error of {WIDTH} orthogonal divided by independent directions, width {WIDTH}, 90 to {SMALL} degrees",
             shares[:, RESOLVED].mean(1).tolist(),
             "most",
             1,
         )
     )
-    facts["orthogonal over independent by angle; of nearer vectors rare draws alone decide, which are too few"] = (
+    facts["the same ratio by angle in degrees; at smaller angles rare draws decide, and there are too few of them"] = (
         ", ".join(
             f"{angle}: {share:.2f}"
             for angle, share in zip(ANGLES[RESOLVED], shares.mean(0)[RESOLVED].tolist(), strict=True)
@@ -93,7 +121,7 @@ def claim(seeds: Sequence[int], draws: int = DRAWS, orthogonal_draws: int = MORE
         colour = "tab:blue" if is_positive else "tab:gray"
         lines.append(PlotLine(ANGLES[1:], errors[1:].tolist(), name, "o", colour))
         by_lemma = [expected(is_positive, SIZES[1], angle) for angle in ANGLES[1:]]
-        lines.append(PlotLine(ANGLES[1:], by_lemma, f"{name}, by the lemma", "-", colour))
+        lines.append(PlotLine(ANGLES[1:], by_lemma, f"{name}, lemma 2", "-", colour))
     by_angle = Plot(
         f"{SIZES[1]} directions", xlabel, "squared error of exp(q.k), |q| = |k| = 1", lines, log="y", ticks=ticks
     )
@@ -101,7 +129,7 @@ def claim(seeds: Sequence[int], draws: int = DRAWS, orthogonal_draws: int = MORE
     orthogonal = Plot(
         "orthogonal directions",
         xlabel,
-        "squared error over that of independent ones",
+        "squared error relative to independent directions",
         lines,
         levels=((1, "independent"),),
         ticks=ticks,

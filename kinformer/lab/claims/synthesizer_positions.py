@@ -1,4 +1,4 @@
-"""Synthesizer: weights that compare no tokens serve where positions say what to read, and not where content does."""
+"""A random synthesizer learns to read by position, and fails to recall by content."""
 
 from collections.abc import Sequence
 from statistics import mean
@@ -18,8 +18,8 @@ from kinformer.nn.scores.random_synthesizer import RandomSynthesizer
 
 PAIRS, KEYS, VALUES = 8, 16, 8
 STEPS, ROWS, RATE, TRIED = 200, 48, 1e-2, 256
-LEARNT, FAILED = 0.95, 0.5  # guessing is right once in eight, the likeliest value of a row less than half the time
-SAYS = "a random synthesizer learns what positions alone decide, and fails to recall by content, which a product learns"
+LEARNT, FAILED = 0.95, 0.5  # guessing gives 1/8; always giving a row's most frequent value gives less than 1/2
+SAYS = "a random synthesizer learns to answer by position and fails to recall by content, which dot products learn"
 SOURCE = "Tay et al., 2020, arXiv:2005.00743, abstract and section 4: what random synthesizers learn, and what products"
 Question = Literal["place", "content"]
 QUESTIONS: tuple[Question, Question] = ("place", "content")
@@ -33,7 +33,12 @@ DECIDE: tuple[tuple[str, Question], ...] = (("random", "place"), ("random", "con
 
 
 class RecallBatch(NamedTuple):
-    """Rows of pairs of a key and a value, then of keys that ask; 0 is no value. What each asking key is answered."""
+    """Rows of key-value pairs, followed by keys that ask for a value.
+
+    keys: keys of the pairs, then the asking keys.
+    values: values from 1; 0 for the asking keys, which have no value.
+    answers: correct value for each asking key, from 0.
+    """
 
     keys: Int[Tensor, "B T"]
     values: Int[Tensor, "B T"]
@@ -41,8 +46,16 @@ class RecallBatch(NamedTuple):
 
 
 def batch(question: Question, rows: int, generator: torch.Generator) -> RecallBatch:
-    """Asked by place, key i of the second half wants the value i before the last of the first; by content, its own."""
-    keys = torch.rand(rows, KEYS, generator=generator).argsort(1)[:, :PAIRS]  # no key twice
+    """Draw rows of pairs and questions.
+
+    If asked by place, the n-th asking key wants the value of the n-th pair from the end. If asked by content, it wants
+    its own value.
+
+    question: "place" or "content".
+    rows: number of rows.
+    generator: source of randomness.
+    """
+    keys = torch.rand(rows, KEYS, generator=generator).argsort(1)[:, :PAIRS]  # all keys of a row differ
     values = torch.randint(VALUES, (rows, PAIRS), generator=generator)
     order = torch.rand(rows, PAIRS, generator=generator).argsort(1)
     asking = keys.take_along_dim(order, 1)
@@ -51,7 +64,12 @@ def batch(question: Question, rows: int, generator: torch.Generator) -> RecallBa
 
 
 class RecallReader(nn.Module):
-    """Two blocks of an encoder over the sum of a key's, a value's and a place's vector."""
+    """Two encoder blocks over the sum of a key's, a value's and a position's embedding.
+
+    kinds: kinds of scores of the synthesizer.
+    d: width.
+    heads: number of heads.
+    """
 
     def __init__(self, kinds: tuple[Kind, ...], d: int = 32, heads: int = 4):
         super().__init__()
@@ -66,7 +84,13 @@ class RecallReader(nn.Module):
 
 
 def train_reader(kinds: tuple[Kind, ...], question: Question, seed: int, steps: int) -> tuple[RecallReader, float]:
-    """A reader after so many steps, and the share of right answers in rows that it has not seen."""
+    """Train a reader, and return it with the share of correct answers on unseen rows.
+
+    kinds: kinds of scores of the synthesizer.
+    question: "place" or "content".
+    seed: seed of the weights and of the rows.
+    steps: number of training steps.
+    """
     generator = torch.Generator().manual_seed(seed)
     with seeded(seed):
         model = RecallReader(kinds)
@@ -84,7 +108,15 @@ def train_reader(kinds: tuple[Kind, ...], question: Question, seed: int, steps: 
 
 
 def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
-    """Both questions to every form, in equal rows, steps and sizes; three of the shares decide."""
+    """Train every form on both questions, with equal rows, steps and sizes.
+
+    Three accuracies decide the verdict. The claim holds if a random synthesizer asked by place reaches at least 0.95, a
+    random synthesizer asked by content at most 0.5, and dot products asked by content at least 0.95. Guessing gives
+    1/8.
+
+    seeds: seeds of the trainings.
+    steps: number of training steps.
+    """
     shares_by_form: dict[tuple[str, Question], list[float]] = {}
     read = torch.zeros(1, 1)
     for form, kinds in FORMS.items():
@@ -93,33 +125,36 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
             shares_by_form[form, question] = [share for _, share in ends]
             if (form, question) == ("random", "place"):
                 read = largest_weights(ends[0][0])
-    learnt, failed = ("least", LEARNT, 1 / VALUES), ("most", FAILED, 1.0)  # beside guessing, and beside a product
+    learnt, failed = (
+        ("least", LEARNT, 1 / VALUES),
+        ("most", FAILED, 1.0),
+    )  # compared with guessing, and with a perfect product
     bounds: dict[tuple[str, Question], Any] = dict(zip(DECIDE, (learnt, failed, learnt), strict=True))
     measures = tuple(
         Measure(
-            f"answers that are right, {form}, asked by {question}",
+            f"share of correct answers, {form}, asked by {question}",
             shares_by_form[form, question],
             *bounds[form, question],
         )
         for form, question in DECIDE
     )
     facts = {
-        f"right, {form}": ", ".join(
+        f"share of correct answers, {form}": ", ".join(
             f"{mean(shares_by_form[form, question]):.2f} asked by {question}" for question in QUESTIONS
         )
         for form in FORMS
     }
     shares = Plot(
-        "answers that are right",
+        "correct answers",
         "",
-        "right",
+        "share of correct answers",
         samples={f"asked by {question}": [shares_by_form[form, question] for form in FORMS] for question in QUESTIONS},
         categories=list(FORMS),
         levels=((1 / VALUES, ""),),
         ylim=(0, 1.05),
     )
     reads = Plot(
-        "what a random synthesizer reads, asked by place",
+        "largest weights of a random synthesizer, asked by place",
         "token (the first half has values)",
         "query (the second half asks)",
         image=read.tolist(),
@@ -129,6 +164,11 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
 
 @torch.no_grad()
 def largest_weights(model: RecallReader) -> Float[Tensor, "T T"]:
-    """The most that any head of a random synthesizer takes of each token, whatever the text."""
+    """Return the largest weight of each pair of tokens over all heads of a random synthesizer.
+
+    The weights do not depend on the tokens.
+
+    model: reader with random scores.
+    """
     tables = [score.table for score in model.modules() if isinstance(score, RandomSynthesizer)]
     return torch.cat([table.softmax(-1) for table in tables]).amax(0)

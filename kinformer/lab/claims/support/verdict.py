@@ -17,7 +17,7 @@ class Measure(NamedTuple):
     values: one value per seed.
     direction: "least", "most" or "near": the claim expects at least, at most or nearly the threshold.
     threshold: bound that was fixed before the first measurement.
-    no_effect: value without any effect, from which the mean must differ by more than two standard errors; None for the
+    no_effect: value without any effect; the mean must differ from it by more than two standard errors. None for the
         threshold.
     within: largest distance from the threshold that counts as "near".
     """
