@@ -27,7 +27,7 @@ def claim(seeds: Sequence[int], corridor: int = 30, rollouts: int = 100) -> Clai
     Measured here: GTrXL, TrXL-I, an LSTM, TrXL and an agent without memory, with about 7,000 weights each. The claim
     holds if GTrXL, TrXL-I and the LSTM each succeed in at least 0.95 of the episodes, and the agent without memory in
     0.5, within 0.1. TrXL does not affect the verdict. A rollout is 4,096 steps, and a training takes one to three
-    minutes on one core. The script bench/agents.py measures every gate, and environments that need a memory of only a few steps.
+    minutes on one core. The script bench/agents.py measures every gate, and environments that need only a short memory.
 
     Measured with three seeds and 60 rollouts: lstm, TrXL-I and TrXL reach 1.00 at every seed, gtrxl 0.66, 1.00 and
     1.00, no memory 0.53, 0.44 and 0.41 (bench/README.md has the curves). After 100 rollouts gtrxl reaches 1.00 at every

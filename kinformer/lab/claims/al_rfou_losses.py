@@ -22,7 +22,7 @@ WITHOUT: dict[str, dict[str, Any]] = {
     "all": {},
     "no further targets": {"targets": 1},
     "no lower layers": {"every_layer": False},
-    "last position alone": {"every_position": False},
+    "last position only": {"every_position": False},
     "none": {"every_position": False, "every_layer": False, "targets": 1},
 }
 DECIDE = ("all", "none")

@@ -16,9 +16,9 @@ SPEC, EPISODES, STEPS, RATE, PLAYED = "key_to_door,size=3,steps=5", 2000, 1500, 
 SMALL: dict[str, Any] = {"d": 32, "depth": 2, "heads": 2, "dropout": 0.0}
 LONG, SHORT = 15, 2  # steps in the context: a whole episode, or too few to include the first room
 LEARNERS: dict[str, tuple[Any, dict[str, Any], float | None]] = {
-    "asked for 1, the whole episode read": (decision_transformer, {"context": LONG}, 1.0),
-    "asked for 1, two steps read": (decision_transformer, {"context": SHORT}, 1.0),
-    "asked for 0, the whole episode read": (decision_transformer, {"context": LONG}, 0.0),
+    "asked for 1, context of the whole episode": (decision_transformer, {"context": LONG}, 1.0),
+    "asked for 1, context of two steps": (decision_transformer, {"context": SHORT}, 1.0),
+    "asked for 0, context of the whole episode": (decision_transformer, {"context": LONG}, 0.0),
     "cloning of all": (behaviour_cloning, {"context": LONG, "best": 100}, None),
     "cloning of the best tenth": (behaviour_cloning, {"context": LONG, "best": 10}, None),
 }

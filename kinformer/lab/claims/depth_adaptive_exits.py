@@ -1,4 +1,4 @@
-"""Depth-adaptive tokens exit after less than half of the layers and stay as accurate."""
+"""A Depth-Adaptive Transformer uses less than half of its layers and stays as accurate."""
 
 from collections.abc import Sequence
 from statistics import mean
@@ -57,11 +57,11 @@ class ExitResult(NamedTuple):
 
 
 def rows(count: int, generator: torch.Generator) -> QuestionBatch:
-    """Draw rows with easy questions, two thirds of them with hard questions too; half of all are easy.
+    """Draw rows with easy questions, and in two thirds of the rows with hard questions too.
 
     The answer to an easy question is the value in the question. The answer to a hard question is the value in the
-    question before. A layer attends only to the token before (`Band(1)`). An easy answer therefore needs one layer. A
-    hard one needs two, unless the answer before it was easy and repeats the value.
+    question before. Half of all answers are easy. A layer attends only to the token before (`Band(1)`). An easy answer
+    therefore needs one layer. A hard one needs two, unless the answer before it was easy and repeats the value.
 
     count: number of rows.
     generator: source of randomness.

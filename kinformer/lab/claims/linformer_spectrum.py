@@ -200,13 +200,14 @@ def claim(seeds: Sequence[int], steps: int = STEPS, learned: int = LEARNED, leng
     means = [[float(count_needed(values).mean()) for values in trained[n]] for n in lengths]
     facts = {
         **{
-            f"number of these singular values, of {n}": _range(counts) for n, counts in zip(lengths, means, strict=True)
+            f"singular values needed for this energy, of {n}": _range(counts)
+            for n, counts in zip(lengths, means, strict=True)
         },
-        "growth exponent of this number in the row length": f"{slope(lengths, [mean(counts) for counts in means]):.2f}",
-        f"number of these singular values, of {length}, in the head that needs most": _range(
+        "growth exponent of the needed singular values in the row length": f"{slope(lengths, [mean(counts) for counts in means]):.2f}",
+        f"singular values needed for this energy, of {length}, in the head that needs most": _range(
             [float(count_needed(values).max()) for values in of]
         ),
-        "number of these singular values before training": _range(
+        "singular values needed for this energy before training": _range(
             [float(count_needed(values).mean()) for values in fresh]
         ),
         f"share of the sum of singular values (not squared) in the first {SHARE * length:g}": _range(

@@ -1,4 +1,4 @@
-"""Memory-compressed attention trains on 8,192 tokens in less than half of the time."""
+"""A memory-compressed decoder trains on 8,192 tokens twice as fast as dense attention."""
 
 import time
 from collections.abc import Callable, Sequence

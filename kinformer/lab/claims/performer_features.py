@@ -96,23 +96,22 @@ def claim(seeds: Sequence[int], draws: int = DRAWS, orthogonal_draws: int = MORE
                 no_effect=1,
             )
         )
-        facts[f"the same ratio by angle in degrees, {size} directions"] = ", ".join(
+        facts[f"sines and cosines divided by positive features, by angle in degrees, {size} directions"] = ", ".join(
             f"{angle}: {mean(float(ratios[n]) for ratios in ratio):.2g}" for n, angle in enumerate(ANGLES) if angle
         )
     shares = torch.stack([_orthogonal_over_independent(seed, orthogonal_draws) for seed in seeds])
     measures.append(
         Measure(
-            f"squared error of {WIDTH} orthogonal divided by independent directions, width {WIDTH}, 90 to {SMALL} degrees",
+            f"squared error of {WIDTH} orthogonal directions divided by independent ones, "
+            f"width {WIDTH}, 90 to {SMALL} degrees",
             shares[:, RESOLVED].mean(1).tolist(),
             "most",
             1,
         )
     )
-    facts["the same ratio by angle in degrees; at smaller angles rare draws decide, and there are too few of them"] = (
-        ", ".join(
-            f"{angle}: {share:.2f}"
-            for angle, share in zip(ANGLES[RESOLVED], shares.mean(0)[RESOLVED].tolist(), strict=True)
-        )
+    facts["orthogonal divided by independent, by angle in degrees; smaller angles depend on rare draws"] = ", ".join(
+        f"{angle}: {share:.2f}"
+        for angle, share in zip(ANGLES[RESOLVED], shares.mean(0)[RESOLVED].tolist(), strict=True)
     )
     lines, xlabel, ticks = [], "angle of query and key, degrees", range(0, 181, 30)
     for is_positive, name, errors in zip(

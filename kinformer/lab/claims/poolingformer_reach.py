@@ -36,16 +36,16 @@ def models(length: int) -> dict[str, Callable[[], Model]]:
     """Return functions that build three models, by what they read.
 
     They have pooled keys that reach the needle, only a window, and pooled keys that do not reach it. The needle lies at
-    the beginning of the row. In two layers a window sees 2 NEAR tokens before the question. The short pooled keys with
-    it see a third of the row.
+    the beginning of the row. In two layers a window sees 2 NEAR tokens before the question. With the short pooled keys
+    a model sees a third of the row.
 
     length: symbols per row.
     """
     pooled: dict[str, Any] = {"near": NEAR, "kernel": 4, "stride": 2, "pool": "mean", "length": length + 2, **SIZES}
     return {
         "pooled keys": lambda: poolingformer(far=length, **pooled),
-        "window alone": lambda: longformer(window=NEAR, marked=0, length=length + 2, **SIZES),
-        "pooled keys that end before it": lambda: poolingformer(far=length // 8, **pooled),
+        "window only": lambda: longformer(window=NEAR, marked=0, length=length + 2, **SIZES),
+        "pooled keys that end before the needle": lambda: poolingformer(far=length // 8, **pooled),
     }
 
 

@@ -67,7 +67,7 @@ def train_on_sets(of: dict[str, Any], data: Data, seed: int, rate: float, steps:
 
 
 def best(of: dict[str, Any], data: Data, seeds: Sequence[int], rates: Sequence[float], steps: int) -> list[TrainedSets]:
-    """Train a model per seed at each rate, and return those at the rate with the smallest mean error.
+    """Train a model per seed at each rate, and return the models of the rate with the smallest mean error.
 
     of: arguments of `set_transformer`.
     data: sets to learn from.

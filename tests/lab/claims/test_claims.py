@@ -248,7 +248,7 @@ def test_the_needle_lies_where_one_model_reaches_alone() -> None:
         other[0, 4] = (x[0, 4] + 1) % 256  # after "key=" at the begin
         apart = (model.logits(x).y - model.logits(other).y)[0, -1].abs().max()  # type: ignore[attr-defined]
         assert bool(apart > 0) is reached
-    learnt = poolingformer_reach.train_on_needle("window alone", 0, 16, 1)
+    learnt = poolingformer_reach.train_on_needle("window only", 0, 16, 1)
     assert learnt.steps == [1] and 0 <= learnt.accuracy[0] <= 1
 
 
@@ -329,7 +329,7 @@ def test_every_claim_that_lies_in_the_folder_can_be_measured_and_drawn(monkeypat
     )
     monkeypatch.setattr(decision_transformer_delayed, "mean_return", lambda *_: decision_transformer_delayed.LEVEL + 50)
     shares = {"chance": 0.1, **dict.fromkeys(decision_transformer_key_to_door.LEARNERS, 0.3), "cloning of all": 0.1}
-    shares["asked for 1, two steps read"] = 0.2
+    shares["asked for 1, context of two steps"] = 0.2
     monkeypatch.setattr(decision_transformer_key_to_door, "measure_success", lambda *_: shares)
     monkeypatch.setattr(decision_transformer_paths, "WALKS", 60)
     fewest = decision_transformer_paths.distances

@@ -26,7 +26,7 @@ def on_heads(monkeypatch: pytest.MonkeyPatch) -> dict[str, Claim]:
     monkeypatch.setattr(collaborative_width, "read_text", lambda where: TextData("none", *torch.zeros(3, 1024)))
     monkeypatch.setattr(collaborative_width, "train_gpt", lambda *_: None)
     monkeypatch.setattr(collaborative_width, "conversion_loss", lambda *_: losses)
-    monkeypatch.setattr(hard_coded_translation, "bits", lambda form, *_: 2.0 if "across" in form else 0.1)
+    monkeypatch.setattr(hard_coded_translation, "bits", lambda form, *_: 2.0 if "cross" in form else 0.1)
     monkeypatch.setattr(head_losses, "read_text", lambda where: TextData("none", *torch.zeros(3, 1)))
     monkeypatch.setattr(head_losses, "penalty", lambda make, weight, *_: 0.9 - 0.6 * weight)
     of = {"collaborative_width": collaborative_width, "hard_coded_translation": hard_coded_translation}
@@ -51,7 +51,7 @@ def test_a_translation_is_its_source_in_reverse_each_word_by_another(monkeypatch
     assert not torch.equal(source, hard_coded_translation.pairs(40, 2)[0])
     small = {**hard_coded_translation.SIZES, "d": 8, "depth": 1, "hidden": 8}
     monkeypatch.setattr(hard_coded_translation, "SIZES", small)
-    assert 2 < hard_coded_translation.bits("hard-coded within and across", 0, 1) < 5
+    assert 2 < hard_coded_translation.bits("hard-coded self- and cross-attention", 0, 1) < 5
 
 
 @torch.no_grad()

@@ -43,11 +43,12 @@ class Measure(NamedTuple):
     def verdict(self) -> Verdict:
         """Verdict of this measure.
 
-        "holds" if the mean meets the threshold and differs from `no_effect` by more than two standard errors. "does not
-        hold" if the mean misses the threshold by more than two standard errors, or if no seed shows any effect.
-        Otherwise "not resolved".
+        The verdict is "holds" if the mean meets the threshold and differs from `no_effect` by more than two standard
+        errors. It is "does not hold" if the mean misses the threshold by more than two standard errors, or if no seed
+        shows any effect. Otherwise it is "not resolved".
 
-        For "near": "holds" if the mean is within the distance by two standard errors or more.
+        If `direction` is "near", the verdict is "holds" if the distance to the threshold plus two standard errors is at
+        most `within`.
         """
         if self.direction == "near":
             missed = abs(self.mean - self.threshold) - self.within
@@ -88,8 +89,8 @@ class Claim(NamedTuple):
     def verdict(self) -> Verdict:
         """Verdict of the claim: the worst verdict of its measures.
 
-        "does not hold" if one measure does not hold. Otherwise "not resolved" if one is not resolved. Otherwise
-        "holds".
+        The claim "does not hold" if one measure does not hold. Otherwise it is "not resolved" if one measure is not
+        resolved. Otherwise it "holds".
         """
         verdicts = {measure.verdict for measure in self.measures}
         if "does not hold" in verdicts:
