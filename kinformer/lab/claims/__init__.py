@@ -1,7 +1,12 @@
 """Claims of papers, one per file, measured in this library against fixed thresholds.
 
-Each file defines `claim(seeds)`, which measures one claim in about a minute and returns numbers, a verdict and plots. A
-claim holds if every number meets its threshold with an effect of more than two standard errors over the seeds;
-`Measure` and `Claim` define the verdicts. The thresholds were fixed before the code was written. Every file in this
-folder is found by its name and runs as `kinformer claim NAME`.
+Each file defines `claim(seeds)`, which measures one claim in about a minute and returns numbers, a verdict and plots.
+The thresholds were fixed before the code was written.
+
+The verdict "holds" means that every number meets its threshold, with an effect of more than two standard errors over
+the seeds. The verdict "does not hold" means that at least one number misses its threshold by more than two standard
+errors, or shows no effect at all. Otherwise the claim is "not resolved"; more seeds may resolve it. A failed claim says
+something about the sizes that are measured here, which are much smaller than in the papers.
+
+Every file in this folder is found by its name and runs as `kinformer claim NAME`.
 """

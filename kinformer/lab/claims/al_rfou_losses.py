@@ -61,6 +61,9 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     facts["steps of training"] = f"{steps} of {ROWS} rows of {LENGTH} bytes"
     measure = Measure("bits per byte that all auxiliary losses together save", less, "least", 0)
     plot = by_category(
-        f"12 layers, {steps} steps, losses", "bits per byte at the last position", bits_by_name, horizontal=True
+        f"auxiliary losses, 12 layers, {steps} steps",
+        "bits per byte at the last position",
+        bits_by_name,
+        horizontal=True,
     )
     return Claim(SAYS, SOURCE, (measure,), facts, (plot,))

@@ -50,9 +50,8 @@ def errors(q: Float[Tensor, "B H T K"], k: Float[Tensor, "B H T K"], clusters: S
     """
     exact = (q @ k.mT * q.shape[-1] ** -0.5).softmax(-1)
     ctx = Context(torch.arange(q.shape[2]).expand(len(q), -1), run=True, full=True)
-    eye = torch.eye(q.shape[2], dtype=q.dtype).expand(
-        *k.shape[:2], -1, -1
-    )  # one-hot values: the output is the row of attention weights
+    # with one-hot values the output is the row of attention weights
+    eye = torch.eye(q.shape[2], dtype=q.dtype).expand(*k.shape[:2], -1, -1)
     sums: Errors = {form: [] for form in FORMS}
     for count in clusters:
         means = HammingKMeans(q.shape[3], count, seed=seed)

@@ -27,9 +27,8 @@ from kinformer.members.decision_transformer import decision_transformer
 
 EPISODES, STEPS, RATE, PLAYED, DROP = 300, 400, 3e-3, 12, 0.15
 Q_BATCH, DISCOUNT, FOLLOW, Q_RATE = 256, 0.99, 1 - 0.99, 1e-3  # for conservative Q-learning
-LEVEL = (
-    100.0  # half of the longest episode; an untrained model falls within 10 to 20 steps, so it has no return to lose
-)
+# half of the longest episode; an untrained model falls within 10 to 20 steps, so it has no return to lose
+LEVEL = 100.0
 SMALL: dict[str, Any] = {"d": 48, "depth": 2, "heads": 2, "context": 10, "dropout": 0.0}
 SAYS = "a Decision Transformer loses less than 15 percent of its return if all reward arrives at an episode's end"
 SOURCE = "Chen et al., 2021, arXiv:2106.01345, section 5.6"

@@ -123,10 +123,8 @@ def claim(seeds: Sequence[int], depth: int = DEPTH, deepest: int = DEEPEST, d: i
         facts[f"smallest integer b_g at which {name} of gru stays within the threshold"] = (
             f"{min(enough):g}" if enough else "none up to 6"
         )
-    numbers, styles = (
-        range(1, 2 * deepest + 1),
-        {"highway": "^--", **dict.fromkeys(BIASED, "o-")},
-    )  # the curve of highway lies on the curve of gru
+    # a style of its own for highway, because its curve lies on the curve of gru
+    numbers, styles = range(1, 2 * deepest + 1), {"highway": "^--", **dict.fromkeys(BIASED, "o-")}
     ylabel, levels = "relative change of the stream", ((WITHIN, ""),)
     lines = [
         PlotLine(numbers, [_mean(runs, n) for n in numbers], gate, styles.get(gate, "s:"))

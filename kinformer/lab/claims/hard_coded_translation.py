@@ -65,7 +65,7 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
 
     The models have learned attention, hard-coded self-attention, and hard-coded self- and cross-attention. The claim
     holds if two conditions are met. Hard-coding cross-attention too costs more bits. Hard-coding self-attention costs
-    at most 0.25 of what both cost together.
+    at most 0.25 of the bits that both cost together.
 
     seeds: seeds of the trainings.
     steps: number of training steps.

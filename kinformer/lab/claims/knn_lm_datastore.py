@@ -26,12 +26,8 @@ from kinformer.models.support.mixing_sweeps import NearestNeighbourSweep, SweepC
 
 SIZES: dict[str, Any] = {"d": 64, "depth": 2, "heads": 2}
 LENGTH, ROWS, STEPS, LR = 64, 16, 300, 3e-3
-LEARNED, BYTES, SMALL, JUDGED = (
-    200_000,
-    40_000,
-    10_000,
-    6_000,
-)  # bytes: for training, for two datastores, for valid and for test
+# bytes: for training, for two datastores, for valid and for test
+LEARNED, BYTES, SMALL, JUDGED = 200_000, 40_000, 10_000, 6_000
 PIECE = 500  # bytes of a contiguous piece; pieces are spread over the text
 KS = (16, 256)
 IN_DOMAIN, OUT_OF_DOMAIN, MORE = "English of Python's manual", "Python source", "KINFORMER_TEXTS"

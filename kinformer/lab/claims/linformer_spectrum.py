@@ -30,13 +30,8 @@ ENERGY = 0.9
 LEARNT = 0.95  # largest bits relative to byte frequencies; untrained attention is a mean of all tokens, of rank 1
 SHARE = 1 / 4  # k / length, as in the paper: 128 in rows of 512
 SIZES: dict[str, Any] = {"d": WIDTH, "depth": DEPTH, "heads": HEADS}
-TASK, ROOM, LEARNED, ROWS, JUDGED = (
-    Sorting(length=24, symbols=12),
-    64,
-    800,
-    16,
-    64,
-)  # rows of 49 symbols, position tables of 64
+# rows have 49 symbols, position tables 64
+TASK, ROOM, LEARNED, ROWS, JUDGED = Sorting(length=24, symbols=12), 64, 800, 16, 64
 LONG = (512, 1024, 2048)  # tokens of the rows for counting products
 ON_PAR, FLAT = 0.95, 0.02  # accuracy relative to bert; exponent of products per token, which is 1 for pairs of tokens
 SAYS = (
@@ -203,7 +198,7 @@ def claim(seeds: Sequence[int], steps: int = STEPS, learned: int = LEARNED, leng
             f"singular values needed for this energy, of {n}": _range(counts)
             for n, counts in zip(lengths, means, strict=True)
         },
-        "growth exponent of the needed singular values in the row length": f"{slope(lengths, [mean(counts) for counts in means]):.2f}",
+        "growth exponent of their number in the length": f"{slope(lengths, [mean(counts) for counts in means]):.2f}",
         f"singular values needed for this energy, of {length}, in the head that needs most": _range(
             [float(count_needed(values).max()) for values in of]
         ),

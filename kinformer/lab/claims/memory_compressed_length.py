@@ -18,10 +18,8 @@ from kinformer.members.gpt import gpt
 from kinformer.members.memory_compressed_transformer import memory_compressed_transformer
 
 LENGTHS, WIDTH, HEADS, DEPTH, BLOCK = (1024, 2048, 4096, 8192), 64, 4, 5, 256
-FASTER, SMALLER = (
-    2.0,
-    1 / 3,
-)  # least speed of T-DMCA, cache size of a compressed layer, both relative to dense at the longest rows
+# least speed of T-DMCA, and cache size of a compressed layer, both relative to dense attention at the longest rows
+FASTER, SMALLER = 2.0, 1 / 3
 ROUNDS = 2
 SAYS = (
     "a decoder that alternates blocks and compressed memory trains on rows of 8,192 tokens in less than half the time"

@@ -15,9 +15,8 @@ from kinformer.nn.maps.favor import FAVOR
 from kinformer.nn.maps.trigonometric import Trigonometric
 
 WIDTH, SIZES = 8, (16, 64, 256)
-ANGLES = tuple(
-    range(0, 180, 15)
-)  # without 180 degrees, at which the product of any positive feature is the kernel itself
+# 180 degrees is left out, because there the product of any positive feature is the kernel itself
+ANGLES = tuple(range(0, 180, 15))
 SMALL, DRAWS, MORE = 150, 1000, 100_000
 RESOLVED = slice(ANGLES.index(90), ANGLES.index(SMALL) + 1)  # at smaller angles rare draws decide the error
 SAYS = (

@@ -125,10 +125,8 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
             shares_by_form[form, question] = [share for _, share in ends]
             if (form, question) == ("random", "place"):
                 read = largest_weights(ends[0][0])
-    learnt, failed = (
-        ("least", LEARNT, 1 / VALUES),
-        ("most", FAILED, 1.0),
-    )  # compared with guessing, and with a perfect product
+    # no effect: guessing, and a perfect product
+    learnt, failed = ("least", LEARNT, 1 / VALUES), ("most", FAILED, 1.0)
     bounds: dict[tuple[str, Question], Any] = dict(zip(DECIDE, (learnt, failed, learnt), strict=True))
     measures = tuple(
         Measure(
