@@ -5,8 +5,8 @@ The thresholds were fixed before the code was written.
 
 The verdict "holds" means that every number meets its threshold, with an effect of more than two standard errors over
 the seeds. The verdict "does not hold" means that at least one number misses its threshold by more than two standard
-errors, or shows no effect at all. Otherwise the claim is "not resolved"; more seeds may resolve it. A failed claim says
-something about the sizes that are measured here, which are much smaller than in the papers.
+errors, or shows no effect at all. Otherwise the claim is "not resolved"; more seeds may resolve it. A claim that
+fails here may hold in the paper, because the sizes are often much smaller here.
 
 Every file in this folder is found by its name and runs as `kinformer claim NAME`.
 """
