@@ -69,7 +69,9 @@ class HashRotations(nn.Module):
     ):
         super().__init__()
         if check_at_least("buckets", buckets, 2) % 2:
-            raise ValueError(f"buckets={buckets}: a rotation and its negative make one each; give an even number")
+            raise ValueError(
+                f"buckets={buckets} must be even, because each rotation makes one bucket and its negative makes another"
+            )
         self.redraw, self.seed = (
             None if redraw is None else check_at_least("redraw", redraw, 1),
             check_whole_number("seed", seed),

@@ -85,5 +85,5 @@ def _overlaps(lo: Tensor, hi: Tensor, lo2: Tensor, hi2: Tensor) -> Tensor:
     return torch.maximum(lo, lo2) < torch.minimum(hi, hi2)
 
 
-BOUND = {"sharp": "of a block of several pairs its cover() never says that every one is read"}
+BOUND = {"sharp": "for a block of several pairs, cover() never reports that every pair is read"}
 EXAMPLES = (Example(lambda: Tree(1), BOUND), Example(lambda: Tree(3), BOUND))

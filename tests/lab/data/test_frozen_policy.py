@@ -182,7 +182,7 @@ def chosen(part: str) -> Any:
     return EarlyExit([layer], torch.nn.Identity(), NeverExit(), chance=UniformExit(1))
 
 
-@pytest.mark.parametrize(("part", "why"), [("SAC", "draws the keys it reads"), ("exits", "leave out chance")])
+@pytest.mark.parametrize(("part", "why"), [("SAC", "draws the keys that it reads"), ("exits", "leave out chance")])
 def test_a_body_that_draws_is_refused(part: str, why: str) -> None:
     with pytest.raises(ValueError, match=f"with the same policy.*{why}") as said:
         Agent((3,), 2, chosen(part))

@@ -218,7 +218,7 @@ def test_a_softmax_response_reads_through_the_exit_s_norm_and_the_head_that_is_l
     first = (best[..., 0] - best[..., 1] >= 0.5) & (POS >= 0)
     assert first.any() and not first.all()
     assert torch.equal(lent.aux["exit"] == 1, first)
-    with pytest.raises(ValueError, match="no model lends one"):
+    with pytest.raises(ValueError, match="no model provides one"):
         EarlyExit(layers, norms, ConfidenceThreshold(SoftmaxResponse(), 0.5)).eval()(x, None, CTX)
 
 
@@ -253,7 +253,7 @@ def test_only_to_remember_gives_the_same_state(float64: None) -> None:
 
 
 def test_another_number_of_heads_is_refused() -> None:
-    with pytest.raises(ValueError, match="one per layer: 2 came for 4 layers"):
+    with pytest.raises(ValueError, match="one per layer: got 2 heads for 4 layers"):
         EarlyExit(blocks(), [LayerNorm(D), LayerNorm(D)], Multinomial(D, DEPTH))
 
 

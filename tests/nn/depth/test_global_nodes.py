@@ -109,6 +109,6 @@ def test_what_a_batch_adds_stays() -> None:
 @pytest.mark.parametrize("join", [lambda p: p | Document(IDS), lambda p: ~p, lambda p: Band(3) & (p | Band(1))])
 def test_pieces_whose_directions_would_be_lost_are_refused(join) -> None:  # type: ignore[no-untyped-def]
     only, at = join(Pieces(N, l2l=Document(IDS))), torch.arange(LENGTH)[None]
-    with pytest.raises(ValueError, match="has Pieces inside.*join them to the rest with &"):
+    with pytest.raises(ValueError, match="contains Pieces inside.*Join the Pieces to the rest with &"):
         nodes()(torch.randn(1, LENGTH, D), None, Context(at, only=only))
     nodes()(torch.randn(1, LENGTH, D), None, Context(at, only=Pieces(N) & Document(IDS)))

@@ -207,7 +207,7 @@ def test_a_bias_means_what_it_means_to_softmax() -> None:
 def test_decoding_with_two_patterns_is_refused(low: Pattern, high: Pattern) -> None:
     stack, x, pos = realformer(low, high), torch.randn(1, 9, 16), torch.arange(9)[None]
     stack(x, None, Context(pos))  # without a state each layer has scores of all keys
-    with pytest.raises(ValueError, match="give layers that share scores one pattern"):
+    with pytest.raises(ValueError, match="Give layers that share scores the same pattern"):
         in_chunks(stack, x, pos, [6, 3])
 
 

@@ -215,5 +215,5 @@ def test_refusals() -> None:
     spec = StateSpec(1, 4, torch.float64, torch.device("cpu"))
     with pytest.raises(NoState, match="use "):
         Sinkhorn(2, PairNet(2), causal=False).start(spec, HeadSizes(2, 2, 2, 4, 4))
-    with pytest.raises(ValueError, match="across use Softmax"):
+    with pytest.raises(ValueError, match="^Sinkhorn cannot be used in cross-attention"):
         Attention(QKV(8, 2), Sinkhorn(2, PairNet(2)), cross=True)

@@ -98,7 +98,7 @@ def test_scores_of_other_positions_are_refused(argument: str) -> None:
 @pytest.mark.parametrize("shape", [(2, 3, 5, 4), (2, 3, 4, 5), (2, 1, 5, 5), (2, 6, 5, 5)], ids=str)
 def test_scores_of_another_shape_are_refused(shape: tuple[int, ...]) -> None:
     sent = PerPair(torch.randn(shape), POS[..., : shape[2]], POS[..., : shape[3]])
-    with pytest.raises(ValueError, match="give layers that share scores one pattern"):
+    with pytest.raises(ValueError, match="Give layers that share scores the same pattern"):
         scores(residual_request(sent))
 
 
