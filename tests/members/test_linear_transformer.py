@@ -129,7 +129,7 @@ def test_both_kernels_of_random_feature_attention() -> None:
         (performer, {"orthogonal": False, "lengths": "equal"}, "lengths=equal has no effect with orthogonal=false"),
         (performer, {"features": 0}, "features=0: give a whole number of at least 1"),
         (performer, {"eps": math.inf}, "eps=inf: give a number from 0"),
-        (performer, {"eps": math.inf, "kernel": "relu"}, "eps=inf lets"),
+        (performer, {"eps": math.inf, "kernel": "relu"}, "eps=inf must be positive and finite"),
         (rfa, {"features": 0}, "features=0: give a whole number of at least 1"),
         (rfa, {"tau": 0.0}, "tau=0.0 must be positive and finite"),
         (rfa, {"tau": math.nan}, "tau=nan must be positive and finite"),

@@ -49,7 +49,7 @@ def check_pairs(name: str, sent: PerPair | PairFactors, shape: tuple[int, ...], 
     if not same:
         heads, queries, keys = shape[1:]
         raise ValueError(
-            f"the {name} from below have the wrong shape: got {heads} heads x {queries} queries x {keys} keys, "
-            f"expected {expected[1]} x {expected[2]} x {expected[3]}. Give layers that share {name} the same "
-            "pattern and the same kind of state"
+            f"the {name} from below ({heads} heads x {queries} queries x {keys} keys) belong to other pairs than "
+            f"this layer's {expected[1]} x {expected[2]} x {expected[3]} pairs. Give layers that share {name} "
+            "the same pattern and the same kind of state"
         )

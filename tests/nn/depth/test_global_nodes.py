@@ -84,7 +84,7 @@ def test_each_node_is_a_vector_of_its_own_and_labels_are_of_none() -> None:
 
 def test_they_do_not_decode() -> None:
     for layer in (nodes(), GlobalEnds(Attention(QKV(D, 2), Softmax(Full())), 2)):
-        with pytest.raises(NoState, match="use a causal layer"):
+        with pytest.raises(NoState, match="Use a causal layer"):
             layer.start(1, 4)
 
 

@@ -267,5 +267,5 @@ def test_what_comes_from_outside_is_handed_in_whole() -> None:
 
 
 def test_it_does_not_decode() -> None:
-    with pytest.raises(NoState, match="use a causal layer"):
+    with pytest.raises(NoState, match="Use a causal layer"):
         layer().start(1, 4)

@@ -228,5 +228,5 @@ def test_errors_say_what_to_do() -> None:
     with pytest.raises(ValueError, match="Reversible cannot invert a MLP. Pass Coupled blocks, or use Stack"):
         Reversible([MLP(4)])
     sending = Reversible([Coupled(Attention(QKV(4, 2), Explicit(Causal(), up=True)), MLP(4))])
-    with pytest.raises(ValueError, match=r"sublayer 0.0 sends up \['scores'\].*use Stack"):
+    with pytest.raises(ValueError, match=r"sublayer 0.0 sends up \['scores'\].*Use Stack"):
         sending(torch.randn(2, 6, 8), None, Context(POS, True))

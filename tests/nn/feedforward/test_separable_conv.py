@@ -46,6 +46,6 @@ def test_what_it_cannot_honour_is_refused() -> None:
             layer(x, None, ctx)
     with pytest.raises(NoState, match="Use causal=True"):
         SeparableConv(4, causal=False).start(1, 4)
-    for kernels, says in (((3, 4), "must be odd"), ((3,), "give two")):
+    for kernels, says in (((3, 4), "must be odd"), ((3,), "expected two sizes")):
         with pytest.raises(ValueError, match=says):
             SeparableConv(4, kernels=kernels, causal=False)

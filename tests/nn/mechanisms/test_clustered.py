@@ -225,7 +225,7 @@ def test_refusals() -> None:
     pos = torch.arange(4)[None]
     with pytest.raises(ValueError, match=r"ctx\.only"):
         layer(torch.randn(1, 4, 8), None, Context(pos, run=True, only=Document(pos)))
-    with pytest.raises(NoState, match="use "):
+    with pytest.raises(NoState, match="Use "):
         layer.start(1, 4)
     across = Attention(QKV(8, 2), ImprovedClustered(HammingKMeans(4, 2)), cross=True)
     with pytest.raises(ValueError, match="does not cache a source"):

@@ -211,7 +211,7 @@ def test_refusals() -> None:
         for kind in KINDS.values():
             with pytest.raises(ValueError, match=f"^{words}"):
                 inspect.unwrap(kind.__init__)(kind.__new__(kind), Full(), 2, **keywords)
-    with pytest.raises(ValueError, match="expected 2 x 7 x 7"):
+    with pytest.raises(ValueError, match="belong to other pairs than this layer's 2 x 7 x 7 pairs"):
         sent = {"scores": PerPair(torch.randn(3, 4, 7, 7), PLAIN[:, None], PLAIN[:, None])}
         EvolvingAttention(Full(), 2)(*bundles, None, Context(PLAIN, below=sent))
     with pytest.raises(ValueError, match="Put each document into a row of its own"):

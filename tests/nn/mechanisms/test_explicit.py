@@ -311,7 +311,7 @@ def test_attention_that_is_changed_does_not_tell_where_it_went() -> None:
         plain.received_attention(*bundles, plain(*bundles, None, ctx).y, ctx).sum(), torch.tensor(3.0)
     )
     for changed in (Explicit(Causal(), before=AddOne()), Explicit(Causal(), after=AddOne())):
-        with pytest.raises(ValueError, match="does not tell how much attention a key got"):
+        with pytest.raises(ValueError, match="cannot report how much attention each key received"):
             changed.received_attention(*bundles, changed(*bundles, None, ctx).y, ctx)
 
 

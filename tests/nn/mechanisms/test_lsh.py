@@ -200,7 +200,7 @@ def test_documents_of_the_batch_are_kept_apart():
         assert torch.allclose(changed[b, :, cut:], actual[b, :, cut:], atol=1e-12)
         assert not torch.allclose(changed[b, :, :cut], actual[b, :, :cut])
     with pytest.raises(
-        ValueError, match=r"PublishedLSH makes its chunks from all tokens of a row, .* use LSH, or drop"
+        ValueError, match=r"PublishedLSH makes its chunks from all tokens of a row, .* Use LSH, or drop"
     ):
         call(PublishedLSH(H, K, 4, 3, 2), q, k, v, only=Document(ids))
 

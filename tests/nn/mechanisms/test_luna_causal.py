@@ -109,7 +109,7 @@ def test_wrong_use_is_refused() -> None:
     queries, keys, ctx = bundles(PADDED)
     with pytest.raises(ValueError, match="LunaCausal packs one sequence in its order"):
         mechanism(queries, keys._replace(own=False), None, ctx)
-    with pytest.raises(ValueError, match="cannot honour"):
+    with pytest.raises(ValueError, match="does not support"):
         mechanism(queries, keys, None, ctx.replace(only=Causal()))
     with pytest.raises(ValueError, match="array order as time"):
         mechanism(queries, keys, None, ctx.replace(run=False))

@@ -94,5 +94,5 @@ def test_refusals():
         Delayed(LinearAttention(ELU()), 0)
     with pytest.raises(ValueError, match="^linear is of the kind Softmax; give linear attention"):
         Delayed.__init__.__wrapped__(Delayed.__new__(Delayed), Softmax(Causal()), 2)  # annotations are checked in tests
-    with pytest.raises(ValueError, match="use FullLinearAttention"):
+    with pytest.raises(ValueError, match="Use FullLinearAttention"):
         Attention(QKV(16, 2), Delayed(LinearAttention(ELU()), 2), cross=True)

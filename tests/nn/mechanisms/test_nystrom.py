@@ -222,7 +222,7 @@ def test_what_it_cannot_read_is_refused_in_one_line() -> None:
         with pytest.raises(ValueError, match=says) as raised:
             call()
         assert "\n" not in str(raised.value)
-    with pytest.raises(NoState, match="use Softmax"):
+    with pytest.raises(NoState, match="Use Softmax"):
         Nystrom(3).start(StateSpec(1, 4, torch.float32, torch.device("cpu")), HeadSizes(2, 2, 2, 4, 4))
 
 

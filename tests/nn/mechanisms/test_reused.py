@@ -152,7 +152,7 @@ def test_refusals() -> None:
     with pytest.raises(ValueError, match="Reused got no weights from the blocks below"):
         layer(torch.randn(3, 6, 16), None, ctx)
     sent = PerPair(torch.rand(3, 4, 6, 6), ctx.by_head, ctx.by_head)
-    with pytest.raises(ValueError, match="the weights from below .* one pattern"):
+    with pytest.raises(ValueError, match="the weights from below .* the same pattern"):
         layer(torch.randn(3, 6, 16), None, ctx.replace(below={"weights": sent}))
     with pytest.raises(NoState, match="reads up to"):
         lazy(Full()).start(1, 4)

@@ -217,7 +217,10 @@ def unchecked(kind, *args, **keywords):
         (lambda: unchecked(Centroids, 2, 4, 3, 0.9, "mean", 0), "update='mean' is not known; choose 'sum' or 'dir"),
         (lambda: call(Routing(4, 8, 2), *inputs()), "^Routing was made for 4 heads of width 8, but got 2 of width 4"),
         (lambda: call(PublishedRouting(4, 8, 2, 3), *inputs()), "^PublishedRouting was made for 4 heads of width 8"),
-        (lambda: call(Routing(H, K, 2), *inputs(), also=Tokens(1)), "^Routing reads its clusters and cannot add keys"),
+        (
+            lambda: call(Routing(H, K, 2), *inputs(), also=Tokens(1)),
+            "^Routing reads its clusters, so ctx.also cannot add keys",
+        ),
         (lambda: call(PublishedRouting(H, K, 2, 3), *inputs(), also=Tokens(1)), "^PublishedRouting reads its clusters"),
     ],
 )

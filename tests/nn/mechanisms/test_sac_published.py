@@ -77,7 +77,7 @@ def test_an_encoder_of_it_learns_by_the_reward_of_its_row() -> None:
     model(tokens, progress=0.5).total.backward()
     network = [p for name, p in model.named_parameters() if "predictor" in name]
     assert network and all(p.grad is not None and bool(p.grad.any()) for p in network)
-    with pytest.raises(NoState, match="use "):
+    with pytest.raises(NoState, match="Use "):
         model.start(1, 4)
 
 

@@ -363,9 +363,9 @@ def test_a_convolution_starts_as_the_mean_of_each_block() -> None:
 
 @pytest.mark.parametrize("kind", [StridedConv, DilatedConv])
 def test_widths_and_rates_that_do_not_meet_are_refused(kind: type[StridedConv | DilatedConv]) -> None:
-    with pytest.raises(ValueError, match=f"^AutoEncoding has d=8, and {kind.__name__} d=6. Make them equal$"):
+    with pytest.raises(ValueError, match=f"^AutoEncoding has d=8, but {kind.__name__} has d=6. Make them equal$"):
         Compressive(4, 4, 2, kind(6, 2), AutoEncoding(8, 2))
-    with pytest.raises(ValueError, match="^AutoEncoding has rate=4, and MeanPool rate=2; give both the same$"):
+    with pytest.raises(ValueError, match="^AutoEncoding has rate=4, but MeanPool has rate=2. Make them equal$"):
         Compressive(4, 4, 2, MeanPool(2), AutoEncoding(6, 4))
     memory = Compressive(4, 4, 2, kind(8, 2), AttentionReconstruction())
     with pytest.raises(
