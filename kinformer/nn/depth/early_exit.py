@@ -152,7 +152,7 @@ class EarlyExit(Layer):
         return out._replace(state=new_state, aux={**out.aux, "exit": exits}, up={})
 
     def _head_inputs(self, h: Tensor, exits: Tensor, count: int) -> Tensor:
-        """Apply the heads to the states with which tokens left, at one of the first `count` exits; 0 for padding."""
+        """Apply the heads to the states of tokens that left at one of the first `count` exits; 0 for padding."""
         y = torch.zeros_like(h)
         if all(head is self.heads[0] for head in self.heads):
             return torch.where(exits[..., None] > 0, self.heads[0](h), y)

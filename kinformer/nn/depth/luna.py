@@ -91,6 +91,11 @@ class LunaBlock(nn.Module):
     def forward(
         self, x: Float[Tensor, "B T D"], p: Float[Tensor, "B l D"], packing: Context, unpacking: Context
     ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B l D"]]:
+        """Return the new tokens X' and the new packs P'.
+
+        x, p: tokens and packs.
+        packing, unpacking: contexts as in `Nested.forward`.
+        """
         y, packed = self.nested(x, p, packing, unpacking)
         x, p = self.x_norm(x + self._apply_dropout(y)), self.p_norm(p + self._apply_dropout(packed))
         return self.mlp_norm(x + self._apply_dropout(self.mlp(x, None, unpacking).y)), p

@@ -64,6 +64,13 @@ class RingAttention(nn.Module):
     def forward(
         self, h: Float[Tensor, "B T D"], e: Float[Tensor, "B T D"], s: Float[Tensor, "B 1 D"], ring: Ring
     ) -> Float[Tensor, "B T D"]:
+        """Return the output for each token.
+
+        h: states of the tokens.
+        e: embeddings of the tokens.
+        s: state of the relay.
+        ring: neighbours of each token.
+        """
         queries, own_keys = self.projection.queries_and_keys(h, ring.pos)
         first, relay = self.projection.keys(e, ring.pos), self.projection.keys(s, ring.pos[:, :1])
         k, v = (

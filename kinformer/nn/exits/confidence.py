@@ -221,7 +221,7 @@ class Probe(Confidence):
 
 
 def _agrees(logits: Logits) -> Bool[Tensor, "N B T"]:
-    """True where a layer but the last predicts the same token as the last layer."""
+    """Return for each layer except the last whether it predicts the same token as the last layer."""
     last = logits[-1].argmax(-1)
     return torch.stack([scores.argmax(-1) == last for scores in logits[:-1]])
 

@@ -111,6 +111,12 @@ class OracleTrainedRule(ExitRule):
 
 
 def check_made_for(rule: ExitRule, own_d: int, own_depth: int, d: int, depth: int) -> None:
+    """Raise ValueError if a rule was made for another width or another number of layers.
+
+    rule: the exit rule; the message names its class.
+    own_d, own_depth: width and number of layers for which the rule was made.
+    d, depth: width and number of layers of the model.
+    """
     if (own_d, own_depth) != (d, depth):
         name = type(rule).__name__
         call = f"{name}({own_d}, {own_depth}) does not fit {depth} layers of width {d}"

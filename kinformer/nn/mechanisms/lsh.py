@@ -111,6 +111,7 @@ class HashRotations(nn.Module):
         return every[:, :, :rounds]
 
     def forward(self, x: Float[Tensor, "B G T K"]) -> Int[Tensor, "B H T n"]:
+        """Return the bucket of each vector in each of n rounds; each of the G heads of x serves H / G heads."""
         groups, wide = x.shape[1], at_least_float32(x)
         r = self.active_rotations.to(wide.dtype).unflatten(0, (groups, -1))  # [G H/G K n b]
         with disable_autocast(x):  # autocast would round the float32 vectors again
