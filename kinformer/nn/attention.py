@@ -55,10 +55,12 @@ class Attention(Layer):
         cross: bool = False,
     ):
         super().__init__()
-        check_part("projection", projection, Projection, "one, such as QKV(d, heads)")
-        check_part("mechanism", mechanism, Mechanism, "one, such as Softmax(Causal())")
-        check_optional_part("memory", memory, Memory, "one, such as Hidden(64, 64)")
-        check_optional_part("aggregation", aggregation, Aggregation, "one, such as OutProjection(heads, v_dim, d)")
+        check_part("projection", projection, Projection, "a projection, such as QKV(d, heads)")
+        check_part("mechanism", mechanism, Mechanism, "a mechanism, such as Softmax(Causal())")
+        check_optional_part("memory", memory, Memory, "a memory, such as Hidden(64, 64)")
+        check_optional_part(
+            "aggregation", aggregation, Aggregation, ("an aggregation, such as OutProjection(heads, v_dim, d)")
+        )
         self.d, self.cross, self.sizes = projection.d, cross, projection.sizes(cross)
         self.projection, self.mechanism, self.memory = projection, mechanism, memory
         self._agreed: tuple[Pattern, Pattern] | None = None
@@ -221,15 +223,19 @@ class Attention(Layer):
 
 def _fit_for_memory(mechanism: Mechanism, cross: bool) -> KeyValueMechanism:
     if cross:
-        raise ValueError("cross-attention reads a source and keeps no memory of its own; drop memory= or cross=True")
+        raise ValueError(
+            "memory= cannot be used with cross=True: cross-attention reads a source and keeps no memory of its own. "
+            "Drop one of them"
+        )
     if not isinstance(mechanism, KeyValueMechanism):
         name = type(mechanism).__name__
         raise ValueError(
-            f"{name} reads no keys but those of the call, so a memory is of no use; use Softmax, or drop it"
+            f"memory= has no effect with {name}, which reads only the keys of the call. Use Softmax, or drop memory="
         )
     if mechanism.sends:
         raise ValueError(
-            f"a memory cuts rows, and {type(mechanism).__name__} sends up {min(mechanism.sends)!r} of whole rows"
+            f"memory= cannot be used here: a memory cuts rows, but {type(mechanism).__name__} sends up "
+            f"{min(mechanism.sends)!r} of whole rows. Drop memory=, or use another mechanism"
         )
     return mechanism
 
@@ -246,7 +252,8 @@ def _matrix(projection: Projection, extras: Mapping[str, ExtraProjection], heads
             weight, bias = projection.matrix(side.like)
             if weight.shape[0] != heads * side.width:
                 raise ValueError(
-                    f"a side of {heads} x {side.width} cannot start as {side.like} of {weight.shape[0]} rows"
+                    f"an extra projection of {heads} x {side.width} rows cannot start as a copy of {side.like}, "
+                    f"which has {weight.shape[0]} rows. Make the sizes equal"
                 )
             with torch.no_grad():
                 linear.weight[at] = weight

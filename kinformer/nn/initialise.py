@@ -35,8 +35,8 @@ def initialise(model: M, scheme: Scheme, *, std: float = 0.02) -> M:
         "truncated_normal": "normal", restricted to two standard deviations. The code of BERT (Devlin et al., 2018).
         "xavier": linear maps uniform up to sqrt(6 / (fan-in + fan-out)), separately for queries, keys and values, and
             biases 0; embeddings stay. The 2017 Transformer in tensor2tensor; Glorot and Bengio, 2010.
-    std: standard deviation of the normal schemes. 0.02 suits widths of about 768. A narrow model with so small a
-        start learns nothing for a hundred steps; `at_width` scales std to another width.
+    std: standard deviation of the normal schemes. 0.02 suits widths of about 768. A narrow model with such a
+        small start learns nothing for a hundred steps; `at_width` scales std to another width.
 
     Errors: ValueError if the scheme is unknown, or if std is 0 or less.
     """

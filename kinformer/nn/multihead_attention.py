@@ -1,4 +1,4 @@
-"""MultiheadAttention: `torch.nn.MultiheadAttention` with a pattern of keys that each query may read."""
+"""MultiheadAttention: `torch.nn.MultiheadAttention` with an attention pattern."""
 
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -18,9 +18,12 @@ from kinformer.core.scores.product import Product
 
 
 class AttentionMask(Bias):
-    """Numbers that are added to the scores of pairs, -inf for pairs that are not read: an `attn_mask` of PyTorch.
+    """Bias that adds a table of numbers to the scores, as the `attn_mask` of PyTorch does.
 
-    table: the numbers, by batch row and head or the same for all. Queries and keys are numbered from position 0.
+    `MultiheadAttention` makes it from its masks.
+
+    table: numbers to add, [B H T S], or with size 1 for B or H if all rows or heads share them; -inf excludes a pair.
+        Entry [t, s] belongs to the query at position t and the key at position s, from 0.
     """
 
     def __init__(self, table: Float[Tensor, "#B #H T S"]):
@@ -40,36 +43,38 @@ class AttentionMask(Bias):
 
 
 class MultiheadAttention(nn.MultiheadAttention):
-    """`torch.nn.MultiheadAttention` whose queries read only the keys of a pattern.
+    """PyTorch's `nn.MultiheadAttention` with an attention pattern: each query reads only some keys.
 
-    Choose it to give a model that exists another attention pattern: it has the same arguments, parameters (so
-    `load_state_dict` takes those of PyTorch's) and results, apart from the differences below. For new models choose
-    `Attention`, whose parts are free and which decodes with a cache. `batch_first` is True by default, unlike in
-    PyTorch: pass `batch_first=False` in a layer that is built without it.
+    Choose it to replace the attention of an existing PyTorch model. It has the same arguments, parameters and results,
+    apart from the differences below, and `load_state_dict` accepts PyTorch's weights. For a new model choose
+    `Attention`: its parts can be exchanged and it decodes with a cache.
 
         layer.self_attn = kf.MultiheadAttention(256, 4, pattern=kf.Causal() & kf.Band(63))
 
     y = softmax(q k^T / sqrt(head_dim) + masks) v over the keys that `pattern`, `key_padding_mask` and `attn_mask` allow
 
-    pattern: the keys that each query reads; query t and key s stand at positions t and s. All keys by default.
     embed_dim, num_heads, dropout, bias, add_bias_kv, add_zero_attn, kdim, vdim, device, dtype: as in PyTorch.
+    batch_first: True for inputs [B, T, E]. The default is True here and False in PyTorch, so pass False if the layer
+        that it replaces was built without it.
+    pattern: keys that each query reads; query t and key s have positions t and s. None reads all keys.
 
-    With `need_weights=False` the pattern is read sparsely: a window of w keys costs time and memory linear in the
-    length. The weights are a matrix of all pairs.
+    With `need_weights=False` the pattern is read sparsely: the time and memory of a window of w keys grow linearly with
+    the length. With `need_weights=True` the layer computes the matrix of all pairs.
 
-    Differences from PyTorch's layer:
+    Errors: ValueError for inputs or masks of wrong shape, for masks that are neither boolean nor floating, and for a
+    nested tensor with a mask. Also for a pattern together with `add_bias_kv` or `add_zero_attn`: keys that these append
+    have no position.
 
-    - A query that may read no key gets weights of zero and the output projection of zeros. PyTorch gives NaN there in
-      its fast path (self-attention in eval mode without gradients) and with `need_weights=True`.
-    - `is_causal=True` is a mask of its own: it needs no `attn_mask`, and applies besides one. In PyTorch it is only a
-      hint that `attn_mask` is causal. Keys that `add_bias_kv` and `add_zero_attn` append are read by every query.
+    Source: Vaswani et al., 2017, arXiv:1706.03762, section 3.2.2.
+
+    Differences:
+
+    - A query that may read no key gets weights of zero, and its output is the output projection of zeros. PyTorch gives
+      NaN there in its fast path (self-attention in eval mode without gradients) and with `need_weights=True`.
+    - `is_causal=True` is itself a mask. It works without an `attn_mask` and in addition to one. In PyTorch it is only a
+      hint that `attn_mask` is causal. Every query reads the keys that `add_bias_kv` and `add_zero_attn` append.
     - A nested tensor is also accepted with gradients and in training.
     - `torch.jit.script` cannot compile the layer. Use `torch.compile`.
-
-    Errors: ValueError for inputs and masks whose shapes do not fit, for masks that are neither boolean nor floating,
-    for a nested tensor with a mask, and for a pattern together with `add_bias_kv` or `add_zero_attn`, whose keys have
-    no position.
-    Source: Vaswani et al., 2017, arXiv:1706.03762, section 3.2.2.
     """
 
     def __init__(
@@ -119,13 +124,18 @@ class MultiheadAttention(nn.MultiheadAttention):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Float[Tensor, "*BHT N"] | None]:
-        """The output, and the weights [B, T, N] of all N keys (with `average_attn_weights=False` [B, H, T, N]).
+        """Return the output, and the attention weights or None.
 
-        query, key, value: [B, T, E], [B, S, kdim], [B, S, vdim]; [T, B, E] with `batch_first=False`, [T, E] without a
-            batch. In self-attention without masks, a nested tensor of rows [T_b, E] gives a nested output.
-        key_padding_mask: [B, S], True at keys that are not read, or numbers that are added to their scores.
-        attn_mask: [T, S] or [B * H, T, S], True at pairs that are not read, or numbers that are added to scores.
-        is_causal: whether query t reads only keys 0 to t, besides all masks.
+        The weights are [B, T, N] for all N keys, the appended ones included.
+
+        query, key, value: inputs [B, T, E], [B, S, kdim] and [B, S, vdim]; [T, B, E] with `batch_first=False`, and
+            [T, E] without a batch. In self-attention without masks, a nested tensor of rows [T_b, E] gives a nested
+            output.
+        key_padding_mask: [B, S], True at keys that no query reads, or numbers to add to the scores of keys.
+        need_weights: True returns the weights; False returns None and reads the pattern sparsely.
+        attn_mask: [T, S] or [B * H, T, S], True at pairs that are not read, or numbers to add to the scores.
+        average_attn_weights: True averages the weights over heads; False returns them as [B, H, T, N].
+        is_causal: True lets query t read only keys 0 to t, in addition to all masks.
         """
         if query.is_nested or key.is_nested or value.is_nested:
             has_mask = key_padding_mask is not None or attn_mask is not None
@@ -145,7 +155,7 @@ class MultiheadAttention(nn.MultiheadAttention):
         pattern = self.pattern
         if is_causal and k.shape[2] == key.shape[1]:
             pattern = pattern & Causal()
-        elif is_causal:  # as a mask, since appended keys have no position and are read by every query
+        elif is_causal:  # a mask, because every query reads the appended keys, which have no position
             ahead = torch.ones(pairs, dtype=torch.bool, device=q.device).triu(1)
             attn_mask = ahead if attn_mask is None else _as_numbers(attn_mask, q.dtype).masked_fill(ahead, -torch.inf)
         q_pos = torch.arange(q.shape[2], device=q.device).expand(len(q), 1, -1)
@@ -162,7 +172,7 @@ class MultiheadAttention(nn.MultiheadAttention):
             y = weigh_values(matrix, request)
         else:
             if key_padding_mask is None and q.shape[2] == k.shape[2]:
-                q_pos = k_pos  # executors know by the same object that queries stand where keys do
+                q_pos = k_pos  # the same object tells executors that queries and keys have the same positions
             y = attend(q, k, v, q_pos=q_pos, k_pos=k_pos, pattern=pattern, bias=bias, lse=False, dropout=dropout).y
         y = self.out_proj(y.transpose(1, 2).flatten(2))
         if matrix is not None and average_attn_weights:
@@ -174,7 +184,7 @@ class MultiheadAttention(nn.MultiheadAttention):
     def _read_nested(
         self, x: Tensor, need_weights: bool, average_attn_weights: bool, is_causal: bool
     ) -> tuple[Tensor, Float[Tensor, "*BHT N"] | None]:
-        """Self-attention of rows of different length: pad them, read, and cut the output. Weights stay padded."""
+        """Apply self-attention to rows of different length: pad, read, and cut the output. Weights stay padded."""
         lengths = [len(row) for row in x.unbind()]
         padded = x.to_padded_tensor(0.0)
         padding = torch.arange(padded.shape[1], device=x.device) >= torch.tensor(lengths, device=x.device)[:, None]
@@ -209,7 +219,7 @@ class MultiheadAttention(nn.MultiheadAttention):
     def _project(
         self, query: Float[Tensor, "B T Q"], key: Float[Tensor, "B S C"], value: Float[Tensor, "B S D"]
     ) -> tuple[Float[Tensor, "B H T K"], Float[Tensor, "B H N K"], Float[Tensor, "B H N K"]]:
-        """Queries, keys and values by head; keys and values with those that `bias_k` and `add_zero_attn` append."""
+        """Return queries, keys and values by head, with the keys and values that options append."""
         if self.in_proj_weight is None:
             matrices = self.q_proj_weight, self.k_proj_weight, self.v_proj_weight
         else:
@@ -229,9 +239,9 @@ def _positions_and_table(
     key_padding_mask: Shaped[Tensor, "*B S"] | None,
     attn_mask: Shaped[Tensor, "*BH T S"] | None,
 ) -> tuple[Int[Tensor, "B 1 N"], Float[Tensor, "#B #H #T N"] | None]:
-    """Positions of the keys, -1 at padding, and the numbers that are added to scores, if any.
+    """Return the positions of the keys, -1 at padding, and the numbers to add to the scores, or None.
 
-    Masks say nothing of the appended keys, the last N - S: every query reads them.
+    The last N - S keys are appended: masks do not cover them, and every query reads them.
     """
     (batch, heads, length), count = q.shape[:3], k.shape[2]
     k_pos = torch.arange(count, device=q.device).expand(batch, 1, -1)
@@ -251,7 +261,7 @@ def _positions_and_table(
 
 
 def _as_numbers(attn_mask: Shaped[Tensor, "*n T S"], dtype: torch.dtype) -> Float[Tensor, "*n T S"]:
-    """A mask as numbers that are added to scores: -inf where a boolean mask is True."""
+    """Return a mask as numbers to add to the scores; True in a boolean mask becomes -inf."""
     if attn_mask.dtype != torch.bool:
         return attn_mask.to(dtype)
     return torch.zeros(attn_mask.shape, dtype=dtype, device=attn_mask.device).masked_fill(attn_mask, -torch.inf)

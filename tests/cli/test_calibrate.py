@@ -151,7 +151,7 @@ def test_other_weights_and_other_thresholds_are_refused(out: str, capsys: pytest
     saved = json.loads(file.read_text())
     for threshold, says in (
         (1.5, "threshold=1.5"),
-        ([0.5], "1 thresholds came for 3 layers"),
+        ([0.5], "got 1 thresholds for 3 layers"),
         ("/dev/zero", "threshold='/dev/zero'"),
         ([0.5, "a"], "threshold=[0.5, 'a']"),
         (True, "threshold=True"),

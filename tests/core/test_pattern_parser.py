@@ -38,7 +38,7 @@ WRONG = {
     "(1, 2) | Causal()": r"\(1, 2\) in .* is \(1, 2\)",
     "7": "'7' is 7, not a pattern",
     "Band(2.5)": "'2.5' .* is not understood",
-    "Band(-3)": "holds no key",
+    "Band(-3)": "contains no key",
     "Band()": "Band.*missing",
     "Band(3": "does not parse",
     "__import__('os')": "__import__ .* is not a pattern",

@@ -121,7 +121,7 @@ def test_what_it_cannot_read_is_refused() -> None:
     body: SpanNodes = bp_transformer(depth=1, **SMALL).body  # type: ignore[assignment]
     x = torch.randn(1, 5, 8)
     whole = Context.of_sequence(x)
-    with pytest.raises(ValueError, match="a span is of several tokens"):
+    with pytest.raises(ValueError, match="a span covers several tokens"):
         body(x, None, whole.replace(only=Document(torch.zeros(1, 5, dtype=torch.long))))
     with pytest.raises(ValueError, match="a tree of spans reads array order as time"):
         body(x, None, Context(whole.pos))

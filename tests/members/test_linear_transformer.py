@@ -129,11 +129,11 @@ def test_both_kernels_of_random_feature_attention() -> None:
         (performer, {"orthogonal": False, "lengths": "equal"}, "lengths=equal has no effect with orthogonal=false"),
         (performer, {"features": 0}, "features=0: give a whole number of at least 1"),
         (performer, {"eps": math.inf}, "eps=inf: give a number from 0"),
-        (performer, {"eps": math.inf, "kernel": "relu"}, "eps=inf lets"),
+        (performer, {"eps": math.inf, "kernel": "relu"}, "eps=inf must be positive and finite"),
         (rfa, {"features": 0}, "features=0: give a whole number of at least 1"),
-        (rfa, {"tau": 0.0}, "tau=0.0 would divide by nothing"),
-        (rfa, {"tau": math.nan}, "tau=nan would divide by nothing"),
-        (rfa, {"tau": math.inf}, "tau=inf would divide by nothing, or leave nothing"),
+        (rfa, {"tau": 0.0}, "tau=0.0 must be positive and finite"),
+        (rfa, {"tau": math.nan}, "tau=nan must be positive and finite"),
+        (rfa, {"tau": math.inf}, "tau=inf must be positive and finite"),
     ],
 )
 def test_what_means_nothing_or_does_nothing_is_refused(member: Any, keywords: dict[str, Any], says: str) -> None:

@@ -41,7 +41,7 @@ def test_no_head_is_refused(member: Callable) -> None:
         (depth_adaptive, {"threshold": (0.5,)}, r"threshold=\(0.5,\) has no effect with classifier='multinomial'"),
         (depth_adaptive, {"shared": False}, "shared=False has no effect with classifier='multinomial'"),
         (depth_adaptive, {"classifier": "probability", "price": 1.0}, "price=1.0 has no effect"),
-        (depth_adaptive, {"classifier": "geometric", "threshold": (0.5, 0.5)}, "2 thresholds came for 2 layers"),
+        (depth_adaptive, {"classifier": "geometric", "threshold": (0.5, 0.5)}, "got 2 thresholds for 2 layers"),
     ],
 )
 def test_what_means_nothing_is_refused(member: Callable, keywords: dict, says: str) -> None:

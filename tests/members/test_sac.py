@@ -51,6 +51,6 @@ def test_a_token_at_a_time_is_a_row_at_once(share: str) -> None:
 
 def test_given_edges_alone_are_refused_and_the_page_of_the_member_is_drawn() -> None:
     """Edges come from the layer beneath, which the pictures of a layer by itself do not have."""
-    with pytest.raises(ValueError, match=r"put SAC\(send=True\) there"):
+    with pytest.raises(ValueError, match=r"Use SAC\(send=True\) in a layer below"):
         Attention(QKV(8, 2), GivenEdges())(torch.randn(1, 4, 8))
     assert [picture.caption.split(":")[0] for picture in pictures(make_model(), 6)] == ["SAC, layer 0, head 0"]

@@ -188,7 +188,9 @@ def test_mixed_training_carries_no_state() -> None:
     model = build(ConfidenceThreshold(SoftmaxResponse(), 0.5), True)
     with pytest.raises(ValueError, match=r"^mixed training reads a row several times[^\n]*$"):
         model(BATCH, model.start(2, 7))
-    with pytest.raises(ValueError, match="^gamma=0.5: give"):
+    with pytest.raises(
+        ValueError, match="^gamma=0.5 must be a finite number above 0, and cannot be combined with chance"
+    ):
         EarlyExit(
             blocks(), LayerNorm(D), ConfidenceThreshold(SoftmaxResponse(), 0.5), chance=UniformExit(DEPTH), gamma=0.5
         )

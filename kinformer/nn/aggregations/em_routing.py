@@ -108,7 +108,7 @@ class EMRouting(Aggregation):
         return means, variance, self.sharpness * (self.beta_a - cost.sum(-1))
 
 
-_STIFF = "shares go by squares over variances, which few heads make small: rounding moves them"
+_STIFF = "routing divides squares by variances, which are small with few heads, so rounding errors change the shares"
 EXAMPLES = (
     Example(lambda: EMRouting(2, 8, 16, capsules=4), {"dtype": _STIFF}),
     Example(

@@ -56,10 +56,12 @@ class ConditionalBlocks(Bias):
             embedding = nn.Embedding(check_at_least("tasks", tasks, 1), check_at_least("d", d, 1))
             nn.init.normal_(embedding.weight, std=START)
         self.embedding = check_part(
-            "embedding", embedding, nn.Embedding, "that of another layer, such as first.embedding"
+            "embedding", embedding, nn.Embedding, "the embedding of another layer, such as first.embedding"
         )
         if embedding.weight.shape != (tasks, d):
-            raise ValueError(f"embedding has shape {list(embedding.weight.shape)}; give one of [{tasks}, {d}]")
+            raise ValueError(
+                f"embedding has the wrong shape: got {list(embedding.weight.shape)}, expected [{tasks}, {d}]"
+            )
         self.blocks = nn.Parameter(torch.zeros(length, self.size))  # as in the authors' code: M starts as beta
 
     @abstractmethod
@@ -70,12 +72,12 @@ class ConditionalBlocks(Bias):
         name, queries = type(self).__name__, request.queries
         if self.label not in queries.labels:
             raise ValueError(
-                f"{name} reads the label {self.label!r} of queries, and they have none; "
-                f"give Context(labels={{{self.label!r}: ...}}), a number for each token"
+                f"{name} reads the label {self.label!r} of queries, but the queries have none. Pass "
+                f"Context(labels={{{self.label!r}: ...}}) with one number per token"
             )
         task = queries.labels[self.label]
-        check_below(task, self.embedding.num_embeddings, "task", f"give {name} more tasks")
-        check_below(queries.pos, self.length, "position", f"give {name} a larger length")
+        check_below(task, self.embedding.num_embeddings, "task", f"create {name} with more tasks")
+        check_below(queries.pos, self.length, "position", f"create {name} with a larger length")
         rows = self.rows(task.clamp_min(0)[:, None], queries.pos.clamp_min(0))
         return {"blocks": rows.expand(-1, queries.q.shape[1], -1, -1)}
 

@@ -43,7 +43,9 @@ class HardCodedGaussian(Bias):
         )
         sigmas = sigma if isinstance(sigma, tuple) else (sigma,) * len(offsets)
         if len(sigmas) != len(offsets):
-            raise ValueError(f"sigma has {len(sigmas)} numbers for {len(offsets)} offsets; give one, or one for each")
+            raise ValueError(
+                f"sigma has {len(sigmas)} numbers for {len(offsets)} offsets. Pass one number, or one per offset"
+            )
         self.sigma = tuple(float(check_in_range("sigma", number, 0.01, FAR)) for number in sigmas)
         self.ratio = check_in_range("ratio", ratio, 0.001, FAR)
 

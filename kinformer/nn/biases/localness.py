@@ -98,7 +98,7 @@ class Localness(Bias):
     def _check(self, width: int) -> None:
         if width != self.head_dim:
             name = type(self).__name__
-            raise ValueError(f"{name} of head_dim={self.head_dim} came to queries of width {width}; give both the same")
+            raise ValueError(f"{name} has head_dim={self.head_dim}, but got queries of width {width}. Make them equal")
 
 
 class QueryLocalness(Localness):

@@ -54,7 +54,7 @@ class Formula:
         try:
             self._tree = ast.parse(text.strip(), mode="eval").body
         except SyntaxError as error:
-            raise ValueError(f"{text!r} does not parse: {error.msg}; write for example '1 / (1 + x)'") from None
+            raise ValueError(f"{text!r} does not parse: {error.msg}. Write for example '1 / (1 + x)'") from None
         _value(self._tree, torch.ones(1), text)
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -160,7 +160,7 @@ class FunctionMasking(Masking):
     ):
         super().__init__(nearest=nearest, itself=itself)
         if not callable(m):
-            raise ValueError(f"m={m!r}: give a function of distances, such as lambda x: 1 / (1 + x)")
+            raise ValueError(f"m={m!r} is not callable. Pass a function of distances, such as lambda x: 1 / (1 + x)")
         self.m, self._reach = m, reach
 
     @property
@@ -216,7 +216,7 @@ def parse_masking(text: str, heads: int, longest: int, *, nearest: Nearest = 0, 
     if match := re.fullmatch(r"Step\((\d+(?:, ?\d+)*)\)", text.strip()):
         windows = tuple(int(window) for window in match[1].split(","))
         if len(windows) != heads:
-            raise ValueError(f"{text} has {len(windows)} windows for {heads} heads; give one for each")
+            raise ValueError(f"{text} has {len(windows)} windows for {heads} heads. Give one window per head")
         return StepMasking(tuple(min(window, longest - nearest) for window in windows), nearest=nearest, itself=itself)
     return FunctionMasking(Formula(text), reach=longest, nearest=nearest, itself=itself)
 

@@ -36,8 +36,8 @@ class T5(Bias):
         self.side = check_at_least("buckets", buckets, 1) // 2 if ahead else buckets
         if self.side < 2 or furthest <= self.side // 2:
             raise ValueError(
-                f"buckets={buckets}, furthest={furthest}: give at least 2 buckets a side, and a furthest distance "
-                "above the half of them that stand for one distance each"
+                f"buckets={buckets}, furthest={furthest}: expected at least 2 buckets per direction, and "
+                "furthest above half the number of buckets per direction"
             )
         self.furthest, self.ahead = furthest, ahead
         self.table = nn.Parameter(torch.randn(buckets, check_at_least("heads", heads, 1)) * 0.02)

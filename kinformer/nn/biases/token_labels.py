@@ -21,13 +21,14 @@ def labels_of(piece: Request, name: str, part: str) -> tuple[Int[Tensor, "B T"],
     if of_queries is None or of_keys is None:
         side = "keys" if of_queries is None else "queries"
         raise ValueError(
-            f"{part} compares the label {name!r} of queries and keys, and only the {side} have one; give every call of "
-            "a sequence Context(labels=...), and drop this bias where keys are a source's or a memory's"
+            f"{part} compares the label {name!r} of queries and keys, but only the {side} have one. Pass "
+            "Context(labels=...) in every call of a sequence, and drop this bias if keys come from a source or "
+            "a memory"
         )
     tokens = piece.queries.q.shape[2], piece.keys.k.shape[2]
     if (of_queries.shape[1], of_keys.shape[1]) != tokens:
         raise ValueError(
             f"{part} got the label {name!r} of {of_queries.shape[1]} queries and {of_keys.shape[1]} keys for "
-            f"{tokens[0]} queries and {tokens[1]} keys; give one number for each token"
+            f"{tokens[0]} queries and {tokens[1]} keys. Pass one number per token"
         )
     return of_queries, of_keys

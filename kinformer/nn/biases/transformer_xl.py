@@ -52,10 +52,12 @@ class TransformerXL(Bias):
         width = check_at_least("heads", heads, 1) * check_at_least("head_dim", head_dim, 1)
         self.heads, self.d = heads, width if d is None else check_at_least("d", d, 2)
         if self.d % 2:
-            raise ValueError(f"sinusoids come in pairs of sine and cosine, and d={self.d} is odd; give an even d")
+            raise ValueError(f"d={self.d} is odd, but sinusoids come in pairs of sine and cosine. Pass an even d")
         for name, shared in (("u", u), ("v", v)):
             if shared is not None and shared.shape != (heads, head_dim):
-                raise ValueError(f"{name} has shape {list(shared.shape)}; give one of [{heads}, {head_dim}]")
+                raise ValueError(
+                    f"{name} has the wrong shape: got {list(shared.shape)}, expected [{heads}, {head_dim}]"
+                )
         self.clamp = None if clamp is None else check_at_least("clamp", clamp, 1)
         self.position = nn.Linear(self.d, width, bias=False)
         self.u = _make_vector(heads, head_dim) if u is None else u
@@ -163,5 +165,5 @@ def _make_vector(heads: int, head_dim: int) -> nn.Parameter:
     return nn.Parameter(torch.randn(heads, head_dim) * 0.02)
 
 
-SHARED = {"*.bias.[uv]": "one u and one v serve all layers, as in the paper's model"}  # by `make_sharing`, in examples
+SHARED = {"*.bias.[uv]": "all layers share one u and one v, as in the paper's model"}  # by `make_sharing`, in examples
 EXAMPLES = (lambda: TransformerXL(2, 8), lambda: TransformerXL(2, 8, 12), lambda: TransformerXL(2, 8, clamp=3))

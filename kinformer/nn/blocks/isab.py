@@ -37,11 +37,14 @@ class ISAB(Layer):
         self.point = nn.Parameter(nn.init.xavier_uniform_(torch.empty(points, gathers.d)))
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NoReturn:
-        raise NoState("inducing points read the whole set, so nothing goes on from a part of it; use a causal layer")
+        raise NoState("ISAB has no state: its inducing points read the whole set at once. Use a causal layer")
 
     def forward(self, x: Float[Tensor, "B T C"], state: State | None, ctx: Context) -> Out:
         if ctx.only is not None or ctx.also is not None:
-            raise ValueError("inducing points are of one whole set; give one in a row, without ctx.only and ctx.also")
+            raise ValueError(
+                "ISAB does not support ctx.only and ctx.also: its inducing points read the whole set. Pass one set "
+                "per row, without ctx.only and ctx.also"
+            )
         gathered = self.induce(x, ctx)
         spread_ctx = ctx.for_sublayer(1).replace(
             source=gathered.y, source_pos=self._point_context(ctx).pos, full=ctx.full

@@ -97,21 +97,24 @@ class PublishedMAB(Layer):
         asks = d if asks is None else check_at_least("asks", asks, 1)
         tells = (d if cross else asks) if tells is None else check_at_least("tells", tells, 1)
         if not cross and tells != asks:
-            raise ValueError(f"asks={asks} and tells={tells} are of one set, which reads itself; give one width")
+            raise ValueError(
+                f"asks={asks} and tells={tells} must be equal with cross=False, because the set reads itself"
+            )
         self.queries, self.keys, self.values = nn.Linear(asks, d), nn.Linear(tells, d), nn.Linear(tells, d)
         self.mechanism = Softmax(Full(), scale=d**-0.5, lse=False)
         self.attended, self.out, self.mapped = norm(d), nn.Linear(d, d), norm(d)
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NoReturn:
         raise NoState(
-            "a set is read whole and has no state; use a causal layer, such as Attention with Softmax(Causal())"
+            "a set attention block has no state: it reads the whole set at once. Use a causal layer, such as "
+            "Attention with Softmax(Causal())"
         )
 
     def forward(self, x: Float[Tensor, "B T C"], state: State | None, ctx: Context) -> Out:
         source, pos = x, ctx.by_head
         if self.cross:
             if ctx.source is None:
-                raise ValueError("a MAB reads a source, and none came; give Context(source=..., source_pos=...)")
+                raise ValueError("a MAB with cross=True got no source. Pass Context(source=..., source_pos=...)")
             source, pos = ctx.source, ctx.source_by_head
         q, k, v = self.queries(x), self.keys(source), self.values(source)
         keys = Keys(by_head(k, self.heads), by_head(v, self.heads), pos, own=not self.cross)
@@ -131,7 +134,7 @@ def source_reader(name: str, block: Layer) -> Layer:
     Errors: ValueError if the block has cross=False.
     """
     if not getattr(check_part(name, block, Layer, BLOCK), "cross", True):
-        raise ValueError(f"{name} was made with cross=False and reads itself; give {BLOCK}")
+        raise ValueError(f"{name} was made with cross=False, so it reads its own set. Pass {BLOCK}")
     return block
 
 

@@ -201,8 +201,8 @@ class ACT(Layer):
         judged: Judged = "input",
     ):
         super().__init__()
-        self.universal = check_part("universal", universal, Universal, "one, such as Universal(block, 4)")
-        self.halting = check_part("halting", halting, Halting, "one, such as Halting(d)")
+        self.universal = check_part("universal", universal, Universal, "repeated layers, such as Universal(block, 4)")
+        self.halting = check_part("halting", halting, Halting, "a halting unit, such as Halting(d)")
         self.d, self.mix, self.wants = universal.d, mix, universal.wants
         self.halted, self.judged = check_option("halted", halted, Halted), check_option("judged", judged, Judged)
         self.divisible, self.by_tokens = can_read_some_rows(universal.block), serves_tokens(universal.block)

@@ -64,8 +64,8 @@ def leaving_tokens(
 ) -> Leaves:
     """Ask a rule which tokens of some rows leave; no token of another row leaves.
 
-    If the context cannot be cut to some rows (limits of the batch, values from lower layers), the rule is asked about
-    all rows.
+    If the context cannot be cut to some rows (limits of the batch, values from lower layers), the rule judges all
+    rows.
 
     rule: the exit rule.
     rows: rows with an active token; None for all.

@@ -76,10 +76,13 @@ class AxialDecoder(Layer):
         self.columns, self.position, self.beside = check_at_least("columns", columns, 1), position, inner_position
         self.plane = None if planes is None else check_at_least("planes", planes, 1) * columns
         if (self.plane is None) is not (encoder is None):
-            raise ValueError("an encoder reads the planes above, and planes say how large one is; give both or neither")
+            raise ValueError(
+                "planes= and encoder= must be given together: the encoder reads the planes above, and planes is the "
+                "number of rows in one plane"
+            )
         widths = {part.d for part in (outer, inner, encoder) if part is not None}
         if len(widths) > 1:
-            raise ValueError(f"outer, inner and encoder are of widths {sorted(widths)}; give them all the same d")
+            raise ValueError(f"outer, inner and encoder must have the same d: got widths {sorted(widths)}")
         self.d = widths.pop()
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> AxialState:
@@ -96,7 +99,8 @@ class AxialDecoder(Layer):
         check_in_order(ctx, "AxialDecoder")
         if ctx.only is not None or ctx.also is not None:
             raise ValueError(
-                "AxialDecoder hands whole rows down and cannot honour ctx.only or ctx.also; use Causal() & Axial(...)"
+                "AxialDecoder does not support ctx.only or ctx.also: it passes the outputs of whole rows to "
+                "later rows. Use Causal() & Axial(...)"
             )
         if not x.shape[1]:
             return self._report({}, self.inner(x, None if state is None else state.inner, ctx), state)
@@ -207,4 +211,4 @@ def _of_planes() -> AxialDecoder:
     )
 
 
-EXAMPLES = (_example, Example(_of_planes, shares={"encoder": "the same encoder reads the planes above each plane"}))
+EXAMPLES = (_example, Example(_of_planes, shares={"encoder": "one encoder reads the planes above each plane"}))

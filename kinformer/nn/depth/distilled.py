@@ -71,7 +71,9 @@ class Distilled(nn.Module):
         self.layers = nn.ModuleList(layers)
         widths = sorted({layer.d for layer in self.layers})
         if len(widths) != 1:
-            raise ValueError(f"layers of widths {widths} came; give a Distilled at least one, all of the same d")
+            raise ValueError(
+                f"Distilled needs at least one layer, and all layers of the same d: got layers of widths {widths}"
+            )
         self.d, self.norm = widths[0], norm
         between = len(self.layers) - 1 if check_flag("distil", distil) else 0
         self.between = nn.ModuleList(Distil(self.d) for _ in range(between))

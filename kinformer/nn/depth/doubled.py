@@ -50,6 +50,11 @@ def _example() -> Doubled:
 
 EXAMPLES = (
     Example(
-        _example, breaks={"compiles": "its reversible layers are computed again in the backward, which is no graph"}
+        _example,
+        breaks={
+            "compiles": (
+                "the backward pass computes its reversible layers again, so torch.compile finds no single graph"
+            )
+        },
     ),
 )

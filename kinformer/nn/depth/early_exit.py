@@ -35,7 +35,7 @@ class EarlyExitState(NamedTuple):
     layers: State
 
 
-DRAWN = Unrepeatable("an EarlyExit with chance draws its exits at each reading", "leave out chance")
+DRAWN = Unrepeatable("an EarlyExit with chance draws new exits in each call", "leave out chance")
 
 
 class EarlyExit(Layer):
@@ -82,17 +82,22 @@ class EarlyExit(Layer):
         super().__init__()
         each = [heads] * len(layers) if isinstance(heads, nn.Module) else list(heads)
         if not layers or len(each) != len(layers):
-            raise ValueError(f"EarlyExit wants one head, or one per layer: {len(each)} came for {len(layers)} layers")
+            raise ValueError(
+                f"EarlyExit needs one head, or one per layer: got {len(each)} heads for {len(layers)} layers"
+            )
         widths = sorted({layer.d for layer in layers})
         if len(widths) > 1:
-            raise ValueError(f"the layers of an EarlyExit have widths {widths}; give all the same d")
+            raise ValueError(f"the layers of an EarlyExit must have the same d: got widths {widths}")
         self.d, self.layers, self.heads = widths[0], nn.ModuleList(layers), nn.ModuleList(each)
         self.rule = check_part("rule", rule, ExitRule, "a rule, such as ConfidenceThreshold(Saturation(), 0.9)")
         self.chance = check_optional_part("chance", chance, ExitRule, "a rule, such as UniformExit(depth)")
         for each_rule in (rule, *([] if chance is None else [chance])):
             each_rule.check_sizes(self.d, len(layers))
         if gamma is not None and (chance is not None or not 0 < gamma < math.inf):
-            raise ValueError(f"gamma={gamma}: give a number above 0 that scales gradients, and no chance beside it")
+            raise ValueError(
+                f"gamma={gamma} must be a finite number above 0, and cannot be combined with chance. Pass gamma or "
+                "chance"
+            )
         # for each exit, the factor of its own loss in the gradient of its layer
         above = range(len(layers) - 1, -1, -1)
         self.gammas = tuple(1.0 if gamma is None or not n else gamma * n for n in above)
@@ -147,7 +152,7 @@ class EarlyExit(Layer):
         return out._replace(state=new_state, aux={**out.aux, "exit": exits}, up={})
 
     def _head_inputs(self, h: Tensor, exits: Tensor, count: int) -> Tensor:
-        """Apply the heads to the states with which tokens left, at one of the first `count` exits; 0 for padding."""
+        """Apply the heads to the states of tokens that left at one of the first `count` exits; 0 for padding."""
         y = torch.zeros_like(h)
         if all(head is self.heads[0] for head in self.heads):
             return torch.where(exits[..., None] > 0, self.heads[0](h), y)
@@ -210,6 +215,6 @@ EXAMPLES = (
     _multinomial,
     _geometric,
     _saturated,
-    Example(_mixed, breaks={"batch_mates": "mixed training draws each token's exit, as dropout is drawn"}),
-    Example(lambda: _make_trained(gamma=0.5), breaks={"derivative": "gamma scales gradients on purpose"}),
+    Example(_mixed, breaks={"batch_mates": "mixed training draws the exit of each token, as dropout draws its mask"}),
+    Example(lambda: _make_trained(gamma=0.5), breaks={"derivative": "gamma scales the gradients on purpose"}),
 )

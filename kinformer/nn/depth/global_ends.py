@@ -32,7 +32,9 @@ class GlobalEnds(Layer):
         self.wants, self.sends = layer.wants, layer.sends
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NoReturn:
-        raise NoState("the end of a row is known once all of it is there; use a causal layer")
+        raise NoState(
+            "GlobalEnds has no state: the end of a row is known only when the whole row is there. Use a causal layer"
+        )
 
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
         last = F.pad(ctx.pos, (0, 1), value=-1).amax(1, keepdim=True)  # [B 1]

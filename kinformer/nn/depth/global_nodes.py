@@ -50,7 +50,7 @@ class GlobalNodes(Layer):
         self.node = nn.Parameter(torch.randn(n, layer.d))
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NoReturn:
-        raise NoState("global tokens read the whole sequence, so nothing goes on from a part of it; use a causal layer")
+        raise NoState("GlobalNodes has no state: global tokens read the whole sequence at once. Use a causal layer")
 
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
         out = self.read_nodes_and_text(x, self.node_context(ctx))
@@ -86,12 +86,13 @@ class GlobalNodes(Layer):
         if not isinstance(only, Pieces):
             if _holds_pieces(only):
                 raise ValueError(
-                    f"ctx.only={only} has Pieces inside, whose directions would be lost; join them to the rest with &"
+                    f"ctx.only={only} contains Pieces inside another pattern, so their directions would be lost. "
+                    "Join the Pieces to the rest with &"
                 )
             return Pieces(self.n, l2g=NONE, l2l=only)
         if only.n != self.n:
             raise ValueError(
-                f"ctx.only={only} is of {only.n} global tokens, and there are {self.n}; give Pieces that n"
+                f"ctx.only={only} is made for {only.n} global tokens, expected {self.n}. Pass Pieces with that n"
             )
         return only
 

@@ -83,7 +83,7 @@ class LunaBlock(nn.Module):
 
     def __init__(self, nested: Nested, mlp: Layer, *, dropout: float = 0.0):
         super().__init__()
-        self.nested = check_part("nested", nested, Nested, "one, such as Nested(d, heads)")
+        self.nested = check_part("nested", nested, Nested, "a nested attention, such as Nested(d, heads)")
         self.mlp = check_part("mlp", mlp, Layer, "a layer, such as MLP(d)")
         self.d, self.dropout = mlp.d, check_probability("dropout", dropout)
         self.x_norm, self.p_norm, self.mlp_norm = LayerNorm(self.d), LayerNorm(self.d), LayerNorm(self.d)
@@ -91,6 +91,11 @@ class LunaBlock(nn.Module):
     def forward(
         self, x: Float[Tensor, "B T D"], p: Float[Tensor, "B l D"], packing: Context, unpacking: Context
     ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B l D"]]:
+        """Return the new tokens X' and the new packs P'.
+
+        x, p: tokens and packs.
+        packing, unpacking: contexts as in `Nested.forward`.
+        """
         y, packed = self.nested(x, p, packing, unpacking)
         x, p = self.x_norm(x + self._apply_dropout(y)), self.p_norm(p + self._apply_dropout(packed))
         return self.mlp_norm(x + self._apply_dropout(self.mlp(x, None, unpacking).y)), p
@@ -124,14 +129,17 @@ class LunaStack(Layer):
         super().__init__()
         self.blocks = nn.ModuleList(blocks)
         check_at_least("blocks", len(self.blocks), 1)
-        self.packs = check_part("packs", packs, Packs, "one, such as Packs(16, d)")
+        self.packs = check_part("packs", packs, Packs, "packs, such as Packs(16, d)")
         self.d = packs.d
         if wrong := {block.d for block in self.blocks} - {packs.d}:
-            raise ValueError(f"packs are {packs.d} wide and blocks {min(wrong)}; give both the same d")
+            raise ValueError(
+                f"packs and blocks must have the same d: got packs of width {packs.d} and blocks of width {min(wrong)}"
+            )
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NoReturn:
         raise NoState(
-            "packs read the whole row, so nothing goes on from a part of it; use LunaCausal, as luna form=decoder"
+            "Luna's encoder has no state: its packs read the whole row at once. Use LunaCausal, which is "
+            "form=decoder of luna"
         )
 
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
@@ -140,7 +148,9 @@ class LunaStack(Layer):
     def read(self, x: Float[Tensor, "B T D"], ctx: Context) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B l D"]]:
         """Return the tokens and the packs after the last block."""
         if ctx.only is not None or ctx.also is not None:
-            raise ValueError("packs are of all tokens of a row and cannot honour ctx.only or ctx.also; use Softmax")
+            raise ValueError(
+                "packs do not support ctx.only or ctx.also, because they read all tokens of a row. Use Softmax"
+            )
         p = self.packs().expand(len(x), -1, -1)
         at = torch.arange(self.packs.count, device=x.device).expand(len(x), -1)
         packing = Context(at, run=True, full=ctx.full, source_pos=ctx.pos, is_clean=True)

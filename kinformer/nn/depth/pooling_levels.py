@@ -59,20 +59,20 @@ class PoolingLevels(Layer):
         self.d, width = d, resolve_head_dim(d, heads, head_dim)
         if check_flag("shared", shared) and heads * width != d:
             raise ValueError(
-                f"shared=True has the matrices of d={d} read the {heads} x {width} numbers of the first level; leave "
-                "out head_dim or shared"
+                f"shared=True applies the projection of width d={d} to the output of the first level, which has "
+                f"{heads} x {width} numbers. Drop head_dim or shared"
             )
         window = Softmax(
             Band(check_at_least("near", near, 0)), dropout=check_probability("dropout", dropout), lse=False
         )
         self.near = Attention(QKV(d, heads, head_dim=width), window, aggregation=Concat())
-        check_part("pooling", pooling, Pooling, "one, such as Pooling(256, MeanWindows(5), 4)")
+        check_part("pooling", pooling, Pooling, "the pooled level, such as Pooling(256, MeanWindows(5), 4)")
         projection = self.near.projection if shared else QKV(heads * width, heads, head_dim=width)
         self.far = Attention(projection, pooling, aggregation=Concat())
         self.out, self.receptive_field = OutProjection(1, heads * width, d), Band(near + pooling.window)
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NoReturn:
-        raise NoState("both levels look ahead, so nothing goes on from a part of a row; use a causal layer")
+        raise NoState("a layer of two levels has no state: both levels read later tokens. Use a causal layer")
 
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
         y = self.near(x, None, ctx).y
@@ -88,7 +88,4 @@ def _dynamic() -> PoolingLevels:
     return PoolingLevels(16, 2, 2, Pooling(5, kf.DynamicWindows(2, 2, 8, 8), 3), shared=True)
 
 
-EXAMPLES = (
-    _mean,
-    Example(_dynamic, shares={"*.projection.qkv.*": "shared=True: both levels have the same projection"}),
-)
+EXAMPLES = (_mean, Example(_dynamic, shares={"*.projection.qkv.*": "shared=True: both levels use the same projection"}))

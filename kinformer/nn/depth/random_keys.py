@@ -56,7 +56,7 @@ class RandomKeys(Layer):
         self.window, self.before = check_at_least("window", window, -1), check_at_least("before", before, 0)
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NoReturn:
-        raise NoState("RandomKeys draws from whole rows and cannot decode; use a causal layer and Random(keys)")
+        raise NoState("RandomKeys draws from whole rows and cannot decode. Use a causal layer and Random(keys)")
 
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
         last = F.pad(ctx.pos, (0, 1), value=-1).amax(1, keepdim=True) - self.before  # [B 1]

@@ -69,7 +69,7 @@ class RecurrentACT(Layer):
     def __init__(self, d: int, steps: int, halting: Halting, *, cell: nn.Module | None = None, mix: Mix = add_weighted):
         super().__init__()
         self.d, self.steps, self.mix = check_at_least("d", d, 1), check_at_least("steps", steps, 1), mix
-        self.halting = check_part("halting", halting, Halting, "one, such as Halting(d)")
+        self.halting = check_part("halting", halting, Halting, "a halting unit, such as Halting(d)")
         self.cell = cell or nn.RNNCell(d + 1, d)
         self.cells = d if isinstance(cell, nn.LSTMCell) else 0
         self.weights = sum(p.numel() for p in self.cell.parameters())
@@ -82,7 +82,7 @@ class RecurrentACT(Layer):
         check_in_order(ctx, "RecurrentACT")
         if ctx.only is not None or ctx.also is not None:
             raise ValueError(
-                "RecurrentACT keeps one state for all that was read and cannot honour ctx.only or ctx.also; use ACT"
+                "RecurrentACT does not support ctx.only or ctx.also: it keeps one state for all past tokens. Use ACT"
             )
         now = self._empty(len(x), x) if state is None else RecurrentACTState(state.s.to(x.dtype), state.c.to(x.dtype))
         real = ctx.pos >= 0

@@ -94,7 +94,7 @@ class Reversible(Stack):
         super().__init__(layers, norm)
         other = [type(layer).__name__ for layer in self.layers if not isinstance(layer, Coupled)]
         if other:
-            raise ValueError(f"a {other[0]} cannot be undone; give Reversible Coupled blocks, or use Stack")
+            raise ValueError(f"Reversible cannot invert a {other[0]}. Pass Coupled blocks, or use Stack")
 
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
         if not torch.is_grad_enabled() or ctx.taps or ctx.remember:
@@ -210,7 +210,7 @@ class ReversiblePass:
                 )
             if out.up:
                 sent = f"sublayer {step.place} sends up {sorted(out.up)}"
-                raise ValueError(f"{sent}, which Reversible would have to keep; use Stack")
+                raise ValueError(f"{sent}, which Reversible would have to store. Use Stack")
             halves[step.half] = halves[step.half] + out.y
         return collected.make_out(torch.cat(halves, -1))
 
@@ -324,5 +324,8 @@ def _example() -> Reversible:
 
 
 EXAMPLES = (
-    Example(_example, breaks={"compiles": "its backward computes layers again, which is no one graph of operations"}),
+    Example(
+        _example,
+        breaks={"compiles": ("its backward pass computes layers again, so torch.compile finds no single graph")},
+    ),
 )

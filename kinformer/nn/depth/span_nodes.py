@@ -78,14 +78,17 @@ class SpanNodes(Layer):
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> SpanNodesState:
         if not self.causal:
-            raise NoState("a span holds later tokens, so nothing goes on from a part of a row; use causal=True")
+            raise NoState("SpanNodes(causal=False) has no state: a span contains later tokens. Use causal=True")
         now = torch.zeros(batch, dtype=torch.long, device=device or next(self.parameters()).device)
         return SpanNodesState(self.layer.start(batch, 2 * length, dtype=dtype, device=device), now)
 
     def forward(self, x: Float[Tensor, "B T D"], state: SpanNodesState | None, ctx: Context) -> Out:
         check_in_order(ctx, "a tree of spans")
         if ctx.only is not None or ctx.also is not None:
-            raise ValueError("a span is of several tokens; give rows of one document, without ctx.only and ctx.also")
+            raise ValueError(
+                "SpanNodes does not support ctx.only or ctx.also: a span covers several tokens. Pass rows of one "
+                "document each, without ctx.only and ctx.also"
+            )
         places = self.node_positions(ctx)
         x = x if self.norm is None else self.norm(x)
         out = self.layer(places.spread(x), None if state is None else state.body, self.node_context(places, ctx))

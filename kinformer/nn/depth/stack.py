@@ -27,9 +27,9 @@ class Stack(Layer):
         self.layers = nn.ModuleList(layers)
         widths = sorted({layer.d for layer in self.layers})
         if not widths:
-            raise ValueError("layers=[]: give a Stack at least one layer, such as PreNorm(Attention(...), MLP(d))")
+            raise ValueError("layers=[] is empty. Pass at least one layer, such as PreNorm(Attention(...), MLP(d))")
         if len(widths) > 1:
-            raise ValueError(f"a Stack got layers of widths {widths}; give them all the same d")
+            raise ValueError(f"the layers of a Stack must have the same d: got widths {widths}")
         self.d, self.norm = widths[0], norm
         self.wants, self.sends = wants_and_sends(self.layers, rising=True)
 

@@ -64,6 +64,13 @@ class RingAttention(nn.Module):
     def forward(
         self, h: Float[Tensor, "B T D"], e: Float[Tensor, "B T D"], s: Float[Tensor, "B 1 D"], ring: Ring
     ) -> Float[Tensor, "B T D"]:
+        """Return the output for each token.
+
+        h: states of the tokens.
+        e: embeddings of the tokens.
+        s: state of the relay.
+        ring: neighbours of each token.
+        """
         queries, own_keys = self.projection.queries_and_keys(h, ring.pos)
         first, relay = self.projection.keys(e, ring.pos), self.projection.keys(s, ring.pos[:, :1])
         k, v = (
@@ -147,7 +154,7 @@ class StarRounds(Layer):
         self.out = check_option("out", out, Outgoing)
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NoReturn:
-        raise NoState("the relay reads the whole row, so nothing goes on from a part of it; use a causal layer")
+        raise NoState("a Star has no state: its relay reads the whole row at once. Use a causal layer")
 
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
         h, s = self.read(x, ctx)
@@ -159,7 +166,9 @@ class StarRounds(Layer):
         """Return the tokens and the relay after the last round."""
         check_in_order(ctx, "a ring")
         if ctx.only is not None or ctx.also is not None or not e.shape[1]:
-            raise ValueError("a star is of one whole row of tokens; give it one, without ctx.only and ctx.also")
+            raise ValueError(
+                "a Star reads one whole row of at least one token. Pass such rows, without ctx.only and ctx.also"
+            )
         ring, real = self.make_ring(ctx), ctx.pos >= 0
         token_pos = F.pad(torch.where(real, ctx.pos + 1, -1), (1, 0))  # the relay has position 0, tokens start at 1
         relay = Context(torch.zeros_like(token_pos[:, :1]), run=True, source_pos=token_pos, is_clean=True)
@@ -208,8 +217,10 @@ class PublishedStarRounds(StarRounds):
         return h * (ctx.pos >= 0)[..., None]
 
 
-PADDED = {"padding": "its ring runs through padding, and the relay begins as the mean of all columns"}
-KINKED = {"autocast": "where rounding moves a sum over the kink of a LeakyReLU its slope is another"}
+PADDED = {
+    "padding": ("the ring passes through padding, and the relay starts as the mean of all columns, padding included")
+}
+KINKED = {"autocast": "if rounding moves a sum across zero, the LeakyReLU has another slope there"}
 EXAMPLES = (
     lambda: StarRounds([StarRound(16, 2) for _ in range(2)]),
     Example(lambda: PublishedStarRounds([PublishedStarRound(16, 2) for _ in range(2)]), breaks=PADDED | KINKED),

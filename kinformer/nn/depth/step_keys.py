@@ -109,7 +109,7 @@ class StepKeys:
         return tokens.memo.get(lambda: self.ctx.by_head[tokens.rows], "keys")
 
     def _of_source(self, attention: Attention) -> Keys | None:
-        """The keys of the source, computed once unless a wrapper recomputes the block; None if a state holds them."""
+        """Return the keys of the source, computed once unless a wrapper recomputes the block; None if in a state."""
         if not self.apart or attention not in self.source:
             self.source[attention] = source_keys(attention, self.ctx)
         return self.source[attention]

@@ -49,7 +49,7 @@ class BySequence(ExitRule):
         self.oracle = oracle or Likelihood()
         if self.oracle.sigma:
             raise ValueError(
-                f"sigma={self.oracle.sigma} smooths over tokens, and BySequence names an exit for a row; give 0"
+                f"sigma={self.oracle.sigma} smooths over tokens, but BySequence chooses one exit per row. Pass sigma=0"
             )
         self.choice = nn.Linear(check_at_least("d", d, 1), check_at_least("depth", depth, 1))
 
@@ -87,6 +87,8 @@ class BySequence(ExitRule):
         self, states: States, logits: Logits, targets: Int[Tensor, "B T"], ctx: Context | None = None
     ) -> Float[Tensor, "B T"]:
         if ctx is None or ctx.source is None or ctx.source_pos is None:
-            raise ValueError("BySequence learns from a source; give the Context that the layers read it in")
+            raise ValueError(
+                "BySequence needs a source for its loss. Pass the Context of the layers, with source and source_pos"
+            )
         best = self.oracle.of_rows(logits, targets)[:, None]
         return exit_loss(self.log_q(ctx.source, ctx.source_pos)[:, None], best).expand(targets.shape)

@@ -65,7 +65,7 @@ class _HeadConfidence(Confidence):
     def _probabilities(self, state: Float[Tensor, "*shape D"], lent: Head | None) -> Float[Tensor, "*shape V"]:
         name, read = type(self).__name__, self.head or lent
         if read is None:
-            raise ValueError(f"{name} has no head and no model lends one; give {name}(head)")
+            raise ValueError(f"{name} has no head, and no model provides one. Pass a head: {name}(head)")
         logits = apply_in_float32(read, state) if isinstance(read, nn.Module) else read(state)
         return at_least_float32(logits).softmax(-1)
 
@@ -221,7 +221,7 @@ class Probe(Confidence):
 
 
 def _agrees(logits: Logits) -> Bool[Tensor, "N B T"]:
-    """True where a layer but the last predicts the same token as the last layer."""
+    """Return for each layer except the last whether it predicts the same token as the last layer."""
     last = logits[-1].argmax(-1)
     return torch.stack([scores.argmax(-1) == last for scores in logits[:-1]])
 

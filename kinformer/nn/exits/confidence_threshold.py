@@ -31,7 +31,7 @@ class ConfidenceThreshold(ExitRule):
 
     def __init__(self, confidence: Confidence, threshold: Threshold | DecayingThreshold, *, strict: bool = False):
         super().__init__()
-        self.confidence = check_part("confidence", confidence, Confidence, "one, such as Saturation()")
+        self.confidence = check_part("confidence", confidence, Confidence, "a confidence, such as Saturation()")
         self.strict = check_flag("strict", strict)
         check_threshold(_undecayed(threshold), *confidence.range)
         self.threshold = threshold

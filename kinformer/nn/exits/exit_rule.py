@@ -38,21 +38,21 @@ class ExitRule(nn.Module, ABC):
 
         Errors: ValueError if the rule has no threshold.
         """
-        raise ValueError(f"{type(self).__name__} leaves by no threshold; give a rule that does, such as Geometric")
+        raise ValueError(f"{type(self).__name__} has no exit threshold. Use a rule that has one, such as Geometric")
 
     def grid(self, count: int) -> list[Threshold]:
         """Return `count` thresholds for calibration, the most careful first.
 
         Errors: ValueError if the rule has no threshold.
         """
-        raise ValueError(f"{type(self).__name__} leaves by no threshold, so there is none to calibrate")
+        raise ValueError(f"{type(self).__name__} has no exit threshold, so there is none to calibrate")
 
     def leave_at(self, threshold: Threshold) -> None:
         """Use this threshold from now on.
 
         Errors: ValueError if the rule has no threshold or the threshold is out of range.
         """
-        raise ValueError(f"{type(self).__name__} leaves by no threshold, and {threshold} came")
+        raise ValueError(f"{type(self).__name__} has no exit threshold: got threshold {threshold}. Leave it out")
 
     def held_against(
         self, threshold: Float[Tensor, "*#n"], steps: Int[Tensor, "*#n"], max_new_tokens: int | None
@@ -111,10 +111,16 @@ class OracleTrainedRule(ExitRule):
 
 
 def check_made_for(rule: ExitRule, own_d: int, own_depth: int, d: int, depth: int) -> None:
+    """Raise ValueError if a rule was made for another width or another number of layers.
+
+    rule: the exit rule; the message names its class.
+    own_d, own_depth: width and number of layers for which the rule was made.
+    d, depth: width and number of layers of the model.
+    """
     if (own_d, own_depth) != (d, depth):
         name = type(rule).__name__
-        call = f"{name}({own_d}, {own_depth}) came for {depth} layers of width {d}"
-        raise ValueError(f"{call}; give {name}({d}, {depth})")
+        call = f"{name}({own_d}, {own_depth}) does not fit {depth} layers of width {d}"
+        raise ValueError(f"{call}. Pass {name}({d}, {depth})")
 
 
 def exit_loss(log_q: Float[Tensor, "B T N"], exits: Int[Tensor, "B T"]) -> Float[Tensor, "B T"]:

@@ -23,6 +23,11 @@ class PerExit(nn.Module):
         self.each = nn.ModuleList(each)
 
     def forward(self, y: Float[Tensor, "B T D"], exits: Float[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
+        """Return the logits of each token from the classifier of its exit.
+
+        y: state with which each token left.
+        exits: number of the layer that each token left, from 1; 0 for padding.
+        """
         if torch.compiler.is_compiling():
             every = [
                 torch.where((exits == n + 1)[..., None], classifier(y), 0.0) for n, classifier in enumerate(self.each)

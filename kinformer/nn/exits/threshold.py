@@ -39,5 +39,7 @@ def check_threshold_count(threshold: Threshold, depth: int) -> None:
     threshold: one number, which fits any depth, or a tuple with one for each layer but the last.
     """
     if isinstance(threshold, tuple) and len(threshold) != depth - 1:
-        problem = f"{len(threshold)} thresholds came for {depth} layers"
-        raise ValueError(f"{problem}; give {depth - 1}, none for the last, or one number")
+        problem = f"got {len(threshold)} thresholds for {depth} layers"
+        raise ValueError(
+            f"{problem}. Pass {depth - 1} of them, because the last layer has none, or one number for all layers"
+        )

@@ -31,7 +31,7 @@ class UniformExit(ExitRule):
 
     def check_sizes(self, d: int, depth: int) -> None:
         if depth != self.depth:
-            raise ValueError(f"UniformExit({self.depth}) came for {depth} layers; give UniformExit({depth})")
+            raise ValueError(f"UniformExit({self.depth}) does not fit {depth} layers. Pass UniformExit({depth})")
 
     def begin_call(self, state: State, ctx: Context, x: Float[Tensor, "B T D"]) -> Int[Tensor, "B T"]:
         seed = torch.randint(2**31, (), device=x.device)

@@ -64,9 +64,12 @@ class SeparableConv(Layer):
             check_probability("dropout", dropout),
         )
         if len(check_whole_numbers("kernels", kernels, 1)) != 2:
-            raise ValueError(f"kernels={kernels}: give two, one for each convolution")
+            raise ValueError(f"kernels={kernels}: expected two sizes, one per convolution")
         if not causal and not all(kernel % 2 for kernel in kernels):
-            raise ValueError(f"kernels={kernels} look both ways, and one is even; give odd ones, or causal=True")
+            raise ValueError(
+                f"kernels={kernels} must be odd with causal=False, because each kernel is centred on its token. Pass "
+                "odd sizes, or causal=True"
+            )
         self.kernels = kernels
         self.depthwise = nn.ModuleList(
             nn.Conv1d(width, width, kernel, groups=width, bias=False)
@@ -76,7 +79,7 @@ class SeparableConv(Layer):
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> SeparableConvState:
         if not self.causal:
-            raise NoState("SeparableConv(causal=False) reads ahead and has no state; use causal=True to decode")
+            raise NoState("SeparableConv(causal=False) reads ahead and has no state. Use causal=True to decode")
         new = make_state_spec(self, batch, length, dtype, device)
         return SeparableConvState(
             *(
@@ -88,7 +91,9 @@ class SeparableConv(Layer):
     def forward(self, x: Float[Tensor, "B T D"], state: SeparableConvState | None, ctx: Context) -> Out:
         check_in_order(ctx, "SeparableConv")
         if ctx.only is not None or ctx.also is not None:
-            raise ValueError("SeparableConv mixes neighbours and cannot honour ctx.only or ctx.also; use MLP")
+            raise ValueError(
+                "SeparableConv does not support ctx.only or ctx.also: it mixes neighbouring tokens. Use MLP"
+            )
         if not x.shape[1]:
             return Out(x, state)
         real = ctx.pos >= 0

@@ -23,7 +23,7 @@ class Contrastive(nn.Module):
     Source: Ainslie et al., 2020, arXiv:2004.08483, section 3.4; van den Oord et al., 2018, arXiv:1807.03748.
     """
 
-    across_rows = "the contrastive loss compares a part with the parts of all rows that are read together"
+    across_rows = "the contrastive loss compares each part of a row with the parts of all rows of the batch"
 
     def penalties(self) -> dict[str, Penalty]:
         """Declare a loss without parameters that trains everything that made both vectors."""

@@ -50,14 +50,16 @@ class GuidedAttention(Regulariser):
             if guide is not None and not isinstance(guide, int):
                 check_part("guides", guide, Pattern, "a pattern, such as Tokens(1), a label, or None")
         if not any(guide is not None for guide in guides):
-            raise ValueError(f"guides={guides} guide no head; give one a pattern")
+            raise ValueError(f"guides={guides} must contain a pattern or a label for at least one head")
         self.guides, self.over = guides, check_option("over", over, Over)
 
     def forward(self, request: Request, read: AttentionOutput, keys: Keys | None) -> Float[Tensor, "B T"]:
         q, lse = request.queries.q, read.lse
         assert lse is not None
         if q.shape[1] != (heads := len(self.guides)):
-            raise ValueError(f"there are guides for {heads} heads, and the layer has {q.shape[1]}; give each one")
+            raise ValueError(
+                f"guides has {heads} entries, but the layer has {q.shape[1]} heads. Pass one entry per head"
+            )
 
         empty = lse.new_zeros(q.shape[0], 0)
         return torch.cat([empty, *map_query_blocks(request, partial(self._squared_distance, request, lse))], 1)
@@ -83,7 +85,10 @@ class GuidedAttention(Regulariser):
     def _guided_pairs(request: Request, h: int, guide: Pattern | int) -> Bool[Tensor, "..."]:
         if isinstance(guide, int):
             if "segment" not in request.keys.labels:
-                raise ValueError(f'guide {guide} is a label "segment", and the batch has none; give the model segment=')
+                raise ValueError(
+                    f'guide {guide} is a value of the label "segment", but the batch has no such label. Pass '
+                    "segment= to the model"
+                )
             return (request.keys.labels["segment"] == guide)[:, None]
         rows = torch.arange(request.queries.q.shape[0], device=request.queries.q.device)[:, None, None]
         q, k = (pos[:, min(h, pos.shape[1] - 1)] for pos in (request.queries.pos, request.keys.pos))

@@ -51,7 +51,7 @@ def targets_of_steps(targets: Int[Tensor, "B T"], count: int) -> list[Int[Tensor
 
 
 def last_targets(targets: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
-    """Keep only the last target of each run of consecutive targets, i.e. of each document; -1 elsewhere.
+    """Keep only the last target of each run of consecutive targets (a document); the others become -1.
 
     targets: token ids, [B T]; -1 for no target.
     """

@@ -16,7 +16,7 @@ from kinformer.nn.maps.random_features import Directions, Lengths
 
 Stabiliser = Literal["token", "sequence"]
 SCALED_BY_CALL = Unrepeatable(
-    "FAVOR(stabiliser='sequence') scales keys by the largest of each call", "give stabiliser=token"
+    "FAVOR(stabiliser='sequence') scales all keys by the largest key of each call", "pass stabiliser=token"
 )
 
 
@@ -115,7 +115,10 @@ class ShiftedExp(torch.autograd.Function):
         return by_u, by_u.sum(-1), by_floor
 
 
-SCALED = "the published form scales every key by the largest of the call, which its eps lets be felt"
+SCALED = (
+    "the published form scales all keys by the largest key of the call, and its eps makes the result depend on that "
+    "scale"
+)
 EXAMPLES = (
     lambda: FAVOR(8, 16),
     lambda: FAVOR(8, 12, eps=0.0, hyperbolic=True, redraw=2, seed=1),

@@ -62,7 +62,7 @@ class GeneralisedKernel(Directions):
     ):
         super().__init__(k_dim, directions, orthogonal, lengths, redraw, seed)
         if not 0 < eps < math.inf:
-            raise ValueError(f"eps={eps} lets a vector have no feature at all; make it positive and finite")
+            raise ValueError(f"eps={eps} must be positive and finite, so that every vector has a feature above 0")
         self.f, self.eps = check_option("f", f, Function), eps
 
     def forward(

@@ -33,7 +33,9 @@ class RandomFeatures(FeatureMap):
     def __init__(self, redraw: int | None, seed: int):
         super().__init__()
         if redraw is not None and redraw < 1:
-            raise ValueError(f"redraw={redraw}: draw anew every so many steps, at least 1, or None for never")
+            raise ValueError(
+                f"redraw={redraw}: expected a number of training steps of at least 1, or None to never draw again"
+            )
         self.redraw, self.seed = redraw, check_whole_number("seed", seed)
         self.register_buffer("steps", torch.zeros((), dtype=torch.long))
 
@@ -93,8 +95,8 @@ class Directions(RandomFeatures):
         k_dim = self.directions.shape[1]
         if x.shape[-1] != k_dim:
             raise ValueError(
-                f"{type(self).__name__} was made for heads of width {k_dim} and got {x.shape[-1]}; "
-                f"make it with k_dim={x.shape[-1]}"
+                f"{type(self).__name__} was made for heads of width {k_dim}, but got {x.shape[-1]}. Create it "
+                f"with k_dim={x.shape[-1]}"
             )
         x = x * k_dim**-0.25
         return x, x @ self.directions.to(x.dtype).mT
@@ -134,8 +136,8 @@ class HeadDirections(RandomFeatures):
         heads, _, k_dim = self.shape
         if (x.shape[1], x.shape[3]) != (heads, k_dim):
             raise ValueError(
-                f"{type(self).__name__} was made for {heads} key heads of width {k_dim} and got "
-                f"{x.shape[1]} of width {x.shape[3]}; make it with heads={x.shape[1]}, k_dim={x.shape[3]}"
+                f"{type(self).__name__} was made for {heads} key heads of width {k_dim}, but got {x.shape[1]} of "
+                f"width {x.shape[3]}. Create it with heads={x.shape[1]}, k_dim={x.shape[3]}"
             )
 
 

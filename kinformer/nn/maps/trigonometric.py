@@ -65,7 +65,7 @@ class Trigonometric(Directions):
         return total.clamp_min(self.floor)
 
 
-_RAISED = {"derivative": "where a sum is raised to the floor, the largest prefactor of its keys is held fast"}
+_RAISED = {"derivative": "if a sum is raised to the floor, the largest prefactor of its keys is treated as a constant"}
 EXAMPLES = (
     lambda: Trigonometric(8, 16),
     lambda: Trigonometric(8, 48, orthogonal=False, redraw=1),

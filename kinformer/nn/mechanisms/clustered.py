@@ -58,7 +58,9 @@ class Clustered(KeyValueMechanism):
 
     def __init__(self, grouping: Grouping, *, scale: float | None = None, dropout: float = 0.0):
         super().__init__()
-        self.grouping = check_part("grouping", grouping, Grouping, "one, such as HammingKMeans(k_dim=64, clusters=25)")
+        self.grouping = check_part(
+            "grouping", grouping, Grouping, ("a clustering, such as HammingKMeans(k_dim=64, clusters=25)")
+        )
         self.pattern, self.scale, self.dropout = Full(), check_scale(scale), check_probability("dropout", dropout)
 
     def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
@@ -67,17 +69,19 @@ class Clustered(KeyValueMechanism):
 
     def start(self, spec: StateSpec, sizes: HeadSizes) -> KV:
         raise NoState(
-            f"{type(self).__name__} puts the queries of a whole row into clusters at once, so it cannot be decoded "
-            "with a cache; use Softmax(Causal()) or Routing, or generate(..., recompute=True)"
+            f"{type(self).__name__} clusters the queries of a whole row at once, so it cannot be decoded with a "
+            "cache. Use Softmax(Causal()) or Routing, or generate(..., recompute=True)"
         )
 
     def preprocess(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
         self.grouping.check(queries.q.shape[-1])
         name = type(self).__name__
         if keys is None:
-            raise ValueError(f"{name} keeps no source; give Context(source=..., source_pos=...) in every call")
+            raise ValueError(f"{name} does not cache a source. Pass Context(source=..., source_pos=...) in every call")
         if ctx.only is not None:
-            raise ValueError(f"ctx.only speaks of single queries, and those of {name} read by clusters; use Softmax")
+            raise ValueError(
+                f"ctx.only limits single queries, but {name} reads keys for clusters of queries. Use Softmax"
+            )
         return queries, keys
 
     def batch_pattern(self, ctx: Context) -> Pattern:

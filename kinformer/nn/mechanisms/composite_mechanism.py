@@ -28,7 +28,7 @@ class CompositeMechanism(Mechanism):
         super().__init__()
         name = type(self).__name__
         if not parts:
-            raise ValueError(f"{name} got no mechanism; give it one or more")
+            raise ValueError(f"{name} got no mechanism. Pass at least one")
         for part in parts:
             check_part(f"a part of {name}", part, Mechanism, "a mechanism, such as Softmax(Causal())")
         self.parts = nn.ModuleList(parts)

@@ -105,8 +105,8 @@ class ConvolvedScores(KeyValueMechanism):
     def start(self, spec: StateSpec, sizes: HeadSizes) -> ConvolvedScoresState:  # type: ignore[override]
         if sizes.cross and self.convolution.of_queries[-1] > 0:
             raise NoState(
-                "a centred kernel reads scores of later queries, so it cannot be decoded across sequences; "
-                "use kernel='cross', or generate(..., recompute=True)"
+                "a centred kernel reads scores of later queries, so cross-attention cannot be decoded with a "
+                "cache. Use kernel='cross', or generate(..., recompute=True)"
             )
         kv = super().start(spec, sizes)
         shape = spec.batch, sizes.heads, self.convolution.lookback, kv.pos.shape[1]
@@ -117,8 +117,8 @@ class ConvolvedScores(KeyValueMechanism):
     ) -> Out[AttentionOutput]:
         if (keys is None or not keys.own) and (ctx.only is not None or ctx.also is not None):
             raise ValueError(
-                "scores of a source are convolved over all queries, so what a batch says of its own pairs (ctx.only, "
-                "ctx.also) cannot be kept; give each document a row of its own"
+                "ctx.only and ctx.also cannot be used with a source: its scores are convolved over all queries, "
+                "across the borders of documents. Put each document into a row of its own"
             )
         request, cache = self.prepare_request(queries, keys, None if state is None else state.kv, ctx)
         out, rows = self._read(request, state)

@@ -73,5 +73,12 @@ def _elu() -> LinearAttention:
 
 
 EXAMPLES = (
-    Example(_elu, breaks={"merge": "what a key writes depends on the keys before it, so parts of them do not add up"}),
+    Example(
+        _elu,
+        breaks={
+            "merge": (
+                "the update of a key depends on the keys before it, so the updates of parts of the keys cannot be added"
+            )
+        },
+    ),
 )

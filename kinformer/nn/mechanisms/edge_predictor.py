@@ -119,7 +119,9 @@ class EdgeChooser(nn.Module):
     The network sees an extra projection of each token. A loss on its choices trains it.
     """
 
-    unrepeatable = Unrepeatable("SAC draws the keys it reads by what it has learned", "give a stack without SAC")
+    unrepeatable = Unrepeatable(
+        "SAC draws the keys that it reads from a learned distribution", ("use a stack without SAC")
+    )
 
     def choose_by(self, edges: int, width: int, clip: int, by: By, seed: int) -> None:
         """Create the network and its source of random numbers.
@@ -138,7 +140,7 @@ class EdgeChooser(nn.Module):
         Errors: ValueError for send=True with by="head", because there would be several sets.
         """
         if check_flag("send", send) and self.by == "head":
-            raise ValueError(f"send=True hands up one set of {name}; give by='layer' beside it")
+            raise ValueError(f"send=True sends up one set of {name}, so it needs by='layer'")
         return frozenset({name} if send else ())
 
     def penalties(self) -> dict[str, Penalty]:

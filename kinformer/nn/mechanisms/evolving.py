@@ -85,5 +85,9 @@ def _encoder() -> EvolvingAttention:
     return EvolvingAttention(kf.Full(), 2)
 
 
-BREAKS = {"merge": "a pair's score takes those of its neighbours, so scores of a part of the keys are others"}
+BREAKS = {
+    "merge": (
+        "the score of a pair depends on neighbouring pairs, so a part of the keys has other scores than in the whole"
+    )
+}
 EXAMPLES = (Example(_causal, BREAKS), Example(_window, BREAKS), Example(_encoder, BREAKS))

@@ -119,15 +119,15 @@ class Explicit(KeyValueMechanism):
         self, queries: Queries, keys: Keys, read: AttentionOutput, ctx: Context
     ) -> Float[Tensor, "B S"]:
         if self.before is not None or self.after is not None:
-            raise ValueError("an Explicit that changes scores or weights does not tell how much attention a key got")
+            raise ValueError("an Explicit with `before` or `after` cannot report how much attention each key received")
         return super().received_attention(queries, keys, read, ctx)
 
 
 def _check_value_heads(heads: int, value_heads: int) -> None:
     if heads % value_heads:
         raise ValueError(
-            f"{heads} heads of weights cannot share {value_heads} heads of values evenly; "
-            "let `after` give a multiple of the layer's key_heads"
+            f"{heads} heads of weights cannot share {value_heads} value heads evenly. Let `after` return a "
+            "multiple of the layer's key_heads"
         )
 
 

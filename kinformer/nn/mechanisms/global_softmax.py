@@ -290,8 +290,8 @@ def _union(pattern: Pattern) -> list[Pattern]:
         return _union(pattern.left) + _union(pattern.right)
     if isinstance(_strip_shifts(pattern), And | Not | Heads):
         raise ValueError(
-            f"GlobalSoftmax cannot tell which queries ctx.also={pattern} makes global; "
-            "give a union (|) of Marked, MarkedRows, Rows and patterns of keys, and put limits into ctx.only"
+            f"GlobalSoftmax cannot tell which queries ctx.also={pattern} makes global. Pass a union (|) of "
+            "Marked, MarkedRows, Rows and patterns of keys, and put limits into ctx.only"
         )
     return [pattern]
 

@@ -94,7 +94,8 @@ class HammingKMeans(Grouping):
     def check(self, k_dim: int) -> None:
         if k_dim != self.k_dim:
             raise ValueError(
-                f"HammingKMeans was made for queries of width {self.k_dim} and got {k_dim}; make it with k_dim={k_dim}"
+                f"HammingKMeans was made for queries of width {self.k_dim}, but got {k_dim}. Create it with "
+                f"k_dim={k_dim}"
             )
 
     @torch.no_grad()

@@ -111,7 +111,7 @@ def check_no_additions(part: object, ctx: Context, sets: str) -> None:
     """
     if ctx.also is not None:
         name = type(part).__name__
-        raise ValueError(f"{name} reads its {sets} and cannot add keys to them by ctx.also; use Softmax, or drop it")
+        raise ValueError(f"{name} reads its {sets}, so ctx.also cannot add keys to them. Use Softmax, or drop ctx.also")
 
 
 def check_no_limits(part: object, ctx: Context, sets: str, instead: str) -> None:
@@ -123,8 +123,8 @@ def check_no_limits(part: object, ctx: Context, sets: str, instead: str) -> None
     if ctx.only is not None:
         name = type(part).__name__
         raise ValueError(
-            f"{name} makes its {sets} from all tokens of a row, so tokens that ctx.only excludes would change them; "
-            f"use {instead}, or drop it"
+            f"{name} makes its {sets} from all tokens of a row, so tokens that ctx.only excludes would change "
+            f"them. Use {instead}, or drop ctx.only"
         )
 
 
@@ -161,8 +161,8 @@ def check_made_for_layer(part: object, sizes: HeadSizes, heads: int, k_dim: int)
 
 def _misfit_message(part: object, heads: int, k_dim: int, got_heads: int, width: int) -> str:
     return (
-        f"{type(part).__name__} was made for {heads} heads of width {k_dim} and got {got_heads} of width {width}; "
-        f"make it with heads={got_heads}, k_dim={width}"
+        f"{type(part).__name__} was made for {heads} heads of width {k_dim}, but got {got_heads} of width "
+        f"{width}. Create it with heads={got_heads}, k_dim={width}"
     )
 
 

@@ -110,8 +110,8 @@ class ThroughLandmarks(Mechanism):
 
     def start(self, spec: StateSpec, sizes: HeadSizes) -> State:
         raise NoState(
-            f"{type(self).__name__}'s landmarks are means of tokens that come later, so it cannot be decoded with a "
-            "cache; use Softmax(Causal()), or generate(..., recompute=True)"
+            f"{type(self).__name__} cannot be decoded with a cache, because its landmarks are means that include "
+            "later tokens. Use Softmax(Causal()), or generate(..., recompute=True)"
         )
 
     def forward(self, queries: Queries, keys: Keys | None, state: State | None, ctx: Context) -> Out[AttentionOutput]:
@@ -124,14 +124,16 @@ class ThroughLandmarks(Mechanism):
         """Raise ValueError for keys or a context that this mechanism cannot read."""
         name = type(self).__name__
         if keys is None:
-            raise ValueError(f"{name} keeps no source; give Context(source=..., source_pos=...) in every call")
+            raise ValueError(f"{name} does not cache a source. Pass Context(source=..., source_pos=...) in every call")
         if keys.pos.shape[1] != 1:
-            raise ValueError(f"{name} got positions by head {list(keys.pos.shape)}; give it keys that heads share")
+            raise ValueError(
+                f"{name} got positions by head {list(keys.pos.shape)}. Pass keys with positions that all heads share"
+            )
         if keys.own:
             check_in_order(ctx, name)
         # this also holds for a source, because queries are averaged as keys are
         if ctx.only is not None or ctx.also is not None:
-            raise ValueError(f"ctx.only and ctx.also speak of single tokens, {name} reads means of them; drop them")
+            raise ValueError(f"ctx.only and ctx.also limit single tokens, but {name} reads means of tokens. Drop them")
 
     def read(self, queries: Queries, keys: Keys, ctx: Context) -> Float[Tensor, "B H T V"]:
         """Return the read of all queries in float32 or wider."""

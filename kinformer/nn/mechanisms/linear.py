@@ -32,8 +32,8 @@ from kinformer.nn.mechanisms.linear_features import (
 from kinformer.nn.mechanisms.state_update import DecayUpdate, LinearState, StateUpdate, apply_in_pieces
 
 CROSS = (
-    "LinearAttention adds up the sequence that asks, in its order, and keys of another sequence came; "
-    "use FullLinearAttention(map) for cross-attention"
+    "LinearAttention sums one sequence in its order, but got keys of another sequence. Use "
+    "FullLinearAttention(map) for cross-attention"
 )
 NUMBERS = 1 << 20  # maximum number of query features in a chunk
 WHOLE = 8  # up to this many chunks are computed at once and kept for the backward pass
@@ -129,7 +129,7 @@ class LinearAttention(Mechanism):
             raise ValueError(CROSS)
         if keys.k.shape[2] != queries.q.shape[2]:
             raise ValueError(
-                f"LinearAttention got {queries.q.shape[2]} queries and {keys.k.shape[2]} keys; give each token both"
+                f"LinearAttention needs one key per query: got {queries.q.shape[2]} queries and {keys.k.shape[2]} keys"
             )
         check_limits(ctx)
         check_in_order(ctx, "LinearAttention", ", or use FullLinearAttention")
@@ -221,5 +221,5 @@ def _signed() -> LinearAttention:
     return LinearAttention(kf.RandomFourier(2, 8, 64))
 
 
-NO_LSE = {"merge": "products of sines and cosines may be negative: their sum is clamped once and has no logarithm"}
+NO_LSE = {"merge": "sums of products of sines and cosines can be negative, so they are clamped and have no logarithm"}
 EXAMPLES = (_elu, _gated, Example(_signed, breaks=NO_LSE))

@@ -34,8 +34,8 @@ def check_heads(sizes: HeadSizes) -> None:
     """
     if sizes.value_heads != sizes.key_heads:
         raise ValueError(
-            f"linear attention adds up products of {sizes.key_heads} key heads and {sizes.value_heads} value heads; "
-            "give as many of both"
+            f"linear attention needs as many key heads as value heads: got {sizes.key_heads} key heads and "
+            f"{sizes.value_heads} value heads"
         )
 
 
@@ -43,7 +43,7 @@ def check_limits(ctx: Context) -> None:
     """Raise ValueError if `ctx` has `only` or `also`, because sums cannot leave out keys."""
     if ctx.only is not None or ctx.also is not None:
         raise ValueError(
-            "linear attention adds keys up before it reads them and cannot honour ctx.only or ctx.also; use Softmax"
+            "linear attention does not support ctx.only or ctx.also: it sums keys before queries read them. Use Softmax"
         )
 
 

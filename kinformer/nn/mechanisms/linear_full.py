@@ -68,7 +68,7 @@ class FullLinearAttention(Mechanism):
                 sums = _sum_keys(self.map, keys, precision(keys.k, None if state is None else state.inside))
             elif state is None or not state.inside.s.shape[2]:
                 raise ValueError(
-                    "cross-attention got no source; give Context(source=..., source_pos=...) in the first call"
+                    "cross-attention got no source. Pass Context(source=..., source_pos=...) in the first call"
                 )
             else:
                 sums = state.inside
@@ -94,8 +94,8 @@ def _sum_keys(map: FeatureMap, keys: Keys, dtype: torch.dtype) -> LinearState:
 
 def _no_state() -> NoState:
     return NoState(
-        "FullLinearAttention reads the whole sequence at once and has no state; "
-        "use LinearAttention(map), or generate(..., recompute=True)"
+        "FullLinearAttention reads the whole sequence at once and has no state. Use LinearAttention(map), or "
+        "generate(..., recompute=True)"
     )
 
 
@@ -107,5 +107,5 @@ def _signed() -> FullLinearAttention:
     return FullLinearAttention(kf.RandomFourier(2, 8, 64))
 
 
-NO_LSE = {"merge": "products of sines and cosines may be negative: their sum is clamped once and has no logarithm"}
+NO_LSE = {"merge": "sums of products of sines and cosines can be negative, so they are clamped and have no logarithm"}
 EXAMPLES = (_elu, Example(_signed, breaks=NO_LSE))

@@ -118,7 +118,9 @@ class LowRankBand(Mechanism):
 
     def _check_heads(self, heads: int) -> None:
         if heads != self.heads:
-            raise ValueError(f"LowRankBand was made for {self.heads} heads and got {heads}; give it heads={heads}")
+            raise ValueError(
+                f"LowRankBand was made for {self.heads} heads, but got {heads}. Create it with heads={heads}"
+            )
 
 
 class _Narrow(Softmax):
@@ -138,7 +140,7 @@ class _Narrow(Softmax):
 
 
 def _examples() -> tuple[Example, ...]:
-    apart = {"merge": "a mean, or a sum, of two softmaxes over other sets of keys is none, and has no lse"}
+    apart = {"merge": "a mean or sum of two softmaxes over different sets of keys is not a softmax, so it has no lse"}
     makes = (
         lambda: LowRankBand(2, kf.Causal() & kf.Band(3), kf.Causal(), 2),
         lambda: LowRankBand(2, kf.Band(2), kf.Full(), 3, combine="sum"),

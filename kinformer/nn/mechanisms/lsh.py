@@ -69,7 +69,9 @@ class HashRotations(nn.Module):
     ):
         super().__init__()
         if check_at_least("buckets", buckets, 2) % 2:
-            raise ValueError(f"buckets={buckets}: a rotation and its negative make one each; give an even number")
+            raise ValueError(
+                f"buckets={buckets} must be even, because each rotation makes one bucket and its negative makes another"
+            )
         self.redraw, self.seed = (
             None if redraw is None else check_at_least("redraw", redraw, 1),
             check_whole_number("seed", seed),
@@ -109,6 +111,7 @@ class HashRotations(nn.Module):
         return every[:, :, :rounds]
 
     def forward(self, x: Float[Tensor, "B G T K"]) -> Int[Tensor, "B H T n"]:
+        """Return the bucket of each vector in each of n rounds; each of the G heads of x serves H / G heads."""
         groups, wide = x.shape[1], at_least_float32(x)
         r = self.active_rotations.to(wide.dtype).unflatten(0, (groups, -1))  # [G H/G K n b]
         with disable_autocast(x):  # autocast would round the float32 vectors again

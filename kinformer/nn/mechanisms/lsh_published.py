@@ -276,7 +276,9 @@ class PublishedLSH(Hashed):
 
     def _other_sequence_message(self) -> str:
         name = type(self).__name__
-        return f"{name} places queries where their own keys stand and got keys of another sequence; use LSH or Softmax"
+        return (
+            f"{name} sorts queries together with their own keys, but got keys of another sequence. Use LSH or Softmax"
+        )
 
 
 class ChunkScore(Score):
@@ -311,10 +313,15 @@ class ChunkScore(Score):
 
 
 def _examples() -> tuple[Example, ...]:
-    chunk = "the published form sorts all tokens and cuts the list: where a token stands depends on all of them"
-    peek = "later tokens move the borders of the chunks, and with them which earlier keys a query reads"
-    merged = "the list is sorted and cut anew for each set of keys, so pieces are not cut where the whole is"
-    gradients = "cuts change what a query reads, and so what trains it"
+    chunk = (
+        "the published form sorts all tokens and cuts the list into chunks, so the chunk of a token depends on all "
+        "tokens"
+    )
+    peek = "later tokens move the borders of the chunks and so change the earlier keys that a query reads"
+    merged = (
+        "the list is sorted and cut again for each set of keys, so a part of the keys has other chunks than the whole"
+    )
+    gradients = "cuts change the keys that a query reads, and so its gradients"
     causal = {"chunk": chunk, "gradients": gradients, "peek": peek, "merge": merged}
     return (
         Example(lambda: PublishedLSH(2, 8, 4, 3, 2, eval_rounds=3, redraw=2), breaks=causal),

@@ -24,7 +24,7 @@ from kinformer.nn.mechanisms.luna_packs import Packs
 from kinformer.nn.mechanisms.state_update import KeyFeatures, LinearState, apply_in_pieces
 
 Weight = Literal["elu", "softplus", "log2"]
-CROSS = "LunaCausal packs the sequence that asks, in its order, and keys of another sequence came; use Softmax"
+CROSS = "LunaCausal packs one sequence in its order, but got keys of another sequence. Use Softmax"
 
 
 class LunaCausalState(NamedTuple):
@@ -84,7 +84,7 @@ class LunaCausal(Mechanism):
         piece: int = 64,
     ):
         super().__init__()
-        self.packs = check_part("packs", packs, Packs, "one, such as Packs(16, d)")
+        self.packs = check_part("packs", packs, Packs, "packs, such as Packs(16, d)")
         self.heads, self.k_dim = check_at_least("heads", heads, 1), check_at_least("k_dim", k_dim, 1)
         self.weight, self.scale = check_option("weight", weight, Weight), check_scale(scale)
         self.dropout, self.piece = check_probability("dropout", dropout), check_at_least("piece", piece, 1)
@@ -172,8 +172,8 @@ class LunaCausal(Mechanism):
     def _refuse(self, heads: int, k_dim: int) -> None:
         if (heads, k_dim) != (self.heads, self.k_dim):
             raise ValueError(
-                f"LunaCausal of {self.heads} key heads of width {self.k_dim} got {heads} of width {k_dim}; "
-                "make it for as many as the layer has"
+                f"LunaCausal was made for {self.heads} key heads of width {self.k_dim}, but got {heads} of width "
+                f"{k_dim}. Create it with the key heads of the layer"
             )
 
 
@@ -181,5 +181,5 @@ def _example(weight: Weight = "softplus") -> LunaCausal:
     return LunaCausal(Packs(3, 16), 2, 8, weight=weight, piece=4)
 
 
-NO_LSE = {"merge": "its softmax is over packs, each of all tokens so far, and not over tokens"}
+NO_LSE = {"merge": "its softmax runs over packs, each of all tokens so far, and not over tokens"}
 EXAMPLES = (Example(_example, breaks=NO_LSE), Example(lambda: _example("elu"), breaks=NO_LSE))

@@ -20,7 +20,7 @@ class Merged(CompositeMechanism):
     estimate `FAVOR`.
 
     On queries and keys of a small trained decoder, its error was .3 to .7 times the error of FAVOR+ with as many
-    multiplications. Compared with a wider window alone, its error was 1.5 to 1.9 times as large in rows of 1,024
+    multiplications. Compared with only a wider window, its error was 1.5 to 1.9 times as large in rows of 1,024
     tokens and .9 to 1.1 times in rows of 4,096, and the window was always faster (bench/README.md). Attention there was
     local and sharp, which few features estimate badly. Choose it if far keys must be read at all, and start with a
     window.
@@ -29,9 +29,11 @@ class Merged(CompositeMechanism):
 
     Errors: ValueError if a part returns no lse; NoState from `start` if a part has no state.
 
-    Source: no paper; the merge of reads is that of flash attention's blocks (Dao et al., 2022, arXiv:2205.14135), and
-    near and far fields that are summed apart are those of fast multipole methods (FMMformer, Nguyen et al., 2021,
-    arXiv:2108.02347, adds two attentions with learned weights in place of one softmax).
+    Source: no paper. The outputs are merged like the blocks of flash attention (Dao et al., 2022, arXiv:2205.14135).
+    Separate near and far fields come from fast multipole methods.
+
+    Differences: FMMformer (Nguyen et al., 2021, arXiv:2108.02347) adds two attentions with learned weights in place of
+    one softmax.
     """
 
     def forward(self, queries: Queries, keys: Keys | None, state: State | None, ctx: Context) -> Out[AttentionOutput]:

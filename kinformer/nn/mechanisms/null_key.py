@@ -34,10 +34,14 @@ class NullKey(nn.Module):
         for name, null_vector, x in (("k", self.k, keys.k), ("v", self.v, keys.v)):
             if (got_shape := (x.shape[1], x.shape[3])) != tuple(null_vector.shape):
                 raise ValueError(
-                    f"NullKey is of {list(null_vector.shape)} heads and numbers, and {name} of {list(got_shape)} came"
+                    f"NullKey was made for heads and widths {list(null_vector.shape)}, but got {name} of "
+                    f"{list(got_shape)}"
                 )
         if keys.extras:
-            raise ValueError(f"NullKey has no side, and the mechanism wants {min(keys.extras)!r} of each key; drop it")
+            raise ValueError(
+                f"NullKey has no extra projection, but the mechanism needs {min(keys.extras)!r} of each key. Drop "
+                "NullKey"
+            )
 
         def prepend(null_vector: Tensor, x: Tensor) -> Tensor:
             return torch.cat([null_vector.to(x.dtype)[:, None].expand(len(x), -1, -1, -1), x], 2)

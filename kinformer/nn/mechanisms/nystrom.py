@@ -17,7 +17,7 @@ from kinformer.nn.mechanisms.landmarks import Segments, ThroughLandmarks
 from kinformer.nn.mechanisms.value_conv import ValueConv
 
 Norms = Literal["head", "batch"]
-ACROSS_ROWS = "the pseudo-inverse starts from the largest norm of all rows that are read together"
+ACROSS_ROWS = "the pseudo-inverse starts from the largest norm of all rows of the batch"
 
 
 class Nystrom(ThroughLandmarks):
@@ -69,14 +69,19 @@ class Nystrom(ThroughLandmarks):
             check_at_least("iterations", iterations, 0),
         )
         self.norms, self.scale = check_option("norms", norms, Norms), check_scale(scale)
-        self.skip = check_optional_part("skip", skip, ValueConv, "one, such as ValueConv(heads, 33)")
+        self.skip = check_optional_part(
+            "skip", skip, ValueConv, ("a convolution of the values, such as ValueConv(heads, 33)")
+        )
         self.across_rows = ACROSS_ROWS if self.norms == "batch" else ""
 
     def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
         if self.skip is not None:  # a layer calls this when it is built, so the error is raised there
             self._check_heads(sizes.heads, self.skip)
             if sizes.cross:
-                raise ValueError("the skip of Nystrom is of the queries' own values, and these are a source's; drop it")
+                raise ValueError(
+                    "the skip of Nystrom convolves the queries' own values, but cross-attention reads the values of "
+                    "a source. Drop the skip"
+                )
         return {}
 
     def segments(self, pos: Int[Tensor, "B 1 S"], ctx: Context) -> Segments:
@@ -114,7 +119,7 @@ class Nystrom(ThroughLandmarks):
 
     def _check_heads(self, heads: int, skip: ValueConv) -> None:
         if heads != skip.heads:
-            raise ValueError(f"the skip was made for {skip.heads} heads and got {heads}; give ValueConv({heads}, ...)")
+            raise ValueError(f"the skip was made for {skip.heads} heads, but got {heads}. Pass ValueConv({heads}, ...)")
 
 
 class NystromIdentity(ThroughLandmarks):
@@ -144,7 +149,10 @@ class NystromIdentity(ThroughLandmarks):
 
     def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
         if sizes.cross:
-            raise ValueError("NystromIdentity wants as many landmarks of queries as of keys; across use Nystrom")
+            raise ValueError(
+                "NystromIdentity cannot be used in cross-attention: it needs as many landmarks of queries as of "
+                "keys. Use Nystrom"
+            )
         return {}
 
     def segments(self, pos: Int[Tensor, "B 1 S"], ctx: Context) -> Segments:
@@ -180,7 +188,7 @@ def pseudo_inverse(a: Float[Tensor, "B H M N"], iterations: int = 6, norms: Norm
     return z
 
 
-APART = {"merge": "landmarks are means of the whole row, and its weights, which may be negative, have no lse"}
+APART = {"merge": "landmarks are means of the whole row, and the weights can be negative, so they have no lse"}
 
 
 def _examples() -> tuple[Example, ...]:

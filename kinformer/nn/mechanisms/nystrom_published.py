@@ -57,7 +57,7 @@ class PublishedNystrom(Nystrom):
 
 _BROKEN = {
     **APART,
-    "padding": "columns of padding are counted into the means of landmarks, as in the authors' code",
+    "padding": "padding columns are included in the means of the landmarks, as in the authors' code",
     "batch_mates": "the pseudo-inverse starts from the largest norm of the whole batch, as in the authors' code",
 }
 EXAMPLES = (Example(lambda: PublishedNystrom(4), breaks=_BROKEN),)

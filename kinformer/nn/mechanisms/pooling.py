@@ -38,9 +38,12 @@ class Pooling(Shortened):
     def __init__(
         self, window: int, pool: WindowShortener, stride: int = 1, *, scale: float | None = None, dropout: float = 0.0
     ):
-        size = check_part("pool", pool, WindowShortener, "one, such as MeanWindows(5)").size
+        size = check_part("pool", pool, WindowShortener, "a window shortener, such as MeanWindows(5)").size
         if size > 2 * check_at_least("window", window, 0) + 1:
-            raise ValueError(f"a kernel of {size} keys does not fit into window={window}, which holds {2 * window + 1}")
+            raise ValueError(
+                f"a kernel of {size} keys does not fit into window={window}, which holds {2 * window + 1} keys. Use "
+                "a smaller kernel or a larger window"
+            )
         # a kernel has the position of its last key, shifted to a multiple of the stride from the query
         offset = (window - size + 1) % check_at_least("stride", stride, 1)
         left = window - size + 1 - offset
@@ -65,5 +68,5 @@ def _dynamic() -> Pooling:
     return Pooling(2, kf.DynamicWindows(3, 2, 8, 8))
 
 
-_APART = {"merge": "a key is made of several tokens, so the keys of two halves of a row are not those of the whole"}
+_APART = {"merge": "a key is made of several tokens, so two halves of a row have other keys than the whole row"}
 EXAMPLES = tuple(Example(make, breaks=_APART) for make in (_mean, _max, _dynamic))

@@ -104,29 +104,36 @@ class ProbSparse(KeyValueMechanism):
 
     def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
         if sizes.cross and self.causal:
-            raise ValueError("ProbSparse(causal=True) reads what stands before a query; across give causal=False")
+            raise ValueError(
+                "ProbSparse(causal=True) cannot be used in cross-attention, because it reads the keys before each "
+                "query. Pass causal=False"
+            )
         return {}
 
     def start(self, spec: StateSpec, sizes: HeadSizes) -> NoReturn:
         raise NoState(
-            "ProbSparse chooses queries among all of a row and has no state; use Softmax(Causal()), or "
+            "ProbSparse chooses queries among the whole row and has no state. Use Softmax(Causal()), or "
             "generate(..., recompute=True)"
         )
 
     def preprocess(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
         if keys is None:
-            raise ValueError("ProbSparse keeps no source; give Context(source=..., source_pos=...) in every call")
+            raise ValueError(
+                "ProbSparse does not cache a source. Pass Context(source=..., source_pos=...) in every call"
+            )
         # also for a source, because queries are chosen among the whole row
         if ctx.only is not None or ctx.also is not None:
             raise ValueError(
-                "ctx.only and ctx.also limit single pairs, but ProbSparse chooses among all queries of a row; drop them"
+                "ctx.only and ctx.also limit single pairs, but ProbSparse chooses among all queries of a row. Drop them"
             )
         if max(queries.pos.shape[1], keys.pos.shape[1]) > 1:
-            raise ValueError("ProbSparse got positions by head; give it tokens whose positions heads share")
+            raise ValueError(
+                "ProbSparse got positions by head. Pass queries and keys with positions that all heads share"
+            )
         if self.causal:
             check_in_order(ctx, "ProbSparse(causal=True)")
             if not keys.own:
-                raise ValueError("ProbSparse(causal=True) got keys of another sequence; give causal=False")
+                raise ValueError("ProbSparse(causal=True) got keys of another sequence. Pass causal=False")
         return queries, keys
 
     def read(self, request: Request) -> Out[AttentionOutput]:
@@ -270,8 +277,11 @@ def _gathered_products(
     return (of_queries.view(*column.shape, width) @ q[..., None])[..., 0]
 
 
-_APART = {"merge": "the queries that are chosen by some of the keys are not those that are chosen by all of them"}
-_AHEAD = {**_APART, "peek": "queries are chosen among all of the row, so a later token takes an earlier one's place"}
+_APART = {"merge": "the queries chosen by some of the keys differ from the queries chosen by all keys"}
+_AHEAD = {
+    **_APART,
+    "peek": ("queries are chosen among the whole row, so a later token can take the place of an earlier one"),
+}
 
 EXAMPLES = (
     Example(lambda: ProbSparse(factor=1), _APART),

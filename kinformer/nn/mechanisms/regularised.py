@@ -33,16 +33,18 @@ class Regularised(Mechanism):
 
     def __init__(self, mechanism: KeyValueMechanism, *regularisers: Regulariser):
         super().__init__()
-        self.mechanism = check_part("mechanism", mechanism, KeyValueMechanism, "one, such as Softmax(Causal())")
+        self.mechanism = check_part("mechanism", mechanism, KeyValueMechanism, "a mechanism, such as Softmax(Causal())")
         if not mechanism.merges:
-            raise ValueError(f"{type(mechanism).__name__} tells no weights of pairs; regularise a Softmax")
+            raise ValueError(f"{type(mechanism).__name__} has no weights of single pairs to regularise. Use Softmax")
         for regulariser in regularisers:
-            check_part("regularisers", regulariser, Regulariser, "one, such as OutputDisagreement()")
+            check_part("regularisers", regulariser, Regulariser, "a regulariser, such as OutputDisagreement()")
             if regulariser.needs_lse and not mechanism.lse:
-                raise ValueError(f"{type(regulariser).__name__} needs the mechanism's lse; make it without lse=False")
+                raise ValueError(
+                    f"{type(regulariser).__name__} needs the mechanism's lse. Create the mechanism without lse=False"
+                )
         keys = [regulariser.key for regulariser in regularisers]
         if not keys or len(set(keys)) < len(keys):
-            raise ValueError(f"Regularised got regularisers {keys}; give one at least, and none twice")
+            raise ValueError(f"Regularised needs at least one regulariser and no duplicates: got {keys}")
         self.regularisers = nn.ModuleList(regularisers)
         self.wants, self.sends = mechanism.wants, mechanism.sends
 
@@ -56,7 +58,10 @@ class Regularised(Mechanism):
     def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
         self_only = [type(regulariser).__name__ for regulariser in self._regularisers if not regulariser.allows_cross]
         if sizes.cross and self_only:
-            raise ValueError(f"{self_only[0]} looks at tokens that read themselves; across sequences give others")
+            raise ValueError(
+                f"{self_only[0]} cannot be used in cross-attention: it compares tokens of one sequence. Use another "
+                "regulariser"
+            )
         return self.mechanism.query_extras(sizes)
 
     def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:

@@ -38,9 +38,7 @@ from kinformer.nn.mechanisms.index_search import find_best_keys
 from kinformer.nn.mechanisms.read_columns import read_columns
 from kinformer.nn.search.exact import ExactSearch
 
-CROSS = (
-    "Retrieval searches the past of the sequence that asks, and keys of another one came; use Softmax to read a source"
-)
+CROSS = "Retrieval searches the past of one sequence, but got keys of another sequence. Use Softmax to read a source"
 EXACT = ExactSearch()
 MOST = 1 << 24  # maximum number of pairs for which a pattern is evaluated when a layer is built
 
@@ -107,7 +105,9 @@ class Retrieval(KeyValueMechanism):
     ):
         super().__init__()
         if k < 1:
-            raise ValueError(f"k={k}: retrieve at least one key, or use Softmax(Causal() & Segment({length}, {cache}))")
+            raise ValueError(
+                f"k={k} must be at least 1. To retrieve no keys, use Softmax(Causal() & Segment({length}, {cache}))"
+            )
         self.length, self.own = check_at_least("length", length, 1), Segment(length, 0)
         self.near = (
             Causal() & Segment(length, check_at_least("cache", cache, 0))
@@ -115,11 +115,13 @@ class Retrieval(KeyValueMechanism):
             else check_pattern("near", near)
         )
         if near is not None and cache:
-            raise ValueError(f"cache={cache} and near={near} both say what is read whole; give one of the two")
+            raise ValueError(
+                f"cache={cache} and near={near} both choose the keys that are read in full. Pass only one of them"
+            )
         back, ahead = (cache, 0) if near is None else self.near.reach()
         if back == torch.inf or ahead > 0:
             raise ValueError(
-                f"near={near} reads ahead or without end; give a window, such as Causal() & Band({length})"
+                f"near={near} reads ahead or has no limit to the past. Pass a window, such as Causal() & Band({length})"
             )
         self.cache = cache if near is None else _keys_before(self.near, heads, length, int(back))
         self.apart = check_flag("apart", apart) or combine == "joint"
@@ -194,7 +196,7 @@ class Retrieval(KeyValueMechanism):
     def _check_heads(self, heads: int) -> None:
         if heads != len(self.head_scale):
             raise ValueError(
-                f"Retrieval was made for {len(self.head_scale)} heads and got {heads}; give it heads={heads}"
+                f"Retrieval was made for {len(self.head_scale)} heads, but got {heads}. Create it with heads={heads}"
             )
 
 
@@ -228,5 +230,5 @@ def _window() -> Retrieval:
     return Retrieval(2, 4, 7, 2, near=Causal() & kf.Band(3))
 
 
-APART = {"merge": "the k best of a part of the keys are not the k best of all"}
+APART = {"merge": "the k best keys of a part of the keys differ from the k best of all keys"}
 EXAMPLES = tuple(Example(make, breaks=APART) for make in (_example, _joint, _far, _window))

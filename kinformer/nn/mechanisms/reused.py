@@ -48,7 +48,7 @@ class Reused(KeyValueMechanism):
     def read(self, request: Request) -> Out[AttentionOutput]:
         sent = request.below.get("weights")
         if sent is None:
-            raise ValueError("Reused got no weights from below; let a block beneath read by Lending(pattern)")
+            raise ValueError("Reused got no weights from the blocks below. Use Lending(pattern) in a block below")
         self._check_pattern(sent)
         if isinstance(sent, PairFactors):
             check_pairs("weights", sent, (*sent.q.shape[:3], sent.k.shape[2]), request)

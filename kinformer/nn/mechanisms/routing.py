@@ -129,7 +129,7 @@ class Routed(KeyValueMechanism):
 
     def _other_sequence_message(self) -> str:
         name = type(self).__name__
-        return f"{name} clusters the queries and keys of one sequence and got keys of another; use Softmax"
+        return f"{name} clusters queries and keys of one sequence, but got keys of another sequence. Use Softmax"
 
 
 class Routing(Routed):

@@ -103,8 +103,8 @@ class PublishedRouting(Routed):
         if self.null_v is not None and self.null_v.shape[-1] != sizes.v_dim:
             wide = self.null_v.shape[-1]
             raise ValueError(
-                f"the null value of PublishedRouting is {wide} wide and a value of the layer {sizes.v_dim}; "
-                f"make it with v_dim={sizes.v_dim}"
+                f"the null value of PublishedRouting has width {wide}, but the values of the layer have width "
+                f"{sizes.v_dim}. Create it with v_dim={sizes.v_dim}"
             )
         return super().query_extras(sizes)
 
@@ -252,10 +252,10 @@ class RoutedTokens(NamedTuple):
 
 
 def _examples() -> tuple[Example, ...]:
-    chunk = "the published form takes a fixed number of tokens for each cluster, from whatever a call holds"
-    peek = "a later token that fits a cluster better pushes an earlier one out of it"
-    merged = "a mean over clusters is no read of a set of keys: it has no lse"
-    gradients = "what a call holds decides what a cluster takes, and so what trains it"
+    chunk = "the published form gives each cluster a fixed number of the tokens in a call"
+    peek = "a later token that fits a cluster better removes an earlier token from it"
+    merged = "a mean over clusters is not a softmax over one set of keys, so it has no lse"
+    gradients = "the tokens of a call decide which tokens each cluster takes, and so the gradients"
     causal = {"chunk": chunk, "gradients": gradients, "peek": peek, "merge": merged}
     return (
         Example(lambda: PublishedRouting(2, 8, 3, 4), breaks=causal),

@@ -51,14 +51,23 @@ class EdgeAttention(KeyValueMechanism):
         check_in_order(ctx, name)
         check_no_additions(self, ctx, "chosen keys")
         if ctx.only is not None:
-            raise ValueError(f"{name} goes from token to token of a whole row and cannot keep ctx.only; drop it")
+            raise ValueError(
+                f"{name} does not support ctx.only: it follows choices from token to token through a whole row. Drop "
+                "ctx.only"
+            )
         if keys is None or not keys.own:
-            raise ValueError(f"{name} chooses keys of the sequence that asks and got another one; across use Softmax")
+            raise ValueError(
+                f"{name} chooses keys of its own sequence, but got no keys or keys of another sequence. Use Softmax "
+                "for cross-attention"
+            )
         return queries, keys
 
     def start(self, spec: StateSpec, sizes: HeadSizes) -> KV:
         if sizes.cross:
-            raise ValueError(f"{type(self).__name__} chooses keys of the sequence that asks; across use Softmax")
+            raise ValueError(
+                f"{type(self).__name__} cannot be used in cross-attention: it chooses keys of its own sequence. Use "
+                "Softmax"
+            )
         return super().start(spec, sizes)
 
     def read_positions(self, request: Request, position: Int[Tensor, "B P T E"]) -> AttentionOutput:
@@ -215,10 +224,10 @@ class GivenEdges(EdgeAttention):
     def read(self, request: Request) -> Out[AttentionOutput]:
         edges = request.below.get("edges")
         if not isinstance(edges, PerToken):
-            raise ValueError("GivenEdges reads what a layer beneath chose, and none sent it; put SAC(send=True) there")
+            raise ValueError("GivenEdges got no edges from the layers below. Use SAC(send=True) in a layer below")
         return Out(self.read_positions(request, edges.value[:, None]))
 
 
-_APART = {"merge": "which keys are read is chosen among all keys, so halves of them are not read as the whole"}
+_APART = {"merge": "keys are chosen among all keys, so two halves of the keys give other choices than the whole"}
 
 EXAMPLES = (Example(lambda: SAC(2, 4, clip=3), _APART), Example(lambda: SAC(1, 5, by="head", seed=3), _APART))

@@ -40,14 +40,22 @@ class EdgePairAttention(KeyValueMechanism):
         self.pattern, self.scale = Full() if pattern is None else check_pattern("pattern", pattern), check_scale(scale)
 
     def start(self, spec: StateSpec, sizes: HeadSizes) -> NoReturn:
-        raise NoState(f"{type(self).__name__} has pairs of the whole row, whatever comes later; use SAC to decode")
+        raise NoState(
+            f"{type(self).__name__} has no state: it chooses pairs of the whole row, later tokens included. Use SAC "
+            "to decode"
+        )
 
     def preprocess(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
         name = type(self).__name__
         if keys is None or not keys.own:
-            raise ValueError(f"{name} has pairs of one sequence and got keys of another; across use Softmax")
+            raise ValueError(
+                f"{name} chooses pairs of one sequence, but got no keys or keys of another sequence. Use Softmax for "
+                "cross-attention"
+            )
         if ctx.also is not None or ctx.only is not None:
-            raise ValueError(f"{name} has pairs of the whole row and keeps no ctx.only or ctx.also; drop them")
+            raise ValueError(
+                f"{name} does not support ctx.only or ctx.also: it chooses pairs of the whole row. Drop them"
+            )
         return queries, keys
 
     def read_pairs(self, request: Request, chosen: Bool[Tensor, "B P T T"]) -> AttentionOutput:
@@ -106,7 +114,9 @@ class PublishedSAC(EdgeChooser, EdgePairAttention):
 
     def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
         if sizes.cross:
-            raise ValueError("PublishedSAC chooses pairs of one sequence; across use Softmax")
+            raise ValueError(
+                "PublishedSAC cannot be used in cross-attention: it chooses pairs of one sequence. Use Softmax"
+            )
         return super().key_extras(sizes)
 
     def read(self, request: Request) -> Out[AttentionOutput]:
@@ -163,8 +173,8 @@ class GivenPairs(EdgePairAttention):
         pairs, length = request.below.get("pairs"), request.keys.k.shape[2]
         if not isinstance(pairs, PerPair) or pairs.scores.shape[2:] != (length, length):
             raise ValueError(
-                "GivenPairs reads what a layer beneath chose of this row, and none sent it; put "
-                "PublishedSAC(send=True) there"
+                "GivenPairs got no pairs of this row from the layers below. Use PublishedSAC(send=True) in a "
+                "layer below"
             )
         return Out(self.read_pairs(request, pairs.scores > -torch.inf))
 
@@ -175,7 +185,7 @@ def _rows_and_heads(batch: int, walkers: int, device: torch.device) -> tuple[Ten
     return rows[:, None, None], heads[:, None]
 
 
-_APART = {"merge": "which pairs are read is chosen among all keys, so halves of them are not read as the whole"}
+_APART = {"merge": "pairs are chosen among all keys, so two halves of the keys give other choices than the whole"}
 
 EXAMPLES = (
     Example(lambda: PublishedSAC(1, 4, clip=3), _APART),

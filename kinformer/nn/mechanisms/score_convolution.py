@@ -37,7 +37,7 @@ class ScoreConvolution(nn.Module):
     def __init__(self, heads: int, size: int, kernel: Kernel, slope: float):
         super().__init__()
         if check_at_least("size", size, 1) % 2 == 0 and check_option("kernel", kernel, Kernel) != "causal":
-            raise ValueError(f"size={size} has no middle; give an odd one, or kernel='causal'")
+            raise ValueError(f"size={size} is even, so the kernel has no middle. Pass an odd size, or kernel='causal'")
         self.slope = check_in_range("slope", slope, 0.0, 1.0)
         self.conv = nn.Conv2d(check_at_least("heads", heads, 1), heads, size)
         centred, back = range(-(size // 2), size // 2 + 1), range(1 - size, 1)
@@ -60,7 +60,8 @@ class ScoreConvolution(nn.Module):
         """
         if x.shape[1] != self.conv.in_channels:
             raise ValueError(
-                f"a convolution of {self.conv.in_channels} heads got {x.shape[1]}; make it with heads={x.shape[1]}"
+                f"the convolution was made for {self.conv.in_channels} heads, but got {x.shape[1]}. Create it "
+                f"with heads={x.shape[1]}"
             )
         same = q_pos is request.queries.pos and q_pos is request.keys.pos
         in_order = request.run and same and x.shape[2] > 0  # conv2d rejects inputs without rows
@@ -97,7 +98,10 @@ def _shift_rows(x: Float[Tensor, "B H T S"], step: int) -> Float[Tensor, "B H T 
 def _columns_at_step(request: Request, sources: Tensor, targets: Tensor, step: int) -> Int[Tensor, "B N"]:
     """Return the columns among `sources` of the positions one step from each target."""
     if sources.shape[1] != 1 or targets.shape[1] != 1:
-        raise ValueError("scores are convolved over positions that all heads share; give none by head")
+        raise ValueError(
+            "scores are convolved over positions that all heads share: got positions by head. Pass tokens with "
+            "shared positions"
+        )
 
     def make() -> Tensor:
         neighbours = torch.where(targets < 0, -1, targets + step)

@@ -154,9 +154,9 @@ class Shortened(Mechanism):
 
     def __init__(self, mechanism: Mechanism, shorten: Shorten, null: NullKey | None = None):
         super().__init__()
-        self.mechanism = check_part("mechanism", mechanism, Mechanism, "one, such as Softmax(Full())")
-        self.shorten = check_part("shorten", shorten, Shorten, "one, such as MeanPooled(4)")
-        self.null = check_optional_part("null", null, NullKey, "one, such as NullKey(heads, head_dim)")
+        self.mechanism = check_part("mechanism", mechanism, Mechanism, "a mechanism, such as Softmax(Full())")
+        self.shorten = check_part("shorten", shorten, Shorten, "a shortener, such as MeanPooled(4)")
+        self.null = check_optional_part("null", null, NullKey, "a null key, such as NullKey(heads, head_dim)")
         self.wants, self.sends = mechanism.wants, mechanism.sends
 
     def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
@@ -183,8 +183,8 @@ class Shortened(Mechanism):
         if group is None or not isinstance(self.mechanism, KeyValueMechanism):
             name = type(self.mechanism if group else self.shorten).__name__
             raise NoState(
-                f"{name} reads the whole sequence at once here, each key being made of several tokens, so it cannot be "
-                "decoded with a cache; use the mechanism without it, Softmax(Causal()) over MeanPooled or "
+                f"{name} cannot be decoded with a cache here, because each key is made of several tokens of the "
+                "whole sequence. Use the mechanism without a shortener, Softmax(Causal()) over MeanPooled or "
                 "ConvShortener groups that are counted from the first token, or generate(..., recompute=True)"
             )
         self.mechanism.start(spec._replace(batch=0), sizes)  # raises NoState if the mechanism cannot be decoded
@@ -200,7 +200,7 @@ class Shortened(Mechanism):
             return self.mechanism(queries, short, state, ctx.replace(run=False, full=False))
         if ctx.only is not None or ctx.also is not None:
             raise ValueError(
-                "ctx.only and ctx.also speak of single tokens, and a shortened key is of several; drop them"
+                "ctx.only and ctx.also limit single tokens, but a shortened key is made of several tokens. Drop them"
             )
         short, new_state = keys, None
         if not isinstance(keys, ShortKeys):
@@ -224,7 +224,7 @@ class Shortened(Mechanism):
         """Return the shortened keys of a whole row."""
         if keys.pos.shape[1] != 1:
             raise ValueError(
-                f"Shortened got positions by head {list(keys.pos.shape)}; give it keys that all heads share"
+                f"Shortened got positions by head {list(keys.pos.shape)}. Pass keys with positions that all heads share"
             )
         if not (keys.own and ctx.run and ctx.full):
             order, pos = self._sort_row(keys.pos, ctx)
@@ -304,9 +304,9 @@ def _by_head(order: torch.Tensor, pos: torch.Tensor) -> tuple[torch.Tensor, torc
     return order, pos[:, None]
 
 
-_APART = {"merge": "a key is made of several tokens, so the keys of two halves of a row are not those of the whole"}
-_LAST = {"peek": "groups that are counted from the last token move with each new one, and are read otherwise by all"}
-_NULL = {"empty_rows": "the null key is read where there is no other"}
+_APART = {"merge": "a key is made of several tokens, so two halves of a row have other keys than the whole row"}
+_LAST = {"peek": "groups are counted from the last token, so each new token moves them and changes all outputs"}
+_NULL = {"empty_rows": "a query that may read no other key reads the null key"}
 
 
 def _examples() -> tuple[Example, ...]:

@@ -110,7 +110,7 @@ class Sinkhorn(KeyValueMechanism):
     ):
         super().__init__()
         self.block = check_at_least("block", block, 1)
-        self.net = check_part("net", net, SortNet, "one, such as PairNet(8)")
+        self.net = check_part("net", net, SortNet, "a sorting network, such as PairNet(8)")
         self.pattern = Causal() if check_flag("causal", causal) else Full()
         self.iterations = check_at_least("iterations", iterations, 0)
         self.chance = Chance(seed) if check_flag("noise", noise) else None
@@ -118,13 +118,18 @@ class Sinkhorn(KeyValueMechanism):
         self.pool, self.mixture = check_option("pool", pool, Pool), check_flag("mixture", mixture)
         self.cut = None if cut is None else check_at_least("cut", cut, 1)
         if causal and cut is not None:
-            raise ValueError(f"cut={cut} lets every block read blocks that come later; give causal=False beside it")
+            raise ValueError(f"cut={cut} needs causal=False, because with a cut every block reads later blocks")
         if check_flag("near", near) and cut is None:
-            raise ValueError("near=True is of a cut; without one the own block is always read, so leave it out")
+            raise ValueError(
+                "near=True has no effect without cut=, because each block then always reads itself. Leave it out"
+            )
         self.near = near
         self.apart = check_option("softmax", softmax, Together) == "apart"
         if self.apart and cut is not None:
-            raise ValueError("softmax='apart' is of the own block beside the sorted one; with a cut leave it out")
+            raise ValueError(
+                "softmax='apart' separates the own block from the sorted one and cannot be used with cut=. Leave "
+                "one of them out"
+            )
         self.scale, self.dropout = check_scale(scale), check_probability("dropout", dropout)
         self.lse = not (mixture or self.apart)
 
@@ -135,14 +140,17 @@ class Sinkhorn(KeyValueMechanism):
 
     def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
         if sizes.cross:
-            raise ValueError("Sinkhorn sorts the blocks of one sequence beside its own queries; across use Softmax")
+            raise ValueError(
+                "Sinkhorn cannot be used in cross-attention: it sorts the blocks of the queries' own sequence. Use "
+                "Softmax"
+            )
         return {"sort": ExtraProjection(self.net.width)}
 
     def start(self, spec: StateSpec, sizes: HeadSizes) -> KV:
         if not self.causal:
             raise NoState(
-                "a sort of all blocks reads the whole row at once; use Sinkhorn(..., causal=True), or "
-                "generate(..., recompute=True)"
+                "Sinkhorn(causal=False) has no state: it sorts all blocks of the row at once. Use Sinkhorn(..., "
+                "causal=True), or generate(..., recompute=True)"
             )
         self.net.refuse(spec.length, self.block)
         return super().start(spec, sizes)
@@ -150,9 +158,11 @@ class Sinkhorn(KeyValueMechanism):
     def preprocess(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
         check_in_order(ctx, "Sinkhorn")
         if keys is None or not keys.own:
-            raise ValueError("Sinkhorn sorts the blocks of the sequence that asks and got another one; use Softmax")
+            raise ValueError(
+                "Sinkhorn sorts the blocks of one sequence, but got no keys or keys of another sequence. Use Softmax"
+            )
         if ctx.only is not None or ctx.also is not None:
-            raise ValueError("ctx.only and ctx.also speak of single tokens, and Sinkhorn mixes whole blocks; drop them")
+            raise ValueError("ctx.only and ctx.also limit single tokens, but Sinkhorn mixes whole blocks. Drop them")
         if not torch.compiler.is_compiling():
             ctx.memo.get(lambda: self._refuse(ctx), "blocks known", ctx.pos, self.net)
         return queries, keys
@@ -290,7 +300,7 @@ def _block_request(request: Request, queries: Queries, keys: Keys, rows: Tensor 
     return request.regroup(queries=queries, keys=keys, rows=rows, lse=True)
 
 
-_APART = {"merge": "a key is a mixture of blocks, so the keys of two halves of a row are not those of the whole"}
+_APART = {"merge": "a key is a mixture of blocks, so two halves of a row have other keys than the whole row"}
 
 EXAMPLES = (
     Example(lambda: Sinkhorn(3, BlockNet(4, 20)), _APART),

@@ -67,8 +67,8 @@ class BlockNet(SortNet):
     def refuse(self, length: int, size: int) -> None:
         if length > self.blocks * size:
             raise ValueError(
-                f"a row of {length} tokens has more than the {self.blocks} blocks of {size} that this BlockNet sorts; "
-                "make blocks larger, or use PairNet, which sorts any number"
+                f"a row of {length} tokens has more than the {self.blocks} blocks of {size} that this BlockNet "
+                "sorts. Use larger blocks, or PairNet, which sorts any number of blocks"
             )
 
 

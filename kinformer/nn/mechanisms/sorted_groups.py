@@ -89,6 +89,10 @@ class SortedTokens(NamedTuple):
 
 
 def pairs_of(sizes: list[tuple[int, int, int]]) -> int:
+    """Return the number of pairs of some tiles.
+
+    sizes: for each class of tiles the number of tiles, and the queries and keys per tile.
+    """
     return sum(count * queries * keys for count, queries, keys in sizes)
 
 

@@ -76,7 +76,8 @@ class SplitHeads(CompositeMechanism):
     def _run_of(self, heads: int, name: str = "heads") -> int:
         if heads % len(self.parts):
             raise ValueError(
-                f"{heads} {name} cannot be split evenly among {len(self.parts)} mechanisms; give a multiple of them"
+                f"{heads} {name} cannot be split evenly among {len(self.parts)} mechanisms. Use a multiple of "
+                "the number of mechanisms"
             )
         return heads // len(self.parts)
 

@@ -45,7 +45,8 @@ class MixHeads(PairMap):
     def forward(self, x: Float[Tensor, "B H T S"], mask: Bool[Tensor, "#B #H T S"] | None) -> Float[Tensor, "B M T S"]:
         if x.shape[1] != self.mix.in_features:
             raise ValueError(
-                f"MixHeads mixes {self.mix.in_features} heads and got {x.shape[1]}; make it with heads={x.shape[1]}"
+                f"MixHeads was made for {self.mix.in_features} heads, but got {x.shape[1]}. Create it with "
+                f"heads={x.shape[1]}"
             )
         if _all_spoken(x):
             return self.mix(x)
@@ -85,8 +86,8 @@ def _encoder() -> Explicit:
     return Explicit(kf.Full(), before=MixHeads(2, bias=True), after=MixHeads(2, bias=True))
 
 
-NO_LSE = {"merge": "weights of several heads are mixed after each head's softmax, so a read has no lse of its own"}
-OTHERS = {"empty_rows": "weights of all heads are mixed, so a head without a key of its own hears what the others read"}
+NO_LSE = {"merge": "weights are mixed across heads after each head's softmax, so the output has no lse"}
+OTHERS = {"empty_rows": "weights are mixed across heads, so a head without keys reads with the weights of other heads"}
 
 EXAMPLES = (
     Example(_paper, NO_LSE),

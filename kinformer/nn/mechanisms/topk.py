@@ -116,7 +116,7 @@ class BestOfRow(PairMap):
         return x.masked_fill(choice(is_lower), -torch.inf)
 
 
-APART = {"merge": "the k best of a part of the keys are not the k best of all"}
+APART = {"merge": "the k best keys of a part of the keys differ from the k best of all keys"}
 
 
 def _examples() -> tuple[Example, ...]:

@@ -80,7 +80,7 @@ class TreeSoftmax(Softmax):
         super().__init__(pattern, bias, dropout=dropout, lse=lse)
         self.k, self.causal, self.whole = k, causal, pattern
         if bias is not None and check_part("bias", bias, TreeEdges, "a TreeEdges(head_dim, k)").k != k:
-            raise ValueError(f"k={k}, and the bias is of k={bias.k}; give both the same")
+            raise ValueError(f"k={k} must equal the k of the bias: got bias.k={bias.k}")
 
     def read(self, request: Request) -> Out[AttentionOutput]:
         levels = request.memo.get(

@@ -42,7 +42,9 @@ class Unnormalised(KeyValueMechanism):
     ):
         super().__init__()
         self.pattern, self.dropout = check_pattern("pattern", pattern), check_probability("dropout", dropout)
-        self.bias = check_part("bias", bias, Bias, "the log of a weight, such as HardCodedGaussian((-1, 1))")
+        self.bias = check_part(
+            "bias", bias, Bias, ("a bias that is the log of a weight, such as HardCodedGaussian((-1, 1))")
+        )
         self.scale, self.lse, self.impl, self.wants = check_scale(scale), False, impl_of(impl), joined_wants(bias)
 
     def read(self, request: Request) -> Out[AttentionOutput]:
@@ -59,5 +61,5 @@ def _both_ways() -> Unnormalised:
     return Unnormalised(kf.Full(), kf.HardCodedGaussian((-1, 1), 2.0), scale=0.5)
 
 
-NO_LSE = {"merge": "weights that are not divided by their sum add up over parts of the keys, where merging takes means"}
+NO_LSE = {"merge": "unnormalised outputs of parts of the keys add up, but merging takes weighted means"}
 EXAMPLES = (Example(_local, breaks=NO_LSE), Example(_both_ways, breaks=NO_LSE))

@@ -21,7 +21,7 @@ def check_odd(name: str, value: int) -> int:
     value: number of tokens.
     """
     if check_at_least(name, value, 1) % 2 == 0:
-        raise ValueError(f"{name}={value} has no token in its middle; give an odd number")
+        raise ValueError(f"{name}={value} is even, so the kernel has no middle. Pass an odd number")
     return value
 
 

@@ -81,7 +81,8 @@ def _example(places: CompressedPositions):  # type: ignore[no-untyped-def]
 
 
 CUTS = (
-    "a row is cut where a segment ends, so that what follows reads what was compressed there: positions are looked at"
+    "the row is cut at each end of a segment, so that later tokens read the compressed ones: the cuts depend on "
+    "the values of positions"
 )
 EXAMPLES = (
     Example(lambda: _example(BySlots()), breaks={"compiles": CUTS}),

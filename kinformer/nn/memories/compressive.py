@@ -24,7 +24,8 @@ from kinformer.nn.losses.compression import CompressionLoss
 from kinformer.nn.memories.compressed_positions import CUTS, BySlots, CompressedPositions
 
 ONE = (
-    "the paper takes one norm over all tokens of a segment, so a cut within it, as another row's segment is, makes two"
+    "the paper takes one norm over all tokens of a segment, so a cut within it, such as another row's segment "
+    "end, makes two"
 )
 
 
@@ -91,15 +92,16 @@ class Compressive(Memory):
         check_multiple("length", length, "rate", rate)
         if loss is None and any(True for _ in compression.parameters()):
             raise ValueError(
-                f"{type(compression).__name__} learns, and no loss of a model reaches it; give Compressive "
-                "loss=AttentionReconstruction(), or a compression without weights, such as MeanPool(4)"
+                f"{type(compression).__name__} has parameters, but no loss of the model trains them. Pass "
+                "loss=AttentionReconstruction() to Compressive, or use a compression without parameters, such "
+                "as MeanPool(4)"
             )
         for name in ("d", "rate"):
             compression_size, loss_size = getattr(compression, name), getattr(loss, name, None)
             if None not in (compression_size, loss_size) and compression_size != loss_size:
                 raise ValueError(
-                    f"{type(loss).__name__} has {name}={loss_size}, and {type(compression).__name__} "
-                    f"{name}={compression_size}; give both the same"
+                    f"{type(loss).__name__} has {name}={loss_size}, but {type(compression).__name__} has "
+                    f"{name}={compression_size}. Make them equal"
                 )
         self.length, self.memory, self.slots = length, memory, check_at_least("compressed", compressed, 0)
         self.places = check_part("places", places or BySlots(), CompressedPositions, "BySlots() or ByTokens()")
@@ -122,7 +124,9 @@ class Compressive(Memory):
         super().check_pattern(pattern, heads, d)
         if self.compression.d not in (None, d):
             name = type(self.compression).__name__
-            raise ValueError(f"{name} compresses states of width {self.compression.d}, and the layer's are {d} wide")
+            raise ValueError(
+                f"{name} compresses states of width {self.compression.d}, but the layer has width {d}. Make them equal"
+            )
 
     def penalties(self) -> dict[str, Penalty]:
         if self.loss is None:
@@ -146,12 +150,13 @@ class Compressive(Memory):
     ) -> tuple[Float[Tensor, "B S D"], Int[Tensor, "B S"], CompressiveStates, dict[str, Tensor]]:
         if ctx.also is not None:
             raise ValueError(
-                f"a Compressive memory has compressed what ctx.also={ctx.also} would read; leave it out, or use Hidden"
+                f"ctx.also={ctx.also} would read tokens that the Compressive memory has already compressed. Drop "
+                "ctx.also, or use Hidden"
             )
         if ctx.only is not None and not self.places.limits:
             raise ValueError(
-                f"ctx.only={ctx.only} limits tokens, and BySlots() counts compressed states by slots; give the "
-                "Compressive memory places=ByTokens()"
+                f"ctx.only={ctx.only} limits tokens, but BySlots() numbers compressed states by slots. Pass "
+                "places=ByTokens() to the Compressive memory"
             )
         plan = update_slots(state.pos, state.now, ctx, self.near)
         near = torch.cat([state.x, x.to(state.x.dtype)], 1)

@@ -54,7 +54,7 @@ class AverageAttention(Layer):
         if feedforward is not None:
             self.wants = check_tokenwise("feedforward", feedforward, "read means").wants
             if feedforward.d != d:
-                raise ValueError(f"d={d}, and the feedforward is of width {feedforward.d}; give both the same")
+                raise ValueError(f"d={d} must equal the width of the feedforward: got {feedforward.d}")
         self.gate = nn.Linear(2 * d, 2 * d, bias=check_flag("bias", bias)) if check_flag("gate", gate) else None
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> UncastState:
@@ -66,7 +66,9 @@ class AverageAttention(Layer):
     def forward(self, x: Float[Tensor, "B T D"], state: UncastState | None, ctx: Context) -> Out:
         check_in_order(ctx, "AverageAttention")
         if ctx.only is not None or ctx.also is not None:
-            raise ValueError("AverageAttention adds up a row and cannot honour ctx.only or ctx.also; use Attention")
+            raise ValueError(
+                "AverageAttention does not support ctx.only or ctx.also: it sums whole rows. Use Attention"
+            )
         mean, state = self.mean(x, state, ctx)
         if ctx.remember:
             return Out(None, state)

@@ -70,13 +70,18 @@ class LSTM(Layer):
     def forward(self, x: Float[Tensor, "B T D"], state: LSTMState | None, ctx: Context) -> Out:
         check_in_order(ctx, "LSTM")
         if ctx.only is not None or ctx.also is not None:
-            raise ValueError("LSTM keeps one state for all that was read and cannot honour ctx.only or ctx.also")
+            raise ValueError(
+                "LSTM does not support ctx.only or ctx.also: it keeps one state for all past tokens. Leave them out"
+            )
         if x.shape[2] != self.d:  # PyTorch's fast kernel does not check the width and reads beyond it
-            raise ValueError(f"x has width {x.shape[2]} and this LSTM {self.d}; give it [B T {self.d}]")
+            raise ValueError(f"x has the wrong width: got {x.shape[2]}, expected {self.d}. Pass [B, T, {self.d}]")
         before = self.start(len(x), 0, dtype=x.dtype, device=x.device) if state is None else state
         real, after = ctx.pos >= 0, []
         if before.h.shape != (len(x), len(self.cells), self.d):
-            raise ValueError(f"the state is of {len(before.h)} rows and x of {len(x)}; give each row its own")
+            raise ValueError(
+                f"the state does not fit x: got a state of {len(before.h)} rows for {len(x)} rows of x. Pass one "
+                "state per row"
+            )
         plain = _has_fast_kernel(x)
         whole = plain and (ctx.full or bool(real.all()))
         lengths = _lengths(real) if plain and not whole else None

@@ -34,7 +34,7 @@ class Axial(Spelled):
 
     def __post_init__(self) -> None:
         if not check_whole_numbers("Axial.shape", self.shape, 1):
-            raise ValueError("Axial.shape=() has no axis; give the rows and the columns of a picture")
+            raise ValueError("Axial.shape=() has no axis. Pass the numbers of rows and columns of a picture")
         check_whole_between("Axial.axis", self.axis, 0, len(self.shape) - 1)
 
     @property

@@ -35,7 +35,7 @@ class Band(Pattern):
         if self.right is not None:
             check_whole_number("Band.right", self.right)
         if self.left + self.ahead < 0:
-            raise ValueError(f"{self} holds no key; make left + right at least 0")
+            raise ValueError(f"{self} contains no key. Make left + right at least 0")
 
     @property
     def ahead(self) -> int:

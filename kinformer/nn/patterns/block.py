@@ -33,7 +33,7 @@ class Block(Pattern):
     def __post_init__(self) -> None:
         check_at_least("Block.size", self.size, 1)
         if check_whole_number("Block.back", self.back) + check_whole_number("Block.ahead", self.ahead) < 0:
-            raise ValueError(f"{self} holds no block; make back + ahead at least 0")
+            raise ValueError(f"{self} contains no block. Make back + ahead at least 0")
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         distance = q // self.size - k // self.size

@@ -31,7 +31,7 @@ class Blockwise(Spelled):
         if sorted(check_whole_numbers("Blockwise.permutation", self.permutation, 0)) != list(
             range(len(self.permutation))
         ):
-            raise ValueError(f"{self}: the permutation must hold each of 0..{len(self.permutation) - 1} once")
+            raise ValueError(f"{self}: permutation must contain each of 0..{len(self.permutation) - 1} once")
 
     @property
     def expression(self) -> Pattern:

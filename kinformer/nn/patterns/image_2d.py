@@ -33,7 +33,7 @@ class Image2D(Spelled):
 
     def __post_init__(self) -> None:
         if not isinstance(self.memory, tuple) or len(self.memory) != 2:
-            raise ValueError(f"{self}: memory must be two numbers; give the rows above and the columns to each side")
+            raise ValueError(f"{self}: memory must be two numbers: the rows above and the columns to each side")
         _ = self.expression
 
     @property

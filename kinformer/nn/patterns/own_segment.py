@@ -57,7 +57,7 @@ class OwnSegment(Pattern):
 def pieces_of(name: str, pieces: tuple[str, ...]) -> tuple[str, ...]:
     """Return `pieces`; raise ValueError with `name` if it is not a tuple of names of pieces."""
     if not isinstance(pieces, tuple):
-        raise ValueError(f"{name}={pieces!r}: give a tuple of {' or '.join(map(repr, PIECES))}")
+        raise ValueError(f"{name}={pieces!r} must be a tuple of {' or '.join(map(repr, PIECES))}")
     for piece in pieces:
         check_option(name, piece, PIECES)
     return pieces

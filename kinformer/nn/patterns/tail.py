@@ -85,7 +85,7 @@ class Tail(Spelled):
 def check_one_each(name: str, first: Tensor) -> None:
     """Raise ValueError with `name` if `first` does not hold one position for each row."""
     if check_position_table(name, first).shape[1] != 1:
-        raise ValueError(f"{name} is of shape {list(first.shape)}; give one position for each row, [B 1]")
+        raise ValueError(f"{name} has the wrong shape: got {list(first.shape)}, expected one position per row, [B, 1]")
 
 
 _FIRST = torch.tensor([[9], [20]] * 4)

@@ -16,8 +16,8 @@ class Tree(Pattern):
     """BP-Transformer's graph over a binary tree: tokens read spans, and spans read their tokens.
 
     Positions are the nodes of the tree in post-order, as `core/span_tree.py` numbers them. A token reads itself and, on
-    either side, k spans of each level from the tokens up. Going outwards, each level begins where the level below
-    ends. If the level below ends in the middle of a span, the first of the k is the other half of that span. A token
+    either side, k spans of each level from the tokens up. Each level begins at the outer end of the level
+    below. If the level below ends in the middle of a span, the first of the k is the other half of that span. A token
     thus reads the whole row by about 2 k log2(length / k) spans. A span reads all of its tokens.
 
     Choose it for long rows if near tokens need fine detail. `Causal() & Tree(k)` is the causal form: a token reads only
@@ -85,5 +85,5 @@ def _overlaps(lo: Tensor, hi: Tensor, lo2: Tensor, hi2: Tensor) -> Tensor:
     return torch.maximum(lo, lo2) < torch.minimum(hi, hi2)
 
 
-BOUND = {"sharp": "of a block of several pairs its cover() never says that every one is read"}
+BOUND = {"sharp": "for a block of several pairs, cover() never reports that every pair is read"}
 EXAMPLES = (Example(lambda: Tree(1), BOUND), Example(lambda: Tree(3), BOUND))

@@ -32,7 +32,9 @@ class CLSPooler(Pooler):
 
     def forward(self, y: Float[Tensor, "B T D"], real: Bool[Tensor, "B T"]) -> Float[Tensor, "B D"]:
         if not y.shape[1]:
-            raise ValueError("rows of no tokens came; CLSPooler reads the token that its rows() puts before them")
+            raise ValueError(
+                "CLSPooler got rows without tokens: it reads the first token, which its rows() puts before each row"
+            )
         at = _padding_before(~real).clamp_max(y.shape[1] - 1)
         return self.dense(y.take_along_dim(at[..., None], 1)[:, 0]).tanh()
 

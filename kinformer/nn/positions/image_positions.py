@@ -40,7 +40,7 @@ class Pictured(Position):
         return row, value // self.channels, value % self.channels
 
     def _check(self, pos: Int[Tensor, "B T"]) -> None:
-        about = f"is beyond a picture of {self.rows} x {self.columns} x {self.channels}; make it larger"
+        about = f"is beyond a picture of {self.rows} x {self.columns} x {self.channels}. Use a larger picture"
         if pos.device.type != "cpu":
             torch._assert_async((pos < self.size).all(), f"a position {about}")  # does not wait for the device
         elif (max_pos := int(pos.max())) >= self.size:

@@ -40,7 +40,7 @@ class Learned(Position):
 
     def _check(self, pos: Int[Tensor, "B T"]) -> None:
         length = self.table.num_embeddings
-        advice = f"is beyond the table of {length} learned positions; make length larger, or use Rotary"
+        advice = f"is beyond the table of {length} learned positions. Use a larger length, or Rotary"
         if pos.device.type != "cpu":
             torch._assert_async((pos < length).all(), f"a position {advice}")  # does not wait for the device
         elif (max_pos := int(pos.max())) >= length:

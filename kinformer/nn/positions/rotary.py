@@ -39,7 +39,8 @@ class Rotary(Rotation):
         self.turned = head_dim if turned is None else check_at_least("turned", turned, 0)
         if self.turned % 2 or self.turned > head_dim:
             raise ValueError(
-                f"Rotary turns pairs of a head's {head_dim} dimensions: {self.turned} must be even and no more"
+                "Rotary turns pairs of dimensions, so their number must be even and at most "
+                f"head_dim={head_dim}: got {self.turned}"
             )
         self.base, self.pairs = check_in_range("base", base, 1, math.inf), check_option("pairs", pairs, Pairs)
 

@@ -32,14 +32,14 @@ class ByHeads(Projection):
     def __init__(self, *parts: Projection):
         super().__init__()
         if not parts:
-            raise ValueError("ByHeads got no projection; give it one for each run of heads")
+            raise ValueError("ByHeads got no projection. Pass one for each run of heads")
         for part in parts:
             check_part("a part of ByHeads", part, Projection, "a projection, such as QKV(d, heads, head_dim=w)")
             for name in SIZES:
                 expected, other = getattr(parts[0], name), getattr(part, name)
                 if expected != other:
                     raise ValueError(
-                        f"projections of runs of heads have {name}={expected} and {name}={other}; give all one"
+                        f"the projections of ByHeads have {name}={expected} and {name}={other}. Make them equal"
                     )
         self.parts, first = nn.ModuleList(parts), parts[0]
         self.d, self.k_dim, self.v_dim, self.bias = first.d, first.k_dim, first.v_dim, first.bias

@@ -37,7 +37,7 @@ class ByStream(Projection):
             wide_size, long_size = getattr(wide, name), getattr(long, name)
             if wide_size != long_size:
                 raise ValueError(
-                    f"the projections of two streams have {name}={wide_size} and {name}={long_size}; give both one"
+                    f"the projections of two streams have {name}={wide_size} and {name}={long_size}. Make them equal"
                 )
         self.n, self.wide, self.long = check_at_least("n", n, 0), wide, long
         self.d, self.heads, self.key_heads = long.d, long.heads, long.key_heads
@@ -58,7 +58,9 @@ class ByStream(Projection):
         return self._queries(wide[0], long[0], pos), self._keys(wide[1], long[1], pos)
 
     def matrix(self, name: str) -> tuple[Tensor, Tensor | None]:
-        raise ValueError(f"ByStream has two matrices for {name!r}, one a stream; use QKV with this mechanism")
+        raise ValueError(
+            f"ByStream has two matrices for {name!r}, one per stream, so it cannot be used with this mechanism. Use QKV"
+        )
 
     def _queries(self, wide: Queries, long: Queries, pos: Tensor) -> Queries:
         return long._replace(q=self._by_position(wide.q, long.q, pos))

@@ -110,7 +110,10 @@ class Collaborative(Projection):
         Differences: the authors' code divides by the root of the new width per head. Here the logits stay the same.
         """
         if trained.rotation is not None:
-            raise ValueError("a QKV with a rotation turns queries and keys by position; give one without")
+            raise ValueError(
+                "a QKV with a rotation cannot be converted: the rotation turns queries and keys by position. Pass a "
+                "QKV without one"
+            )
         heads, group = trained.heads, trained.heads // trained.key_heads
         with torch.no_grad():
             (q, q_bias), (k, _), (v, v_bias) = (trained.matrix(name) for name in ("q", "k", "v"))
@@ -145,7 +148,7 @@ def _initial_mixing(heads: int, shared: int, mixing: Mixing) -> Float[Tensor, "H
         return torch.ones(heads, shared)
     if shared < heads:
         raise ValueError(
-            f"shared={shared} is too few for {heads} heads with columns of their own; give {heads} at least"
+            f"shared={shared} is too small for {heads} heads that each have columns of their own. Pass at least {heads}"
         )
     return _blocks(heads, shared)
 

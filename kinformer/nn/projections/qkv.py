@@ -60,7 +60,7 @@ class QKV(Projection):
         self.k_dim = resolve_head_dim(d, heads, head_dim)
         self.v_dim = self.k_dim if v_dim is None else check_at_least("v_dim", v_dim, 1)
         self.bias = check_flag("bias", bias)
-        self.rotation = check_optional_part("rotation", rotation, Rotation, "one, such as Rotary(d // heads)")
+        self.rotation = check_optional_part("rotation", rotation, Rotation, "a rotation, such as Rotary(d // heads)")
         self.widths = [self.heads * self.k_dim, self.key_heads * self.k_dim, self.values * self.v_dim]
         self.qkv = nn.Linear(d, sum(self.widths), bias=bias)
 

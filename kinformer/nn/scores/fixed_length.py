@@ -49,12 +49,12 @@ class Synthesizer(Score):
     def _check(self, heads: int) -> None:
         if heads != self.heads:
             name = type(self).__name__
-            raise ValueError(f"{name} of {self.heads} heads came to a layer of {heads}; give both the same number")
+            raise ValueError(f"{name} was made for {self.heads} heads, but its layer has {heads}. Make them equal")
 
     def _end(self, pos: Tensor) -> int:
         if torch.compiler.is_compiling() or not pos.numel():
             return self.length
-        advice = f"is beyond the {self.length} positions of this {type(self).__name__}; make length larger"
+        advice = f"is beyond the {self.length} positions of this {type(self).__name__}. Use a larger length"
         if pos.device.type != "cpu":
             torch._assert_async((pos < self.length).all(), f"a position {advice}")  # does not wait for the device
             return self.length

@@ -22,9 +22,7 @@ def of_pairs(name: str, request: Request) -> Float[Tensor, "B H T S"] | None:
     if sent is None:
         return None
     if not isinstance(sent, PerPair):
-        raise ValueError(
-            f"what came up as {name!r} is {type(sent).__name__}; let the block beneath send PerPair scores"
-        )
+        raise ValueError(f"{name!r} from below must be PerPair scores: got {type(sent).__name__}")
     check_pairs(name, sent, tuple(sent.scores.shape), request)
     return sent.scores
 
@@ -51,7 +49,7 @@ def check_pairs(name: str, sent: PerPair | PairFactors, shape: tuple[int, ...], 
     if not same:
         heads, queries, keys = shape[1:]
         raise ValueError(
-            f"the {name} from below ({heads} heads x {queries} queries x {keys} keys) are not for this layer's "
-            f"{expected[1]} x {expected[2]} x {expected[3]} pairs; give layers that share {name} one pattern and one "
-            "kind of state"
+            f"the {name} from below ({heads} heads x {queries} queries x {keys} keys) belong to other pairs than "
+            f"this layer's {expected[1]} x {expected[2]} x {expected[3]} pairs. Give layers that share {name} "
+            "the same pattern and the same kind of state"
         )

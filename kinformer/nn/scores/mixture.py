@@ -38,7 +38,7 @@ class Mixture(Score):
     def __init__(self, *scores: Score, weights: Weights = "learned"):
         super().__init__()
         if not scores:
-            raise ValueError("a Mixture got no score; give it at least one, such as Product()")
+            raise ValueError("a Mixture got no score. Pass at least one, such as Product()")
         for score in scores:
             check_part("a score of a Mixture", score, Score, "a score, such as Product()")
         self.scores = nn.ModuleList(scores)
@@ -51,7 +51,9 @@ class Mixture(Score):
         for score in self._scores():
             of_score = score.query_extras(sizes)
             if twice := extras.keys() & of_score.keys():
-                raise ValueError(f"two scores of a Mixture want a side {min(twice)!r}; give it one of a kind")
+                raise ValueError(
+                    f"two scores of a Mixture need the same extra projection {min(twice)!r}. Pass only one of them"
+                )
             extras.update(of_score)
         return extras
 

@@ -58,8 +58,8 @@ class ConvShortener(GroupShortener):
         for name, x in (("k", keys.k), ("v", keys.v)):
             if x.shape[3] != (width := self.weight.matrix(name, x).shape[-1]):
                 raise ValueError(
-                    f"ConvShortener was made for {name} of width {width}, and {x.shape[3]} came; give it {name}_dim="
-                    f"{x.shape[3]}"
+                    f"ConvShortener was made for {name} of width {width}, but got {x.shape[3]}. Create it with "
+                    f"{name}_dim={x.shape[3]}"
                 )
         return super().forward(keys)
 

@@ -27,7 +27,8 @@ class Matrices(nn.Module):
         k, v = (nn.Parameter(torch.empty(self.heads or 1, *shape)) for shape in shapes)
         if check_flag("tied", tied) and k.shape != v.shape:
             raise ValueError(
-                f"keys want {list(k.shape)} and values {list(v.shape)}, which cannot be tied; make widths equal"
+                f"tied=True needs matrices of one shape: got {list(k.shape)} for keys and {list(v.shape)} for "
+                "values. Make the widths equal"
             )
         self.k, self.v = k, None if tied else v
 
@@ -41,11 +42,12 @@ class Matrices(nn.Module):
         got_heads = {keys.k.shape[1], keys.v.shape[1]}
         if self.heads is not None and got_heads != {self.heads}:
             raise ValueError(
-                f"{part} was made for {self.heads} heads of keys and of values, and {keys.k.shape[1]} and "
-                f"{keys.v.shape[1]} came; give it heads={keys.k.shape[1]}, or none for one matrix that all share"
+                f"{part} was made for {self.heads} heads of keys and values, but got {keys.k.shape[1]} and "
+                f"{keys.v.shape[1]}. Create it with heads={keys.k.shape[1]}, or without heads for one matrix "
+                "that all heads share"
             )
         if keys.extras:
             raise ValueError(
-                f"{part} mixes keys and values and nothing beside them, and the mechanism wants {min(keys.extras)!r} "
-                "of each key; use MeanPooled"
+                f"{part} shortens only keys and values, but the mechanism needs {min(keys.extras)!r} of each "
+                "key. Use MeanPooled"
             )

@@ -92,8 +92,8 @@ class Linformer(Shorten):
         beyond = pos[..., self.length :]
         if beyond.numel() and (torch.compiler.is_compiling() or bool((beyond >= 0).any())):
             raise ValueError(
-                f"a row of {pos.shape[2]} columns has more keys than the {self.length} that this Linformer projects; "
-                "make it with a larger length, or cut the row"
+                f"a row of {pos.shape[2]} columns has more keys than the {self.length} that this Linformer "
+                "projects. Use a larger length, or cut the row"
             )
         # a row without a key has no mixture
         last = pos.amax(2, keepdim=True) if pos.shape[2] else pos.new_full((len(pos), 1, 1), -1)

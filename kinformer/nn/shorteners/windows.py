@@ -49,7 +49,9 @@ class WindowShortener(Shorten):
     def forward(self, keys: Keys) -> Keys:
         if keys.pos.shape[1] != 1:
             name = type(self).__name__
-            raise ValueError(f"{name} got positions by head {list(keys.pos.shape)}; give it keys that heads share")
+            raise ValueError(
+                f"{name} got positions by head {list(keys.pos.shape)}. Pass keys with positions that all heads share"
+            )
         pos = keys.pos[:, 0]
         order = torch.where(pos < 0, torch.iinfo(pos.dtype).max, pos).argsort(dim=1, stable=True)
         ordered = keys.cut(order)
@@ -125,8 +127,8 @@ class DynamicWindows(WindowShortener):
         weight = self.k if name == "k" else self.v
         if name not in ("k", "v") or (x.shape[1], x.shape[3]) != tuple(weight.shape[:2]):
             raise ValueError(
-                f"DynamicWindows of {name!r} are for {weight.shape[0]} heads of width {weight.shape[1]}, and "
-                f"{x.shape[1]} of width {x.shape[3]} came; make them for the layer's own"
+                f"DynamicWindows of {name!r} were made for {weight.shape[0]} heads of width {weight.shape[1]}, "
+                f"but got {x.shape[1]} of width {x.shape[3]}. Create them with the sizes of the layer"
             )
         if not x.shape[2]:
             return x.new_zeros(*x.shape[:2], middle.shape[1], x.shape[3])

@@ -96,5 +96,5 @@ def test_each_rule_says_its_thresholds_and_takes_them() -> None:
     falling.leave_at(0.5)
     assert falling.threshold == DecayingThreshold(0.5, 20, 2.0, "code")
     for call in (lambda: Multinomial(8, 3).grid(5), lambda: Multinomial(8, 3).leave_at(0.5)):
-        with pytest.raises(ValueError, match="Multinomial leaves by no threshold"):
+        with pytest.raises(ValueError, match="Multinomial has no exit threshold"):
             call()

@@ -212,7 +212,7 @@ def test_where_all_leave_alike_the_table_is_what_is_judged(float64: None) -> Non
         (lambda: coordinate_search(unmeasured, [], 3, least=0.0), "no thresholds to try: got 0 values"),
         (lambda: coordinate_search(unmeasured, [1.0, 0.0], 3, least=0.0, segments=0), "segments=0"),
         (lambda: coordinate_search(lambda vectors: (vectors, vectors), [1.0, 0.0], 1, least=0.0), "depth=1"),
-        (lambda: score_exits(depth_adaptive(**TINY), [ROWS]), "Multinomial leaves by no threshold"),
+        (lambda: score_exits(depth_adaptive(**TINY), [ROWS]), "Multinomial has no exit threshold"),
         (lambda: score_exits(depth_adaptive(**TINY, classifier="geometric"), [ROWS[:, :1]]), "no token to predict"),
         (lambda: score_exits(depth_adaptive(**TINY, classifier="geometric"), []), "no token to predict"),
     ],

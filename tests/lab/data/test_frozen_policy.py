@@ -182,7 +182,7 @@ def chosen(part: str) -> Any:
     return EarlyExit([layer], torch.nn.Identity(), NeverExit(), chance=UniformExit(1))
 
 
-@pytest.mark.parametrize(("part", "why"), [("SAC", "draws the keys it reads"), ("exits", "leave out chance")])
+@pytest.mark.parametrize(("part", "why"), [("SAC", "draws the keys that it reads"), ("exits", "leave out chance")])
 def test_a_body_that_draws_is_refused(part: str, why: str) -> None:
     with pytest.raises(ValueError, match=f"with the same policy.*{why}") as said:
         Agent((3,), 2, chosen(part))
@@ -210,7 +210,7 @@ def test_a_member_that_says_something_else_of_a_row_in_pieces_is_refused() -> No
     pieces = [(file, one.make()) for file, one in examples("members") if "chunk" in one.breaks]
     stacks = [(file, model) for file, model in pieces if type(model) is LM and file not in PENALTY]
     for _, model in stacks:
-        with pytest.raises(ValueError, match="with the same policy.*; (leave out|give)"):
+        with pytest.raises(ValueError, match="with the same policy.*; (leave out|pass|use)"):
             Agent((3,), 2, model.body)
     assert {file for file, _ in stacks} >= {"performer", "reformer", "routing_transformer"}
 

@@ -84,7 +84,7 @@ def test_what_another_bias_shuts_out_stays_out(kind: type[ConditionalBlocks]) ->
 @pytest.mark.parametrize("cuts", [[1] * 12, [5, 1, 6]], ids=str)
 def test_it_decodes_with_the_task_of_each_query(kind: type[ConditionalBlocks], cuts: list[int], float64: None) -> None:
     bias = strong(kind(3, 5, 12, 4, label="segment"))
-    with pytest.raises(ValueError, match="reads the label 'segment' of queries, and they have none"):
+    with pytest.raises(ValueError, match="reads the label 'segment' of queries, but the queries have none"):
         the_cut_changes_nothing(bias, cuts)  # which ends with a call without labels, once the cuts were found alike
 
 
@@ -97,16 +97,16 @@ def test_layers_share_task_embeddings() -> None:
     first = CAMTL(3, 5, 7, 2)
     second = CAMTLByColumn(3, 5, 7, 2, embedding=first.embedding)
     assert second.embedding is first.embedding
-    with pytest.raises(ValueError, match=r"embedding has shape \[3, 5\]; give one of \[4, 5\]"):
+    with pytest.raises(ValueError, match=r"embedding has the wrong shape: got \[3, 5\], expected \[4, 5\]"):
         CAMTL(4, 5, 7, 2, embedding=first.embedding)
 
 
 @KINDS
 def test_what_it_refuses(kind: type[ConditionalBlocks]) -> None:
     bias = kind(3, 5, 7, 2)
-    with pytest.raises(ValueError, match="reads the label 'task' of queries, and they have none; give Context"):
+    with pytest.raises(ValueError, match="reads the label 'task' of queries, but the queries have none. Pass Context"):
         with_task(bias, task=None)
-    with pytest.raises(IndexError, match="task 3 is none of the 3 that there are, 0 to 2; give .* more tasks"):
+    with pytest.raises(IndexError, match="task 3 is none of the 3 that there are, 0 to 2; create .* with more tasks"):
         with_task(bias, task=TASK + 1)
     with pytest.raises(IndexError, match="position 7 is none of the 7 .*larger length"):
         with_task(bias, pos=POS + 1)

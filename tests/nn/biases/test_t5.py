@@ -45,7 +45,7 @@ def test_each_head_adds_its_number_of_the_bucket(float64, ahead):
 
 
 def test_what_is_wrong_is_said_in_words():
-    with pytest.raises(ValueError, match="buckets=8, furthest=2: give at least 2 buckets a side"):
+    with pytest.raises(ValueError, match="buckets=8, furthest=2: expected at least 2 buckets per direction"):
         T5(2, 8, 2)
     x = torch.randn(1, 4, 3, 2)
     with pytest.raises(ValueError, match="a T5 of 2 heads came to a layer of 4 heads"):

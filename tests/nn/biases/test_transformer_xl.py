@@ -169,7 +169,7 @@ def test_u_and_v_of_one_layer_serve_another() -> None:
 
 
 def test_a_u_of_another_shape_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"^u has shape \[2, 4\]; give one of \[4, 6\]$"):
+    with pytest.raises(ValueError, match=r"^u has the wrong shape: got \[2, 4\], expected \[4, 6\]$"):
         TransformerXL(HEADS, DIM, u=torch.nn.Parameter(torch.zeros(2, 4)))
 
 

@@ -132,9 +132,9 @@ def test_inducing_points_never_make_all_pairs(form: str) -> None:
 
 def test_wrong_uses_are_one_line() -> None:
     x = torch.randn(1, 6, D)
-    with pytest.raises(ValueError, match="a MAB reads a source, and none came"):
+    with pytest.raises(ValueError, match="a MAB with cross=True got no source"):
         PublishedMAB(D, HEADS)(x)
-    with pytest.raises(ValueError, match="asks=8 and tells=5 are of one set"):
+    with pytest.raises(ValueError, match="asks=8 and tells=5 must be equal with cross=False"):
         PublishedMAB(D, HEADS, cross=False, asks=8, tells=5)
     with pytest.raises(ValueError, match="d=8 does not split into heads=3"):
         PublishedMAB(D, 3)
@@ -147,7 +147,9 @@ def test_wrong_uses_are_one_line() -> None:
             ("spreads", lambda alone=alone, make=make: ISAB(make(D, HEADS), alone, 3)),
             ("block", lambda alone=alone: PMA(alone)),
         ):
-            with pytest.raises(ValueError, match=f"^{name} was made with cross=False and reads itself; give a block"):
+            with pytest.raises(
+                ValueError, match=f"^{name} was made with cross=False, so it reads its own set. Pass a block"
+            ):
                 wrong()
     with pytest.raises(ValueError, match="seeds=0"):
         PMA(MAB(D, HEADS), 0)

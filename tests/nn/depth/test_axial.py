@@ -117,7 +117,7 @@ def test_the_outer_layers_are_read_once_a_row() -> None:
 
 def test_what_makes_no_sense_is_one_line() -> None:
     decoder = EXAMPLES[0]()
-    with pytest.raises(ValueError, match="give both or neither"):
+    with pytest.raises(ValueError, match="must be given together"):
         AxialDecoder(decoder.outer, decoder.inner, 4, planes=2)
     with pytest.raises(ValueError, match="columns=0"):
         AxialDecoder(decoder.outer, decoder.inner, 0)

@@ -55,5 +55,5 @@ def test_a_row_is_shorter_between_layers_alone() -> None:
     assert y.shape == (2, 5, 16) and ctx.pos.tolist() == [list(range(5))] * 2
     alike = Distilled(distil.layers, distil=False)
     assert alike(x, Context.of_sequence(x))[0].shape == x.shape
-    with pytest.raises(ValueError, match="give a Distilled at least one"):
+    with pytest.raises(ValueError, match="Distilled needs at least one layer"):
         Distilled([])

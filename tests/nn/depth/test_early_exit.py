@@ -218,7 +218,7 @@ def test_a_softmax_response_reads_through_the_exit_s_norm_and_the_head_that_is_l
     first = (best[..., 0] - best[..., 1] >= 0.5) & (POS >= 0)
     assert first.any() and not first.all()
     assert torch.equal(lent.aux["exit"] == 1, first)
-    with pytest.raises(ValueError, match="no model lends one"):
+    with pytest.raises(ValueError, match="no model provides one"):
         EarlyExit(layers, norms, ConfidenceThreshold(SoftmaxResponse(), 0.5)).eval()(x, None, CTX)
 
 
@@ -253,24 +253,24 @@ def test_only_to_remember_gives_the_same_state(float64: None) -> None:
 
 
 def test_another_number_of_heads_is_refused() -> None:
-    with pytest.raises(ValueError, match="one per layer: 2 came for 4 layers"):
+    with pytest.raises(ValueError, match="one per layer: got 2 heads for 4 layers"):
         EarlyExit(blocks(), [LayerNorm(D), LayerNorm(D)], Multinomial(D, DEPTH))
 
 
 @pytest.mark.parametrize(
     ("rule", "says"),
     [
-        (lambda: Geometric(D, 9), r"^Geometric\(8, 9\) came for 4 layers of width 8; give Geometric\(8, 4\)$"),
-        (lambda: Geometric(D, 2, shared=False), r"^Geometric\(8, 2\) came"),
-        (lambda: Geometric(D, 9, shared=False), r"^Geometric\(8, 9\) came"),
-        (lambda: Geometric(6, DEPTH), r"^Geometric\(6, 4\) came"),
-        (lambda: Geometric(D, DEPTH, threshold=(0.5, 0.5)), "^2 thresholds came for 4 layers; give 3"),
-        (lambda: Multinomial(D, 9), r"^Multinomial\(8, 9\) came"),
-        (lambda: Multinomial(D, 2), r"^Multinomial\(8, 2\) came"),
-        (lambda: BySequence(6, DEPTH), r"^BySequence\(6, 4\) came"),
+        (lambda: Geometric(D, 9), r"^Geometric\(8, 9\) does not fit 4 layers of width 8. Pass Geometric\(8, 4\)$"),
+        (lambda: Geometric(D, 2, shared=False), r"^Geometric\(8, 2\) does not fit"),
+        (lambda: Geometric(D, 9, shared=False), r"^Geometric\(8, 9\) does not fit"),
+        (lambda: Geometric(6, DEPTH), r"^Geometric\(6, 4\) does not fit"),
+        (lambda: Geometric(D, DEPTH, threshold=(0.5, 0.5)), "^got 2 thresholds for 4 layers. Pass 3"),
+        (lambda: Multinomial(D, 9), r"^Multinomial\(8, 9\) does not fit"),
+        (lambda: Multinomial(D, 2), r"^Multinomial\(8, 2\) does not fit"),
+        (lambda: BySequence(6, DEPTH), r"^BySequence\(6, 4\) does not fit"),
         (lambda: ConfidenceThreshold(Probe(6), 0.5), r"^Probe\(6\) does not fit the states: got width 8, expected 6"),
-        (lambda: ConfidenceThreshold(Probe(D), (0.5,) * 2), "^2 thresholds came for 4 layers; give 3"),
-        (lambda: ConfidenceThreshold(Probe(D), (0.5,) * 4), "^4 thresholds came for 4 layers; give 3"),
+        (lambda: ConfidenceThreshold(Probe(D), (0.5,) * 2), "^got 2 thresholds for 4 layers. Pass 3"),
+        (lambda: ConfidenceThreshold(Probe(D), (0.5,) * 4), "^got 4 thresholds for 4 layers. Pass 3"),
     ],
 )
 def test_a_rule_made_for_other_layers_is_refused(rule: Callable[[], ExitRule], says: str) -> None:

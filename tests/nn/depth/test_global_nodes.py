@@ -84,7 +84,7 @@ def test_each_node_is_a_vector_of_its_own_and_labels_are_of_none() -> None:
 
 def test_they_do_not_decode() -> None:
     for layer in (nodes(), GlobalEnds(Attention(QKV(D, 2), Softmax(Full())), 2)):
-        with pytest.raises(NoState, match="use a causal layer"):
+        with pytest.raises(NoState, match="Use a causal layer"):
             layer.start(1, 4)
 
 
@@ -109,6 +109,6 @@ def test_what_a_batch_adds_stays() -> None:
 @pytest.mark.parametrize("join", [lambda p: p | Document(IDS), lambda p: ~p, lambda p: Band(3) & (p | Band(1))])
 def test_pieces_whose_directions_would_be_lost_are_refused(join) -> None:  # type: ignore[no-untyped-def]
     only, at = join(Pieces(N, l2l=Document(IDS))), torch.arange(LENGTH)[None]
-    with pytest.raises(ValueError, match="has Pieces inside.*join them to the rest with &"):
+    with pytest.raises(ValueError, match="contains Pieces inside.*Join the Pieces to the rest with &"):
         nodes()(torch.randn(1, LENGTH, D), None, Context(at, only=only))
     nodes()(torch.randn(1, LENGTH, D), None, Context(at, only=Pieces(N) & Document(IDS)))

@@ -175,7 +175,7 @@ def test_four_masks_of_a_batch(hard: tuple[str, ...], limits: bool) -> None:
 
 
 def test_masks_of_another_number_of_global_tokens_are_refused() -> None:
-    with pytest.raises(ValueError, match="is of 2 global tokens, and there are 3; give Pieces that n"):
+    with pytest.raises(ValueError, match="is made for 2 global tokens, expected 3. Pass Pieces with that n"):
         layer()(torch.randn(3, 10, D), None, Context(POS, labels=LABELS, only=Pieces(2)))
 
 
@@ -267,5 +267,5 @@ def test_what_comes_from_outside_is_handed_in_whole() -> None:
 
 
 def test_it_does_not_decode() -> None:
-    with pytest.raises(NoState, match="use a causal layer"):
+    with pytest.raises(NoState, match="Use a causal layer"):
         layer().start(1, 4)

@@ -89,11 +89,11 @@ def test_the_packs_learn_and_every_token_reaches_every_other() -> None:
 
 def test_what_it_cannot_do_is_refused() -> None:
     body, x = stack(), torch.randn(1, 5, D)
-    with pytest.raises(ValueError, match=r"cannot honour ctx.only"):
+    with pytest.raises(ValueError, match=r"do not support ctx.only"):
         body(x, None, Context.of_sequence(x).replace(only=Document(torch.zeros(1, 5, dtype=torch.long))))
-    with pytest.raises(NoState, match="use LunaCausal"):
+    with pytest.raises(NoState, match="Use LunaCausal"):
         body.start(1, 5)
-    with pytest.raises(ValueError, match="packs are 4 wide and blocks 8"):
+    with pytest.raises(ValueError, match="packs of width 4 and blocks of width 8"):
         LunaStack([LunaBlock(Nested(D, 2), MLP(D))], Packs(3, 4))
 
 

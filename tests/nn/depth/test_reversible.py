@@ -225,8 +225,8 @@ def test_a_weight_changed_before_the_backward_is_an_error() -> None:
 
 
 def test_errors_say_what_to_do() -> None:
-    with pytest.raises(ValueError, match="a MLP cannot be undone; give Reversible Coupled blocks, or use Stack"):
+    with pytest.raises(ValueError, match="Reversible cannot invert a MLP. Pass Coupled blocks, or use Stack"):
         Reversible([MLP(4)])
     sending = Reversible([Coupled(Attention(QKV(4, 2), Explicit(Causal(), up=True)), MLP(4))])
-    with pytest.raises(ValueError, match=r"sublayer 0.0 sends up \['scores'\].*use Stack"):
+    with pytest.raises(ValueError, match=r"sublayer 0.0 sends up \['scores'\].*Use Stack"):
         sending(torch.randn(2, 6, 8), None, Context(POS, True))

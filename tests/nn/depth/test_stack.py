@@ -79,12 +79,12 @@ def test_reports_are_named_by_block() -> None:
 
 
 def test_nothing_is_no_stack() -> None:
-    with pytest.raises(ValueError, match=r"^layers=\[\]: give a Stack at least one layer"):
+    with pytest.raises(ValueError, match=r"^layers=\[\] is empty. Pass at least one layer"):
         Stack([])
 
 
 def test_widths_must_agree() -> None:
-    with pytest.raises(ValueError, match=r"widths \[8, 9\].*all the same d"):
+    with pytest.raises(ValueError, match=r"the same d: got widths \[8, 9\]"):
         Stack([Sender(8, "a"), Sender(9, "a")])
 
 

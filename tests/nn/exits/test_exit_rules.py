@@ -81,7 +81,7 @@ def test_confidences(float64: None) -> None:
         assert torch.allclose(read, best[..., -1] - best[..., -2])
     for read in (SoftmaxProbability(head)(hs[:2]), SoftmaxProbability()(hs[:2], head)):
         assert torch.allclose(read, best[..., -1])
-    with pytest.raises(ValueError, match=r"give SoftmaxProbability\(head\)"):
+    with pytest.raises(ValueError, match=r"Pass a head: SoftmaxProbability\(head\)"):
         SoftmaxProbability()(hs)
     dot = (hs[1] * hs[0]).sum(-1) / (hs[1].norm(dim=-1) * hs[0].norm(dim=-1))
     assert torch.allclose(Saturation()(hs[:2]), dot)

@@ -44,8 +44,8 @@ def test_what_it_cannot_honour_is_refused() -> None:
     for ctx, says in ((Context(POS), "run=True"), (Context(POS, True, only=Causal()), "ctx.only")):
         with pytest.raises(ValueError, match=says):
             layer(x, None, ctx)
-    with pytest.raises(NoState, match="use causal=True"):
+    with pytest.raises(NoState, match="Use causal=True"):
         SeparableConv(4, causal=False).start(1, 4)
-    for kernels, says in (((3, 4), "one is even"), ((3,), "give two")):
+    for kernels, says in (((3, 4), "must be odd"), ((3,), "expected two sizes")):
         with pytest.raises(ValueError, match=says):
             SeparableConv(4, kernels=kernels, causal=False)

@@ -84,11 +84,11 @@ def test_the_weight_stays_and_then_falls_in_a_line() -> None:
 
 
 def test_what_is_wrong_is_told() -> None:
-    with pytest.raises(ValueError, match="guide no head"):
+    with pytest.raises(ValueError, match="must contain a pattern or a label for at least one head"):
         GuidedAttention((None, None))
-    with pytest.raises(ValueError, match="there are guides for 1 heads, and the layer has 2"):
+    with pytest.raises(ValueError, match="guides has 1 entries, but the layer has 2 heads"):
         Attention(QKV(12, 2), Regularised(Softmax(Full()), GuidedAttention((GUIDES["first"],))))(torch.randn(1, 3, 12))
-    with pytest.raises(ValueError, match='guide 2 is a label "segment", and the batch has none'):
+    with pytest.raises(ValueError, match='guide 2 is a value of the label "segment", but the batch has no such label'):
         layer(Full(), "period")(torch.randn(1, 3, 12).double())
     with pytest.raises(ValueError, match="hold"):
         guided_attention(hold=1.5)

@@ -60,7 +60,7 @@ def test_a_vector_of_zeros_has_finite_gradients():
 def test_heads_have_directions_of_their_own_and_others_are_refused():
     map = ArcCosine(2, 4, seed=1)
     assert not torch.equal(map.directions[0], map.directions[1])
-    with pytest.raises(ValueError, match=r"^ArcCosine was made for 2 key heads of width 4 .* heads=4, k_dim=4$"):
+    with pytest.raises(ValueError, match=r"^ArcCosine was made for 2 key heads of width 4, .* heads=4, k_dim=4$"):
         Attention(QKV(16, 4), FullLinearAttention(map))(torch.randn(1, 3, 16))
     with pytest.raises(ValueError, match=r"^eps=-1"):
         ArcCosine(2, 4, eps=-1.0)

@@ -208,7 +208,7 @@ def test_an_unknown_word_is_refused():
 
 def test_errors_say_what_to_do():
     x = torch.zeros(1, 1, 1, 8)
-    with pytest.raises(ValueError, match="make it with k_dim=8"):
+    with pytest.raises(ValueError, match="Create it with k_dim=8"):
         FAVOR(4)(x, True)
     with pytest.raises(ValueError, match=r"^eps=-1\.0: give a number from 0"):
         FAVOR(4, eps=-1.0)
@@ -216,7 +216,7 @@ def test_errors_say_what_to_do():
         GeneralisedKernel(4, redraw=0)
     with pytest.raises(ValueError, match="^directions=0: give"):
         FAVOR(4, 0)
-    with pytest.raises(ValueError, match="make it positive"):
+    with pytest.raises(ValueError, match="must be positive and finite"):
         GeneralisedKernel(4, eps=0.0)
 
 

@@ -124,7 +124,7 @@ def test_other_heads_than_it_was_made_for_are_refused():
     layer = Attention(QKV(16, 4), LinearAttention(RandomFourier(2, 4)))
     with pytest.raises(ValueError, match="heads=4, k_dim=4"):
         layer(torch.randn(1, 3, 16))
-    with pytest.raises(ValueError, match="make it positive"):
+    with pytest.raises(ValueError, match="must be positive and finite"):
         RandomFourier(1, 4, floor=0.0)
     for wrong in ({"floor": nan}, {"scale": 0.0}, {"tau": 0.0}, {"eps": -0.1}):
         with pytest.raises(ValueError, match=f"^{next(iter(wrong))}="):

@@ -49,7 +49,7 @@ def test_large_vectors_stay_finite_in_single_precision(f):
 def test_arguments_are_checked():
     with pytest.raises(ValueError, match=r"^eps=0\.0"):
         ReLU(eps=0.0)
-    with pytest.raises(ValueError, match=r"^eps=0\.0 lets a vector have no feature"):
+    with pytest.raises(ValueError, match=r"^eps=0\.0 must be positive and finite"):
         GeneralisedKernel(4, eps=0.0)
     with pytest.raises(ValueError, match="f='cos' is not known; choose 'relu' or"):
         inspect.unwrap(GeneralisedKernel.__init__)(GeneralisedKernel.__new__(GeneralisedKernel), 4, f="cos")

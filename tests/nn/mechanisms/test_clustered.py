@@ -125,7 +125,7 @@ def test_projections_are_drawn_by_seed_and_anew_where_asked() -> None:
     assert torch.equal(kmeans.planes, before)
     kmeans.after_step(0.0, {})
     assert not torch.equal(kmeans.planes, before)
-    with pytest.raises(ValueError, match="width 4 and got 8; make it with k_dim=8"):
+    with pytest.raises(ValueError, match="width 4, but got 8. Create it with k_dim=8"):
         Attention(QKV(16, 2), Clustered(kmeans))
 
 
@@ -225,10 +225,10 @@ def test_refusals() -> None:
     pos = torch.arange(4)[None]
     with pytest.raises(ValueError, match=r"ctx\.only"):
         layer(torch.randn(1, 4, 8), None, Context(pos, run=True, only=Document(pos)))
-    with pytest.raises(NoState, match="use "):
+    with pytest.raises(NoState, match="Use "):
         layer.start(1, 4)
     across = Attention(QKV(8, 2), ImprovedClustered(HammingKMeans(4, 2)), cross=True)
-    with pytest.raises(ValueError, match="keeps no source"):
+    with pytest.raises(ValueError, match="does not cache a source"):
         across(torch.randn(1, 4, 8), None, Context(pos, run=True))
     with pytest.raises(ValueError, match="topk=0"):
         ImprovedClustered(HammingKMeans(4), 0)

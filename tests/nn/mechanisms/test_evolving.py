@@ -200,10 +200,10 @@ def test_a_plain_convolution_is_torch_s() -> None:
 def test_refusals() -> None:
     q, k, _ = draw_inputs(7, 7)
     bundles = Queries(q, PLAIN[:, None]), Keys(k, k, PLAIN[:, None])
-    with pytest.raises(ValueError, match="a convolution of 4 heads got 2; make it with heads=2"):
+    with pytest.raises(ValueError, match="the convolution was made for 4 heads, but got 2. Create it with heads=2"):
         EvolvingAttention(Full(), 4)(*bundles, None, Context(PLAIN))
     for keywords, words in (
-        ({"size": 2}, "size=2 has no middle; give an odd one, or kernel='causal'"),
+        ({"size": 2}, "size=2 is even, so the kernel has no middle. Pass an odd size, or kernel='causal'"),
         ({"size": 0}, "size=0"),
         ({"alpha": 1.5}, "alpha=1.5"),
         ({"slope": -1.0}, "slope=-1.0"),
@@ -211,10 +211,10 @@ def test_refusals() -> None:
         for kind in KINDS.values():
             with pytest.raises(ValueError, match=f"^{words}"):
                 inspect.unwrap(kind.__init__)(kind.__new__(kind), Full(), 2, **keywords)
-    with pytest.raises(ValueError, match="are not for this layer's 2 x 7 x 7 pairs"):
+    with pytest.raises(ValueError, match="belong to other pairs than this layer's 2 x 7 x 7 pairs"):
         sent = {"scores": PerPair(torch.randn(3, 4, 7, 7), PLAIN[:, None], PLAIN[:, None])}
         EvolvingAttention(Full(), 2)(*bundles, None, Context(PLAIN, below=sent))
-    with pytest.raises(ValueError, match="give each document a row of its own"):
+    with pytest.raises(ValueError, match="Put each document into a row of its own"):
         keys = bundles[1]._replace(own=False)
         EvolvingAttention(Full(), 2)(bundles[0], keys, None, Context(PLAIN, only=Causal()))
     with pytest.raises(NoState, match="kernel='cross'"):

@@ -207,7 +207,7 @@ def test_a_bias_means_what_it_means_to_softmax() -> None:
 def test_decoding_with_two_patterns_is_refused(low: Pattern, high: Pattern) -> None:
     stack, x, pos = realformer(low, high), torch.randn(1, 9, 16), torch.arange(9)[None]
     stack(x, None, Context(pos))  # without a state each layer has scores of all keys
-    with pytest.raises(ValueError, match="give layers that share scores one pattern"):
+    with pytest.raises(ValueError, match="Give layers that share scores the same pattern"):
         in_chunks(stack, x, pos, [6, 3])
 
 
@@ -311,7 +311,7 @@ def test_attention_that_is_changed_does_not_tell_where_it_went() -> None:
         plain.received_attention(*bundles, plain(*bundles, None, ctx).y, ctx).sum(), torch.tensor(3.0)
     )
     for changed in (Explicit(Causal(), before=AddOne()), Explicit(Causal(), after=AddOne())):
-        with pytest.raises(ValueError, match="does not tell how much attention a key got"):
+        with pytest.raises(ValueError, match="cannot report how much attention each key received"):
             changed.received_attention(*bundles, changed(*bundles, None, ctx).y, ctx)
 
 

@@ -381,7 +381,7 @@ def test_gates_come_from_the_input():
 @pytest.mark.parametrize("sources", [T, T + 2])
 def test_causal_sums_of_another_sequence_are_refused(sources):
     """Whether a sequence reads itself is told, never guessed from positions, which may be equal: A4."""
-    with pytest.raises(ValueError, match=r"^LinearAttention .* use FullLinearAttention\(map\) for cross-attention$"):
+    with pytest.raises(ValueError, match=r"^LinearAttention .* Use FullLinearAttention\(map\) for cross-attention$"):
         Attention(QKV(16, 2), LinearAttention(ELU()), cross=True)
     q, k, v = torch.randn(B, H, T, K), torch.randn(B, H, sources, K), torch.randn(B, H, sources, V)
     with pytest.raises(ValueError, match="for cross-attention"):
@@ -414,7 +414,7 @@ except ValueError as error:
 def test_compiled_they_are_refused_too():
     """In a process of its own, because annotations that are checked cannot be compiled."""
     process = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True, check=True)
-    assert process.stdout.startswith("LinearAttention adds up the sequence that asks"), process.stderr
+    assert process.stdout.startswith("LinearAttention sums one sequence in its order"), process.stderr
 
 
 def test_what_cannot_be_honoured_is_refused():
@@ -428,7 +428,7 @@ def test_what_cannot_be_honoured_is_refused():
                 call(mechanism, q, k, v, ctx=ctx)
     with pytest.raises(ValueError, match="13 queries and 14 keys"):
         call(LinearAttention(ELU()), q, torch.randn(B, H, T + 1, K), torch.randn(B, H, T + 1, V))
-    with pytest.raises(NoState, match=r"use LinearAttention\(map\)"):
+    with pytest.raises(NoState, match=r"Use LinearAttention\(map\)"):
         begun(FullLinearAttention(ELU()))
     with pytest.raises(ValueError, match="share 2 key heads"):
         call(LinearAttention(ELU()), torch.randn(B, 3, T, K), *inputs()[1:3])

@@ -200,7 +200,7 @@ def test_documents_of_the_batch_are_kept_apart():
         assert torch.allclose(changed[b, :, cut:], actual[b, :, cut:], atol=1e-12)
         assert not torch.allclose(changed[b, :, :cut], actual[b, :, :cut])
     with pytest.raises(
-        ValueError, match=r"PublishedLSH makes its chunks from all tokens of a row, .* use LSH, or drop"
+        ValueError, match=r"PublishedLSH makes its chunks from all tokens of a row, .* Use LSH, or drop"
     ):
         call(PublishedLSH(H, K, 4, 3, 2), q, k, v, only=Document(ids))
 
@@ -239,12 +239,12 @@ def test_what_cannot_be_done_is_refused():
     for mechanism in (LSH(H, K, 4), PublishedLSH(H, K, 4, 3)):
         with pytest.raises(ValueError, match=r"ctx\.also"):
             call(mechanism, q, k, v, also=Causal())
-        with pytest.raises(ValueError, match="make it with heads=3, k_dim=5"):
+        with pytest.raises(ValueError, match="Create it with heads=3, k_dim=5"):
             call(mechanism, *(torch.randn(B, 3, T, 5) for _ in range(3)))
     for mechanism in (LSH(H, K, 4, pattern=Full()), PublishedLSH(H, K, 4, 3, pattern=Full())):
         with pytest.raises(NoState, match="reads up to inf positions ahead"):
             started(mechanism)
-    with pytest.raises(ValueError, match="even number"):
+    with pytest.raises(ValueError, match="must be even"):
         LSH(H, K, 3)
     with pytest.raises(ValueError, match="rounds=0: give a whole number of at least 1"):
         LSH(H, K, 4, 0)
@@ -407,7 +407,7 @@ def test_another_sequence_is_read_by_its_buckets_or_refused_in_a_line(key_heads)
     output = call(mechanism, q, k, v, k_pos=source, own=False).y
     y, lse, _ = naive(mechanism, q, k, v, at, source, own=False)
     assert torch.allclose(output.y, y, atol=1e-12) and torch.allclose(output.lse, lse, atol=1e-12)
-    with pytest.raises(ValueError, match="PublishedLSH places queries where their own keys stand") as error:
+    with pytest.raises(ValueError, match="PublishedLSH sorts queries together with their own keys") as error:
         call(PublishedLSH(4, K, 4, 3, 2), q, k, v, k_pos=source, own=False)
     assert "\n" not in str(error.value)
 
@@ -424,7 +424,7 @@ def test_layers_that_read_a_source():
     assert torch.allclose(torch.cat([first.y, rest.y], 1), whole, atol=1e-12)
     published = Attention(SharedQK(8, H), PublishedLSH(H, K, 4, 3), cross=True)
     for action in (lambda: published(x, None, ctx), lambda: published.start(B, 6)):
-        with pytest.raises(ValueError, match="got keys of another sequence; use LSH or Softmax"):
+        with pytest.raises(ValueError, match="got keys of another sequence. Use LSH or Softmax"):
             action()
 
 
@@ -436,7 +436,7 @@ def test_key_heads_of_groups_are_hashed_for_each_of_their_query_heads():
         assert torch.allclose(output.y, spread.y, atol=1e-13) and torch.allclose(output.lse, spread.lse, atol=1e-13)
         state = mechanism.start(StateSpec(B, T, torch.float64, torch.device("cpu")), HeadSizes(4, 2, 2, K, K))
         assert torch.allclose(call(mechanism, q, k, v, state=state).y.y, spread.y, atol=1e-13)
-        with pytest.raises(ValueError, match="was made for 4 heads of width 4 and got 3"):
+        with pytest.raises(ValueError, match="was made for 4 heads of width 4, but got 3"):
             call(mechanism, q, k[:, [0, 1, 1]], v[:, [0, 1, 1]])
 
 
@@ -544,5 +544,7 @@ def test_hashes_are_as_precise_under_autocast():
 )
 def test_a_layer_of_fewer_heads_is_refused_when_it_is_built(mechanism):
     """Queries of two heads used to pass for keys that four heads share."""
-    with pytest.raises(ValueError, match="was made for 4 heads of width 8 and got 2 of width 8; make it with heads=2"):
+    with pytest.raises(
+        ValueError, match="was made for 4 heads of width 8, but got 2 of width 8. Create it with heads=2"
+    ):
         Attention(SharedQK(16, 2), mechanism)

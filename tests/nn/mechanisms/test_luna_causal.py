@@ -107,13 +107,13 @@ def test_packs_are_shared_and_sinusoids_do_not_learn() -> None:
 def test_wrong_use_is_refused() -> None:
     mechanism = LunaCausal(Packs(L, D), G, K)
     queries, keys, ctx = bundles(PADDED)
-    with pytest.raises(ValueError, match="LunaCausal packs the sequence that asks"):
+    with pytest.raises(ValueError, match="LunaCausal packs one sequence in its order"):
         mechanism(queries, keys._replace(own=False), None, ctx)
-    with pytest.raises(ValueError, match="cannot honour"):
+    with pytest.raises(ValueError, match="does not support"):
         mechanism(queries, keys, None, ctx.replace(only=Causal()))
     with pytest.raises(ValueError, match="array order as time"):
         mechanism(queries, keys, None, ctx.replace(run=False))
-    with pytest.raises(ValueError, match="2 key heads of width 4 got 1 of width 4"):
+    with pytest.raises(ValueError, match="2 key heads of width 4, but got 1 of width 4"):
         Attention(QKV(8, 2, key_heads=1, head_dim=4), mechanism)
 
 

@@ -88,11 +88,11 @@ def test_refusals():
         call(near_far(3, RandomFourier(H, K)), q, q, q)
     with pytest.raises(NoState):
         Merged(Softmax(Full())).start(StateSpec(B, T, q.dtype, q.device), HeadSizes(H, H, H, K, K))
-    with pytest.raises(ValueError, match="^Merged got no mechanism; give it one or more"):
+    with pytest.raises(ValueError, match="^Merged got no mechanism. Pass at least one"):
         Merged()
     with pytest.raises(ValueError, match="^by=0"):
         Delayed(LinearAttention(ELU()), 0)
     with pytest.raises(ValueError, match="^linear is of the kind Softmax; give linear attention"):
         Delayed.__init__.__wrapped__(Delayed.__new__(Delayed), Softmax(Causal()), 2)  # annotations are checked in tests
-    with pytest.raises(ValueError, match="use FullLinearAttention"):
+    with pytest.raises(ValueError, match="Use FullLinearAttention"):
         Attention(QKV(16, 2), Delayed(LinearAttention(ELU()), 2), cross=True)

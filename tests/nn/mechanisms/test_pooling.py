@@ -146,9 +146,9 @@ def test_what_it_cannot_do_is_refused() -> None:
     layer, x = levels(), torch.randn(1, 5, 8)
     with pytest.raises(ValueError, match=r"ctx.only"):
         layer(x, None, Context.of_sequence(x).replace(only=Document(torch.zeros(1, 5, dtype=torch.long))))
-    with pytest.raises(NoState, match="use a causal layer"):
+    with pytest.raises(NoState, match="Use a causal layer"):
         layer.start(1, 5)
-    with pytest.raises(NoState, match="use the mechanism without"):
+    with pytest.raises(NoState, match="Use the mechanism without"):
         Attention(QKV(8, 2), Pooling(4, MeanWindows(3))).start(1, 5)
     with pytest.raises(ValueError, match="a kernel of 6 keys does not fit into window=2, which holds 5"):
         Pooling(2, MeanWindows(6))

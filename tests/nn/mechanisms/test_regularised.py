@@ -68,12 +68,18 @@ def test_in_eval_mode_it_is_the_mechanism_and_no_more() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: kf.Regularised(kf.Softmax(kf.Causal())), r"Regularised got regularisers \[\]; give one at least"),
+        (
+            lambda: kf.Regularised(kf.Softmax(kf.Causal())),
+            r"Regularised needs at least one regulariser and no duplicates: got \[\]",
+        ),
         (
             lambda: kf.Regularised(kf.Softmax(kf.Causal()), kf.OutputDisagreement(), kf.OutputDisagreement()),
-            "none twice",
+            "no duplicates",
         ),
-        (lambda: kf.Regularised(kf.TopK(kf.Causal(), 2), kf.OutputDisagreement()), "TopK tells no weights of pairs"),
+        (
+            lambda: kf.Regularised(kf.TopK(kf.Causal(), 2), kf.OutputDisagreement()),
+            "TopK has no weights of single pairs",
+        ),
         (
             lambda: kf.Regularised(kf.Softmax(kf.Causal(), lse=False), kf.PositionDisagreement()),
             "PositionDisagreement needs the mechanism's lse",

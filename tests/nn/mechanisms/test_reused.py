@@ -149,10 +149,10 @@ def test_a_lazy_block_learns_in_reversible_layers_above_its_lender() -> None:
 def test_refusals() -> None:
     ctx = Context(POS)
     layer = Attention(ValueProjection(16, 2), Reused(Causal()))
-    with pytest.raises(ValueError, match="Reused got no weights from below"):
+    with pytest.raises(ValueError, match="Reused got no weights from the blocks below"):
         layer(torch.randn(3, 6, 16), None, ctx)
     sent = PerPair(torch.rand(3, 4, 6, 6), ctx.by_head, ctx.by_head)
-    with pytest.raises(ValueError, match="the weights from below .* one pattern"):
+    with pytest.raises(ValueError, match="the weights from below .* the same pattern"):
         layer(torch.randn(3, 6, 16), None, ctx.replace(below={"weights": sent}))
     with pytest.raises(NoState, match="reads up to"):
         lazy(Full()).start(1, 4)

@@ -215,9 +215,12 @@ def unchecked(kind, *args, **keywords):
         (lambda: PublishedRouting(2, 4, 3, 2, eps=-1.0), "eps=-1.0: give a number from 0 up"),
         (lambda: unchecked(Routing, 2, 4, 3, norm="rms"), "norm='rms' is not known; choose 'layer' or 'none'"),
         (lambda: unchecked(Centroids, 2, 4, 3, 0.9, "mean", 0), "update='mean' is not known; choose 'sum' or 'dir"),
-        (lambda: call(Routing(4, 8, 2), *inputs()), "^Routing was made for 4 heads of width 8 and got 2 of width 4"),
+        (lambda: call(Routing(4, 8, 2), *inputs()), "^Routing was made for 4 heads of width 8, but got 2 of width 4"),
         (lambda: call(PublishedRouting(4, 8, 2, 3), *inputs()), "^PublishedRouting was made for 4 heads of width 8"),
-        (lambda: call(Routing(H, K, 2), *inputs(), also=Tokens(1)), "^Routing reads its clusters and cannot add keys"),
+        (
+            lambda: call(Routing(H, K, 2), *inputs(), also=Tokens(1)),
+            "^Routing reads its clusters, so ctx.also cannot add keys",
+        ),
         (lambda: call(PublishedRouting(H, K, 2, 3), *inputs(), also=Tokens(1)), "^PublishedRouting reads its clusters"),
     ],
 )
@@ -232,10 +235,10 @@ def test_keys_of_another_sequence_are_refused(tokens, kind):
     """Also where they stand at the same positions: keys say whose they are."""
     q, k = torch.randn(B, H, T, K), torch.randn(B, H, tokens, K)
     mechanism = kind(H, K, 2)
-    with pytest.raises(ValueError, match="one sequence and got keys of another; use Softmax") as error:
+    with pytest.raises(ValueError, match="one sequence, but got keys of another sequence. Use Softmax") as error:
         call(mechanism, q, k, k, k_pos=torch.arange(tokens).expand(B, -1), own=False)
     assert str(error.value).startswith(type(mechanism).__name__)
-    with pytest.raises(ValueError, match="one sequence and got keys of another; use Softmax"):
+    with pytest.raises(ValueError, match="one sequence, but got keys of another sequence. Use Softmax"):
         started(mechanism, cross=True)
 
 
@@ -323,5 +326,7 @@ def test_clusters_are_as_precise_under_autocast():
     "mechanism", [Routing(4, 8, 3), PublishedRouting(4, 8, 3, 4)], ids=lambda mechanism: type(mechanism).__name__
 )
 def test_a_layer_of_fewer_heads_is_refused_when_it_is_built(mechanism):
-    with pytest.raises(ValueError, match="was made for 4 heads of width 8 and got 2 of width 8; make it with heads=2"):
+    with pytest.raises(
+        ValueError, match="was made for 4 heads of width 8, but got 2 of width 8. Create it with heads=2"
+    ):
         Attention(SharedQK(16, 2), mechanism)

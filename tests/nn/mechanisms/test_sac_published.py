@@ -77,7 +77,7 @@ def test_an_encoder_of_it_learns_by_the_reward_of_its_row() -> None:
     model(tokens, progress=0.5).total.backward()
     network = [p for name, p in model.named_parameters() if "predictor" in name]
     assert network and all(p.grad is not None and bool(p.grad.any()) for p in network)
-    with pytest.raises(NoState, match="use "):
+    with pytest.raises(NoState, match="Use "):
         model.start(1, 4)
 
 
@@ -115,12 +115,12 @@ def test_who_has_pairs_of_its_own() -> None:
 def test_refusals() -> None:
     x, pos = torch.randn(1, 4, 8), torch.arange(4)[None]
     layer = Attention(QKV(8, 2), GivenPairs())
-    with pytest.raises(ValueError, match=r"put PublishedSAC\(send=True\) there"):
+    with pytest.raises(ValueError, match=r"Use PublishedSAC\(send=True\) in a layer below"):
         layer(x)
     other = PerPair(torch.zeros(1, 1, 3, 3), pos[:, None, :3], pos[:, None, :3])
-    with pytest.raises(ValueError, match="chose of this row"):
+    with pytest.raises(ValueError, match="no pairs of this row"):
         layer(x, None, Context(pos, run=True, below={"pairs": other}))
-    with pytest.raises(ValueError, match=r"GivenPairs has pairs of the whole row and keeps no ctx\.only"):
+    with pytest.raises(ValueError, match=r"GivenPairs does not support ctx\.only"):
         layer(x, None, Context(pos, run=True, only=Document(pos)))
     with pytest.raises(ValueError, match="by='layer'"):
         PublishedSAC(1, N, by="head", send=True)

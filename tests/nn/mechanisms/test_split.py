@@ -132,7 +132,10 @@ def test_without_an_lse_of_every_part_there_is_none():
 
 def test_what_is_wrong_is_said_in_words():
     halves = SplitHeads(Softmax(Causal()), Softmax(Full()), Softmax(Causal()))
-    with pytest.raises(ValueError, match="4 heads cannot be split evenly among 3 mechanisms; give a multiple of them"):
+    with pytest.raises(
+        ValueError,
+        match="4 heads cannot be split evenly among 3 mechanisms. Use a multiple of the number of mechanisms",
+    ):
         call(halves, *inputs())
     spec = StateSpec(1, 8, torch.float64, torch.device("cpu"))
     with pytest.raises(ValueError, match="4 heads of keys cannot be split evenly among 3"):

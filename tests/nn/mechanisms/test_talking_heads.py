@@ -139,7 +139,7 @@ def test_pairs_that_a_bias_shuts_out_stay_out_and_leave_gradients_finite() -> No
 
 def test_heads_that_do_not_divide_are_refused_in_words() -> None:
     layer = talking(Causal(), 4, 4, 3, key_heads=2)
-    with pytest.raises(ValueError, match="3 heads of weights cannot share 2 heads of values evenly"):
+    with pytest.raises(ValueError, match="3 heads of weights cannot share 2 value heads evenly"):
         layer(torch.randn(1, 3, 16), None, Context(torch.arange(3)[None]))
 
 

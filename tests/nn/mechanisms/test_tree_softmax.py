@@ -64,5 +64,5 @@ def test_a_level_holds_the_spans_that_are_walked(k: int, level: int, causal: boo
 
 
 def test_a_bias_of_another_k_is_refused() -> None:
-    with pytest.raises(ValueError, match="k=2, and the bias is of k=3; give both the same"):
+    with pytest.raises(ValueError, match="k=2 must equal the k of the bias: got bias.k=3"):
         TreeSoftmax(2, TreeEdges(4, 3))

@@ -245,7 +245,7 @@ def test_a_batch_s_limits_hold_for_what_was_compressed() -> None:
     other[:, :border] = torch.randn(1, border, D)
     y, changed = (layer(z, None, ctx).y[:, border:] for z in (x, other))
     assert torch.equal(y, changed)
-    with pytest.raises(ValueError, match=r"ctx.only=.* give the Compressive memory places=ByTokens\(\)"):
+    with pytest.raises(ValueError, match=r"ctx.only=.* Pass places=ByTokens\(\) to the Compressive memory"):
         attention(4, 4, 5, MeanPool(2))(x, None, ctx)
 
 
@@ -350,7 +350,9 @@ def test_errors_say_what_came_and_what_to_do() -> None:
     with pytest.raises(ValueError, match="compressed=-1"):
         Compressive(4, 4, -1, MeanPool(4))
     layer = attention(4, 4, 2, MeanPool(2))
-    with pytest.raises(ValueError, match="has compressed what ctx.also=Tokens.* would read; leave it out"):
+    with pytest.raises(
+        ValueError, match="ctx.also=Tokens.* would read tokens that .* already compressed. Drop ctx.also"
+    ):
         layer(torch.randn(1, 3, D), None, Context(torch.arange(3)[None], also=Tokens(1)))
 
 
@@ -361,18 +363,20 @@ def test_a_convolution_starts_as_the_mean_of_each_block() -> None:
 
 @pytest.mark.parametrize("kind", [StridedConv, DilatedConv])
 def test_widths_and_rates_that_do_not_meet_are_refused(kind: type[StridedConv | DilatedConv]) -> None:
-    with pytest.raises(ValueError, match=f"^AutoEncoding has d=8, and {kind.__name__} d=6; give both the same$"):
+    with pytest.raises(ValueError, match=f"^AutoEncoding has d=8, but {kind.__name__} has d=6. Make them equal$"):
         Compressive(4, 4, 2, kind(6, 2), AutoEncoding(8, 2))
-    with pytest.raises(ValueError, match="^AutoEncoding has rate=4, and MeanPool rate=2; give both the same$"):
+    with pytest.raises(ValueError, match="^AutoEncoding has rate=4, but MeanPool has rate=2. Make them equal$"):
         Compressive(4, 4, 2, MeanPool(2), AutoEncoding(6, 4))
     memory = Compressive(4, 4, 2, kind(8, 2), AttentionReconstruction())
-    with pytest.raises(ValueError, match=f"^{kind.__name__} compresses states of width 8, and the layer's are 6 wide$"):
+    with pytest.raises(
+        ValueError, match=f"^{kind.__name__} compresses states of width 8, but the layer has width 6. Make them equal$"
+    ):
         Attention(QKV(D, HEADS), Softmax(Causal() & memory.reads), memory=memory)
 
 
 @pytest.mark.parametrize("scheme", ["conv", "dilated"])
 def test_a_compression_that_no_loss_would_train_is_refused(scheme: str) -> None:
-    with pytest.raises(ValueError, match="Conv learns, and no loss of a model reaches it; give Compressive loss="):
+    with pytest.raises(ValueError, match="Conv has parameters, but no loss of the model trains them. Pass loss="):
         Compressive(4, 4, 2, WAYS[scheme](2))
 
 

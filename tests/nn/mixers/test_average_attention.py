@@ -111,9 +111,11 @@ def test_what_it_cannot_do_is_refused() -> None:
     with pytest.raises(ValueError, match="reads array order as time"):
         layer(x, None, Context(pos))
     for limits in ({"only": Causal()}, {"also": Full()}):
-        with pytest.raises(ValueError, match=r"cannot honour ctx.only or ctx.also; use Attention"):
+        with pytest.raises(
+            ValueError, match=r"does not support ctx.only or ctx.also: it sums whole rows. Use Attention"
+        ):
             layer(x, None, Context(pos, True, **limits))
     with pytest.raises(ValueError, match="Attention has a state, so it reads tokens together and cannot read means"):
         AverageAttention(D, Attention(QKV(D, 2), Softmax(Causal())))
-    with pytest.raises(ValueError, match="d=6, and the feedforward is of width 8"):
+    with pytest.raises(ValueError, match="d=6 must equal the width of the feedforward: got 8"):
         AverageAttention(D, MLP(8))

@@ -130,16 +130,18 @@ def unchecked(**keywords: object) -> None:
 REFUSED = {
     "d=10 does not split into heads=4": lambda: Collaborative(10, 4),
     "shared=0": lambda: Collaborative(8, 2, shared=0),
-    "shared=3 is too few for 4 heads with columns of their own; give 4": lambda: Collaborative(
+    "shared=3 is too small for 4 heads that each have columns of their own. Pass at least 4": lambda: Collaborative(
         8, 4, shared=3, mixing="concatenated"
     ),
     "mixing='random' is not known": lambda: unchecked(mixing="random"),
     "scale='d' is not known": lambda: unchecked(scale="d"),
     "a QKV with a rotation": lambda: Collaborative.from_trained(QKV(8, 2, rotation=Rotary(4))),
-    "linear attention adds up products of 1 key heads and 2": lambda: Attention(
+    "linear attention needs as many key heads as value heads: got 1 key heads and 2": lambda: Attention(
         Collaborative(8, 2), LinearAttention(ELU())
     ),
-    "linear attention adds up": lambda: Attention(Collaborative(8, 2), FullLinearAttention(ELU())),
+    "linear attention needs as many key heads as value heads": lambda: Attention(
+        Collaborative(8, 2), FullLinearAttention(ELU())
+    ),
 }
 
 

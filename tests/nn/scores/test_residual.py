@@ -91,19 +91,21 @@ def test_minus_infinity_from_below_stays_out_and_gives_no_nan(weights: tuple[flo
 def test_scores_of_other_positions_are_refused(argument: str) -> None:
     sent = PerPair(torch.randn(2, 3, 5, 5), POS, POS)
     scores(residual_request(sent._replace(**{argument: POS.clone()})))
-    with pytest.raises(ValueError, match="3 heads x 5 queries x 5 keys.* are not for this layer's 3 x 5 x 5 pairs"):
+    with pytest.raises(
+        ValueError, match="3 heads x 5 queries x 5 keys.* belong to other pairs than this layer's 3 x 5 x 5 pairs"
+    ):
         scores(residual_request(sent._replace(**{argument: POS + (POS == 4)})))
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 5, 4), (2, 3, 4, 5), (2, 1, 5, 5), (2, 6, 5, 5)], ids=str)
 def test_scores_of_another_shape_are_refused(shape: tuple[int, ...]) -> None:
     sent = PerPair(torch.randn(shape), POS[..., : shape[2]], POS[..., : shape[3]])
-    with pytest.raises(ValueError, match="give layers that share scores one pattern"):
+    with pytest.raises(ValueError, match="Give layers that share scores the same pattern"):
         scores(residual_request(sent))
 
 
 def test_what_is_not_of_pairs_is_refused() -> None:
-    with pytest.raises(ValueError, match="what came up as 'scores' is PerToken"):
+    with pytest.raises(ValueError, match="'scores' from below must be PerPair scores: got PerToken"):
         scores(residual_request(PerToken(torch.randn(2, 5, 3))))
 
 

@@ -106,7 +106,7 @@ def test_a_row_beyond_the_table_is_refused_in_one_line(form: str) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_other_heads_are_refused_when_the_layer_is_built(form: str) -> None:
-    with pytest.raises(ValueError, match="of 2 heads came to a layer of 3; give both the same number"):
+    with pytest.raises(ValueError, match="was made for 2 heads, but its layer has 3. Make them equal"):
         Attention(ValueProjection(D, 3), Softmax(Full(), score=FORMS[form]()))
 
 
@@ -182,7 +182,7 @@ def test_a_mixture_keeps_out_what_one_of_its_scores_shuts_out_and_gives_no_nan()
 
 
 def test_a_mixture_of_two_that_want_one_side_is_refused() -> None:
-    with pytest.raises(ValueError, match="two scores of a Mixture want a side 'dense'"):
+    with pytest.raises(ValueError, match="two scores of a Mixture need the same extra projection 'dense'"):
         Attention(QKV(D, 2), Softmax(Full(), score=Mixture(*(DenseSynthesizer(2, 8, 3) for _ in range(2)))))
     with pytest.raises(ValueError, match="got no score"):
         Mixture()

@@ -119,6 +119,13 @@ def refusal_messages() -> list[str]:
 
 
 def test_what_does_not_fit_is_refused_in_one_line() -> None:
-    expected = ("size=0", "align='middle'", "cannot be tied", "made for 3 heads", "v of width 4", "nothing beside them")
+    expected = (
+        "size=0",
+        "align='middle'",
+        "tied=True needs",
+        "made for 3 heads",
+        "v of width 4",
+        "only keys and values",
+    )
     for text, part in zip(unhooked(f"{__name__}:{refusal_messages.__name__}"), expected, strict=True):
         assert text.startswith("ValueError: ") and part in text and "\n" not in text

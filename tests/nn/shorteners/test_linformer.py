@@ -163,6 +163,6 @@ def refusal_messages() -> list[str]:
 
 
 def test_what_does_not_fit_is_refused_in_one_line() -> None:
-    expected = ("length=0", "k=0", "more keys than the 5", "made for 3 heads", "use MeanPooled")
+    expected = ("length=0", "k=0", "more keys than the 5", "made for 3 heads", "Use MeanPooled")
     for text, part in zip(unhooked(f"{__name__}:{refusal_messages.__name__}"), expected, strict=True):
         assert text.startswith("ValueError: ") and part in text and "\n" not in text

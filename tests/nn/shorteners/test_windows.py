@@ -97,9 +97,9 @@ def test_what_does_not_fit_is_refused() -> None:
     whole = keys()
     with pytest.raises(ValueError, match=r"MeanWindows got positions by head"):
         MeanWindows(2)(whole._replace(pos=POS[:, None].expand(-1, H, -1)))
-    with pytest.raises(ValueError, match="'k' are for 1 heads of width 4, and 2 of width 4 came"):
+    with pytest.raises(ValueError, match="'k' were made for 1 heads of width 4, but got 2 of width 4"):
         DynamicWindows(2, 1, K, V)(whole._replace(extras={}))
-    with pytest.raises(ValueError, match="'gate' are for"):
+    with pytest.raises(ValueError, match="'gate' were made for"):
         DynamicWindows(2, H, K, V)(whole)
     with pytest.raises(ValueError, match="size=0"):
         MaxWindows(0)
