@@ -334,7 +334,7 @@ def test_compare_goes_over_an_earlier_one_only_where_it_may(
         (["llama", "d=16", "--steps", "1", "--length", "100000"], "3,600... bytes are there"),
         (
             ["gpt", "length=8", "--steps", "1", "--length", "9"],
-            "gpt(length=8): rows are of 9 tokens, and this gpt has 8 learned positions; train it on a length of 8",
+            "gpt(length=8): rows have 9 tokens, but this gpt has only 8 learned positions; train it on a length of 8",
         ),
         (["gpt", "--step", "1"], "No such option: --step"),
         (["gpt", "--steps", "1", "--data", "text=/none"], "there is no file or folder /none"),
@@ -342,13 +342,13 @@ def test_compare_goes_over_an_earlier_one_only_where_it_may(
         (["gpt", "--steps", "1", "--out", "/proc/none"], "cannot write to /proc/none"),
         (
             ["transformer", "depth=1", "d=16", "--steps", "1"],
-            "this transformer reads pairs, and a text came; give pairs=FILE.tsv",
+            "this transformer reads pairs, but got a text; give pairs=FILE.tsv",
         ),
         (["none.py:f", "--steps", "1"], "there is no file or folder none.py"),
         # before any of it is read
         (
             ["gpt", "--steps", "1", "--data", f"labelled={__file__}"],
-            "this gpt reads a text, and labelled text came; give text=",
+            "this gpt reads a text, but got labelled text; give text=",
         ),
     ],
 )
@@ -517,7 +517,7 @@ def test_the_compressors_are_the_programs_own(tmp_path: Path) -> None:
         (["gpt(dept=2)"], "the member 'gpt' has no keyword 'dept'; the nearest is 'depth'"),
         (["gpt(depth=2"], "'gpt(depth=2' is no member; write gpt, or 'gpt(depth=2, heads=4)' in quotes"),
         (["gpt", "gpt(d=10, heads=3)"], "d=10 does not split into heads=3"),
-        (["gpt", "gpt(length=64)"], "gpt(length=64): rows are of 128 tokens, and this gpt has 64 learned positions"),
+        (["gpt", "gpt(length=64)"], "gpt(length=64): rows have 128 tokens, but this gpt has only 64 learned positions"),
         ([], "Missing argument"),
     ],
 )

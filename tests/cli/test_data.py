@@ -81,7 +81,10 @@ def test_few_bytes_to_watch_are_warned_of(folder: Path, capsys: pytest.CaptureFi
     for valid, warned in ((folder / "few", True), (folder / "a.txt", False)):
         tell_split(prepare(resolve(f"text={folder}/a.txt"), 1, None, valid=str(valid)))
         err = capsys.readouterr().err
-        assert "to watch (valid)" in err and ("warning: 13 bytes to watch are few: chance alone moves" in err) == warned
+        assert (
+            "for validation (valid)" in err
+            and ("warning: 13 bytes to watch are few: chance alone moves" in err) == warned
+        )
 
 
 def test_a_model_with_a_tokenizer_is_evaluated_on_data_without_tokens(
@@ -92,7 +95,7 @@ def test_a_model_with_a_tokenizer_is_evaluated_on_data_without_tokens(
     refusals = {
         f"images={folder}": "this gpt reads a text, and images came; give text=PATH",
         "env=CartPole-v1": "this gpt reads a text, and an environment came; give text=PATH",
-        "task=parity": "was trained on tokens that are a tokenizer's, and those of task=parity are bytes",
+        "task=parity": "was trained on tokens of a tokenizer, but task=parity has bytes",
     }
     for data, message in refusals.items():
         capsys.readouterr()

@@ -117,23 +117,25 @@ class SeriesData(Data):
         )
 
     def check_for_model(self, model: Model) -> "SeriesData":
-        """Return `for_model(model)` after a check of its sizes; warn if a model in eval mode has no stored columns.
+        """Return `for_model(model)` after a check of its sizes.
+
+        A warning is given if a model in eval mode has no stored columns.
 
         Errors: the errors of `for_model`, and ValueError if the model has other sizes.
         """
         if model.columns is None and not model.training:
             warnings.warn(
-                f"this {display_name(model)} kept no names and scales of columns, as runs of earlier versions: "
-                f"{self.name} is read in the order of its columns, by the mean and deviation of its own first 60%",
+                f"this {display_name(model)} has no stored names and scales of columns, like runs of earlier versions. "
+                f"The columns of {self.name} are used in their order, with the mean and deviation of its first 60%",
                 stacklevel=4,
             )
         series = self.for_model(model)
         for name, number in series.keywords.items():
             if (expected := getattr(model, name, number)) != number:
                 left = ", ".join(map(repr, self.row_numbers)) if name == "channels" else ""
-                counted = f", or columns= with the row numbers {left} too" if left else ""
+                counted = f", or add the row numbers {left} to columns=" if left else ""
                 raise ValueError(
-                    f"{self.name} has {name}={number}, and this model has {expected}; give {name}={number}{counted}"
+                    f"{self.name} has {name}={number}, but this model has {expected}; give {name}={number}{counted}"
                 )
         return series
 
@@ -142,15 +144,15 @@ class SeriesData(Data):
         missing = [name for name in names if columns.count(name) == 0]
         if missing:
             raise ValueError(
-                f"{self.name} lacks columns of numbers that this {member} learned from: got "
+                f"{self.name} lacks columns of numbers that this {member} was trained on: got "
                 f"{', '.join(columns):.150}, expected {', '.join(missing):.150} too. "
-                "Give a file, and columns=, with the names of the training."
+                "Give a file, and columns=, with the column names of the training data."
             )
         twice = [name for name in names if columns.count(name) > 1 or names.count(name) > 1]
         if twice:
             raise ValueError(
-                f"{self.name} cannot be read by names: got several columns {twice[0]!r}, expected one. "
-                "Give them the order of the training."
+                f"columns of {self.name} cannot be selected by name: got several columns {twice[0]!r}, expected one. "
+                "Put all columns in the order of the training data."
             )
         return [columns.index(name) for name in names]
 
@@ -304,15 +306,18 @@ def read(where: str, rows: str = "", columns: str = "", target: str = "") -> Ser
 
 
 def rows_of(model: Forecaster) -> int:
-    """Return the rows in a window of the model: its context and its horizon."""
+    """Return the number of rows in a window of the model: its context and its horizon."""
     return model.context + model.horizon
 
 
 def _rows(option: str, count: int) -> int:
+    """Return the number of rows to read."""
     if not option:
         return count
     if not option.isdecimal() or not LEAST <= int(option) <= count:
-        raise ValueError(f"rows={option} are none of its {count:,} rows; give {LEAST} to {count}")
+        raise ValueError(
+            f"rows={option} is invalid: the file has {count:,} rows. Give a number from {LEAST} to {count}"
+        )
     return int(option)
 
 
@@ -324,6 +329,7 @@ def _choose_columns(names: Sequence[str], numeric: Sequence[int], columns: str, 
 
 
 def _columns_named(option: str, option_value: str, names: Sequence[str], numeric: Sequence[int]) -> list[int]:
+    """Return the indices of the columns that an option names; all numeric columns if it is empty."""
     if not option_value:
         return list(numeric)
     by_name, words = {names[n]: n for n in numeric}, option_value.split("+")

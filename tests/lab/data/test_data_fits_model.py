@@ -41,14 +41,14 @@ def test_a_model_is_given_data_of_a_kind_that_it_reads() -> None:
     model = tiny.Bigram(4)
     refuse_unread(model, TextData)
     for kind in (ImageData, SetData):
-        with pytest.raises(ValueError, match=f"reads a text, and {kind.noun} came; give text=PATH"):
+        with pytest.raises(ValueError, match=f"reads a text, but got {kind.noun}; give text=PATH"):
             refuse_unread(model, kind)
 
 
 @pytest.mark.parametrize(
     ("sizes", "expected"),
     [
-        ({"vocab": 256}, "a palette has 256 kinds of bytes, and .* knows 8; give it vocab=256"),
+        ({"vocab": 256}, "a palette has 256 kinds of bytes, but .* is made for 8; give it vocab=256"),
         ({"vocab": 4000}, "a palette has 4,000 kinds of tokens, and .* knows 8; give it vocab=4000"),
         ({"classes": 9}, "a palette has 9 labels, and .* knows 2; give it classes=9"),
         ({"colours": 12}, "a palette has 12 colours, and .* knows 3; give it colours=12"),

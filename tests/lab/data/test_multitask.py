@@ -83,13 +83,17 @@ def test_what_is_refused(tmp_path: Path) -> None:
     for where, words, options in (
         (tmp_path / "absent", "there is no file or folder .*write multitask=FOLDER", {}),
         (tmp_path / "file", "is a file; give a folder with a file for each task, or labelled=", {}),
-        (single, "has 1 files; give a folder with a file for each task, at least two", {}),
-        (same, "task 'poor' of .* has one label alone to learn from", {}),
-        (tmp_path / "twice", "is of task 'kind'; give each file a name of its own", {}),
-        (single, "power='often': give a number from 0, all tasks alike, to 1, by size", {"power": "often"}),
+        (single, "has too few tasks: got 1 files, expected at least 2", {}),
+        (same, "task 'poor' of .* has only one label in its training texts", {}),
+        (tmp_path / "twice", "cannot name the task 'kind': another file does", {}),
+        (
+            single,
+            "power='often' is invalid: give a number from 0 \\(all tasks equally often\\) to 1 \\(by size\\)",
+            {"power": "often"},
+        ),
     ):
         with pytest.raises((ValueError, FileNotFoundError), match=words) as refused:
             read(str(where), **options)
         assert "\n" not in str(refused.value)
-    with pytest.raises(ValueError, match=r"knows tasks of \(2, 2\) classes, and .* has \(3, 2\); give it classes=3,2"):
+    with pytest.raises(ValueError, match=r"has tasks of \(2, 2\) classes, but .* has \(3, 2\); give it classes=3,2"):
         read(written(tmp_path / "two", FILES)).stream(camtl(**SMALL), 4, 24, 0, 99)

@@ -35,7 +35,7 @@ def test_a_damaged_file_is_read_or_refused_in_one_line(write: Any, tmp_path: Pat
             read_arrays(path)
         except ValueError as error:
             refused += 1
-            assert str(error) == f"{path} is no .npz of arrays, or cut off"
+            assert str(error) == f"{path} is not a .npz of arrays, or is damaged; give another file"
     assert refused > 30  # the cut ones at least
 
 

@@ -14,7 +14,9 @@ SEPARATORS = {";": "semicolons (;)", "\t": "tabs", "|": "bars (|)"}  # separator
 
 
 def read_table(where: str) -> tuple[list[str], list[tuple[int, list[str]]]]:
-    """Return the column names of a CSV file, and its rows with their line numbers; blank lines are skipped.
+    """Return the column names of a CSV file, and its rows with their line numbers.
+
+    Blank lines are skipped.
 
     where: path of the file; it may be compressed.
 
@@ -26,7 +28,7 @@ def read_table(where: str) -> tuple[list[str], list[tuple[int, list[str]]]]:
         reader = csv.reader(line.decode() for line in lines(path))
         table = [(reader.line_num, row) for row in reader if row]
     except (UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"series={where} is no file of columns: {error}") from error
+        raise ValueError(f"series={where} is not a CSV file: {error}") from error
     if len(table) <= LEAST:
         raise ValueError(
             f"series={where} is too short: got {len(table)} lines, expected a line of names and at least {LEAST} rows. "
@@ -39,8 +41,8 @@ def read_table(where: str) -> tuple[list[str], list[tuple[int, list[str]]]]:
         if len(row) != len(names):
             width = "1 column" if len(row) == 1 else f"{len(row)} columns"
             raise ValueError(
-                f"line {number:,} of series={where} has {width}, and its first line names {len(names)}; write a line "
-                "of names such as date,load,oil, and below it a row for each time with as many columns"
+                f"line {number:,} of series={where} has {width}, but its first line has {len(names)} names. Write a "
+                "line of names such as date,load,oil, and below it one row per time with as many columns."
             )
     return names, numbered
 
@@ -54,10 +56,16 @@ def parse_number(text: str) -> float | None:
 
 
 def parse_finite(text: str, line: int, column: str, where: str) -> float:
-    """Return the number in a cell; ValueError, with its line, column and file, if it is missing or not finite."""
+    """Return the number in a cell.
+
+    text: the cell.
+    line, column, where: its line, its column and its file, for the message.
+
+    Errors: ValueError if the number is missing or not finite.
+    """
     number = parse_number(text)
     if number is None or not math.isfinite(number):
-        raise ValueError(f"line {line:,} of series={where} has {text!r} in the column {column}; a number is wanted")
+        raise ValueError(f"line {line:,} of series={where} has {text!r} in the column {column}, expected a number")
     return number
 
 
@@ -68,7 +76,7 @@ def _check_separator(where: str, line: int, names: Sequence[str], row: Sequence[
         # commas in a name and in decimals make columns too: "temp,C;walk" over "1,5;3" has a cell of 5 and 3
         if signs and cells and (signs >= len(names) or any(all(map(_is_data, parts)) for parts in cells)):
             raise ValueError(
-                f"{where} cannot be read: got columns that {name} separate in line {line}, expected commas. Save the "
+                f"{where} cannot be read: got columns separated by {name} in line {line}, expected commas. Save the "
                 "file with commas between columns, and with points in its numbers."
             )
 
