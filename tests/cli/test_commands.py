@@ -331,7 +331,7 @@ def test_compare_goes_over_an_earlier_one_only_where_it_may(
         (["gpt", "--minutes", "-1"], "wrong number of minutes: got -1, expected a number above 0"),
         (["gpt", "--steps", "x"], "valid integer"),
         (["gpt", "--steps", "1", "--lr", "0"], "lr must be above 0"),
-        (["llama", "d=16", "--steps", "1", "--length", "100000"], "3,600... bytes are there"),
+        (["llama", "d=16", "--steps", "1", "--length", "100000"], "got 3,600... bytes, but"),
         (
             ["gpt", "length=8", "--steps", "1", "--length", "9"],
             "gpt(length=8): rows have 9 tokens, but this gpt has only 8 learned positions; train it on a length of 8",
@@ -556,7 +556,7 @@ def test_pairs_are_trained_on_and_written_from_a_source(tmp_path: Path, capsys: 
     fails(capsys, ["generate", str(out), "--prompt", "x"], "this model writes from a source; give --source TEXT")
     fails(capsys, ["generate", str(out), "--source", ""], "the source is empty")
     no_run = tmp_path / "none"
-    fails(capsys, ["train", "gpt", *small[-2:], "--steps", "1", "--out", str(no_run)], "reads a text, and pairs came")
+    fails(capsys, ["train", "gpt", *small[-2:], "--steps", "1", "--out", str(no_run)], "reads a text, but got pairs")
     file.write_text("a\tb\nc\n")
     fails(capsys, ["train", *small, "--steps", "1", "--out", str(no_run)], "line 2 of pairs=")
     assert not no_run.exists()

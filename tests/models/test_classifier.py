@@ -108,7 +108,7 @@ def test_what_it_refuses(tmp_path: Path) -> None:
     with pytest.raises(NoState, match="use a causal member"):
         bert_classifier(**SMALL).start(1, 8)
     with pytest.raises(
-        ValueError, match="labelled text has 3 labels, and this bert_classifier knows 2; give it classes=3"
+        ValueError, match="labelled text has 3 labels, but this bert_classifier is made for 2; give it classes=3"
     ):
         fit(bert_classifier(**SMALL), written(tmp_path), steps=1, length=24)
     with pytest.raises(ValueError, match=r"rows have 6 tokens, but this bert_classifier has only 4 learned positions"):

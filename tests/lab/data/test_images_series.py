@@ -64,7 +64,7 @@ def test_wrong_images_are_one_line(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"b.npz is not a .npz of arrays"):
         images.read(f"{tmp_path}/b.npz")
     numpy.savez(tmp_path / "c.npz", other=numpy.zeros(3))
-    with pytest.raises(ValueError, match="has the arrays other; x_train"):
+    with pytest.raises(ValueError, match="lacks arrays: got other, expected x_train"):
         images.read(f"{tmp_path}/c.npz")
 
 
@@ -151,7 +151,7 @@ def test_windows_of_a_series_forecast_its_own_rows_and_look_back(tmp_path: Path)
             data.stream(informer(**{**TINY, "calendar": 5, **options}), 3, 1, 0, 1 << 16)
         fits = {name: size - 1 for name, size in options.items()}
         data.stream(informer(**{**TINY, "calendar": 5, **fits}), 3, 1, 0, 1 << 16)
-    with pytest.raises(ValueError, match="has calendar=5, and this model has 0; give calendar=5"):
+    with pytest.raises(ValueError, match="has calendar=5, but this model has 0; give calendar=5"):
         data.stream(informer(**TINY), 3, 1, 0, 1 << 16)
 
 
@@ -268,5 +268,5 @@ def test_pictures_decide_the_shape_that_a_member_was_not_given(tmp_path: Path) -
     specified = parse_member("image_transformer", ["d=16", "depth=1", "shape=1,3,4"])
     assert fit_keywords(specified, data).keywords == specified.keywords
     assert fit_keywords(parse_member("gpt", []), data).keywords == {}
-    with pytest.raises(ValueError, match=r"pictures \[C H W\] of \(1, 4, 3\), and this model reads \(1, 3, 4\)"):
+    with pytest.raises(ValueError, match=r"images \[C H W\] of \(1, 4, 3\), but this model reads \(1, 3, 4\)"):
         data.stream(specified.build(0), 2, 1, 0, 100)

@@ -32,7 +32,9 @@ def test_labels_are_counted_through_all_tasks_and_a_text_is_in_one_split(tmp_pat
     texts = [{bytes(text) for text, _ in lot} for lot in (data.train, data.valid, data.test)]
     assert sum(map(len, texts)) == len(set().union(*texts)) == 160  # those of the second task are the first ones again
     assert sum(len(lot) for lot in (data.train, data.valid, data.test)) == 200
-    assert data.split.endswith("tasks: kind (3 labels), parity (2 labels)") and "--valid watches others" in data.split
+    assert (
+        data.split.endswith("tasks: kind (3 labels), parity (2 labels)") and "give more with --valid FILE" in data.split
+    )
     counts, rows = Counter(label for _, label in data.train), data.test
     most = [max(task, key=counts.__getitem__) for task in (range(3), range(3, 5))]
     share = sum(label in most for _, label in rows) / len(rows)

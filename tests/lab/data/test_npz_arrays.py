@@ -43,12 +43,12 @@ def test_other_files_by_that_name_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
     with path.open("wb") as file:
         numpy.save(file, HELD["x"])
-    with pytest.raises(ValueError, match=r"is no \.npz of arrays"):
+    with pytest.raises(ValueError, match=r"is not a \.npz of arrays"):
         read_arrays(path)
     numpy.savez(path, x=numpy.array([{}], dtype=object))
-    with pytest.raises(ValueError, match=r"is no \.npz of arrays"):
+    with pytest.raises(ValueError, match=r"is not a \.npz of arrays"):
         read_arrays(path)
     with zipfile.ZipFile(path, "w") as file:
         file.writestr("x.npy", b"\x93NUMPY\x01\x00\x10\x00{'descr': (\n     \n")  # a header without an end
-    with pytest.raises(ValueError, match=r"is no \.npz of arrays"):
+    with pytest.raises(ValueError, match=r"is not a \.npz of arrays"):
         read_arrays(path)

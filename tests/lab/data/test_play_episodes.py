@@ -120,7 +120,7 @@ def test_chance_alone_acts_without_a_player() -> None:
 def test_other_observations_and_actions_are_refused() -> None:
     model: Any = decision_transformer(**TINY)
     for spec, said in (
-        ("CartPole-v1", "CartPole-v1 shows 4 numbers, and this decision_transformer reads 3"),
+        ("CartPole-v1", "CartPole-v1 has 4 numbers in an observation, but this decision_transformer reads 3"),
         ("Pendulum-v1", "Pendulum-v1 takes 1 numbers per action, but this decision_transformer has 2 discrete actions"),
     ):
         with pytest.raises(ValueError, match=said):

@@ -90,7 +90,7 @@ def test_draws_are_of_their_step_and_a_set_is_of_one_split_in_any_order(tmp_path
 def test_too_few_sets_to_split_are_refused(monkeypatch: Any) -> None:
     monkeypatch.setattr(sets, "TRIED", 3)
     monkeypatch.setattr(sets, "split_of", lambda of: "train")
-    with pytest.raises(ValueError, match="has too few sets to split into train, valid, test: none of valid came in 3"):
+    with pytest.raises(ValueError, match="has too few sets to split into train, valid, test: no set of valid in 3"):
         read_sets("sets=maximum").valid.draw(1)
 
 
@@ -113,7 +113,7 @@ def test_it_trains_is_kept_and_measured(tmp_path: Path, capsys: Any) -> None:
     output = capsys.readouterr().out
     assert "absolute error; 20 judged of test" in output and "(always the same answer 0.2" in output
     assert run(["evaluate", folder, "--data", "sets=unique"]) == 2
-    assert "has inputs=4, and this set_transformer 1; give inputs=4" in capsys.readouterr().err
+    assert "has inputs=4, but this set_transformer has 1; give inputs=4" in capsys.readouterr().err
 
 
 def arrays(path: Path, **changed: Any) -> str:
@@ -162,15 +162,15 @@ def test_what_is_wrong_is_one_line(tmp_path: Path) -> None:
     bad = tmp_path / "bad.npz"
     for changed, says in (
         ({"answers": None}, "lacks arrays: got elements, sizes, expected answers too"),
-        ({"elements": numpy.zeros((60, 4))}, "numbers elements"),
-        ({"answers": numpy.zeros(59)}, "numbers elements"),
+        ({"elements": numpy.zeros((60, 4))}, "numbers in elements"),
+        ({"answers": numpy.zeros(59)}, "numbers in elements"),
         ({"sizes": numpy.zeros(60, int)}, "has sets of 0 to 0 of 4 elements"),
         ({"sizes": numpy.full(60, 5)}, "has sets of 5 to 5 of 4 elements"),
         ({"elements": numpy.full((60, 4, 2), numpy.nan)}, "a number that is not finite"),
         ({"elements": numpy.arange(480.0).reshape(60, 4, 2) * 1e300}, "a number that is not finite in float32"),
         ({"answers": numpy.full(60, 1e39)}, "a number that is not finite in float32"),
         ({"elements": numpy.zeros((60, 4, 2)), "sizes": None}, "has only one distinct set"),
-        ({"elements": numpy.full((60, 4, 2), "a")}, "numbers elements"),
+        ({"elements": numpy.full((60, 4, 2), "a")}, "numbers in elements"),
     ):
         spec = arrays(bad, **changed)
         with pytest.raises(ValueError, match=says) as caught:

@@ -151,7 +151,7 @@ def test_data_sets_are_read_from_parquet_and_text(tmp_path: Path) -> None:
 WRONG: dict[str, tuple[bytes, str, str]] = {
     "no field": (b'{"a": "x"}\n', "", "line 1 of .* has no field 'text'"),
     "a field of another name": (b'{"bod": "x"}\n', ",field=body", "no field 'body'; the nearest is 'bod'"),
-    "a field of another kind": (b'{"text": [1]}\n', "", "the field 'text' of line 1 of .* is list, and a"),
+    "a field of another kind": (b'{"text": [1]}\n', "", "the field 'text' of line 1 of .* is not a text: got list"),
     "no json": (b'{"text": "x"}\nnotes\n', "", "line 2 of .* is not JSON; .* leave out field= for a plain text"),
     "no object": (b"[1]\n", "", "line 1 of .* is not a JSON object"),
     "nothing": (b"", "", "holds no byte"),

@@ -97,11 +97,11 @@ def test_an_index_of_nothing_finds_nothing(name: str) -> None:
 def test_what_ends_a_process_in_the_threads_of_faiss_is_refused(name: str, number: float) -> None:
     rows = torch.randn(640, 8)
     rows[7, 3] = number
-    with pytest.raises(ValueError, match="NaN or infinity, or is longer than"):
+    with pytest.raises(ValueError, match="NaN or infinity, or that is longer than"):
         search_named(name).index(TensorVectors(rows))
     growing = search_named(name).product_index(8)
     assert growing is not None
-    with pytest.raises(ValueError, match="NaN or infinity, or is longer than"):
+    with pytest.raises(ValueError, match="NaN or infinity, or that is longer than"):
         growing.add(rows)
 
 
