@@ -436,7 +436,7 @@ def test_ctrl_c_saves_says_so_in_one_line_and_exits_with_130(tmp_path: Path, tex
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen([*command, *QUICK], cwd=ROOT, env=env, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
-    for message in ("bytes to learn from", "warning: 240 bytes to watch are few", "step 1: "):
+    for message in ("bytes for training", "warning: 240 bytes to watch are few", "step 1: "):
         assert message in process.stderr.readline()
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
