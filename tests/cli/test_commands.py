@@ -331,10 +331,10 @@ def test_compare_goes_over_an_earlier_one_only_where_it_may(
         (["gpt", "--minutes", "-1"], "wrong number of minutes: got -1, expected a number above 0"),
         (["gpt", "--steps", "x"], "valid integer"),
         (["gpt", "--steps", "1", "--lr", "0"], "lr must be above 0"),
-        (["llama", "d=16", "--steps", "1", "--length", "100000"], "3,600... bytes are there"),
+        (["llama", "d=16", "--steps", "1", "--length", "100000"], "got 3,600... bytes, but"),
         (
             ["gpt", "length=8", "--steps", "1", "--length", "9"],
-            "gpt(length=8): rows are of 9 tokens, and this gpt has 8 learned positions; train it on a length of 8",
+            "gpt(length=8): rows have 9 tokens, but this gpt has only 8 learned positions; train it on a length of 8",
         ),
         (["gpt", "--step", "1"], "No such option: --step"),
         (["gpt", "--steps", "1", "--data", "text=/none"], "there is no file or folder /none"),
@@ -342,13 +342,13 @@ def test_compare_goes_over_an_earlier_one_only_where_it_may(
         (["gpt", "--steps", "1", "--out", "/proc/none"], "cannot write to /proc/none"),
         (
             ["transformer", "depth=1", "d=16", "--steps", "1"],
-            "this transformer reads pairs, and a text came; give pairs=FILE.tsv",
+            "this transformer reads pairs, but got a text; give pairs=FILE.tsv",
         ),
         (["none.py:f", "--steps", "1"], "there is no file or folder none.py"),
         # before any of it is read
         (
             ["gpt", "--steps", "1", "--data", f"labelled={__file__}"],
-            "this gpt reads a text, and labelled text came; give text=",
+            "this gpt reads a text, but got labelled text; give text=",
         ),
     ],
 )
@@ -436,7 +436,7 @@ def test_ctrl_c_saves_says_so_in_one_line_and_exits_with_130(tmp_path: Path, tex
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen([*command, *QUICK], cwd=ROOT, env=env, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
-    for message in ("bytes to learn from", "warning: 240 bytes to watch are few", "step 1: "):
+    for message in ("bytes for training", "warning: 240 bytes to watch are few", "step 1: "):
         assert message in process.stderr.readline()
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
@@ -517,7 +517,7 @@ def test_the_compressors_are_the_programs_own(tmp_path: Path) -> None:
         (["gpt(dept=2)"], "the member 'gpt' has no keyword 'dept'; the nearest is 'depth'"),
         (["gpt(depth=2"], "'gpt(depth=2' is no member; write gpt, or 'gpt(depth=2, heads=4)' in quotes"),
         (["gpt", "gpt(d=10, heads=3)"], "d=10 does not split into heads=3"),
-        (["gpt", "gpt(length=64)"], "gpt(length=64): rows are of 128 tokens, and this gpt has 64 learned positions"),
+        (["gpt", "gpt(length=64)"], "gpt(length=64): rows have 128 tokens, but this gpt has only 64 learned positions"),
         ([], "Missing argument"),
     ],
 )
@@ -556,7 +556,7 @@ def test_pairs_are_trained_on_and_written_from_a_source(tmp_path: Path, capsys: 
     fails(capsys, ["generate", str(out), "--prompt", "x"], "this model writes from a source; give --source TEXT")
     fails(capsys, ["generate", str(out), "--source", ""], "the source is empty")
     no_run = tmp_path / "none"
-    fails(capsys, ["train", "gpt", *small[-2:], "--steps", "1", "--out", str(no_run)], "reads a text, and pairs came")
+    fails(capsys, ["train", "gpt", *small[-2:], "--steps", "1", "--out", str(no_run)], "reads a text, but got pairs")
     file.write_text("a\tb\nc\n")
     fails(capsys, ["train", *small, "--steps", "1", "--out", str(no_run)], "line 2 of pairs=")
     assert not no_run.exists()

@@ -35,9 +35,9 @@ WRONG = {
     "bytes": ("text={}/latin,tokenizer=bpe:300", "latin is not UTF-8: got the byte 0xe9"),
     "a tokenizer": ("text={}/a.txt,tokenizer={}/tokenizer.json", "tokenizer.json is no tokenizer.json"),
     "parquet": ("text=hf:{}/bad.parquet", "datasets cannot read hf:"),
-    "ragged": ("labelled={}/ragged.tsv", "this gpt reads a text, and labelled text came; give text="),
+    "ragged": ("labelled={}/ragged.tsv", "this gpt reads a text, but got labelled text; give text="),
     "an option": ("text={}/a.txt,tokeniser=bytes", "text= has no option 'tokeniser'; the nearest is 'tokenizer'"),
-    "another kind": ("pairs={}/ragged.tsv", "this gpt reads a text, and pairs came; give text="),
+    "another kind": ("pairs={}/ragged.tsv", "this gpt reads a text, but got pairs; give text="),
 }
 
 
@@ -53,10 +53,10 @@ def test_what_is_wrong_is_one_line(folder: Path, capsys: pytest.CaptureFixture[s
 def test_a_member_says_what_it_reads(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "rows.tsv").write_text("".join(f"{n % 2}\ttext {n}\n" for n in range(50)))
     assert run(["train", *SMALL, "--data", f"labelled={folder}/rows.tsv", "--out", str(folder / "out")]) == 2
-    assert "this gpt reads a text, and labelled text came; give text=PATH" in capsys.readouterr().err
+    assert "this gpt reads a text, but got labelled text; give text=PATH" in capsys.readouterr().err
     words = ["train", "transformer", *SMALL[1:], "--data", f"text={folder}/a.txt", "--out", str(folder / "out")]
     assert run(words) == 2
-    assert "this transformer reads pairs, and a text came; give pairs=FILE.tsv" in capsys.readouterr().err
+    assert "this transformer reads pairs, but got a text; give pairs=FILE.tsv" in capsys.readouterr().err
 
 
 def test_words_follow_the_tokenizer_and_another_file_is_watched(
@@ -73,7 +73,7 @@ def test_words_follow_the_tokenizer_and_another_file_is_watched(
     assert run(["generate", str(out), "--prompt", "row 7", "--tokens", "3", "--temperature", "0"]) == 0
     assert capsys.readouterr().out.startswith("row 7")
     assert run(["train", *SMALL, "vocab=260", "--data", data, "--out", str(folder / "other")]) == 2
-    assert "knows 260; give it vocab=270" in capsys.readouterr().err
+    assert "is made for 260; give it vocab=270" in capsys.readouterr().err
 
 
 def test_few_bytes_to_watch_are_warned_of(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -81,7 +81,10 @@ def test_few_bytes_to_watch_are_warned_of(folder: Path, capsys: pytest.CaptureFi
     for valid, warned in ((folder / "few", True), (folder / "a.txt", False)):
         tell_split(prepare(resolve(f"text={folder}/a.txt"), 1, None, valid=str(valid)))
         err = capsys.readouterr().err
-        assert "to watch (valid)" in err and ("warning: 13 bytes to watch are few: chance alone moves" in err) == warned
+        assert (
+            "for validation (valid)" in err
+            and ("warning: 13 bytes to watch are few: chance alone moves" in err) == warned
+        )
 
 
 def test_a_model_with_a_tokenizer_is_evaluated_on_data_without_tokens(
@@ -90,9 +93,9 @@ def test_a_model_with_a_tokenizer_is_evaluated_on_data_without_tokens(
     out = str(folder / "out")
     assert run(["train", *SMALL, "--data", f"text={folder}/a.txt,tokenizer=bpe:260", "--out", out]) == 0
     refusals = {
-        f"images={folder}": "this gpt reads a text, and images came; give text=PATH",
-        "env=CartPole-v1": "this gpt reads a text, and an environment came; give text=PATH",
-        "task=parity": "was trained on tokens that are a tokenizer's, and those of task=parity are bytes",
+        f"images={folder}": "this gpt reads a text, but got images; give text=PATH",
+        "env=CartPole-v1": "this gpt reads a text, but got an environment; give text=PATH",
+        "task=parity": "was trained on tokens of a tokenizer, but task=parity has bytes",
     }
     for data, message in refusals.items():
         capsys.readouterr()

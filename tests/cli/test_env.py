@@ -17,8 +17,8 @@ WRONG = {
     "a keyword": ([*SMALL, "dd=8", "--data", "env=t_maze"], "the member 'lstm' has no keyword 'dd'"),
     "an agent's": ([*SMALL, "entropy=-1", "--data", "env=t_maze"], "entropy=-1"),
     "an encoder": (["bert", "--data", "env=t_maze"], "makes the model MLM; give a plain language model"),
-    "a text": (["agent", "--data", "text=stdlib"], "this agent reads an environment, and a text came; give env=ID"),
-    "a length": (["gpt", "d=8", "depth=1", "heads=2", "length=4", "--data", "env=t_maze"], "make length larger"),
+    "a text": (["agent", "--data", "text=stdlib"], "this agent reads an environment, but got a text; give env=ID"),
+    "a length": (["gpt", "d=8", "depth=1", "heads=2", "length=4", "--data", "env=t_maze"], "give a larger length"),
 }
 
 
@@ -44,6 +44,6 @@ def test_a_member_acts_and_is_measured(tmp_path: Path, capsys: pytest.CaptureFix
     report = json.loads(capsys.readouterr().out)
     assert report["metric"]["name"] == "return" and report["count"] == 32 and 0 <= report["others"]["success"] <= 1
     assert run(["evaluate", out, "--data", "env=CartPole-v1"]) == 2
-    assert "give one made for that" in capsys.readouterr().err
+    assert "give a model that was made for this environment" in capsys.readouterr().err
     assert run(["play", out, "--env", "t_maze,corridor=1", "--episodes", "2"]) == 0
     assert "success" in capsys.readouterr().out

@@ -72,7 +72,7 @@ def test_pairs_are_measured_as_in_training(tmp_path: Path, capsys: pytest.Captur
     assert report["value"] == pytest.approx(point.valid, rel=1e-6) and report["metric"]["name"] == "bits per token"
     assert number(capsys, out, "--data", f"pairs={pairs}")["count"] > 0
     fails(capsys, ["evaluate", str(out), "--data", f"pairs={pairs}", "--stride", "2"], "windows and lanes are of texts")
-    fails(capsys, ["evaluate", str(out), "--data", f"text={pairs}"], "this transformer reads pairs, and a text came")
+    fails(capsys, ["evaluate", str(out), "--data", f"text={pairs}"], "this transformer reads pairs, but got a text")
 
 
 def test_windows_lanes_and_the_first_bytes(tmp_path: Path, text: Path, capsys: pytest.CaptureFixture[str]) -> None:

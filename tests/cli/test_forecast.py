@@ -61,7 +61,7 @@ def test_what_cannot_be_forecast_is_said_in_one_line(tmp_path: Path, capsys: pyt
     fails(
         capsys,
         ["forecast", run_folder, "--data", wide, "--out", str(tmp_path / "b.csv")],
-        "channels=3, and this model has 2",
+        "channels=3, but this model has 2",
     )
     fails(capsys, [*ask, str(tmp_path / "none" / "b.csv")], "there is no file or folder")
     fails(capsys, ["forecast", run_folder, "--data", "text=stdlib", "--out", str(tmp_path / "b.csv")], "reads a series")
@@ -86,5 +86,5 @@ def test_a_target_is_forecast_from_all_columns(tmp_path: Path, capsys: pytest.Ca
     fails(
         capsys,
         ["forecast", run_folder, "--data", other[0], "--out", str(tmp_path / other[-1])],
-        "has targets=3, and this model has 1",
+        "has targets=3, but this model has 1",
     )

@@ -213,9 +213,9 @@ def test_columns_that_are_missing_or_twice_and_other_targets_are_refused(
     text = (tmp_path / "twice.csv").read_text()
     (tmp_path / "twice.csv").write_text(text.replace("x", "b", 1))
     for spec, says in (
-        (other, "lacks columns of numbers that this informer learned from: got a, b, d, expected c too"),
+        (other, "lacks columns of numbers that this informer was trained on: got a, b, d, expected c too"),
         (f"{whole},columns=a+b", "got a, b, expected c too. Give a file, and columns="),
-        (twice, "cannot be read by names: got several columns 'b', expected one"),
+        (twice, "cannot be selected by name: got several columns 'b', expected one"),
         (f"{whole},target=a", "has other targets than this informer: got a, expected b+c. Leave out target="),
     ):
         fails(capsys, ["forecast", trained, "--data", spec, "--out", str(tmp_path / "x.csv")], says)
@@ -231,7 +231,7 @@ def test_a_run_of_an_earlier_version_reads_by_the_file_and_says_so_once(
     capsys.readouterr()
     actual = forecast(old, spec, tmp_path / "x.csv")
     warned = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
-    assert len(warned) == 1 and "kept no names and scales of columns" in warned[0]
+    assert len(warned) == 1 and "has no stored names and scales of columns" in warned[0]
     learned = EVERY[: round(0.6 * MORE)]
     values = torch.from_numpy(((EVERY - learned.mean(0)) / learned.std(0))[-8:].astype(numpy.float32))
     batch = SeriesWindows(torch.cat([values, torch.zeros(3, 3)])[None], calendar(DATES[MORE - 8 : MORE + 3])[None])
@@ -359,7 +359,7 @@ def test_a_training_from_weights_of_a_missing_column_is_refused(
     spec = written(tmp_path / "other.csv", {"a": series["a"], "b": series["b"], "d": series["c"]})
     words = ["train", "informer", *SIZES, "--data", spec, "--steps", "1", "--out", str(tmp_path / "x"), "--from"]
     for options in ([], ["--then", "steps=1"]):
-        fails(capsys, [*words, trained, *options], "this informer learned from: got a, b, d, expected c too")
+        fails(capsys, [*words, trained, *options], "this informer was trained on: got a, b, d, expected c too")
     assert not (tmp_path / "x").exists()
 
 

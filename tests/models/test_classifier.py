@@ -92,10 +92,10 @@ def test_the_command_line_takes_classes_of_the_data_and_judges_a_folder(
     assert "this bert_classifier reads labelled data and writes none" in capsys.readouterr().err
     for other, says in (
         (written(tmp_path, "bca", "same.tsv"), None),
-        (written(tmp_path, "abd", "other.tsv"), "was trained to say 'a', 'b', 'c', and labelled="),
+        (written(tmp_path, "abd", "other.tsv"), "was trained on the labels 'a', 'b', 'c', but labelled="),
         (
             f"text={tmp_path}/rows.tsv",
-            "this bert_classifier reads labelled text, and a text came; give labelled=FILE.tsv",
+            "this bert_classifier reads labelled text, but got a text; give labelled=FILE.tsv",
         ),
     ):
         assert run(["evaluate", out, "--data", other]) == (0 if says is None else 2)
@@ -108,10 +108,10 @@ def test_what_it_refuses(tmp_path: Path) -> None:
     with pytest.raises(NoState, match="use a causal member"):
         bert_classifier(**SMALL).start(1, 8)
     with pytest.raises(
-        ValueError, match="labelled text has 3 labels, and this bert_classifier knows 2; give it classes=3"
+        ValueError, match="labelled text has 3 labels, but this bert_classifier is made for 2; give it classes=3"
     ):
         fit(bert_classifier(**SMALL), written(tmp_path), steps=1, length=24)
-    with pytest.raises(ValueError, match=r"rows are of 6 tokens, and this bert_classifier has 4 learned positions"):
+    with pytest.raises(ValueError, match=r"rows have 6 tokens, but this bert_classifier has only 4 learned positions"):
         fit(
             bert_classifier(d=8, depth=1, heads=2, length=4, classes=3, pool="first"),
             written(tmp_path),

@@ -29,12 +29,14 @@ class Batches:
 
     def __post_init__(self) -> None:
         if self.valid is None and callable(self.train):
-            raise ValueError("batches that a function draws need some to be measured on; give Batches(function, valid)")
+            raise ValueError(
+                "Batches has no validation batches: got only a function that draws. Give Batches(function, valid)"
+            )
         for name in ("train", "valid"):  # a generator can be read only once
             if (batches := getattr(self, name)) is not None and not callable(batches):
                 object.__setattr__(self, name, tuple(batches))
         if self.train == () or self.validation_batches == ():
-            raise ValueError("there is no batch; give at least one to learn from and one to be measured on")
+            raise ValueError("Batches is empty: got no batch for training or for validation. Give at least one of each")
 
     @property
     def validation_batches(self) -> tuple[Any, ...]:

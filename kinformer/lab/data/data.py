@@ -134,7 +134,7 @@ class Data(ABC):
 
         Errors: ValueError if the data has no prompts for this model, or too few.
         """
-        raise ValueError(f"{self.noun} has nothing to write on from; give text=PATH, pairs=FILE.tsv or task=NAME")
+        raise ValueError(f"cannot take prompts from {self.noun}; give text=PATH, pairs=FILE.tsv or task=NAME")
 
     @abstractmethod
     def describe_sample(self, split: str, length: int, limit: int) -> str:

@@ -32,7 +32,7 @@ def refuse_unfit(model: Model, data: Data, length: int) -> None:
     if rows is not None and (longest := model.longest) is not None and longest < rows:
         shorter = f"train it on a length of {longest}, or " if rows == length else ""
         raise ValueError(
-            f"rows are of {rows} tokens, and this {name} has {longest} learned positions; "
+            f"rows have {rows} tokens, but this {name} has only {longest} learned positions; "
             f"{shorter}give it length={rows}"
         )
     refuse_few(model, data)
@@ -43,7 +43,7 @@ def refuse_unread(model: Model, data: Data | type[Data]) -> None:
     if model.reads not in data.serves:
         serving = data_serving(model.reads)
         reading = f"this {display_name(model)} reads {model.reads if serving is None else serving[0].noun}"
-        raise ValueError(f"{reading}, and {data.noun} came; give {form_of(model.reads)}")
+        raise ValueError(f"{reading}, but got {data.noun}; give {form_of(model.reads)}")
 
 
 def refuse_other_tokens(model: Model, data: Data) -> None:
@@ -53,10 +53,10 @@ def refuse_other_tokens(model: Model, data: Data) -> None:
             None if tokenizer is None else tokenizer.sha256 for tokenizer in (model.tokenizer, data.tokenizer)
         )
         if mine != theirs:
-            units = ["bytes" if tokenizer is None else "a tokenizer's" for tokenizer in (mine, theirs)]
+            units = ["bytes" if tokenizer is None else "tokens of a tokenizer" for tokenizer in (mine, theirs)]
             raise ValueError(
-                f"this {display_name(model)} was trained on tokens that are {units[0]}, and those of {data.name} are "
-                f"{units[1] if units[1] != units[0] else 'those of another tokenizer'}; "
+                f"this {display_name(model)} was trained on {units[0]}, but {data.name} has "
+                f"{units[1] if units[1] != units[0] else 'tokens of another tokenizer'}; "
                 f"give tokenizer={'bytes' if mine is None else 'DIR, the folder of the model'}"
             )
 
@@ -66,8 +66,8 @@ def refuse_other_labels(model: Model, data: Data) -> None:
     if model.labels is not None and data.labels is not None and model.labels != data.labels:
         mine, theirs = (", ".join(map(repr, labels)) for labels in (model.labels, data.labels))
         raise ValueError(
-            f"this {display_name(model)} was trained to say {mine:.150}, and {data.name} has {theirs:.150}; "
-            "give a file with texts of each of its labels and no other"
+            f"this {display_name(model)} was trained on the labels {mine:.150}, but {data.name} has {theirs:.150}; "
+            "give a file with exactly the labels of the model"
         )
 
 
@@ -77,5 +77,5 @@ def refuse_few(model: Model, data: Data) -> None:
         if (limit := getattr(model, keyword, count)) < count:
             unit = UNITS.get(keyword, keyword)
             kinds = "256 kinds of bytes" if (keyword, count) == ("vocab", 256) else f"{count:,} {unit}"
-            advice = f"this {display_name(model)} knows {limit}; give it {keyword}={count}"
-            raise ValueError(f"{data.noun} has {kinds}, and {advice}")
+            advice = f"this {display_name(model)} is made for {limit}; give it {keyword}={count}"
+            raise ValueError(f"{data.noun} has {kinds}, but {advice}")

@@ -61,7 +61,10 @@ class EnvironmentData(Data):
         """
         for name, expected in self.keywords.items():
             if (actual := getattr(model, name, expected)) != expected:
-                raise ValueError(f"{self.spec} has {name}={expected}, and this model {actual}; give one made for that")
+                raise ValueError(
+                    f"{self.spec} has {name}={expected}, but this model was made for {actual}; give a model that was "
+                    "made for this environment"
+                )
         return RolloutStream(model, self.spec, self.valid, batch, length, seed)  # type: ignore[arg-type]
 
     def describe_sample(self, split: str, length: int, limit: int) -> str:

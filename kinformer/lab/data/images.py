@@ -72,7 +72,7 @@ class ImageData(Data):
         pixels, labels = self.train
         if (model_shape := getattr(model, "shape", shape := self.keywords["shape"])) != shape:
             raise ValueError(
-                f"{self.name} has pictures [C H W] of {shape}, and this model reads {model_shape}; give "
+                f"{self.name} has images [C H W] of {shape}, but this model reads {model_shape}; give "
                 f"shape={','.join(map(str, shape))}"
             )
 
@@ -123,8 +123,8 @@ def _build_labelled_images(pixels: numpy.ndarray, labels: numpy.ndarray, place: 
         )
     if pixels.dtype != numpy.uint8 or pixels.ndim not in (3, 4) or len(pixels) != labels.size or len(pixels) < 2:
         raise ValueError(
-            f"{place} has images {pixels.dtype}{list(pixels.shape)} and {labels.size} labels; uint8 [N H W] or "
-            "[N H W C] and a label for each, two or more, are wanted"
+            f"{place} has invalid images: got {pixels.dtype}{list(pixels.shape)} and {labels.size} labels, expected "
+            "uint8 [N H W] or [N H W C] with N labels and N of at least 2"
         )
     whole = pixels[:, None] if pixels.ndim == 3 else pixels.transpose(0, 3, 1, 2)
     return torch.from_numpy(whole.copy()), torch.from_numpy(labels.reshape(-1).astype(numpy.int64))
@@ -148,7 +148,7 @@ def _read_idx_file(path: Path, magic: bytes) -> numpy.ndarray:
     data = b"".join(unpacked.chunks(path))
     sizes = numpy.frombuffer(data[4 : 4 + 4 * magic[3]], ">u4").astype(int)
     if data[:4] != magic or len(data) != 4 + 4 * magic[3] + numpy.prod(sizes):
-        raise ValueError(f"{path} is cut off, or no idx file of {'images' if magic == PIXELS else 'labels'}")
+        raise ValueError(f"{path} is not an idx file of {'images' if magic == PIXELS else 'labels'}, or is cut off")
     return numpy.frombuffer(data, numpy.uint8, offset=4 + 4 * magic[3]).reshape(sizes)
 
 
@@ -164,5 +164,5 @@ def _read_npz(path: Path) -> tuple[LabelledImages, LabelledImages]:
             )
             return train, test
     raise ValueError(
-        f"{path} has the arrays {', '.join(by_name) or 'none'}; x_train, y_train, x_test, y_test are wanted"
+        f"{path} lacks arrays: got {', '.join(by_name) or 'none'}, expected x_train, y_train, x_test, y_test"
     )

@@ -62,8 +62,8 @@ class LabelledData(Data):
         if not (count := sum(len(text) > length for text, _ in self.train)):
             return None
         return (
-            f"{count:,} of {len(self.train):,} texts have more than {length:,} tokens, of which the first are read; "
-            "give a larger length to read all"
+            f"{count:,} of {len(self.train):,} texts are cut off, because they have more than {length:,} tokens; "
+            "give a larger length to read all of them"
         )
 
     def describe_sample(self, split: str, length: int, limit: int) -> str:
@@ -140,15 +140,18 @@ def split(
     Errors: the errors of `read` that concern more than one row.
     """
     if valid_rows is None and len({row.texts[1] for row in rows_read}) < 2:
-        raise ValueError(f"{name} has one text alone; give at least two, one to learn from and one to measure")
+        raise ValueError(
+            f"{name} has only one distinct text; give at least two, one for training and one for validation"
+        )
     lots, rule = split_rows(name, "texts", rows_read, 1, valid_rows)
     labels = sorted({row.texts[0] for row in lots["train"]})
     if len(labels) < 2:
-        raise ValueError(f"{name} has one label alone to learn from; give texts of at least two labels")
+        raise ValueError(f"{name} has only one label in its training texts; give texts of at least two labels")
     for row in (*lots["valid"], *lots["test"]):
         if row.texts[0] not in labels:
             raise ValueError(
-                f"{row.place} has a label that train does not have: {row.texts[0].decode(errors='replace')}"
+                f"{row.place} has a label that no training text has: {row.texts[0].decode(errors='replace')}. Give "
+                "more texts with this label, or remove the row"
             )
     used_tokenizer = tokenizer_of(tokenizer, (row.texts[1] for row in lots["train"]))
     number = {label: n for n, label in enumerate(labels)}
@@ -158,7 +161,7 @@ def split(
     counts = ", ".join(f"{len(lots[split]):,} texts in {split}" for split in SPLITS if lots[split])
     description = f"{name}: {counts}, of {len(labels):,} labels; {rule}{' text' if rule.endswith('each') else ''}"
     if 0 < (valid_count := len(lots["valid"])) < FEW:
-        description += f"; a text of valid is {1 / valid_count:.3f} of accuracy, --valid watches others"
+        description += f"; one text of valid changes the accuracy by {1 / valid_count:.3f}; give more with --valid FILE"
     return LabelledData(
         name,
         **encoded,

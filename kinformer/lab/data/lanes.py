@@ -42,8 +42,8 @@ class Lanes:
         needed, unit = self.batch * self.length + 1, SplitTokens.from_tokens(self.text).unit
         if len(self.text) < needed:
             raise ValueError(
-                f"the text to learn from is too short: {len(self.text):,} {unit} are there, and {self.batch} lanes of "
-                f"length {self.length:,} need {needed:,}; give more text, a smaller batch or a smaller length"
+                f"the training text is too short: got {len(self.text):,} {unit}, but {self.batch} lanes of length "
+                f"{self.length:,} need {needed:,}; give more text, a smaller batch or a smaller length"
             )
 
     @property
@@ -98,8 +98,8 @@ class DocumentLanes(Lanes):
         check_at_least("batch", self.batch, 1), check_at_least("length", self.length, 1)
         if not self.chunks:
             raise ValueError(
-                f"the text to learn from is too short: its documents have {int(self._chunks_before[-1]):,} chunks of "
-                f"length {self.length:,}, and {self.batch} lanes need one each; give more text, or a smaller batch"
+                f"the training text is too short: its documents have {int(self._chunks_before[-1]):,} chunks of length "
+                f"{self.length:,}, but each of {self.batch} lanes needs one; give more text, or a smaller batch"
             )
 
     @cached_property

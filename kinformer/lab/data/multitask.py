@@ -88,7 +88,7 @@ class MultitaskData(labelled.LabelledData):
         """
         if (model_classes := getattr(model, "classes", self.classes)) != self.classes:
             name = (
-                f"this {display_name(model)} knows tasks of {model_classes} classes, and {self.name} has {self.classes}"
+                f"this {display_name(model)} has tasks of {model_classes} classes, but {self.name} has {self.classes}"
             )
             raise ValueError(f"{name}; give it classes={','.join(map(str, self.classes))}")
         cut, of_class = self.truncate(length), numpy.arange(len(self.classes)).repeat(self.classes)
@@ -163,12 +163,14 @@ def read(
     chosen = check_option("sampling", cast(Sampling, sampling), Sampling)
     if chosen != "random" and power != "1":
         raise ValueError(
-            f"sampling={sampling} takes as many of each task, and power={power} came; leave one of them out"
+            f"sampling={sampling} draws equally many rows of each task, so power={power} has no effect; leave one out"
         )
     try:
         exponent = check_in_range("power", float(power), 0, 1)
     except ValueError as error:
-        raise ValueError(f"power={power!r}: give a number from 0, all tasks alike, to 1, by size") from error
+        raise ValueError(
+            f"power={power!r} is invalid: give a number from 0 (all tasks equally often) to 1 (by size)"
+        ) from error
     name, fields = f"multitask={where}", (label or labelled.NAMES[0], text or labelled.NAMES[1])
     all_of, valid_rows = _tasks(where, fields), _tasks(valid, fields) if valid else None
     folders = [folder for folder in (where, valid) if folder]
@@ -179,9 +181,11 @@ def read(
     for task, task_labels in groupby(tasks_data.labels, lambda label: label.split(BETWEEN)[0]):
         unlearned.discard(task)
         if len(list(task_labels)) < 2:
-            raise ValueError(f"task {task!r} of {name} has one label alone to learn from; give texts of at least two")
+            raise ValueError(
+                f"task {task!r} of {name} has only one label in its training texts; give texts of at least two labels"
+            )
     if unlearned:
-        raise ValueError(f"task {min(unlearned)!r} of {name} has no text to learn from; give it more")
+        raise ValueError(f"task {min(unlearned)!r} of {name} has no training text; give it more texts")
     tasks = ", ".join(
         f"{name} ({len(labels)} labels)" for name, labels in zip(tasks_data.names, tasks_data.tasks, strict=True)
     )
@@ -197,11 +201,14 @@ def _tasks(where: str, fields: tuple[str, str]) -> list[TextPairRow]:
     names = [path.name.split(".")[0] for path in files]
     if len(files) < 2:
         raise ValueError(
-            f"multitask={where} has {len(files)} files; give a folder with a file for each task, at least two"
+            f"multitask={where} has too few tasks: got {len(files)} files, expected at least 2. Give each task a file"
         )
     for n, name in enumerate(names):
         if name in names[:n] or BETWEEN in name:
-            raise ValueError(f"{files[n]} is of task {name!r}; give each file a name of its own, without {BETWEEN!r}")
+            raise ValueError(
+                f"{files[n]} cannot name the task {name!r}: another file does, or the name contains {BETWEEN!r}. "
+                "Rename the file"
+            )
     return [_with_task_name(row, name) for path, name in zip(files, names, strict=True) for row in _read(path, fields)]
 
 

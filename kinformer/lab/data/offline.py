@@ -157,15 +157,15 @@ class EpisodeData(Data):
         empty.
         """
         if not len(self.valid.times):
-            raise ValueError(f"{self.name} has no episodes in that split; give another one, or more episodes")
+            raise ValueError(f"{self.name} has no episodes in this split; choose another split, or give more episodes")
         for name, number in self.keywords.items():
             actual = getattr(model, name, number)
             # an environment may have kinds of actions that no episode shows
             may_exceed = name == "steps" or (name == "actions" and self.discrete)
             if actual != number and not (may_exceed and actual > number):
                 raise ValueError(
-                    f"{self.name} has {name}={number}, and this {display_name(model)} {actual}; "
-                    f"train one with {name}={number}"
+                    f"{self.name} has {name}={number}, but this {display_name(model)} was made for {actual}; "
+                    f"train a model with {name}={number}"
                 )
         size, eligible = getattr(model, "context", CONTEXT), self.train.best(getattr(model, "best", 100))
 
@@ -216,13 +216,13 @@ def read(where: str, *, reward: str = "step") -> EpisodeData:
     episodes.
     """
     check_option("reward", reward, Reward)
-    path = existing_path(where, f"write {FORM}, of an .npz, a folder of them or one of Minari's")
-    by_key = {
-        _episode_key(episode): episode for episode in episodes(path)
-    }  # an episode that is there twice must not be in two splits
+    path = existing_path(where, f"write {FORM}; PATH is a .npz, a folder of .npz files, or a data set of Minari")
+    # equal episodes must not be in two splits
+    by_key = {_episode_key(episode): episode for episode in episodes(path)}
     if len(by_key) < 2:
         raise ValueError(
-            f"{where} has {len(by_key)} episodes; give two, one to learn from and one to measure, and more"
+            f"{where} has too few episodes: got {len(by_key)} different ones, expected at least 2, for training and "
+            "for validation. Give more episodes"
         )
     every = [by_key[key] for key in sorted(by_key, key=digest)]
     valid_count, last = max(1, round(VALID * len(every))), round(TEST * len(every))
@@ -233,7 +233,7 @@ def read(where: str, *, reward: str = "step") -> EpisodeData:
     name = f"offline={where}{'' if reward == 'step' else f',reward={reward}'}"
     sizes = ", ".join(f"{end - first:,} {split}" for (first, end), split in zip(pairwise(ends), SPLITS, strict=True))
     whole = [episode.total_return for episode in every]
-    text = f"{name}: episodes that returned {min(whole):.6g} to {max(whole):.6g}, {sizes}, by the SHA-256 of each"
+    text = f"{name}: episodes with returns of {min(whole):.6g} to {max(whole):.6g}, {sizes}, by the SHA-256 of each"
     steps, flat = max(len(episode.rewards) for episode in every), int(scales(train.states)[1].sum())
     text += f"; {flat:,} of {train.states.shape[1]:,} numbers of an observation are constant in train" * bool(flat)
     return EpisodeData(

@@ -54,8 +54,8 @@ class PairData(Data):
         for name in ("train", "valid"):
             if not short[name]:
                 raise ValueError(
-                    f"{self.name} has no pair to {'learn from' if name == 'train' else 'validate on'} of at most "
-                    f"{length:,} {self.unit} on either side; give a larger length, or more pairs"
+                    f"{self.name} has no {'training' if name == 'train' else 'validation'} pair with at most "
+                    f"{length:,} {self.unit} on each side; give a larger length, or more pairs"
                 )
         return replace(self, train=short["train"], valid=short["valid"], test=short["test"])
 
@@ -72,7 +72,7 @@ class PairData(Data):
         if not (count := len(self.train) - len(self.up_to_length(length).train)):
             return None
         return (
-            f"{count:,} of {len(self.train):,} pairs have a side of more than {length:,} {self.unit} and are "
+            f"{count:,} of {len(self.train):,} pairs have a side with more than {length:,} {self.unit} and are "
             "left out; give a larger length to keep them"
         )
 
@@ -134,7 +134,7 @@ def read(where: str, *, source: str = "", target: str = "", tokenizer: str = "by
     rows_read = two_columns("pairs", where, NAMES, fields)
     valid_rows = two_columns("pairs", valid, NAMES, fields) if valid else None
     if valid_rows is None and len({row.texts[0] for row in rows_read}) < 2:
-        raise ValueError(f"{name} has one source alone; give at least two, one to learn from and one to measure")
+        raise ValueError(f"{name} has only one distinct source; give at least two, for training and for validation")
     lots, rule = split_rows(name, "sources", rows_read, 0, valid_rows)
     counts = ", ".join(f"{len(lots[split]):,} pairs in {split}" for split in SPLITS if lots[split])
     used_tokenizer = tokenizer_of(tokenizer, (text for row in lots["train"] for text in row.texts))

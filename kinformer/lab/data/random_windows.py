@@ -42,8 +42,8 @@ class RandomWindows:
         part = SplitTokens.from_tokens(self.text)
         if len(part.tokens) < self.length + self.after and (part.begins is None or self.packed):
             raise ValueError(
-                f"the text to learn from is too short: {len(part.tokens):,} {part.unit} are there, and a window of "
-                f"length {self.length:,} needs {self.length + self.after:,}; give more text or a smaller length"
+                f"the training text is too short: got {len(part.tokens):,} {part.unit}, but a window of length "
+                f"{self.length:,} needs {self.length + self.after:,}; give more text or a smaller length"
             )
 
     def at(self, step: int) -> Int[Tensor, "B T"] | TokenBatch:

@@ -39,7 +39,7 @@ class DataSource:
         """
         for name in options_given:
             if name in self.options:
-                raise ValueError(f"{name} is given twice, by itself and in {self.spec!r}; give it once")
+                raise ValueError(f"{name} is given twice, as an option and in {self.spec!r}; give it once")
         _check_options(self.name, self.reader, [*self.options, *options_given])
         return self.reader(self.where, **self.options, **options_given)
 
@@ -62,7 +62,7 @@ def resolve(spec: str, tokenizer: str | None = None) -> DataSource:
 
 
 def _kind_of(reader: Callable[..., Data]) -> type[Data] | None:
-    """The class that a reader declares to return; None if it declares no class of data, or only to a type checker."""
+    """Return the class that a reader declares to return; None if it is no class of data or is unknown at run time."""
     try:
         returned = get_type_hints(reader).get("return")
     except NameError:  # names that are imported only under TYPE_CHECKING

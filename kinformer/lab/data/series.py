@@ -1,12 +1,10 @@
-"""Series of numbers: a file of columns, one row a time, such as measurements by the hour.
+"""Series of numbers: a file of columns with one row per time, such as hourly measurements.
 
-Choose `series=FILE.csv` for a model that forecasts. A batch is `SeriesWindows`: consecutive rows, each column
-standardized by its mean and deviation in train, with the dates of the rows if a column holds dates. A model keeps the
-names, means and deviations of its training columns. Later files are standardized by these.
+Choose `series=FILE.csv` for a model that forecasts. A batch is `SeriesWindows`: consecutive rows, with the dates of the
+rows if a column holds dates. Each column is standardized by its mean and deviation in train. A model keeps the names,
+means and deviations of its training columns. Later files are standardized by these.
 """
 
-import csv
-import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,34 +15,36 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from kinformer.checkpoint.atomic_files import existing_path
-from kinformer.checkpoint.decompress import lines
 from kinformer.core.batch import SeriesWindows
 from kinformer.core.did_you_mean import suggest_names
 from kinformer.core.model import ColumnScales, Forecaster, Model, display_name
 from kinformer.lab.data.batches import Batches
 from kinformer.lab.data.data import Data, named
-from kinformer.lab.data.support.dates import Clock, Column, calendar, dates_of, is_date
+from kinformer.lab.data.support.dates import Clock, Column, calendar, dates_of
 from kinformer.lab.data.support.forecast_baselines import least_squares, seasonal_naive
 from kinformer.lab.data.support.safe_scales import constant_columns
+from kinformer.lab.data.support.series_table import LEAST, parse_finite, parse_number, read_table
 from kinformer.lab.data.support.series_windows import SeriesSplit
 from kinformer.lab.data.support.standardized_columns import column_scales, standardize
 
 FORM, SERVES = "series=FILE.csv", ("series",)
-ENDS = 0.6, 0.8  # where train and valid end: 12, 4 and 4 months of 20, as ETT is split
-LEAST = 2  # rows of a file: a single date tells no step to the next row
-SEPARATORS = {";": "semicolons (;)", "\t": "tabs", "|": "bars (|)"}  # of columns, which are refused
-MEASURED, LEARNED = 64, 512  # windows of a batch that is measured, and of one that a linear map learns from
+ENDS = 0.6, 0.8  # ends of train and valid: 12, 4 and 4 months of 20, the split of ETT
+MEASURED, LEARNED = 64, 512  # windows of a validation batch, and of a batch for the linear baseline
 
 
 @dataclass(frozen=True, eq=False)
 class SeriesData(Data):
-    """Three stretches of time that follow one another.
+    """A series in three consecutive stretches of time.
 
-    `columns` names the numbers of a row, and the last `targets` of them are forecast. `numbers` are all rows in the
-    units of the file. `clock` holds the dates of the rows if a column has them. `scale` is the mean and deviation that
-    standardize the three stretches: those of train, or those that a model kept (`for_model`). `row_numbers` are the
-    columns of row numbers, by name: only a model that learned from a column of that name reads them.
+    name: the specification of the data, "series=...".
+    train, valid, test: the standardized rows of the stretches, each with the rows before it as context.
+    columns: names of the numbers in a row.
+    numbers: all rows in the units of the file.
+    scale: means and deviations that standardize the stretches, from train or from a model (`for_model`).
+    targets: number of columns that are forecast; they are the last columns.
+    clock: the dates of the rows; None if no column has them.
+    split: a description of the split.
+    row_numbers: columns of row numbers by name; only a model that learned from a column of that name reads them.
     """
 
     noun: ClassVar[str] = "a series"
@@ -65,7 +65,7 @@ class SeriesData(Data):
 
     @property
     def season(self) -> int | None:
-        """The rows of a season, by the time between rows; None without dates, or if that time names no season."""
+        """Number of rows in a season, by the time between rows; None without dates or a known season."""
         return None if self.clock is None else self.clock.season
 
     @property
@@ -85,13 +85,13 @@ class SeriesData(Data):
             model.columns = ColumnScales(self.columns, tuple(mean), tuple(deviation))
 
     def for_model(self, model: Model) -> "SeriesData":
-        """This series with the model's columns, selected by name, in the model's order and with the model's scale.
+        """Return this series with the model's columns, selected by name, in its order and with its scale.
 
         Columns that the model does not know are left out. Row numbers are read if the model learned from a column of
-        that name. A model without stored columns, such as an untrained one,
-        takes the columns in the order of the file, with the scale of the file.
+        that name. A model without stored columns, such as an untrained one, takes the columns in the order of the file,
+        with the scale of the file.
 
-        Errors: ValueError, in one line, for a column that is missing or occurs twice, and for other targets.
+        Errors: ValueError, in one line, if a column is missing or occurs twice, or if the targets differ.
         """
         if model.columns is None:
             return self
@@ -117,50 +117,57 @@ class SeriesData(Data):
         )
 
     def check_for_model(self, model: Model) -> "SeriesData":
-        """`for_model`; warns if the model has no stored columns, and refuses other sizes than those of the model."""
+        """Return `for_model(model)` after a check of its sizes.
+
+        A warning is given if a model in eval mode has no stored columns.
+
+        Errors: the errors of `for_model`, and ValueError if the model has other sizes.
+        """
         if model.columns is None and not model.training:
             warnings.warn(
-                f"this {display_name(model)} kept no names and scales of columns, as runs of earlier versions: "
-                f"{self.name} is read in the order of its columns, by the mean and deviation of its own first 60%",
+                f"this {display_name(model)} has no stored names and scales of columns, like runs of earlier versions. "
+                f"The columns of {self.name} are used in their order, with the mean and deviation of its first 60%",
                 stacklevel=4,
             )
         series = self.for_model(model)
         for name, number in series.keywords.items():
             if (expected := getattr(model, name, number)) != number:
                 left = ", ".join(map(repr, self.row_numbers)) if name == "channels" else ""
-                counted = f", or columns= with the row numbers {left} too" if left else ""
+                counted = f", or add the row numbers {left} to columns=" if left else ""
                 raise ValueError(
-                    f"{self.name} has {name}={number}, and this model has {expected}; give {name}={number}{counted}"
+                    f"{self.name} has {name}={number}, but this model has {expected}; give {name}={number}{counted}"
                 )
         return series
 
     def _column_indices(self, columns: Sequence[str], names: Sequence[str], member: str) -> list[int]:
-        """The indices of the named columns among these; ValueError for a name that is missing or occurs twice."""
+        """Return the indices of the named columns; raise ValueError if a name is missing or occurs twice."""
         missing = [name for name in names if columns.count(name) == 0]
         if missing:
             raise ValueError(
-                f"{self.name} lacks columns of numbers that this {member} learned from: got "
+                f"{self.name} lacks columns of numbers that this {member} was trained on: got "
                 f"{', '.join(columns):.150}, expected {', '.join(missing):.150} too. "
-                "Give a file, and columns=, with the names of the training."
+                "Give a file, and columns=, with the column names of the training data."
             )
         twice = [name for name in names if columns.count(name) > 1 or names.count(name) > 1]
         if twice:
             raise ValueError(
-                f"{self.name} cannot be read by names: got several columns {twice[0]!r}, expected one. "
-                "Give them the order of the training."
+                f"columns of {self.name} cannot be selected by name: got several columns {twice[0]!r}, expected one. "
+                "Put all columns in the order of the training data."
             )
         return [columns.index(name) for name in names]
 
     def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Batches:
-        """Windows drawn by seed and step; of valid every window, or as many from all over it as the limit allows.
+        """Return training windows drawn by seed and step, and validation windows spread over valid.
 
-        A model that forecasts says how long they are (`context` and `horizon`), whatever `length` is: what it forecasts
-        lies in valid, what it knows may lie before. ValueError where train or valid is shorter than a window, and for a
-        model of other columns.
+        The model sets the length of windows (`context` and `horizon`) if it forecasts; `length` then has no effect on
+        it. The forecast rows of a validation window are in valid; its context may begin before. All windows of valid
+        are used, or as many as the limit allows.
+
+        Errors: ValueError if train or valid is shorter than a window, or if the model has other columns.
         """
         series = self.check_for_model(model)
         context, rows = (model.context, rows_of(model)) if isinstance(model, Forecaster) else (0, length)
-        # evaluate puts the split that it measures in the place of valid
+        # evaluate replaces valid by the split that it measures
         for name, stretch in (("train", series.train), ("test" if self.valid is self.test else "valid", series.valid)):
             stretch.check_holds(f"{name} of {self.name}", context, rows)
         begins = series.train.window_starts(context, rows)
@@ -173,10 +180,11 @@ class SeriesData(Data):
         return Batches(draw_batch, [series.valid.windows(lot, rows) for lot in watched.split(MEASURED)])
 
     def levels(self, model: Model, split: str, length: int, limit: int) -> Mapping[str, float]:
-        """The mean squared errors of plain forecasts of the same windows.
+        """Return the mean squared errors of simple forecasts of the same windows.
 
-        A linear map of the known rows of a target, fitted by least squares on all windows of train; the last row,
-        repeated; and the last season, repeated, if the dates name a season that is no longer than the context.
+        - A linear map of the context of a target, fitted by least squares on all windows of train.
+        - The last row, repeated.
+        - The last season, repeated, if the dates name a season that is no longer than the context.
         """
         if not isinstance(model, Forecaster):
             return {}
@@ -191,7 +199,11 @@ class SeriesData(Data):
     def baseline_forecasts(
         self, model: Forecaster, context: Float[Tensor, "W T C"]
     ) -> Mapping[str, Float[Tensor, "W N M"]]:
-        """Forecasts of the targets that need no model, by name, the linear one first."""
+        """Return forecasts of the targets without a model, by name; the linear forecast is the first.
+
+        model: the forecaster that sets context and horizon.
+        context: the known rows of the windows.
+        """
         context = context[..., -self.targets :]
         starts, rows = torch.tensor(self.train.window_starts(model.context, rows_of(model))), rows_of(model)
         learned = (self.train.windows(lot, rows).values[..., -self.targets :] for lot in starts.split(LEARNED))
@@ -202,7 +214,7 @@ class SeriesData(Data):
         return forecasts
 
     def future_window(self, model: Forecaster) -> SeriesWindows:
-        """The window whose known rows are the last of all, and whose others are still to come: zeros.
+        """Return the window with the last rows of the file as context and zeros for the rows to forecast.
 
         Errors: ValueError if the file has fewer rows than the context of the model.
         """
@@ -219,7 +231,7 @@ class SeriesData(Data):
         return SeriesWindows(torch.cat([values, values.new_zeros(model.horizon, len(self.columns))])[None], dates[None])
 
     def unscale(self, values: Float[Tensor, "*n C"]) -> Float[Tensor, "*n C"]:
-        """Numbers of the last columns, as many as there are, as the file has them."""
+        """Return standardized values of the last C columns in the units of the file."""
         mean, deviation = self.scale[:, -values.shape[-1] :]
         return values.double() * deviation + mean
 
@@ -229,53 +241,37 @@ class SeriesData(Data):
 
 @named
 def read(where: str, rows: str = "", columns: str = "", target: str = "") -> SeriesData:
-    """The columns of numbers of a file, packed or not, and the calendar of its column of dates.
+    """Read the numeric columns of a file, compressed or not, and the calendar of its date column.
 
-    Dates are written as 2016-07-01 00:00:00, as 2016/07/01, 01.07.2016 or 07/31/2016, as 20160701, or in seconds or
-    milliseconds since 1970; rows must come in their order, and gaps are warned of. Columns of other words and row
-    numbers are left out, and the line about the split names them. Row numbers are a first column of 0, 1, 2, ... or
-    1, 2, 3, ..., and a column index, id or row, or without a name, that rises by 1; `columns` keeps them. A model that
-    learned from such a column reads it. Split by time: the first 60% are learned from, the next 20% watched, the last
-    kept for the end. Numbers are taken by their mean and deviation in train, so later rows do not leak; a model keeps
-    these for its later files. A column that is constant in train, but for rounding, is not divided by its deviation;
-    the line about the split names it.
-    `rows` reads the first ones alone: of ETT's hours `rows=14400` are the 12, 4 and 4 months of the literature.
-    `columns` keeps some: columns=OT is one column from itself, columns=HUFL+OT two. `target`, likewise, names those
-    that are forecast, from all that are kept; all of them unless given.
+    Columns are separated by commas. Dates have the form 2016-07-01 00:00:00, 2016/07/01, 01.07.2016, 07/31/2016 or
+    20160701, or are seconds or milliseconds since 1970. Rows must be in the order of their dates; gaps cause a warning.
 
-    Columns are separated by commas.
+    Other columns of text and row numbers are left out, and the line about the split names them. Row numbers are a first
+    column of 0, 1, 2, ... or 1, 2, 3, ..., or a column that rises by 1 and is named index, id or row or has no name.
+    `columns` keeps them. A model that learned from such a column reads it.
 
-    Errors: FileNotFoundError for what is not there; ValueError, in one line, for what is empty, ragged or cut off, for
-    columns that other signs than commas separate, where a number is missing, not finite, or so large or small that its
-    square overflows, for columns that are not there, and for dates that cannot be read, may be of two days, or do not
-    rise from row to row.
+    The split is by time: the first 60% for training, the next 20% for validation, the rest for the test. Numbers are
+    standardized by their mean and deviation in train, so later rows do not leak. A model keeps both for its later
+    files. A column that is constant in train up to rounding is not divided by its deviation; the line about the split
+    names it.
+
+    where: the file.
+    rows: number of first rows to read; by default all. `rows=14400` of ETT's hourly files gives the 12, 4 and 4 months
+        of the literature.
+    columns: columns to keep: columns=OT keeps one, columns=HUFL+OT two; by default all.
+    target: columns to forecast, in the same form, from all columns that are kept; by default all of them.
+
+    Errors: FileNotFoundError if the file is missing. ValueError, in one line, if the file is empty, ragged or cut off,
+    or if its columns are not separated by commas. ValueError if a number is missing, not finite, or so large or small
+    that its square overflows. ValueError if a named column is missing. ValueError if dates cannot be read, are
+    ambiguous between two days, or do not rise from row to row.
     """
-    path = existing_path(where, "write series=FILE.csv")
-    try:
-        reader = csv.reader(line.decode() for line in lines(path))
-        table = [(reader.line_num, row) for row in reader if row]
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"series={where} is no file of columns: {error}") from error
-    if len(table) <= LEAST:
-        raise ValueError(
-            f"series={where} is too short: got {len(table)} lines, expected a line of names and at least {LEAST} rows. "
-            "Give more rows."
-        )
-    (line, names), *numbered = table
-    _check_separator(f"series={where}", line, names, numbered[0][1])
-    _check_names(f"series={where}", line, names)
-    for number, row in numbered:
-        if len(row) != len(names):
-            width = "1 column" if len(row) == 1 else f"{len(row)} columns"
-            raise ValueError(
-                f"line {number:,} of series={where} has {width}, and its first line names {len(names)}; write a line "
-                "of names such as date,load,oil, and below it a row for each time with as many columns"
-            )
+    names, numbered = read_table(where)
     numbered = numbered[: _rows(rows, len(numbered))]
     at, body = [number for number, _ in numbered], [row for _, row in numbered]
-    # a column of numbers may begin with gaps, which are told of
+    # a numeric column may begin with gaps, which are reported later
     first_told = (next((row[n] for row in body if row[n].strip()), "") for n in range(len(names)))
-    numeric = [n for n, word in enumerate(first_told) if _parse_number(word) is not None]
+    numeric = [n for n, word in enumerate(first_told) if parse_number(word) is not None]
     chosen_names = {word for option in (columns, target) if option for word in option.split("+")}
     unread = [n for n in range(len(names)) if n not in numeric or names[n] not in chosen_names]
     cells = [
@@ -286,9 +282,7 @@ def read(where: str, rows: str = "", columns: str = "", target: str = "") -> Ser
     if not numeric:
         raise ValueError(f"series={where} has no column of numbers; its first row is {','.join(body[0])[:80]}")
     numeric, targets = _choose_columns(names, numeric, columns, target)
-    values = numpy.array(
-        [[_parse_finite(row[n], number, names[n], where) for n in numeric] for number, row in numbered]
-    )
+    values = numpy.array([[parse_finite(row[n], number, names[n], where) for n in numeric] for number, row in numbered])
     first, second = (round(len(values) * end) for end in ENDS)
     numbers = torch.from_numpy(values)
     its_names = tuple(names[n] for n in numeric)
@@ -312,61 +306,30 @@ def read(where: str, rows: str = "", columns: str = "", target: str = "") -> Ser
 
 
 def rows_of(model: Forecaster) -> int:
-    """The rows of its windows."""
+    """Return the number of rows in a window of the model: its context and its horizon."""
     return model.context + model.horizon
 
 
-def _check_separator(where: str, line: int, names: Sequence[str], row: Sequence[str]) -> None:
-    """Refuse a file whose columns are separated by other signs than commas, such as the semicolons of spreadsheets."""
-    for sign, name in SEPARATORS.items():
-        cells, signs = [cell.split(sign) for cell in row if sign in cell], ",".join(names).count(sign)
-        # commas in a name and in decimals make columns too: "temp,C;walk" over "1,5;3" has a cell of 5 and 3
-        if signs and cells and (signs >= len(names) or any(all(map(_is_data, parts)) for parts in cells)):
-            raise ValueError(
-                f"{where} cannot be read: got columns that {name} separate in line {line}, expected commas. Save the "
-                "file with commas between columns, and with points in its numbers."
-            )
-
-
-def _check_names(where: str, line: int, names: Sequence[str]) -> None:
-    """Refuse a first line that is a row of data; warn of numbered columns (0,1,2), which may be data too."""
-    # pandas leaves the name of its index blank
-    if not names[0].strip() or not all(map(_is_data, names)):
-        return
-    if [name.strip() for name in names] in ([str(n + first) for n in range(len(names))] for first in (0, 1)):
-        warnings.warn(
-            f"{where} begins with {','.join(names):.80}, which is read as the names of columns; if it is a row of "
-            "data, write a line of names above it",
-            stacklevel=4,
-        )
-        return
-    raise ValueError(
-        f"{where} has no names of columns: got the numbers {','.join(names):.80} in line {line}, expected names such "
-        "as date,load,oil. Write a line of names above the first row."
-    )
-
-
-def _is_data(cell: str) -> bool:
-    """True for a number, a date or an empty cell, False for a name."""
-    return not cell.strip() or _parse_number(cell) is not None or is_date(cell)
-
-
 def _rows(option: str, count: int) -> int:
+    """Return the number of rows to read."""
     if not option:
         return count
     if not option.isdecimal() or not LEAST <= int(option) <= count:
-        raise ValueError(f"rows={option} are none of its {count:,} rows; give {LEAST} to {count}")
+        raise ValueError(
+            f"rows={option} is invalid: the file has {count:,} rows. Give a number from {LEAST} to {count}"
+        )
     return int(option)
 
 
 def _choose_columns(names: Sequence[str], numeric: Sequence[int], columns: str, target: str) -> tuple[list[int], int]:
-    """The columns that are kept, those that are forecast last, and how many these are."""
+    """Return the kept columns with the targets last, and the number of targets."""
     chosen = _columns_named("columns", columns, names, numeric)
     last = _columns_named("target", target, names, chosen)
     return [n for n in chosen if n not in last] + last, len(last)
 
 
 def _columns_named(option: str, option_value: str, names: Sequence[str], numeric: Sequence[int]) -> list[int]:
+    """Return the indices of the columns that an option names; all numeric columns if it is empty."""
     if not option_value:
         return list(numeric)
     by_name, words = {names[n]: n for n in numeric}, option_value.split("+")
@@ -378,17 +341,3 @@ def _columns_named(option: str, option_value: str, names: Sequence[str], numeric
         if words.count(word) > 1:
             raise ValueError(f"{option}={option_value} names {word!r} twice; give each column once")
     return [by_name[word] for word in words]
-
-
-def _parse_number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
-
-
-def _parse_finite(text: str, line: int, column: str, where: str) -> float:
-    number = _parse_number(text)
-    if number is None or not math.isfinite(number):
-        raise ValueError(f"line {line:,} of series={where} has {text!r} in the column {column}; a number is wanted")
-    return number

@@ -80,8 +80,8 @@ class GeneratedSets:
             if split_of(set_key((example := self.problem.draw(rng, self.split)).elements)) == self.split:
                 return example
         raise ValueError(
-            f"{self.problem} has too few sets to split into {', '.join(SPLITS)}: none of {self.split} came in "
-            f"{TRIED:,} draws; give it larger sizes"
+            f"{self.problem} has too few sets to split into {', '.join(SPLITS)}: no set of {self.split} in {TRIED:,} "
+            "draws; give it larger sizes"
         )
 
 
@@ -145,14 +145,14 @@ class SetData(Data):
         Errors: ValueError if the model reads other elements or gives other answers, or if valid is empty.
         """
         if isinstance(self.valid, StoredSets) and not len(self.valid.answers):
-            raise ValueError(f"{self.name} has no sets in that split; give another one, or more sets")
+            raise ValueError(f"{self.name} has no sets in this split; choose another split, or give more sets")
         for name, actual in (
             ("inputs", getattr(model, "inputs", self.inputs)),
             ("answer", getattr(getattr(model, "answer", None), "name", self.answer)),
         ):
             if actual != (mine := self.keywords[name]):
                 raise ValueError(
-                    f"{self.name} has {name}={mine}, and this {display_name(model)} {actual}; give {name}={mine}"
+                    f"{self.name} has {name}={mine}, but this {display_name(model)} has {actual}; give {name}={mine}"
                 )
         valid = self.valid.first_sets(self._count(limit))
         lots = zip(*(x.split(MEASURED) for x in valid), strict=True)
@@ -204,16 +204,16 @@ def read(where: str, *, answer: str = "number", **sizes: str) -> SetData:
     if where in PROBLEMS:
         return _generated_data(where, answer, sizes)
     if not where.endswith(".npz"):
-        raise ValueError(f"there are no sets {where!r}{suggest_names(where, PROBLEMS)}; or give a FILE.npz")
+        raise ValueError(f"there is no problem {where!r} of sets{suggest_names(where, PROBLEMS)}; or give a FILE.npz")
     if sizes:
-        raise ValueError(f"sets=FILE.npz has no option {min(sizes)!r}; it has answer")
+        raise ValueError(f"sets=FILE.npz has no option {min(sizes)!r}; its only option is answer")
     return _stored_data(where, check_option("answer", answer, ANSWERS))
 
 
 def _generated_data(name: str, answer: str, sizes: dict[str, str]) -> SetData:
     kind = PROBLEMS[name]
     if answer != "number":
-        raise ValueError(f"sets={name} has answers of one kind, {kind.answer}; leave out answer")
+        raise ValueError(f"sets={name} has only answers of the kind {kind.answer}; leave out answer=")
     try:
         problem = kind(**parse_keywords(kind, [f"{key}={value}" for key, value in sizes.items()]))
     except TypeError as error:
@@ -227,12 +227,12 @@ def _stored_data(where: str, answer: str) -> SetData:
     path = existing_path(where, "write sets=FILE.npz")
     elements, marks, answers = _read_arrays(path)
     if answer == "count" and (answers != answers.round()).any() | (answers < 0).any():
-        raise ValueError(f"{where} has answers that are no counts; leave out answer=count")
+        raise ValueError(f"{where} has answers that are not integers from 0 on; leave out answer=count")
     by_set: dict[bytes, list[int]] = {}
     for n, (element, mark) in enumerate(zip(elements, marks, strict=True)):
         by_set.setdefault(set_key(element[mark >= 0]), []).append(n)
     if len(by_set) < 2:
-        raise ValueError(f"{where} has one set alone; give at least two, one to learn from and one to measure")
+        raise ValueError(f"{where} has only one distinct set; give at least two, for training and for validation")
     keys = sorted(by_set, key=digest)
     valid_count, last = (round(len(keys) * share) for share in (VALID, TEST))
     ends = [0, len(keys) - max(1, valid_count) - last, len(keys) - last, len(keys)]
@@ -250,18 +250,21 @@ def _read_arrays(path: Path) -> tuple[ndarray, ndarray, ndarray]:
     """Return elements [N T C], marks [N T] and answers [N] of a file."""
     by_name = read_arrays(path)
     if missing := [name for name in ("elements", "answers") if name not in by_name]:
-        raise ValueError(f"{path} has the arrays {', '.join(by_name) or 'none'}; {' and '.join(missing)} are wanted")
+        raise ValueError(
+            f"{path} lacks arrays: got {', '.join(by_name) or 'none'}, expected {' and '.join(missing)} too"
+        )
     elements, answers = by_name["elements"], by_name["answers"]
     sizes = by_name.get("sizes", numpy.full(elements.shape[:1], elements.shape[1] if elements.ndim == 3 else 0))
     numbers = all(x.dtype.kind in "fiu" for x in (elements, answers)) and sizes.dtype.kind in "iu"
     if not numbers or elements.ndim != 3 or not elements.size or not answers.shape == sizes.shape == elements.shape[:1]:
         shapes = ", ".join(f"{name} {x.dtype}{list(x.shape)}" for name, x in by_name.items())
         raise ValueError(
-            f"{path} has {shapes}; numbers elements [N T C], answers [N] and, if any, sizes [N] are wanted"
+            f"{path} has invalid arrays: got {shapes}, expected numbers in elements [N T C] and answers [N], and "
+            "integers in sizes [N] if they are given"
         )
     if sizes.min() < 1 or sizes.max() > elements.shape[1]:
         raise ValueError(
-            f"{path} has sets of {sizes.min()} to {sizes.max()} of {elements.shape[1]} elements; give 1 up"
+            f"{path} has invalid sizes: got {sizes.min()} to {sizes.max()}, expected 1 to {elements.shape[1]} elements"
         )
     marks = numpy.where(numpy.arange(elements.shape[1]) < sizes[:, None], 0, -1)
     refuse_flattened(str(path), "elements", elements[marks >= 0])
@@ -269,5 +272,5 @@ def _read_arrays(path: Path) -> tuple[ndarray, ndarray, ndarray]:
     with numpy.errstate(over="ignore"):  # too large values become infinite and are refused below
         elements, answers = elements.astype(numpy.float32), answers.astype(numpy.float32)
     if not (numpy.isfinite(elements[marks >= 0]).all() and numpy.isfinite(answers).all()):
-        raise ValueError(f"{path} has a number that is not finite in float32; give others")
+        raise ValueError(f"{path} has a number that is not finite in float32; remove the set, or correct the number")
     return elements, marks, answers

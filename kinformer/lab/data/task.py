@@ -65,7 +65,7 @@ class TaskSplit:
             if split_of((row := self.task.row(rng)).question) == self.split:
                 return row
         raise ValueError(
-            f"{self.task} has too few rows to split into {', '.join(SPLITS)}: none of {self.split} came in {TRIED:,} "
+            f"{self.task} has too few rows to split into {', '.join(SPLITS)}: no row of {self.split} in {TRIED:,} "
             "draws; give it larger sizes"
         )
 
@@ -185,7 +185,7 @@ def _task_kind(name: str) -> type[Task]:
         value for value in vars(files[name]).values() if _is_task(value) and value.__module__ == files[name].__name__
     ]
     if not kinds:
-        raise ValueError(f"the file of the task {name!r} holds no Task")
+        raise ValueError(f"the file of the task {name!r} defines no subclass of Task")
     return kinds[-1]
 
 

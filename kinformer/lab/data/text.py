@@ -81,9 +81,9 @@ class TextData(Data):
             shortage = (
                 f"{self.name} leaves {len(valid.tokens)} {valid.unit} of {len(train.tokens) + len(valid.tokens):,}"
             )
-            advice = "give more text, some 60 at the least" if valid.unit == "bytes" else "give more text"
+            advice = "give more text, at least about 60 bytes" if valid.unit == "bytes" else "give more text"
             raise ValueError(
-                f"{shortage} to validate on, and 2 are needed; {advice}, or another file to watch: --valid FILE"
+                f"{shortage} for validation, expected at least 2; {advice}, or a validation file with --valid FILE"
             )
         if model.lanes:
             if train.begins is None:
@@ -134,7 +134,7 @@ def read(where: str, *, field: str = "", documents: str = "", tokenizer: str = "
     where: "stdlib", a path, a glob, or "hf:NAME" for a data set of Hugging Face.
     field: the field of a row that holds its text; by default "text".
     documents: the separator of documents. By default, each row, each file of a folder or glob, and a single file are
-        one document, and documents do not see each other. "lines", "blank" (blank lines) or a text separates the
+        one document. Documents do not see each other. "lines", "blank" (blank lines) or another text separates the
         documents within a file. "joined" makes one text of all.
     tokenizer: "bytes"; "bpe:4096" for a byte-level BPE of that many tokens, trained on the training text; or the path
         of a tokenizer.json.
@@ -179,14 +179,14 @@ def read(where: str, *, field: str = "", documents: str = "", tokenizer: str = "
 
 def _describe_split(text: TextData, splits: Sequence[Split], counts: Mapping[str, int], valid: str) -> str:
     """Describe in one line what was split and by which rule."""
-    shares = [f"{counts[name]:,} bytes to {use}" for name, use in zip(NAMES, USES, strict=True) if counts[name]]
+    shares = [f"{counts[name]:,} bytes for {use}" for name, use in zip(NAMES, USES, strict=True) if counts[name]]
     rule = f"valid is text={valid}" if valid else splits[0].by
     line = f"{text.name}: {', '.join(shares)}; {rule}"
     if text.begins:
-        line += f"; {sum(map(len, text.begins.values())):,} documents, which read only themselves"
+        line += f"; {sum(map(len, text.begins.values())):,} documents, each read separately"
     if text.tokenizer is not None:
-        line += f"; {sum(len(getattr(text, name)) for name in NAMES):,} tokens of {text.vocab:,} kinds"
+        line += f"; {sum(len(getattr(text, name)) for name in NAMES):,} tokens from a vocabulary of {text.vocab:,}"
     return line
 
 
-USES = ("learn from (train)", "watch (valid)", "keep for the end (test)")
+USES = ("training (train)", "validation (valid)", "the final test (test)")

@@ -36,6 +36,6 @@ class IVFPQ(IVF):
         if width % self.codes:
             raise ValueError(f"codes={self.codes} does not divide vectors of width {width}; give a divisor of it")
         if 0 < count < FEWEST:
-            raise ValueError(f"ivf_pq learns codes from {FEWEST} vectors at least, and got {count}; use 'exact'")
+            raise ValueError(f"ivf_pq needs at least {FEWEST} vectors to learn codes, got {count}; use 'exact'")
         bits = 8 if count >= CODES * ENOUGH else 4
         return f"IVF{number_of_lists(self.lists, count)},PQ{self.codes}x{bits}"

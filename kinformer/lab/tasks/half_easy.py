@@ -21,7 +21,7 @@ class HalfEasy(Task):
     hops: letters that are followed; 1 is a copy.
 
     Errors: ValueError if a size is out of range.
-    Source: of this library, for tokens of unlike difficulty, with which Schuster et al., 2022, arXiv:2207.07061, begin.
+    Source: this library, after the motivation of Schuster et al., 2022, arXiv:2207.07061: tokens differ in difficulty.
     """
 
     length: int = 6

@@ -97,7 +97,9 @@ def test_a_folder_that_cannot_be_written_is_one_line(home: Path, monkeypatch: py
     (home / "a").write_bytes(b"text " * 99)
     (home / "file").touch()
     monkeypatch.setenv("KINFORMER_CACHE", str(home / "file" / "cache"))
-    with pytest.raises(OSError, match="cannot keep tokens in .*: Not a directory; make room there, or set KINFORMER_C"):
+    with pytest.raises(
+        OSError, match="cannot write the token cache in .*: Not a directory; free disk space there, or set KINFORMER_C"
+    ):
         read(str(home / "a"))
 
 
@@ -114,7 +116,8 @@ def test_what_is_there_is_read_from_a_folder_that_cannot_be_written(
     monkeypatch.setattr(array_cache, "file_lock", refused)
     assert torch.equal(read(str(home / "a")).train, before.train)
     with pytest.raises(
-        OSError, match="cannot keep tokens in .*: Permission denied; make room there, or set KINFORMER_C"
+        OSError,
+        match="cannot write the token cache in .*: Permission denied; free disk space there, or set KINFORMER_C",
     ):
         read(str(home / "b"))
 
@@ -147,7 +150,10 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(home: Path) -> None:
     (home / "a.gz").write_bytes(gzip.compress(b"some text " * 9000))
     lines = python(FULL, str(home), KINFORMER_CACHE=str(home / "cache")).splitlines()
     assert len(lines) == 2 and lines[1] == "2" and "Traceback" not in lines[0]
-    assert lines[0].startswith("kinformer: cannot keep tokens in ") and "set KINFORMER_CACHE to a folder" in lines[0]
+    assert (
+        lines[0].startswith("kinformer: cannot write the token cache in ")
+        and "set KINFORMER_CACHE to another folder" in lines[0]
+    )
     assert not entries(home) and not (home / "out").exists()
 
 

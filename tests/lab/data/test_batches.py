@@ -26,7 +26,7 @@ def test_a_function_draws_by_the_step_and_is_measured_elsewhere() -> None:
 
 @pytest.mark.parametrize("wrong", [([],), ([1], []), (lambda step: 1, [])])
 def test_no_batch_is_refused(wrong: tuple) -> None:
-    with pytest.raises(ValueError, match="there is no batch"):
+    with pytest.raises(ValueError, match="Batches is empty"):
         Batches(*wrong)
 
 

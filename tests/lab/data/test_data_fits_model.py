@@ -41,17 +41,17 @@ def test_a_model_is_given_data_of_a_kind_that_it_reads() -> None:
     model = tiny.Bigram(4)
     refuse_unread(model, TextData)
     for kind in (ImageData, SetData):
-        with pytest.raises(ValueError, match=f"reads a text, and {kind.noun} came; give text=PATH"):
+        with pytest.raises(ValueError, match=f"reads a text, but got {kind.noun}; give text=PATH"):
             refuse_unread(model, kind)
 
 
 @pytest.mark.parametrize(
     ("sizes", "expected"),
     [
-        ({"vocab": 256}, "a palette has 256 kinds of bytes, and .* knows 8; give it vocab=256"),
-        ({"vocab": 4000}, "a palette has 4,000 kinds of tokens, and .* knows 8; give it vocab=4000"),
-        ({"classes": 9}, "a palette has 9 labels, and .* knows 2; give it classes=9"),
-        ({"colours": 12}, "a palette has 12 colours, and .* knows 3; give it colours=12"),
+        ({"vocab": 256}, "a palette has 256 kinds of bytes, but .* is made for 8; give it vocab=256"),
+        ({"vocab": 4000}, "a palette has 4,000 kinds of tokens, but .* is made for 8; give it vocab=4000"),
+        ({"classes": 9}, "a palette has 9 labels, but .* is made for 2; give it classes=9"),
+        ({"colours": 12}, "a palette has 12 colours, but .* is made for 3; give it colours=12"),
     ],
 )
 def test_more_kinds_than_the_model_knows_are_refused(sizes: dict[str, int], expected: str) -> None:
@@ -70,7 +70,7 @@ def test_sizes_that_the_model_knows_or_has_no_number_for_are_accepted() -> None:
 def test_rows_longer_than_the_learned_positions_are_refused() -> None:
     refuse_unfit(tiny.Bigram(4), tiny.text(), 16)
     refuse_unfit(Short(4), tiny.text(), 8)
-    with pytest.raises(ValueError, match="of 16 tokens, and .* train it on a length of 8, or give it length=16"):
+    with pytest.raises(ValueError, match="have 16 tokens, but .* train it on a length of 8, or give it length=16"):
         refuse_unfit(Short(4), tiny.text(), 16)
 
 

@@ -140,7 +140,7 @@ def test_lanes_of_documents_show_each_transition_once(batch: int, length: int) -
     every = [(a, a + 1) for a in range(99) if number(a) == number(a + 1)]
     assert len(transitions) == len(set(transitions)) and set(transitions) <= set(every)
     assert len(every) - len(transitions) <= (batch - 1) * length
-    with pytest.raises(ValueError, match="and 99 lanes need one each"):
+    with pytest.raises(ValueError, match="but each of 99 lanes needs one"):
         DocumentLanes(PART, 99, 100)
 
 

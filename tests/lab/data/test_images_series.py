@@ -48,9 +48,7 @@ def test_idx_files_and_arrays_are_the_same_images(tmp_path: Path) -> None:
     assert sum(len(lot[0]) for lot in stream.validation_batches) == 3
     levels = data.levels(image_transformer(d=8, depth=1, heads=1, shape=(1, 4, 3)), "test", 1, 5 * 12)
     assert levels["xz -9e"] == 8 * len(lzma.compress(pixels[:5].tobytes(), preset=9 | lzma.PRESET_EXTREME)) / 60
-    with pytest.raises(
-        ValueError, match="this classifier reads labelled text, and images came; give labelled=FILE.tsv"
-    ):
+    with pytest.raises(ValueError, match="this classifier reads labelled text, but got images; give labelled=FILE.tsv"):
         fit(tiny.classifier(), f"images={tmp_path}", steps=1)
 
 
@@ -60,13 +58,13 @@ def test_wrong_images_are_one_line(tmp_path: Path) -> None:
     idx(tmp_path)
     labels = tmp_path / "t10k-labels-idx1-ubyte"
     labels.write_bytes(labels.read_bytes()[:-1])
-    with pytest.raises(ValueError, match="t10k-labels-idx1-ubyte is cut off, or no idx file of labels"):
+    with pytest.raises(ValueError, match="t10k-labels-idx1-ubyte is not an idx file of labels, or is cut off"):
         images.read(str(tmp_path))
     (tmp_path / "b.npz").write_bytes(b"nonsense")
-    with pytest.raises(ValueError, match=r"b.npz is no .npz of arrays"):
+    with pytest.raises(ValueError, match=r"b.npz is not a .npz of arrays"):
         images.read(f"{tmp_path}/b.npz")
     numpy.savez(tmp_path / "c.npz", other=numpy.zeros(3))
-    with pytest.raises(ValueError, match="has the arrays other; x_train"):
+    with pytest.raises(ValueError, match="lacks arrays: got other, expected x_train"):
         images.read(f"{tmp_path}/c.npz")
 
 
@@ -96,7 +94,7 @@ def test_a_series_is_split_by_time_and_knows_nothing_of_later(tmp_path: Path) ->
     assert numpy.allclose(of_year[:2] * 365, [365, 0])  # 2016 had a day more
     few = read_spec(f"{spec},rows=50")
     assert isinstance(few, SeriesData) and "30 train, 10 valid, 10 test" in few.split
-    with pytest.raises(ValueError, match="rows=101 are none of its 100 rows; give 2 to 100"):
+    with pytest.raises(ValueError, match="rows=101 is invalid: the file has 100 rows. Give a number from 2 to 100"):
         read_spec(f"{spec},rows=101")
 
 
@@ -153,7 +151,7 @@ def test_windows_of_a_series_forecast_its_own_rows_and_look_back(tmp_path: Path)
             data.stream(informer(**{**TINY, "calendar": 5, **options}), 3, 1, 0, 1 << 16)
         fits = {name: size - 1 for name, size in options.items()}
         data.stream(informer(**{**TINY, "calendar": 5, **fits}), 3, 1, 0, 1 << 16)
-    with pytest.raises(ValueError, match="has calendar=5, and this model has 0; give calendar=5"):
+    with pytest.raises(ValueError, match="has calendar=5, but this model has 0; give calendar=5"):
         data.stream(informer(**TINY), 3, 1, 0, 1 << 16)
 
 
@@ -161,7 +159,7 @@ def test_a_model_of_more_columns_is_told_of_row_numbers(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("i,x\n" + "".join(f"{n},{n % 7}\n" for n in range(90)))
     data, selected = (read_spec(f"series={tmp_path}/a.csv{options}") for options in ("", ",columns=i+x"))
     with pytest.raises(
-        ValueError, match="has channels=1, and this model has 2; .* columns= with the row numbers 'i' too"
+        ValueError, match="has channels=1, but this model has 2; .* add the row numbers 'i' to columns="
     ):
         data.stream(informer(**TINY), 3, 1, 0, 1 << 16)
     assert selected.stream(informer(**TINY), 3, 1, 0, 1 << 16)
@@ -188,9 +186,9 @@ def test_what_a_forecast_is_read_beside(tmp_path: Path) -> None:
     ("body", "says"),
     [
         ("", "got 0 lines, expected a line of names and at least 2 rows"),
-        ("a,b\n" + "1,2\n" * 5 + "3\n", "line 7 of series=.* has 1 column, and its first line names 2"),
-        ("a,b\n" + "1,2\n" * 5 + "3,\n", "line 7 of .* has '' in the column b; a number is wanted"),
-        ("a,b\n" + "1,\n" * 2 + "1,2\n" * 5, "line 2 of .* has '' in the column b; a number is wanted"),
+        ("a,b\n" + "1,2\n" * 5 + "3\n", "line 7 of series=.* has 1 column, but its first line has 2 names"),
+        ("a,b\n" + "1,2\n" * 5 + "3,\n", "line 7 of .* has '' in the column b, expected a number"),
+        ("a,b\n" + "1,\n" * 2 + "1,2\n" * 5, "line 2 of .* has '' in the column b, expected a number"),
         ("a,b\n" + "1,2\n" * 5 + "3,nan\n", "line 7 of .* has 'nan' in the column b"),
         ("a\n" + "x\n" * 6, "has no column of numbers"),
         ("1.5,2\n" + "1,2\n" * 6, "has no names of columns: got the numbers 1.5,2 in line 1, expected names"),
@@ -224,7 +222,7 @@ SEPARATED = [
 def test_other_separators_than_commas_are_named(text: str, sign: str, name: str, tmp_path: Path) -> None:
     names, row = text.replace(";", sign).splitlines()
     (tmp_path / "a.csv").write_text("\n".join([names, *(row.format(n=n) for n in range(1, 8))]))
-    with pytest.raises(ValueError, match=f"got columns that {name}.* separate in line 1, expected commas. Save") as err:
+    with pytest.raises(ValueError, match=f"got columns separated by {name}.* in line 1, expected commas. Save") as err:
         series.read(f"{tmp_path}/a.csv")
     assert "\n" not in str(err.value)
 
@@ -270,5 +268,5 @@ def test_pictures_decide_the_shape_that_a_member_was_not_given(tmp_path: Path) -
     specified = parse_member("image_transformer", ["d=16", "depth=1", "shape=1,3,4"])
     assert fit_keywords(specified, data).keywords == specified.keywords
     assert fit_keywords(parse_member("gpt", []), data).keywords == {}
-    with pytest.raises(ValueError, match=r"pictures \[C H W\] of \(1, 4, 3\), and this model reads \(1, 3, 4\)"):
+    with pytest.raises(ValueError, match=r"images \[C H W\] of \(1, 4, 3\), but this model reads \(1, 3, 4\)"):
         data.stream(specified.build(0), 2, 1, 0, 100)

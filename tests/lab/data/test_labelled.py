@@ -67,26 +67,24 @@ def test_every_row_is_as_likely() -> None:
 def test_a_classifier_learns(tmp_path: Path) -> None:
     history = fit(tiny.classifier(), f"labelled={written(tmp_path, LINES)}", steps=150, batch=16, lr=0.02, length=100)
     assert history.metric.name == "accuracy" and history.best.valid > 0.8
-    with pytest.warns(UserWarning, match=r"texts have more than 5 tokens, of which the first are read"):
+    with pytest.warns(UserWarning, match=r"texts are cut off, because they have more than 5 tokens"):
         fit(tiny.classifier(), f"labelled={written(tmp_path, LINES)}", steps=1, length=5)
 
 
 def test_a_member_of_another_kind_refuses(tmp_path: Path) -> None:
     spec = f"labelled={written(tmp_path, LINES)}"
-    with pytest.raises(ValueError, match="this gpt reads a text, and labelled text came; give text=PATH"):
+    with pytest.raises(ValueError, match="this gpt reads a text, but got labelled text; give text=PATH"):
         fit(gpt(d=8, depth=1, heads=2), spec, steps=1)
-    with pytest.raises(
-        ValueError, match="this classifier reads labelled text, and a text came; give labelled=FILE.tsv"
-    ):
+    with pytest.raises(ValueError, match="this classifier reads labelled text, but got a text; give labelled=FILE.tsv"):
         fit(tiny.classifier(), "text=stdlib", steps=1)
 
 
 WRONG = {
     "empty": ([], "is empty; write a line for each row: label, a tab, text"),
-    "ragged": (["a\tx", "b"], "line 2 of labelled=.* has 1 column where 2 are wanted"),
+    "ragged": (["a\tx", "b"], "line 2 of labelled=.* has 1 column, expected 2"),
     "no text": (["a\tx", "b\t"], "line 2 of .* has an empty text"),
-    "one text": (["a\tx", "b\tx"], "has one text alone"),
-    "one label": (["a\tx", "a\ty", "a\tz"], "has one label alone to learn from"),
+    "one text": (["a\tx", "b\tx"], "has only one distinct text"),
+    "one label": (["a\tx", "a\ty", "a\tz"], "has only one label in its training texts"),
 }
 
 

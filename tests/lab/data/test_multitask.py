@@ -32,7 +32,9 @@ def test_labels_are_counted_through_all_tasks_and_a_text_is_in_one_split(tmp_pat
     texts = [{bytes(text) for text, _ in lot} for lot in (data.train, data.valid, data.test)]
     assert sum(map(len, texts)) == len(set().union(*texts)) == 160  # those of the second task are the first ones again
     assert sum(len(lot) for lot in (data.train, data.valid, data.test)) == 200
-    assert data.split.endswith("tasks: kind (3 labels), parity (2 labels)") and "--valid watches others" in data.split
+    assert (
+        data.split.endswith("tasks: kind (3 labels), parity (2 labels)") and "give more with --valid FILE" in data.split
+    )
     counts, rows = Counter(label for _, label in data.train), data.test
     most = [max(task, key=counts.__getitem__) for task in (range(3), range(3, 5))]
     share = sum(label in most for _, label in rows) / len(rows)
@@ -83,13 +85,17 @@ def test_what_is_refused(tmp_path: Path) -> None:
     for where, words, options in (
         (tmp_path / "absent", "there is no file or folder .*write multitask=FOLDER", {}),
         (tmp_path / "file", "is a file; give a folder with a file for each task, or labelled=", {}),
-        (single, "has 1 files; give a folder with a file for each task, at least two", {}),
-        (same, "task 'poor' of .* has one label alone to learn from", {}),
-        (tmp_path / "twice", "is of task 'kind'; give each file a name of its own", {}),
-        (single, "power='often': give a number from 0, all tasks alike, to 1, by size", {"power": "often"}),
+        (single, "has too few tasks: got 1 files, expected at least 2", {}),
+        (same, "task 'poor' of .* has only one label in its training texts", {}),
+        (tmp_path / "twice", "cannot name the task 'kind': another file does", {}),
+        (
+            single,
+            "power='often' is invalid: give a number from 0 \\(all tasks equally often\\) to 1 \\(by size\\)",
+            {"power": "often"},
+        ),
     ):
         with pytest.raises((ValueError, FileNotFoundError), match=words) as refused:
             read(str(where), **options)
         assert "\n" not in str(refused.value)
-    with pytest.raises(ValueError, match=r"knows tasks of \(2, 2\) classes, and .* has \(3, 2\); give it classes=3,2"):
+    with pytest.raises(ValueError, match=r"has tasks of \(2, 2\) classes, but .* has \(3, 2\); give it classes=3,2"):
         read(written(tmp_path / "two", FILES)).stream(camtl(**SMALL), 4, 24, 0, 99)

@@ -35,7 +35,7 @@ def test_a_damaged_file_is_read_or_refused_in_one_line(write: Any, tmp_path: Pat
             read_arrays(path)
         except ValueError as error:
             refused += 1
-            assert str(error) == f"{path} is no .npz of arrays, or cut off"
+            assert str(error) == f"{path} is not a .npz of arrays, or is damaged; give another file"
     assert refused > 30  # the cut ones at least
 
 
@@ -43,12 +43,12 @@ def test_other_files_by_that_name_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
     with path.open("wb") as file:
         numpy.save(file, HELD["x"])
-    with pytest.raises(ValueError, match=r"is no \.npz of arrays"):
+    with pytest.raises(ValueError, match=r"is not a \.npz of arrays"):
         read_arrays(path)
     numpy.savez(path, x=numpy.array([{}], dtype=object))
-    with pytest.raises(ValueError, match=r"is no \.npz of arrays"):
+    with pytest.raises(ValueError, match=r"is not a \.npz of arrays"):
         read_arrays(path)
     with zipfile.ZipFile(path, "w") as file:
         file.writestr("x.npy", b"\x93NUMPY\x01\x00\x10\x00{'descr': (\n     \n")  # a header without an end
-    with pytest.raises(ValueError, match=r"is no \.npz of arrays"):
+    with pytest.raises(ValueError, match=r"is not a \.npz of arrays"):
         read_arrays(path)

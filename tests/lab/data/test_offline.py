@@ -169,9 +169,11 @@ def test_a_kind_of_action_that_no_episode_shows_can_be_trained_for_and_played(tm
     plan = PlaySettings("t_maze,corridor=2", 2)
     assert {episode.number for episode in roll_out(with_three_actions, plan)} == {0, 1}
     fit(few, spec, steps=1, batch=4)
-    with pytest.raises(ValueError, match="takes 3 kinds of actions, and this .* says 2 .*; train it with actions=3"):
+    with pytest.raises(ValueError, match="takes 3 discrete actions, but this .* has 2 .*; train it with actions=3"):
         list(roll_out(few, plan))
-    with pytest.raises(ValueError, match="has actions=2, and this decision_transformer 1; train one with actions=2"):
+    with pytest.raises(
+        ValueError, match="has actions=2, but this decision_transformer was made for 1; train a model with actions=2"
+    ):
         fit(decision_transformer(**{**TINY, "states": 4, "actions": 1}), spec, steps=1)
 
 
@@ -206,35 +208,35 @@ def test_minari_s_files_and_folders_of_several_are_the_same_episodes(tmp_path: P
     with h5py.File(tmp_path / "set" / "data" / "main_data.hdf5", "a") as file:
         del file["episode_3"]["observations"]
         file["episode_3"].create_group("observations")["place"] = numpy.zeros(3)
-    with pytest.raises(ValueError, match=r"episode_3 of .* has no plain arrays"):
+    with pytest.raises(ValueError, match=r"episode_3 of .* is not flat: expected plain arrays"):
         episodes(tmp_path / "set")
     (tmp_path / "set" / "data" / "main_data.hdf5").write_bytes(b"nonsense")
-    with pytest.raises(ValueError, match=r"is no file of Minari's, or cut off"):
+    with pytest.raises(ValueError, match=r"is not a file of Minari, or is damaged"):
         episodes(tmp_path / "set")
 
 
 def test_wrong_episodes_are_one_line(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="there is no "):
         read(str(tmp_path / "none.npz"))
-    with pytest.raises(ValueError, match="has no .npz and is no folder of Minari's"):
+    with pytest.raises(ValueError, match="has no episodes: expected .npz files, or data/.* of Minari"):
         read(str(tmp_path))
     (tmp_path / "x.npz").write_bytes(b"nonsense")
-    with pytest.raises(ValueError, match="is no .npz of arrays, or cut off"):
+    with pytest.raises(ValueError, match="is not a .npz of arrays, or is damaged"):
         read(str(tmp_path / "x.npz"))
     good = {"obs": numpy.zeros((4, 2)), "actions": numpy.zeros(4, int), "rewards": numpy.zeros(4)}
     starts = numpy.array([True, False, True, False])
     infinite = numpy.zeros((4, 2))
     infinite[3] = numpy.nan
     for changes, message in (
-        ({}, "episode_starts too are wanted"),
-        ({"episode_starts": starts[:3]}, "steps of different numbers"),
-        ({"episode_starts": ~starts}, "must be True at the first step"),
+        ({}, "expected episode_starts too"),
+        ({"episode_starts": starts[:3]}, "arrays of different lengths"),
+        ({"episode_starts": ~starts}, "True at the first step"),
         ({"episode_starts": starts, "obs": infinite}, "episode 1 of .* has observations that are not finite at step 1"),
-        ({"episode_starts": starts, "obs": numpy.array(list("abcd"))}, "numbers for each step are wanted"),
-        ({"episode_starts": starts, "actions": numpy.full(4, -1)}, "one kind from 0 up"),
-        ({"episode_starts": starts}, "has 1 episodes; give two"),
-        ({"episode_starts": starts, "rewards": numpy.full(4, 3e38)}, "whose sum is beyond what float32 holds"),
-        ({name: numpy.zeros((0, 2)) for name in (*good, "episode_starts")}, "holds no steps"),
+        ({"episode_starts": starts, "obs": numpy.array(list("abcd"))}, "expected numbers for each step"),
+        ({"episode_starts": starts, "actions": numpy.full(4, -1)}, "one integer from 0 on"),
+        ({"episode_starts": starts}, "has too few episodes: got 1 different ones, expected at least 2"),
+        ({"episode_starts": starts, "rewards": numpy.full(4, 3e38)}, "with a sum that is too large for float32"),
+        ({name: numpy.zeros((0, 2)) for name in (*good, "episode_starts")}, "has no steps"),
         ({"episode_starts": starts, "reward": 1}, None),
     ):
         numpy.savez(tmp_path / "x.npz", **{**good, **changes})
@@ -248,7 +250,11 @@ def test_wrong_episodes_are_one_line(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="episodes of different environments"):
         read(str(tmp_path))
     spec = f"offline={tmp_path}/x.npz"
-    with pytest.raises(ValueError, match="has states=3, and this decision_transformer 4; train one with states=3"):
+    with pytest.raises(
+        ValueError, match="has states=3, but this decision_transformer was made for 4; train a model with states=3"
+    ):
         fit(decision_transformer(d=8, depth=1), spec, steps=1)
-    with pytest.raises(ValueError, match=r"steps=\d+, and this decision_transformer 1; train one with steps="):
+    with pytest.raises(
+        ValueError, match=r"steps=\d+, but this decision_transformer was made for 1; train a model with steps="
+    ):
         fit(decision_transformer(**{**TINY, "steps": 1}), spec, steps=1)

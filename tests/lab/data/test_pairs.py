@@ -59,9 +59,9 @@ def test_batches_are_drawn_by_seed_and_step_and_long_pairs_are_left_out(tmp_path
 
 WRONG = {
     "empty": ([], "is empty; write a line for each row"),
-    "one source": (["a\tb", "a\tc"], "has one source alone; give at least two"),
-    "a column": (["a\tb", "c"], "line 2 of .* has 1 column where 2 are wanted"),
-    "three columns": (["a\tb\tc"], "line 1 of .* has 3 columns where 2 are wanted"),
+    "one source": (["a\tb", "a\tc"], "has only one distinct source; give at least two"),
+    "a column": (["a\tb", "c"], "line 2 of .* has 1 column, expected 2"),
+    "three columns": (["a\tb\tc"], "line 1 of .* has 3 columns, expected 2"),
     "no target": (["a\tb", "c\t"], "line 2 of .* has an empty target"),
     "no source": (["a\tb", "\tc"], "line 2 of .* has an empty source"),
     "a blank line": (["a\tb", "", "c\td"], "line 2 of .* has 1 column"),
@@ -83,17 +83,17 @@ def test_what_is_no_file_is_said_too(tmp_path: Path) -> None:
         read("/dev/zero")
     with pytest.raises(OSError, match="Is a directory; write pairs=FILE.tsv"):
         read(str(tmp_path))
-    with pytest.raises(ValueError, match="no pair to learn from of at most 3 bytes on either side"):
+    with pytest.raises(ValueError, match="no training pair with at most 3 bytes on each side"):
         read(written(tmp_path, LINES)).up_to_length(3)
 
 
 def test_fit_learns_from_pairs_says_what_it_left_out_and_refuses_others(tmp_path: Path) -> None:
     model = transformer(d=16, depth=1, heads=2, hidden=16, dropout=0.0)
     data = f"pairs={written(tmp_path, [*LINES, *(f'long {n}{chr(9)}' + 'y' * 30 for n in range(9))])}"
-    with pytest.warns(UserWarning, match=r"\d of \d+ pairs have a side of more than 20 bytes and are left out"):
+    with pytest.warns(UserWarning, match=r"\d of \d+ pairs have a side with more than 20 bytes and are left out"):
         history = fit(model, data, steps=2, batch=4, length=20)
     assert history.best.valid < 9 and model.trained_length is not None and 9 <= model.trained_length <= 21
-    with pytest.raises(ValueError, match="this bert reads a text, and pairs came; give text=PATH"):
+    with pytest.raises(ValueError, match="this bert reads a text, but got pairs; give text=PATH"):
         fit(bert(d=16, depth=1, heads=2), data, steps=1)
-    with pytest.raises(ValueError, match="knows 11; give it vocab=256"):
+    with pytest.raises(ValueError, match="is made for 11; give it vocab=256"):
         fit(transformer(d=16, depth=1, heads=2, hidden=16, vocab=11), data, steps=1)

@@ -99,7 +99,7 @@ def test_steps_are_told_as_they_are_taken() -> None:
 
 def test_what_does_not_end_is_cut_and_steps_beyond_the_training_s_are_told_of() -> None:
     model: Any = decision_transformer(**{**TINY, "steps": 5})
-    with pytest.warns(UserWarning, match="episodes last longer than the 5 steps"):
+    with pytest.warns(UserWarning, match="episodes are longer than the 5 steps"):
         (one,) = roll_out(model, PlaySettings(f"{COUNTING},endless=true", 1, most=9))
     assert one.cut and len(one.episode.rewards) == 9
 
@@ -120,8 +120,8 @@ def test_chance_alone_acts_without_a_player() -> None:
 def test_other_observations_and_actions_are_refused() -> None:
     model: Any = decision_transformer(**TINY)
     for spec, said in (
-        ("CartPole-v1", "CartPole-v1 shows 4 numbers, and this decision_transformer reads 3"),
-        ("Pendulum-v1", "Pendulum-v1 takes 1 numbers, and this decision_transformer says 2 kinds of actions"),
+        ("CartPole-v1", "CartPole-v1 has 4 numbers in an observation, but this decision_transformer reads 3"),
+        ("Pendulum-v1", "Pendulum-v1 takes 1 numbers per action, but this decision_transformer has 2 discrete actions"),
     ):
         with pytest.raises(ValueError, match=said):
             list(roll_out(model, PlaySettings(spec, 1)))

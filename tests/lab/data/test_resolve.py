@@ -61,13 +61,13 @@ def test_a_reader_of_texts_is_given_the_tokenizer(spec: str) -> None:
 def test_an_option_that_is_unknown_or_given_twice_is_refused() -> None:
     with pytest.raises(ValueError, match="text= has no option 'documnts'; the nearest is 'documents'"):
         resolve("text=a,documnts=blank").read()
-    with pytest.raises(ValueError, match="valid is given twice, by itself and in 'text=a,valid=b'; give it once"):
+    with pytest.raises(ValueError, match="valid is given twice, as an option and in 'text=a,valid=b'; give it once"):
         resolve("text=a,valid=b").read(valid="c")
 
 
 def test_a_plugin_without_a_form_is_left_out_and_others_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     add_data_plugins(monkeypatch, formless=reader_module("formless", "SERVES = ('images',)\ndef read(where): ..."))
-    line = '^a plugin of data is left out: formless has no FORM; add FORM = "formless=PATH"$'
+    line = '^the data plugin formless is ignored: it has no FORM; add FORM = "formless=PATH"$'
     with pytest.warns(UserWarning, match=line):
         assert resolve("text=a").kind is TextData
     with pytest.warns(UserWarning, match=line):

@@ -297,7 +297,7 @@ def test_a_measurement_that_fails_loses_no_step(tmp_path: Path, monkeypatch: pyt
 def test_what_does_not_repeat_itself_is_said_when_it_goes_on(own: str, tmp_path: Path) -> None:
     for place in range(2):
         model, data = made("lstm", f"{own},how=forgets")
-        with pytest.warns(UserWarning, match="does not show the same") if place else nullcontext():
+        with pytest.warns(UserWarning, match="gives other observations for the same seed") if place else nullcontext():
             settings, until = Settings(batch=2, length=9, measures=1), 0.5 + place / 2
             train(model.float(), data, StepBudget(18), settings, folder=tmp_path, resume=place > 0, until=until)
 
@@ -305,9 +305,9 @@ def test_what_does_not_repeat_itself_is_said_when_it_goes_on(own: str, tmp_path:
 def test_a_policy_that_is_not_finite_stops_the_training() -> None:
     there = rollouts("lstm")
     there.model.policy.head.bias.data.fill_(math.nan)
-    with pytest.raises(StepError, match="the policy is not finite"):
+    with pytest.raises(StepError, match="the policy is no longer finite"):
         there.at(0)
-    with pytest.raises(ValueError, match="the policy is not finite"):
+    with pytest.raises(ValueError, match="the policy is no longer finite"):
         _ = there.validation_batches
 
 

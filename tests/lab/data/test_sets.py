@@ -70,7 +70,7 @@ def test_pictures_are_those_of_their_split(tmp_path: Path) -> None:
         assert elements.shape[2] == data.inputs == 12 and elements.max() <= 1 and set(right.tolist()) <= {1, 2, 3}
         of[split] = {tuple(element) for element in elements[marks >= 0].tolist()}
     assert not of["train"] & of["valid"]
-    with pytest.raises(ValueError, match="^pictures of what"):
+    with pytest.raises(ValueError, match="^sets=pictures needs images"):
         read("pictures")
 
 
@@ -90,7 +90,7 @@ def test_draws_are_of_their_step_and_a_set_is_of_one_split_in_any_order(tmp_path
 def test_too_few_sets_to_split_are_refused(monkeypatch: Any) -> None:
     monkeypatch.setattr(sets, "TRIED", 3)
     monkeypatch.setattr(sets, "split_of", lambda of: "train")
-    with pytest.raises(ValueError, match="has too few sets to split into train, valid, test: none of valid came in 3"):
+    with pytest.raises(ValueError, match="has too few sets to split into train, valid, test: no set of valid in 3"):
         read_sets("sets=maximum").valid.draw(1)
 
 
@@ -113,7 +113,7 @@ def test_it_trains_is_kept_and_measured(tmp_path: Path, capsys: Any) -> None:
     output = capsys.readouterr().out
     assert "absolute error; 20 judged of test" in output and "(always the same answer 0.2" in output
     assert run(["evaluate", folder, "--data", "sets=unique"]) == 2
-    assert "has inputs=4, and this set_transformer 1; give inputs=4" in capsys.readouterr().err
+    assert "has inputs=4, but this set_transformer has 1; give inputs=4" in capsys.readouterr().err
 
 
 def arrays(path: Path, **changed: Any) -> str:
@@ -132,7 +132,7 @@ def test_a_split_without_sets_is_refused(tmp_path: Path) -> None:
     assert [len(lot.answers) for lot in (data.train, data.valid, data.test) if isinstance(lot, StoredSets)] == [1, 1, 0]
     model = set_transformer(**TINY, inputs=2)
     assert len(data.stream(model, 1, 1, 0, 100).validation_batches) == 1
-    with pytest.raises(ValueError, match=r"a\.npz has no sets in that split; give another one, or more sets$"):
+    with pytest.raises(ValueError, match=r"a\.npz has no sets in this split; choose another split, or give more sets$"):
         replace(data, valid=data.test).stream(model, 1, 1, 0, 100)
 
 
@@ -161,29 +161,29 @@ def test_sets_of_a_file(tmp_path: Path) -> None:
 def test_what_is_wrong_is_one_line(tmp_path: Path) -> None:
     bad = tmp_path / "bad.npz"
     for changed, says in (
-        ({"answers": None}, "has the arrays elements, sizes; answers are wanted"),
-        ({"elements": numpy.zeros((60, 4))}, "numbers elements"),
-        ({"answers": numpy.zeros(59)}, "numbers elements"),
-        ({"sizes": numpy.zeros(60, int)}, "has sets of 0 to 0 of 4 elements"),
-        ({"sizes": numpy.full(60, 5)}, "has sets of 5 to 5 of 4 elements"),
+        ({"answers": None}, "lacks arrays: got elements, sizes, expected answers too"),
+        ({"elements": numpy.zeros((60, 4))}, "numbers in elements"),
+        ({"answers": numpy.zeros(59)}, "numbers in elements"),
+        ({"sizes": numpy.zeros(60, int)}, "has invalid sizes: got 0 to 0, expected 1 to 4 elements"),
+        ({"sizes": numpy.full(60, 5)}, "has invalid sizes: got 5 to 5, expected 1 to 4 elements"),
         ({"elements": numpy.full((60, 4, 2), numpy.nan)}, "a number that is not finite"),
         ({"elements": numpy.arange(480.0).reshape(60, 4, 2) * 1e300}, "a number that is not finite in float32"),
         ({"answers": numpy.full(60, 1e39)}, "a number that is not finite in float32"),
-        ({"elements": numpy.zeros((60, 4, 2)), "sizes": None}, "has one set alone"),
-        ({"elements": numpy.full((60, 4, 2), "a")}, "numbers elements"),
+        ({"elements": numpy.zeros((60, 4, 2)), "sizes": None}, "has only one distinct set"),
+        ({"elements": numpy.full((60, 4, 2), "a")}, "numbers in elements"),
     ):
         spec = arrays(bad, **changed)
         with pytest.raises(ValueError, match=says) as caught:
             read_spec(spec)
         assert "\n" not in str(caught.value)
-    with pytest.raises(ValueError, match="answers that are no counts"):
+    with pytest.raises(ValueError, match="answers that are not integers from 0 on"):
         read_spec(arrays(bad, answers=numpy.full(60, 0.5)), answer="count")
     bad.write_bytes(b"nonsense")
     for spec, says in (
-        (f"sets={bad}", r"is no \.npz of arrays, or cut off"),
-        ("sets=maximun", "there are no sets 'maximun'; the nearest is 'maximum'"),
+        (f"sets={bad}", r"is not a \.npz of arrays, or is damaged"),
+        ("sets=maximun", "there is no problem 'maximun' of sets; the nearest is 'maximum'"),
         ("sets=maximum,size=3", "has no keyword 'size'"),
-        ("sets=maximum,answer=count", "answers of one kind, number; leave out answer"),
+        ("sets=maximum,answer=count", "only answers of the kind number; leave out answer="),
         ("sets=maximum,most=0", "most=0: give a whole number"),
         ("sets=unique,least=11", "least=11: give a whole number from 1 to 10"),
     ):
@@ -197,14 +197,10 @@ def test_what_is_wrong_is_one_line(tmp_path: Path) -> None:
         (
             tiny.classifier(),
             "sets=maximum",
-            "this classifier reads labelled text, and sets came; give labelled=FILE.tsv",
+            "this classifier reads labelled text, but got sets; give labelled=FILE.tsv",
         ),
-        (
-            set_transformer(**TINY),
-            f"text={text}",
-            "this set_transformer reads sets, and a text came; give sets=maximum",
-        ),
-        (set_transformer(**TINY, answer="count"), "sets=maximum", "has answer=number, and this set_transformer count"),
+        (set_transformer(**TINY), f"text={text}", "this set_transformer reads sets, but got a text; give sets=maximum"),
+        (set_transformer(**TINY, answer="count"), "sets=maximum", "has answer=number, but this set_transformer has count"),
     ):
         with pytest.raises(ValueError, match=says):
             fit(model, data, steps=1)

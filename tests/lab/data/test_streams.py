@@ -50,9 +50,9 @@ def test_lanes_of_a_slice_read_the_slice() -> None:
 
 
 def test_a_text_too_short_says_what_is_there_and_what_is_needed() -> None:
-    with pytest.raises(ValueError, match="1,000 bytes are there, and a window of length 1,000 needs 1,001"):
+    with pytest.raises(ValueError, match="got 1,000 bytes, but a window of length 1,000 needs 1,001"):
         RandomWindows(TEXT, 2, 1000)
-    with pytest.raises(ValueError, match="1,000 bytes are there, and 4 lanes of length 250 need 1,001"):
+    with pytest.raises(ValueError, match="got 1,000 bytes, but 4 lanes of length 250 need 1,001"):
         Lanes(TEXT, 4, 250)
     assert Lanes(TEXT, 3, 333).at(0).shape == (3, 334)
     assert RandomWindows(TEXT, 2, 999).at(0).shape == (2, 1000)

@@ -110,7 +110,7 @@ def test_too_few_rows_and_too_few_positions_are_refused() -> None:
     with pytest.raises(ValueError, match=r"Parity\(length=2\) has too few rows to split into train, valid, test"):
         fit(gpt(**SMALL), "task=parity,length=2", steps=1)
     with pytest.raises(
-        ValueError, match="rows are of 25 tokens, and this gpt has 8 learned positions; give it length=25"
+        ValueError, match="rows have 25 tokens, but this gpt has only 8 learned positions; give it length=25"
     ):
         fit(gpt(**SMALL, length=8), "task=copy", steps=1)
 

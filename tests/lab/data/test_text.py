@@ -62,8 +62,8 @@ def test_the_standard_library_has_ninety_five_and_five_percent_and_no_tests() ->
     [
         ("text=/no/such/place", "there is no file or folder /no/such/place"),
         ("txt=stdlib", "no kind of data 'txt'; the nearest is 'text'"),
-        ("stdlib", "has no form KIND=WHERE"),
-        ("text=", "has no form KIND=WHERE"),
+        ("stdlib", "does not have the form KIND=WHERE"),
+        ("text=", "does not have the form KIND=WHERE"),
     ],
 )
 def test_a_wrong_spec_is_named_in_one_line(spec: str, message: str) -> None:
@@ -109,7 +109,7 @@ def test_a_folder_of_few_files_has_something_of_each_in_every_split(tmp_path: Pa
 def test_what_is_no_text_is_refused_by_name(tmp_path: Path, name: str, data: bytes) -> None:
     write(tmp_path, {name: data, "good.txt": b"good"})
     for where in (tmp_path, tmp_path / name):
-        with pytest.raises(ValueError, match=f"{name} is binary, and a text is wanted") as caught:
+        with pytest.raises(ValueError, match=f"{name} is binary, expected a text") as caught:
             read(str(where))
         assert "\n" not in str(caught.value)
 

@@ -151,12 +151,12 @@ def test_data_sets_are_read_from_parquet_and_text(tmp_path: Path) -> None:
 WRONG: dict[str, tuple[bytes, str, str]] = {
     "no field": (b'{"a": "x"}\n', "", "line 1 of .* has no field 'text'"),
     "a field of another name": (b'{"bod": "x"}\n', ",field=body", "no field 'body'; the nearest is 'bod'"),
-    "a field of another kind": (b'{"text": [1]}\n', "", "the field 'text' of line 1 of .* is list, and a"),
-    "no json": (b'{"text": "x"}\nnotes\n', "", "line 2 of .* is no JSON; .* leave out field= for a plain text"),
-    "no object": (b"[1]\n", "", "line 1 of .* is no object"),
+    "a field of another kind": (b'{"text": [1]}\n', "", "the field 'text' of line 1 of .* is not a text: got list"),
+    "no json": (b'{"text": "x"}\nnotes\n', "", "line 2 of .* is not JSON; .* leave out field= for a plain text"),
+    "no object": (b"[1]\n", "", "line 1 of .* is not a JSON object"),
     "nothing": (b"", "", "holds no byte"),
     "an unknown option": (b'{"text": "x"}\n', ",fild=x", "text= has no option 'fild'; the nearest is 'field'"),
-    "a number": (b'{"body": 5}\n', ",field=body", "field 'body' of line 1 of .* is no text: 5"),
+    "a number": (b'{"body": 5}\n', ",field=body", "field 'body' of line 1 of .* is not a text: got 5"),
     "twice": (b'{"text": "x"}\n', ",field=x,field=y", "field is given twice"),
     "no tokenizer": (b'{"text": "x"}\n', ",tokenizer=none.json", "there is no tokenizer none.json"),
     "a tokenizer too small": (b'{"text": "x"}\n', ",tokenizer=bpe:9", "a byte-level BPE has at least 257 tokens"),
@@ -175,7 +175,7 @@ def test_what_is_wrong_is_one_line(tmp_path: Path, name: str) -> None:
 
 def test_a_table_is_sent_to_who_reads_it(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_bytes(b"PAR1" + bytes(99))
-    with pytest.raises(ValueError, match=rf"is binary, and a text is wanted; write text=hf:{tmp_path}/a.parquet$"):
+    with pytest.raises(ValueError, match=rf"is binary, expected a text; write text=hf:{tmp_path}/a.parquet$"):
         read_spec(f"text={tmp_path}/a.parquet")
 
 

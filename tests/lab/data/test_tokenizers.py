@@ -88,7 +88,7 @@ def test_a_checkpoint_keeps_its_tokenizer(where: str, tmp_path: Path) -> None:
     assert config["tokenizer"] == "tokenizer.json" and len(config["tokenizer_sha256"]) == 64
     back = load(tmp_path / "run")
     assert back.tokenizer.decode(back.tokenizer.encode(b"the cat")) == b"the cat"
-    with pytest.raises(ValueError, match="those of text=.* are bytes; give tokenizer=DIR, the folder of the model"):
+    with pytest.raises(ValueError, match="but text=.* has bytes; give tokenizer=DIR, the folder of the model"):
         fit(back, f"text={where}", steps=1)
     reread = read_spec(f"text={where},tokenizer={tmp_path}/run")  # the folder of a model names its tokenizer
     assert (
@@ -124,12 +124,14 @@ def test_weights_of_other_tokens_are_no_start(where: str, tmp_path: Path, capsys
     assert run([*small, "--data", f"text={where},tokenizer=bpe:300", "--out", f"{tmp_path}/a"]) == 0
     start = ["--from", f"{tmp_path}/a", "--out", f"{tmp_path}/b"]
     assert run([*small, "--data", f"text={where}", *start]) == 2
-    assert "this gpt was trained on tokens that are a tokenizer's" in capsys.readouterr().err
+    assert "this gpt was trained on tokens of a tokenizer, but" in capsys.readouterr().err
     assert run([*small, "--data", f"text={where},tokenizer={tmp_path}/a", *start]) == 0
 
 
 def test_a_vocabulary_that_is_too_small_is_refused(where: str) -> None:
-    with pytest.raises(ValueError, match="a text has 300 kinds of tokens, and this gpt knows 256; give it vocab=300"):
+    with pytest.raises(
+        ValueError, match="a text has 300 kinds of tokens, but this gpt is made for 256; give it vocab=300"
+    ):
         fit(gpt(d=8, depth=1, heads=2), f"text={where},tokenizer=bpe:300", steps=1)
 
 

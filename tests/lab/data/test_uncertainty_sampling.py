@@ -112,5 +112,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     folder = written(tmp_path, FILES)
     with pytest.raises(ValueError, match="sampling='least' is not known; choose 'random' or 'uncertainty' or"):
         read(folder, sampling="least")
-    with pytest.raises(ValueError, match=r"sampling=uncertainty takes as many of each task, and power=0\.5 came"):
+    with pytest.raises(
+        ValueError, match=r"sampling=uncertainty draws equally many rows of each task, so power=0\.5 has no effect"
+    ):
         read(folder, sampling="uncertainty", power="0.5")

@@ -17,8 +17,8 @@ WRONG = {
     "CartPole-v9": "there is no environment 'CartPole-v9'",
     "CartPole-v1,foo=2": "cannot be made: .*unexpected keyword argument 'foo'",
     "CartPole-v1,foo": "cannot read 'foo' for CartPole-v1",
-    "Foo-v0": "there is no environment 'Foo-v0'; ours are key_to_door",  # Acrobot-v1 is not near
-    "qqq": "ours are key_to_door, masked_cartpole, repeat_previous, t_maze",
+    "Foo-v0": "there is no environment 'Foo-v0'; this package has key_to_door",  # Acrobot-v1 is not near
+    "qqq": "this package has key_to_door, masked_cartpole, repeat_previous, t_maze",
     "a b": "there is no environment 'a b'",
     "none.py:Maze": "there is no file or folder none.py",
     "": "there is no environment ''",

@@ -45,9 +45,9 @@ def test_an_index_comes_back_from_a_file(name: str) -> None:
     index = search.index(vectors)
     restored = FaissIndex.from_bytes(search, vectors, index.to_bytes())
     assert torch.equal(index.search(queries, 4).places, restored.search(queries, 4).places)
-    with pytest.raises(ValueError, match="no index that FAISS reads"):
+    with pytest.raises(ValueError, match="FAISS cannot read the index"):
         FaissIndex.from_bytes(search, vectors, index.to_bytes()[:40])
-    with pytest.raises(ValueError, match="and others are there"):
+    with pytest.raises(ValueError, match="but the store has others"):
         FaissIndex.from_bytes(search, TensorVectors(vectors.rows[:-1]), index.to_bytes())
 
 
@@ -97,11 +97,11 @@ def test_an_index_of_nothing_finds_nothing(name: str) -> None:
 def test_what_ends_a_process_in_the_threads_of_faiss_is_refused(name: str, number: float) -> None:
     rows = torch.randn(640, 8)
     rows[7, 3] = number
-    with pytest.raises(ValueError, match="NaN or infinity, or is longer than"):
+    with pytest.raises(ValueError, match="NaN or infinity, or that is longer than"):
         search_named(name).index(TensorVectors(rows))
     growing = search_named(name).product_index(8)
     assert growing is not None
-    with pytest.raises(ValueError, match="NaN or infinity, or is longer than"):
+    with pytest.raises(ValueError, match="NaN or infinity, or that is longer than"):
         growing.add(rows)
 
 
@@ -124,7 +124,7 @@ def test_a_search_that_there_is_not_is_refused_in_one_line(name: str, message: s
 @pytest.mark.parametrize("name", NAMES)
 def test_without_the_package_one_line_says_what_to_install(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "faiss", None)
-    with pytest.raises(ValueError, match=r"wants a package that is not installed .*: pip install 'kinformer\[faiss\]'"):
+    with pytest.raises(ValueError, match=r"needs a package that is not installed .*: pip install 'kinformer\[faiss\]'"):
         search_by_name(name, 1)
 
 

@@ -28,7 +28,7 @@ def test_every_member_takes_a_task(name: str, spec: str) -> None:
     parameters = inspect.signature(function).parameters
     model = function.rebuild(**{key: n for key, n in TINY.items() if key in parameters})  # type: ignore[attr-defined]
     if model.reads not in SERVES:
-        with pytest.raises(ValueError, match=f"this {name} reads .*, and a task came; give "):
+        with pytest.raises(ValueError, match=f"this {name} reads .*, but got a task; give "):
             fit(model, spec, steps=1, batch=4)
         return
     history = fit(model, spec, steps=1, batch=4)

@@ -204,9 +204,9 @@ def test_a_full_disk_keeps_the_old_checkpoint(tmp_path: Path, monkeypatch: pytes
 
 def test_too_little_text_is_said_before_anything_is_trained() -> None:
     text = tiny.text()
-    with pytest.raises(ValueError, match="10 bytes are there, and a window of length 16 needs 17"):
+    with pytest.raises(ValueError, match="got 10 bytes, but a window of length 16 needs 17"):
         train(tiny.bigram(), type(text)("x", text.train[:10], text.valid, text.test), StepBudget(1), SMALL)
-    with pytest.raises(ValueError, match="x leaves 1 bytes of .* to validate on, and 2 are needed; .*--valid FILE"):
+    with pytest.raises(ValueError, match="x leaves 1 bytes of .* for validation, expected at least 2; .*--valid FILE"):
         train(tiny.bigram(), type(text)("x", text.train, text.valid[:1], text.test), StepBudget(1), SMALL)
 
 
@@ -219,7 +219,7 @@ def test_settings_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
 def test_rows_longer_than_the_learned_positions_are_refused_before_anything_is_trained() -> None:
     model = gpt(d=16, depth=1, heads=2, length=15)
     with pytest.raises(
-        ValueError, match=r"^rows are of 16 tokens, and this gpt has 15 learned positions; train it on a le"
+        ValueError, match=r"^rows have 16 tokens, but this gpt has only 15 learned positions; train it on a le"
     ):
         train(model, tiny.text(), StepBudget(1), SMALL)
     assert model.trained_length is None

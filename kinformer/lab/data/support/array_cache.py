@@ -114,14 +114,14 @@ def cached_entry(key: str, make: Callable[[CacheEntry], None]) -> CacheEntry:
                 _make(place, make)
                 entry = CacheEntry(place)
                 if not entry.is_intact():
-                    raise OSError(5, "what was written cannot be read back")
+                    raise OSError(5, "the written data cannot be read back")
             return entry
     except _Unmade as error:
         raise error.__cause__ from None  # type: ignore[misc]  # the error of the data itself
     except OSError as error:
         raise OSError(
-            f"cannot keep tokens in {place.parent}: {error.strerror or error}; make room there, or set KINFORMER_CACHE "
-            "to a folder with room"
+            f"cannot write the token cache in {place.parent}: {error.strerror or error}; free disk space there, or set "
+            "KINFORMER_CACHE to another folder"
         ) from error
 
 
@@ -130,6 +130,7 @@ class _Unmade(Exception):
 
 
 def _make(place: Path, make: Callable[[CacheEntry], None]) -> None:
+    """Make an entry in a temporary folder and rename it."""
     partial = place.with_name(f".{place.name}.partial")
     for left in (partial, place):
         shutil.rmtree(left, ignore_errors=True)

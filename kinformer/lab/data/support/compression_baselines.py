@@ -16,8 +16,8 @@ def compressed_bits(data: bytes) -> dict[str, float]:
 
 
 def unigram(data: bytes) -> float:
-    """Return the entropy of single bytes in bits.
+    """Return the entropy of the single bytes of `data`, in bits.
 
-    It is the loss of a model that knows only the frequencies of the bytes.
+    A model that knows only the frequencies of the bytes has this loss.
     """
     return -sum(count / len(data) * math.log2(count / len(data)) for count in Counter(data).values())

@@ -8,13 +8,13 @@ from kinformer.lab.data.data import Data
 
 
 def data_readers() -> dict[str, types.ModuleType]:
-    """Every module of the kind `data` with a function `read`, by name.
+    """Return every module of the kind `data` with a function `read`, by name.
 
-    A module with `read` and without `FORM` is left out with a warning of one line.
+    A module with `read` and without `FORM` is left out, with a warning of one line.
     """
     readers = {name: module for name, module in modules("data").items() if hasattr(module, "read")}
     for name in [name for name, module in readers.items() if not hasattr(module, "FORM")]:
-        warnings.warn(f'a plugin of data is left out: {name} has no FORM; add FORM = "{name}=PATH"', stacklevel=2)
+        warnings.warn(f'the data plugin {name} is ignored: it has no FORM; add FORM = "{name}=PATH"', stacklevel=2)
         del readers[name]
     return readers
 
@@ -22,7 +22,7 @@ def data_readers() -> dict[str, types.ModuleType]:
 def form_of(reads: str) -> str:
     """Return the form on a command line of data for models that read `reads`."""
     serving = data_serving(reads)
-    return "Batches of that" if serving is None else serving[1]
+    return "your own Batches" if serving is None else serving[1]
 
 
 def data_serving(reads: str) -> tuple[type[Data], str] | None:

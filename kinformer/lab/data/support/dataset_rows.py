@@ -25,7 +25,7 @@ class DatasetRow(NamedTuple):
     def text(self, field: str) -> bytes:
         """Return a field as UTF-8; raise ValueError with the row's place if it is missing or not a text."""
         if isinstance(value := self.fields.get(field), bool | int | float):
-            raise ValueError(f"field {field!r} of {self.place} is no text: {value!r}; name another field")
+            raise ValueError(f"field {field!r} of {self.place} is not a text: got {value!r}. Name another field")
         return self.value_bytes(field)
 
     def value_bytes(self, field: str) -> bytes:
@@ -36,18 +36,20 @@ class DatasetRow(NamedTuple):
         if isinstance(value, bool | int | float):
             value = str(value)
         if not isinstance(value, str):
-            raise ValueError(f"the field {field!r} of {self.place} is {type(value).__name__}, and a text is wanted")
+            raise ValueError(
+                f"the field {field!r} of {self.place} is not a text: got {type(value).__name__}. Name another field"
+            )
         return value.encode("utf-8", "surrogatepass")
 
 
 def is_json_lines(path: Path) -> bool:
-    """Return whether the name of a file has an ending of JSON lines."""
+    """Return whether the name of the file `path` has an ending of JSON lines."""
     inner = path.with_suffix("") if path.suffix in PACKINGS else path
     return inner.suffix in ENDINGS
 
 
 def json_lines(path: Path) -> Iterator[DatasetRow]:
-    """Read the rows of a file of JSON lines, except empty lines.
+    """Read the rows of the file `path` of JSON lines, except empty lines.
 
     Errors: ValueError that names the line if a line is not a JSON object.
     """
@@ -59,16 +61,18 @@ def json_lines(path: Path) -> Iterator[DatasetRow]:
             fields = from_json(line)
         except ValueError as error:
             raise ValueError(
-                f"{place} is no JSON; write an object on each line, leave out field= for a plain text, or leave the "
+                f"{place} is not JSON; write an object on each line, leave out field= for a plain text, or leave the "
                 "file out: 'text=FOLDER/*.txt'"
             ) from error
         if not isinstance(fields, dict):
-            raise ValueError(f"{place} is no object; write {{...}} on each line, with a text in a field")
+            raise ValueError(f"{place} is not a JSON object; write {{...}} with a text in a field on each line")
         yield DatasetRow(place, fields)
 
 
 def hugging_face(name: str) -> Iterator[DatasetRow]:
-    """Stream the rows of a data set: NAME or NAME/CONFIG of Hugging Face, or a local file or folder.
+    """Stream the rows of a data set that the package `datasets` reads.
+
+    name: NAME or NAME/CONFIG of Hugging Face, or a local file or folder.
 
     Errors: ImportError if `datasets` is not installed; ValueError, in one line, if `datasets` cannot read the data.
     """
@@ -99,7 +103,9 @@ def _load(datasets: Any, name: str) -> dict[str, Any]:
     path = Path(name).expanduser()
     if path.is_file():
         if path.suffix not in BUILDERS:
-            raise ValueError(f"a file is known by its ending, and {path.name} has none of {', '.join(BUILDERS)}")
+            raise ValueError(
+                f"cannot tell the form of {path.name}: expected a name that ends in one of {', '.join(BUILDERS)}"
+            )
         return datasets.load_dataset(BUILDERS[path.suffix], data_files=str(path), streaming=True)
     if path.is_dir():
         return datasets.load_dataset(str(path), streaming=True)

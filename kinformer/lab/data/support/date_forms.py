@@ -1,6 +1,6 @@
 """Date formats: write new dates of a series in the format of its file.
 
-A format is accepted only if it writes every row of the column exactly as the file has it.
+A format is accepted only if it reproduces every row of the column exactly.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -90,5 +90,5 @@ def _fields(date: datetime) -> dict[str, str]:
 
 
 def _unix(ticks: int, digits: int, date: datetime) -> str:
-    """Time since 1970 in units of 1 / `ticks` seconds, with `digits` decimals."""
+    """Return the time since 1970 in units of 1 / `ticks` seconds, with `digits` decimals."""
     return f"{Decimal((date - EPOCH) // MICROSECOND) * ticks / 10**6:.{digits}f}"

@@ -18,9 +18,9 @@ from kinformer.lab.data.support.date_forms import form_of
 
 DAY, WEEK, FORTNIGHT, WEEKS = (timedelta(days=days) for days in (1, 7, 14, 364))  # WEEKS: 52, about a year
 EPOCH = datetime(1970, 1, 1)
-NAMES = {"date", "dates", "datetime", "day", "ds", "epoch", "time", "timestamp", "ts", "unix"}  # of columns of dates
+NAMES = {"date", "dates", "datetime", "day", "ds", "epoch", "time", "timestamp", "ts", "unix"}  # names of date columns
 ROW_NUMBERS = {"", "id", "index", "row", "unnamed"}  # names of columns that count rows, as pandas writes them
-REGULAR = 0.9  # of the steps of a column of unix times without such a name are the same
+REGULAR = 0.9  # minimum share of equal steps in a column of unix times without such a name
 WRITTEN = re.compile(
     r"\s*(?P<first>\d{1,4})(?P<sign>[-/.])(?P<second>\d{1,2})(?:(?P=sign)(?P<third>\d{1,4}))?"
     r"(?:[T ]+(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<more>\d{2})(?:\.(?P<fraction>\d{1,6})\d*)?)?"
@@ -28,7 +28,8 @@ WRITTEN = re.compile(
 )
 MONTHS = "jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec"
 LIKE_A_DATE = re.compile(rf"\d[-/.]\d{{1,2}}[-/.]\d|\d:\d\d|\b({MONTHS})[a-z]*\b.*\d|\d.*\b({MONTHS})", re.I)
-UNIX = {1: (1e8, 5e9), 1e3: (1e11, 5e12), 1e6: (1e14, 5e15), 1e9: (1e17, 5e18)}  # by ticks a second: 1973 to 2128
+# ranges of unix times by ticks per second: 1973 to 2128
+UNIX = {1: (1e8, 5e9), 1e3: (1e11, 5e12), 1e6: (1e14, 5e15), 1e9: (1e17, 5e18)}
 
 
 class Clock(NamedTuple):
@@ -163,7 +164,7 @@ def dates_of(where: str, columns: Sequence[Column], lines: Sequence[int]) -> Dat
 
 
 def calendar(dates: Sequence[datetime]) -> Float[Tensor, "N 5"]:
-    """The minute, hour, day of the week, of the month and of the year of each date, from -1/2 to 1/2."""
+    """Return the minute, hour, and day of the week, month and year of each of `dates`, from -1/2 to 1/2."""
     parts = [
         (at.minute / 59, at.hour / 23, at.weekday() / 6, (at.day - 1) / 30, (at.timetuple().tm_yday - 1) / 365)
         for at in dates
@@ -172,7 +173,7 @@ def calendar(dates: Sequence[datetime]) -> Float[Tensor, "N 5"]:
 
 
 def is_date(word: str) -> bool:
-    """True for a date with year, month and day, or with a time of day."""
+    """Return whether `word` is a date with year, month and day, or with a time of day."""
     with suppress(ValueError):
         datetime.fromisoformat(word.strip())
         return True
@@ -201,7 +202,9 @@ def _parse_words(column: Column, lines: Sequence[int]) -> list[datetime] | None:
 
 def _check_zones(column: Column, dates: list[datetime]) -> list[datetime]:
     if len({date.tzinfo is None for date in dates}) > 1:
-        raise ValueError(f"the column {column.name} mixes times with and without a zone; write all of them alike")
+        raise ValueError(
+            f"the column {column.name} mixes times with and without a zone; write all of them with a zone, or none"
+        )
     return dates
 
 
@@ -280,7 +283,10 @@ def _parse_days(values: Sequence[float]) -> list[datetime]:
 
 
 def _counts_rows(column: Column) -> bool:
-    """True for a column that rises by 1 in each row, and has a name of row numbers or leads and begins with 0 or 1."""
+    """Return whether a column counts rows: it rises by 1 in each row, and its name or its first value fits.
+
+    A column without a name of row numbers must lead, and begin with 0 or 1.
+    """
     named = set(re.split(r"[^a-z]+", column.name.lower())) <= ROW_NUMBERS
     if not named and not column.leads:
         return False
@@ -295,12 +301,12 @@ def _counts_rows(column: Column) -> bool:
 
 
 def _first_fall(dates: Sequence[datetime]) -> int | None:
-    """The first row whose date is not later than the previous one; None if all dates increase."""
+    """Return the first row with a date that is not later than the previous one; None if all dates increase."""
     return next((n for n, (before, later) in enumerate(pairwise(dates), 1) if later <= before), None)
 
 
 def _commonest_step_share(dates: Sequence[datetime]) -> float:
-    """The fraction of steps between rows that equal the most common step."""
+    """Return the fraction of steps between rows that equal the most common step."""
     steps = Counter(later - before for before, later in pairwise(dates))
     return steps.most_common(1)[0][1] / steps.total()
 
@@ -315,7 +321,7 @@ def _refuse_order(where: str, column: Column, dates: Sequence[datetime], lines: 
 
 
 def _clock(where: str, column: Column, dates: list[datetime], lines: Sequence[int]) -> Clock:
-    """The clock of increasing dates; warns of irregular steps between rows.
+    """Return the clock of increasing dates; warn of irregular steps between rows.
 
     Days of the week without any row, such as weekends of business days, are not gaps.
     """
@@ -348,7 +354,7 @@ def _count(whole: Any, step: Any) -> int | None:
 
 
 def _weekdays(dates: Sequence[datetime]) -> set[int]:
-    """The days of the week that have rows; all 7 days if the rows span less than two weeks."""
+    """Return the days of the week that have rows; all 7 days if the rows span less than two weeks."""
     return {date.weekday() for date in dates} if dates[-1] - dates[0] >= FORTNIGHT else set(range(7))
 
 

@@ -9,7 +9,7 @@ import numpy
 import torch
 from torch import Tensor
 
-PREFIX = "sha256:"  # the fingerprint of an earlier version has no prefix: it is of a sample of the data
+PREFIX = "sha256:"  # fingerprints of an earlier version have no prefix; they hash only a sample of the data
 CHUNK = 1 << 26  # bytes that are hashed at a time, so that Ctrl-C is answered
 
 
@@ -26,7 +26,7 @@ def fingerprint_of(*values: Any) -> str:
 
 
 def hashed_name(value: Any) -> str:
-    """Return the name of a dataclass in fingerprints: its own, or `hashed_as`.
+    """Return the name of the class of `value` in fingerprints: its `hashed_as`, or its own name.
 
     `hashed_as` is the name that the class had in earlier versions.
     """
@@ -34,7 +34,7 @@ def hashed_name(value: Any) -> str:
 
 
 def _pieces(value: Any) -> Iterator[bytes | memoryview]:
-    """The bytes of a value; a header before each part gives its type and size."""
+    """Yield the bytes of a value; a header before each part gives its type and size."""
     if isinstance(value, numpy.ndarray) and not value.dtype.hasobject:
         yield f"array {value.dtype} {value.shape};".encode()
         yield from _chunks(value)

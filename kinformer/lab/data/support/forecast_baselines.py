@@ -51,6 +51,6 @@ def least_squares(
 
 
 def _rows(context: Float[Tensor, "W T C"]) -> Float[Tensor, "WC T1"]:
-    """A row for each window and column: differences to the last known number, and a one."""
+    """Return a row for each window and column: the differences to the last known number, and a 1."""
     apart = (context - context[:, -1:]).transpose(1, 2).flatten(0, 1)
     return torch.cat([apart, torch.ones_like(apart[:, :1])], 1)

@@ -45,7 +45,7 @@ class FrozenBuffers:
             buffers[name].copy_(value)
 
     def _buffers(self) -> dict[str, Tensor]:
-        """The buffers of all modules with `after_step`, and of their submodules."""
+        """Return the buffers of all modules with `after_step`, and of their submodules."""
         return {
             name: buffer
             for path, module in self.model.named_modules()

@@ -11,9 +11,9 @@ from kinformer.core.checks import check_at_least
 from kinformer.lab.data.support.safe_scales import refuse_flattened
 from kinformer.lab.environments.support.make_environment import make, refuse_without_gymnasium
 
-SeedOf = Callable[[int, int], int]  # from a row and the number of its episode to a seed
-LOOKED = 100  # steps after which it warns of numbers that float32 cannot tell apart
-ADVICE = "mend the environment, or take another; the same command with --resume goes on"
+SeedOf = Callable[[int, int], int]  # maps a row and the number of its episode to a seed
+LOOKED = 100  # steps after which observations that float32 cannot tell apart cause a warning
+ADVICE = "correct the environment, or choose another one; the same command with --resume continues"
 
 
 class EnvironmentFailure(ValueError):
@@ -38,7 +38,7 @@ class StepOutcome(NamedTuple):
 
 
 class EpisodeProgress(NamedTuple):
-    """Running episodes, from which the environments can be reproduced.
+    """The running episodes, as far as needed to reproduce the environments.
 
     episodes: number of the running episode of each row.
     history: actions so far in each running episode.
@@ -161,7 +161,7 @@ class ParallelEnvironments:
         if not numpy.isfinite(numbers).all():
             row = int(numpy.argwhere(~numpy.isfinite(numbers))[0][0])
             raise EnvironmentFailure(
-                f"{self._location} gave {name} that is not finite, in environment {row} at step "
+                f"{self._location} returned {name} that is not finite, in environment {row} at step "
                 f"{len(self.history[row]):,} of its episode {self.episodes[row] + 1:,}"
             )
 
@@ -171,7 +171,7 @@ class ParallelEnvironments:
 
 
 def flatten_observations(env: Any) -> Any:
-    """Return the environment with arrays of numbers as observations."""
+    """Return the environment `env` with arrays of numbers as observations."""
     from gymnasium.spaces import Box
     from gymnasium.wrappers import FlattenObservation
 
@@ -179,7 +179,7 @@ def flatten_observations(env: Any) -> Any:
 
 
 def limits(space: Any) -> tuple[numpy.ndarray, numpy.ndarray] | None:
-    """Return the limits of continuous actions; None for discrete actions.
+    """Return the limits of continuous actions of the action space `space`; None for discrete actions.
 
     Errors: ValueError if the actions are neither discrete from 0 on nor a row of numbers.
     """
@@ -188,7 +188,9 @@ def limits(space: Any) -> tuple[numpy.ndarray, numpy.ndarray] | None:
     if isinstance(space, Discrete) and space.start == 0:
         return None
     if not isinstance(space, Box) or len(space.shape) != 1:
-        raise ValueError(f"actions of {space} are neither kinds from 0 on nor a row of numbers; wrap the environment")
+        raise ValueError(
+            f"the action space {space} is not supported: expected Discrete from 0 on, or Box [A]. Wrap the environment"
+        )
     return space.low, space.high
 
 

@@ -21,7 +21,7 @@ ProgressCallback = Callable[[int], None]  # called with the number of new steps
 
 
 def ignore_progress(steps: int) -> None:
-    """Ignore the progress."""
+    """Ignore the number of new `steps`."""
 
 
 class PlayedEpisode(NamedTuple):
@@ -99,14 +99,18 @@ def refuse_other_spaces(player: Player, spec: str, vector: Any) -> None:
 
     observed, space = int(numpy.prod(vector.single_observation_space.shape)), vector.single_action_space
     if observed != player.states:
-        raise ValueError(f"{spec} shows {observed} numbers, and this {display_name(player)} reads {player.states}")
+        raise ValueError(
+            f"{spec} has {observed} numbers in an observation, but this {display_name(player)} reads {player.states}"
+        )
     kinds = isinstance(space, Discrete)
     takes = int(space.n) if isinstance(space, Discrete) else int(numpy.prod(space.shape))
     if kinds != player.discrete or takes != player.actions:
-        mine, theirs = ("kinds of actions" if is_discrete else "numbers" for is_discrete in (player.discrete, kinds))
+        mine, theirs = (
+            "discrete actions" if is_discrete else "numbers per action" for is_discrete in (player.discrete, kinds)
+        )
         advice = f"; train it with actions={takes}" if kinds and player.discrete and takes > player.actions else ""
         raise ValueError(
-            f"{spec} takes {takes} {theirs}, and this {display_name(player)} says {player.actions} {mine}{advice}"
+            f"{spec} takes {takes} {theirs}, but this {display_name(player)} has {player.actions} {mine}{advice}"
         )
 
 
@@ -206,14 +210,16 @@ class _Roll:
     def _render(self) -> numpy.ndarray:
         picture = self.worlds.vector.envs[0].render()
         if not isinstance(picture, numpy.ndarray) or picture.ndim != 3:
-            raise ValueError(f"{self.settings.spec} gave {type(picture).__name__} for a picture; leave out --out")
+            raise ValueError(
+                f"{self.settings.spec} cannot be drawn: render() returned {type(picture).__name__}. Leave out --out"
+            )
         return picture
 
     def _warn_longer(self) -> None:
         """Warn once if an episode is longer than all training episodes."""
         if self.table is not None and max(len(steps.rewards) for steps in self.steps) > self.table:
-            longer = f"episodes last longer than the {self.table:,} steps of those that were learned from"
-            warnings.warn(f"{longer}; later ones are taken for the last of these", stacklevel=4)
+            longer = f"episodes are longer than the {self.table:,} steps of the longest training episode"
+            warnings.warn(f"{longer}; the model treats all later steps as the last of these", stacklevel=4)
             self.table = None
 
 

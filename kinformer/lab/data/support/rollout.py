@@ -56,7 +56,12 @@ class Span(NamedTuple):
 
 
 def spans(ended: Bool[Tensor, "B T"], rows: Iterable[int], window: int) -> list[Span]:
-    """Return the parts of episodes in these rows that reach beyond the window."""
+    """Return the parts of episodes in these rows that reach beyond the window.
+
+    ended: True at the last step of an episode.
+    rows: the rows.
+    window: steps at the start that are read but not learned from.
+    """
     pieces_of_rows = []
     for row in rows:
         first = 0
@@ -87,9 +92,11 @@ def pieces(rollout: Rollout, window: int, rows: Sequence[int]) -> RolloutBatch:
 
 
 def under_way(rollout: Rollout, early: State, window: int) -> tuple[Observations, State]:
-    """The last `window` steps of the running episodes, one row each, and the state before these steps.
+    """Return the last steps of the running episodes, one row each, and the state before these steps.
 
+    rollout: the steps of all rows.
     early: the state of all rows before the last `window` steps.
+    window: number of last steps.
     """
     ended = rollout.ended[:, rollout.ended.shape[1] - window :]
     place = torch.arange(len(ended), device=ended.device)

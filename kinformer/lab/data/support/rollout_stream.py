@@ -131,7 +131,7 @@ class RolloutStream(ResumableStream):
         return new.prepend_window(before, self.window) if before is not None and self.window else new
 
     def _recompute_state(self, before: Rollout) -> State:
-        """The state after the last `window` steps of the previous rollout, recomputed with the current weights."""
+        """Return the state after the last `window` steps of the previous rollout, computed with the current weights."""
         transitions, state = under_way(before, self.early, self.window)
         return self.model.predict(transitions, fork(state)).state if transitions.marks.shape[1] else fork(state)
 
@@ -190,7 +190,7 @@ class RolloutStream(ResumableStream):
         except StepError as stop:
             raise ValueError(f"{stop}; {stop.advice}") from stop
 
-    # What is kept ----------------------------------------------------------------------------------------------------
+    # Saved state -----------------------------------------------------------------------------------------------------
 
     def saved_tensors(self) -> dict[str, Tensor]:
         tensors, places = state_tensors((self.now, self.early, self.held))
@@ -228,8 +228,8 @@ class RolloutStream(ResumableStream):
             raise ValueError(f"{error}; {ADVICE}") from error
         if not torch.equal(observed, self.now.observed):
             warnings.warn(
-                f"{self.spec} does not show the same for the same seed and actions, so this goes on with other "
-                "episodes than those that were under way",
+                f"{self.spec} gives other observations for the same seed and actions, so the training continues with "
+                "other episodes than the saved ones",
                 stacklevel=2,
             )
             self.now = self.now._replace(observed=observed)
@@ -299,7 +299,7 @@ def play_episodes(model: Agent, spec: str, seeds: range) -> RolloutBatch:
 
 
 def normalise(better: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
-    """Standardize advantages; if they differ only by rounding, subtract only the mean."""
+    """Standardize the advantages `better`; if they differ only by rounding, subtract only the mean."""
     spread = better.std(correction=0)
     spread = spread.where(tells_apart(spread[None], better.reshape(-1, 1))[0], 1.0)
     return (better - better.mean()) / (spread + 1e-8)
@@ -321,10 +321,10 @@ def _agent_output(model: Agent, transitions: Observations, state: State, worlds:
     table, step = None if model.position is None else model.position.length, max(map(len, worlds.history))
     if table is not None and step >= table:
         why = f"an episode of {worlds.spec} is longer than the {table:,} positions of the agent's stack"
-        raise StepError(why, f"make length larger, as in stack='...(length={4 * table})', and begin anew")
+        raise StepError(why, f"give a larger length, such as stack='...(length={4 * table})', and start a new training")
     output = model.predict(transitions, state)
     if not bool(output.policy.isfinite().all()):
-        raise StepError("the policy is not finite any more", "try a lower lr, or start --from an earlier run")
+        raise StepError("the policy is no longer finite", "try a lower lr, or start --from an earlier run")
     return output
 
 

@@ -142,6 +142,7 @@ class Pictures(CountingProblem):
     images: a folder or a .npz, as for `images=`.
     least, most: minimum and maximum number of elements.
 
+    Errors: ValueError if a size is out of range, if `images` is empty, or if a split lacks a label of train.
     Source: Lee et al., 2018, arXiv:1810.00825, section 5.2.
 
     Differences: digits replace the characters of the paper. The paper's test has characters that training never shows.
@@ -155,7 +156,7 @@ class Pictures(CountingProblem):
     def __post_init__(self) -> None:
         check_whole_between("least", self.least, 1, check_at_least("most", self.most, 1))
         if not self.images:
-            raise ValueError("pictures of what? give images=FOLDER, such as that of MNIST's files")
+            raise ValueError("sets=pictures needs images: give images=FOLDER, such as a folder with the files of MNIST")
         images = read_images(self.images)
         lots = {split: [x.numpy() for x in getattr(images, split)] for split in ("train", "valid", "test")}
         labels = numpy.unique(lots["train"][1])
@@ -163,7 +164,9 @@ class Pictures(CountingProblem):
         for split, (pixels, of) in lots.items():
             by_label[split] = [pixels[of == label].reshape(int((of == label).sum()), -1) for label in labels]
             if any(not len(label) for label in by_label[split]):
-                raise ValueError(f"images={self.images} has a label of train with no picture in {split}; give more")
+                raise ValueError(
+                    f"images={self.images} has no image of some training label in {split}; give more images"
+                )
         object.__setattr__(self, "_held", by_label)
 
     @property

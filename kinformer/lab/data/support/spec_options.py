@@ -21,7 +21,7 @@ def words_of(spec: str, forms: Mapping[str, str]) -> tuple[str, str, dict[str, s
     kind, equals, rest = spec.partition("=")
     where, options = options_of(rest)
     if not equals or not where:
-        raise ValueError(f"the data {spec!r} has no form KIND=WHERE; {advice}")
+        raise ValueError(f"the data {spec!r} does not have the form KIND=WHERE; {advice}")
     if kind not in forms:
         raise ValueError(f"there is no kind of data {kind!r}{suggest_names(kind, forms)}; {advice}")
     return kind, where, options
@@ -41,7 +41,7 @@ def refuse_unknown(kind: str, options: Iterable[str], names: Iterable[str]) -> N
 
 
 def options_of(text: str) -> tuple[str, dict[str, str]]:
-    """Split WHERE, which may contain commas, from the options NAME=VALUE at its end."""
+    """Split `text` into WHERE, which may contain commas, and the options NAME=VALUE at its end."""
     options: dict[str, str] = {}
     while match := re.fullmatch(r"(.*),(\w+)=([^,]*)", text, re.DOTALL):
         text, name, value = match.groups()

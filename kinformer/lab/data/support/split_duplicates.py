@@ -30,23 +30,29 @@ class CopyCount(NamedTuple):
     def warn(self, name: str, items: str) -> None:
         """Warn, in one line, if there are copies."""
         if self.copied:
-            warnings.warn(f"{name}: {self.line(items)}. Scores on copies are too good. Remove them", stacklevel=4)
+            warnings.warn(f"{name}: {self.line(items)}. Scores on copies are too good. Remove the copies", stacklevel=4)
 
 
 def count_copies(splits: Mapping[str, Iterable[bytes]]) -> CopyCount:
-    """Count the texts in valid and test that also occur in an earlier split."""
+    """Count the texts in valid and test that also occur in an earlier split.
+
+    splits: the texts of train, valid and test.
+    """
     return copies_of({name: array("Q", map(short_hash, texts)) for name, texts in splits.items()})
 
 
 def copies_of(hashes: Mapping[str, array]) -> CopyCount:
-    """Count the copies among texts in train, valid and test, given the hash of each text."""
+    """Count the texts in valid and test that also occur in an earlier split, by their hashes.
+
+    hashes: the hash of each text in train, valid and test.
+    """
     train, valid, test = (numpy.array(hashes.get(name, ()), numpy.uint64) for name in ("train", "valid", "test"))
     copied = numpy.isin(valid, train).sum() + numpy.isin(test, numpy.concatenate([train, valid])).sum()
     return CopyCount(int(copied), len(valid) + len(test))
 
 
 def short_hash(data: bytes) -> int:
-    """Return a hash of 64 bits."""
+    """Return a hash of `data` with 64 bits."""
     return int.from_bytes(hashlib.blake2b(data, digest_size=SIZE).digest())
 
 

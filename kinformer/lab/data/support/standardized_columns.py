@@ -60,5 +60,5 @@ def _refuse_size(
     row = int(numbers[:, column].abs().argmax())
     raise ValueError(
         f"{where} cannot be standardized: got {float(numbers[row, column])!r} in row {row + 1:,} of the column "
-        f"{names[column]}, expected numbers {expected}. Mend the number, or give the column another unit."
+        f"{names[column]}, expected numbers {expected}. Correct the number, or give the column another unit."
     )

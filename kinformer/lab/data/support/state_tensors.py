@@ -49,10 +49,10 @@ def restore_state(like: State, tensors: Mapping[str, Tensor], places: list[int],
     except StopIteration:
         state = None
     if state is None or next(left, None) is not None:
-        raise CheckpointError("the state that this run carries is not of the form that its model makes")
+        raise CheckpointError("the saved state of this run has another form than the state of its model")
     return state
 
 
 def to_cpu(value: Tensor) -> Tensor:
-    """Return the tensor without gradients, contiguous, on the CPU."""
+    """Return the tensor `value` without gradients, contiguous, on the CPU."""
     return value.detach().cpu().contiguous()

@@ -63,7 +63,7 @@ def _rows(kind: str, where: str, names: tuple[str, str], fields: tuple[str, str]
         place, parts = f"line {number:,} of {kind}={where}", line.split(b"\t")
         if len(parts) != 2:
             width = "1 column" if len(parts) == 1 else f"{len(parts)} columns"
-            raise ValueError(f"{place} has {width} where 2 are wanted; write {names[0]}, one tab, {names[1]}")
+            raise ValueError(f"{place} has {width}, expected 2; write {names[0]}, one tab, {names[1]}")
         _refuse_empty((parts[0], parts[1]), names, place)
         yield TextPairRow(place, (parts[0], parts[1]), None)
 

@@ -172,8 +172,8 @@ def _read_text(path: Path) -> Iterator[bytes]:
     for number, chunk in enumerate(unpacked.text(path)):
         if not number and _is_binary(chunk[:LOOKED_AT]):
             table = f"write text=hf:{path}" if path.suffix in TABLES else ""
-            advice = table or "give another file, or take it out of the folder"
-            raise ValueError(f"{path} is binary, and a text is wanted; {advice}")
+            advice = table or "give another file, or remove it from the folder"
+            raise ValueError(f"{path} is binary, expected a text; {advice}")
         yield chunk
 
 

@@ -205,7 +205,9 @@ class _Words(_Bytes):
                 self.begin(split)
             self.append(split, tokens)
             if widths.max(initial=0) > numpy.iinfo(self.width).max:
-                raise ValueError(f"{place}: a token gives back {widths.max():,} bytes; use another tokenizer")
+                raise ValueError(
+                    f"{place}: a token decodes to {widths.max():,} bytes, which is too long; use another tokenizer"
+                )
             self.to.append(f"{split}.widths", widths.astype(self.width))
             self.loss = self.loss.plus(loss._replace(place=place))
         self.texts, self.waiting = [], 0

@@ -1,1 +1,1 @@
-"""How the environments here, and Gymnasium's, are made from text."""
+"""Support of environments: make an environment from a specification."""

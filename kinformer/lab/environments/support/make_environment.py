@@ -1,4 +1,4 @@
-"""From "t_maze,corridor=10" or "CartPole-v1", as it stands on a command line, to an environment."""
+"""make: build an environment from a specification such as "t_maze,corridor=10" or "CartPole-v1"."""
 
 import ast
 import inspect
@@ -16,19 +16,22 @@ from kinformer.core.module_import import load_user_module
 if TYPE_CHECKING:
     import gymnasium
 
-EXTRA = "gymnasium is not installed, which environments are made with; pip install 'kinformer[rl]'"
+EXTRA = "environments need the package gymnasium, which is not installed; pip install 'kinformer[rl]'"
 
 
 def make(spec: str, seed: int | None = None, *, render_mode: str | None = None) -> "gymnasium.Env":
-    """The environment of a spec: one of ours by its name, a user's FILE.py:Class, or any ID that Gymnasium knows.
+    """Make an environment of this package, of a user's file, or of Gymnasium.
 
-    Keywords of classes without annotations, such as Gymnasium's own, are parsed by their form.
+    Keywords follow the name: "t_maze,corridor=10", "CartPole-v1,sutton_barto_reward=true". Keywords of a class without
+    annotations, such as Gymnasium's own classes, are parsed by their form.
 
-    Behind it stand its keywords: "t_maze,corridor=10", "CartPole-v1,sutton_barto_reward=true". With a seed it has been
-    reset by it, so that all episodes that follow are the same for the same seed.
+    spec: the name of an environment of this package, FILE.py:Class, or an ID of Gymnasium, with its keywords.
+    seed: seed of a first reset, so that all later episodes are the same for the same seed; None does not reset.
+    render_mode: form of its images, as in Gymnasium; None does not render.
 
-    Errors: ImportError without the package Gymnasium or what an ID wants, ValueError for a name, an ID or a keyword
-    that is not there, with the nearest, and for what an environment refuses; one line each.
+    Errors: ImportError if the package gymnasium or a package that an ID needs is not installed. ValueError for an
+    unknown name, ID or keyword, with the nearest one, and if the environment refuses its keywords. Each message is one
+    line.
     """
     name, *words = split(spec)
     ours = _our_files()
@@ -42,12 +45,12 @@ def make(spec: str, seed: int | None = None, *, render_mode: str | None = None) 
 
 
 def environment_folder() -> str:
-    """The folder of environments, or nothing where what they are made with is not installed."""
+    """Return the name of the folder of environments; "" if gymnasium is not installed."""
     return "environments" if find_spec("gymnasium") else ""
 
 
 def refuse_without_gymnasium() -> None:
-    """ImportError, in one line that says what to install, where the package is not there."""
+    """Raise ImportError, with the command that installs it, if gymnasium is not installed."""
     try:
         import gymnasium  # noqa: F401
     except ImportError as error:
@@ -55,11 +58,13 @@ def refuse_without_gymnasium() -> None:
 
 
 def _our_files() -> dict[str, ModuleType]:
+    """Return the files of environments of this package and its plugins, by name."""
     refuse_without_gymnasium()
     return modules("environments")
 
 
 def _build(kind: type, words: Sequence[str]) -> "gymnasium.Env":
+    """Make an environment of a class with keywords such as size=5."""
     try:
         return kind(**(parse_keywords(kind, words) if _has_annotations(kind) else _by_value(kind, words)))
     except TypeError as error:
@@ -67,7 +72,7 @@ def _build(kind: type, words: Sequence[str]) -> "gymnasium.Env":
 
 
 def _has_annotations(kind: type) -> bool:
-    """True if all keywords of a class have annotations."""
+    """Return whether all keywords of a class have annotations."""
     return all(parameter.annotation is not parameter.empty for parameter in inspect.signature(kind).parameters.values())
 
 
@@ -94,11 +99,12 @@ def _parse_words(name: str, words: Iterable[str]) -> dict[str, Any]:
 
 
 def _last_kind(module: ModuleType) -> type:
-    """The environment of a file: its last class that is no helper."""
+    """Return the environment of a file: its last public class of an environment."""
     return _kinds(module, module.__name__)[-1]
 
 
 def _kinds(module: ModuleType, home: str) -> list[type]:
+    """Return the public environments that a module defines itself."""
     import gymnasium
 
     inside = [value for name, value in vars(module).items() if isinstance(value, type) and not name.startswith("_")]
@@ -108,6 +114,7 @@ def _kinds(module: ModuleType, home: str) -> list[type]:
 
 
 def _own_kind(where: str) -> type:
+    """Return the class that FILE.py:Class names."""
     path, name = where.rsplit(":", 1)
     try:
         module = load_user_module(path)
@@ -120,22 +127,22 @@ def _own_kind(where: str) -> type:
 
 
 def _make_known(name: str, words: Iterable[str], ours: Iterable[str]) -> "gymnasium.Env":
-    """One that Gymnasium makes."""
+    """Make an environment that is registered in Gymnasium."""
     import gymnasium
 
     keywords = _parse_words(name, words)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that there is a later version, which was not asked for
+            warnings.simplefilter("ignore")  # about a later version of the environment
             return gymnasium.make(name, **keywords)
     except gymnasium.error.DependencyNotInstalled as error:
         raise ImportError(f"{name}: {_line(error)}") from error
     except gymnasium.error.NameNotFound as error:
-        suggestion = suggest_names(name, [*ours, *gymnasium.registry], f"; ours are {', '.join(ours)}")
+        suggestion = suggest_names(name, [*ours, *gymnasium.registry], f"; this package has {', '.join(ours)}")
         raise ValueError(f"there is no environment {name!r}{suggestion}, and Gymnasium has others") from error
     except (gymnasium.error.Error, ImportError) as error:
         raise ValueError(f"there is no environment {name!r}: {_line(error)}") from error
-    except Exception as error:  # whatever its constructor raises
+    except Exception as error:  # its constructor may raise any error
         raise ValueError(f"the environment {name!r} cannot be made: {_line(error)}") from error
 
 
@@ -144,7 +151,7 @@ def _line(error: Exception) -> str:
 
 
 def _value(text: str) -> Any:
-    """A keyword's value: a number, a tuple, true, false, none, or the text itself."""
+    """Return the value of a keyword: a number, a tuple, True, False, None, or the text itself."""
     words = {"true": True, "false": False, "none": None}
     if text.lower() in words:
         return words[text.lower()]

@@ -1,1 +1,1 @@
-"""The base of approximate searches: FAISS, a package that may be missing."""
+"""Shared base of approximate searches: the package FAISS, which is optional."""

@@ -1,4 +1,4 @@
-"""FAISS: indices that find candidates, which are then ranked by exact distances."""
+"""FAISS: base classes of searches that find candidates by an index and rank them by exact distances."""
 
 from abc import abstractmethod
 from types import ModuleType
@@ -30,40 +30,63 @@ GROWN = 4  # an index is trained again after its vectors have grown by this fact
 
 
 def package(name: str) -> ModuleType:
-    """The package FAISS; ValueError, in one line, if it is not installed."""
+    """Return the package FAISS.
+
+    name: name of the search, for the message.
+
+    Errors: ValueError, in one line, if it is not installed.
+    """
     try:
         import faiss
     except ImportError as missing:
         raise ValueError(
-            f"search {name!r} wants a package that is not installed ({missing}): pip install 'kinformer[faiss]', or "
+            f"search {name!r} needs a package that is not installed ({missing}): pip install 'kinformer[faiss]', or "
             "use 'exact'"
         ) from missing
     return faiss
 
 
 class FaissSearch(Search):
-    """A search by an index of FAISS in memory. candidates: number per result. learns: whether the index is trained."""
+    """Base class of a search by an index of FAISS in memory.
+
+    candidates: number of candidates that the index finds per result.
+    learns: True if the index is trained.
+    """
 
     candidates: ClassVar[int] = 1
     learns: ClassVar[bool] = False
 
     @abstractmethod
     def factory(self, count: int, width: int) -> str:
-        """The text from which FAISS makes an index of `count` vectors; ValueError if that is impossible."""
+        """Return the description of an index in FAISS's form, such as "HNSW32".
+
+        count: number of vectors.
+        width: numbers in a vector.
+
+        Errors: ValueError if there is no such index.
+        """
 
     def search_parameters(self, index: Any, k: int) -> Any:
-        """Parameters of one FAISS call for k candidates; not set on the index, because searches may run in parallel."""
+        """Return the parameters of one call of FAISS for `k` candidates.
+
+        They are not set on the index, because searches may run in parallel.
+        """
         return None
 
     @property
     def name(self) -> str:
-        """The name in error messages and on the command line."""
+        """Name of the search in messages and on the command line."""
         return type(self).__module__.rpartition(".")[2]
 
     def make_index(self, count: int, width: int, *, products: bool = False) -> Any:
-        """An empty FAISS index by distance or by inner product; ValueError if FAISS cannot make it.
+        """Return an empty index of FAISS.
 
-        By inner product, an index that needs training is flat as long as it has too few vectors.
+        count: number of vectors that it will hold.
+        width: numbers in a vector.
+        products: True searches by inner product, False by distance. An index by inner product that needs training is
+            flat as long as it has too few vectors.
+
+        Errors: ValueError if FAISS cannot make the index.
         """
         faiss = package(self.name)
         flat = products and self.learns and 0 < count < FEWEST
@@ -71,7 +94,7 @@ class FaissSearch(Search):
             metric = faiss.METRIC_INNER_PRODUCT if products else faiss.METRIC_L2
             return faiss.index_factory(width, "Flat" if flat else self.factory(count, width), metric)
         except RuntimeError as error:
-            raise ValueError(f"{self} makes no index of vectors of width {width}; give other numbers") from error
+            raise ValueError(f"{self} cannot index vectors of width {width}; give other sizes") from error
 
     def index(self, vectors: Vectors) -> "FaissIndex":
         index = self.make_index(vectors.count, vectors.width)
@@ -87,7 +110,12 @@ class FaissSearch(Search):
 
 
 class FaissIndex(VectorIndex):
-    """An index of FAISS over vectors, whose candidates are ranked by exact distances."""
+    """An index of FAISS over vectors; its candidates are ranked by exact distances.
+
+    method: the search that made the index.
+    vectors: the vectors.
+    index: the index of FAISS.
+    """
 
     def __init__(self, method: FaissSearch, vectors: Vectors, index: Any):
         self.method, self.vectors, self.faiss = method, vectors, index
@@ -103,24 +131,37 @@ class FaissIndex(VectorIndex):
         return rank_candidates(self.vectors, queries, candidates, k)
 
     def to_bytes(self) -> bytes:
-        """The content of a FAISS index file."""
+        """Return the content of a FAISS index file."""
         data: bytes = package(self.method.name).serialize_index(self.faiss).tobytes()
         return data
 
     @classmethod
     def from_bytes(cls, method: FaissSearch, vectors: Vectors, data: bytes) -> "FaissIndex":
-        """Read an index file; ValueError if it is damaged or belongs to other vectors."""
+        """Return the index in the content of an index file.
+
+        method: the search that made the index.
+        vectors: the vectors of the index.
+        data: content of the file.
+
+        Errors: ValueError if the content is damaged or belongs to other vectors.
+        """
         try:
             index = package(method.name).deserialize_index(numpy.frombuffer(data, numpy.uint8))
         except RuntimeError as error:
-            raise ValueError(f"it is no index that FAISS reads: {str(error).splitlines()[0]}") from error
+            raise ValueError(f"FAISS cannot read the index: {str(error).splitlines()[0]}") from error
         if (index.ntotal, index.d) != (vectors.count, vectors.width):
-            raise ValueError(f"it is of {index.ntotal:,} vectors of width {index.d}, and others are there")
+            raise ValueError(f"the index has {index.ntotal:,} vectors of width {index.d}, but the store has others")
         return cls(method, vectors, index)
 
 
 class FaissProductIndex(ProductIndex):
-    """An index by inner product to which keys are added; it is trained again after it has grown."""
+    """An index of FAISS by inner product that accepts more keys.
+
+    It is trained again after it has grown by a factor of 4.
+
+    method: the search that makes the index.
+    width: numbers in a key.
+    """
 
     def __init__(self, method: FaissSearch, width: int):
         self.method, self.width, self.faiss = method, width, method.make_index(0, width, products=True)
@@ -147,17 +188,21 @@ class FaissProductIndex(ProductIndex):
 
 
 def number_of_lists(lists: int | None, count: int) -> int:
-    """The number of lists of an index of `count` vectors: as given, or about the square root of `count`."""
+    """Return the number of lists of an index, at most as many as its vectors can train.
+
+    lists: number that the user gave; None takes about the square root of `count`.
+    count: number of vectors.
+    """
     max_lists = max(count // ENOUGH, 1)
     return min(round(count**0.5) or 1, max_lists) if lists is None else min(lists, max_lists)
 
 
 def _rows(x: Float[Tensor, "n D"]) -> numpy.ndarray:
-    """Vectors as FAISS expects them; ValueError for numbers at which the threads of FAISS would end the process."""
+    """Return vectors as FAISS expects them; refuse numbers that would make FAISS end the process."""
     rows: numpy.ndarray = x.detach().float().cpu().contiguous().numpy()
-    if not bool((numpy.abs(rows) < LONG / max(rows.shape[1], 1) ** 0.5).all()):  # NaN is not
+    if not bool((numpy.abs(rows) < LONG / max(rows.shape[1], 1) ** 0.5).all()):  # False for NaN
         raise ValueError(
-            "a vector holds NaN or infinity, or is longer than 2^60, and FAISS cannot index it; mend it (a damaged "
-            "datastore: build it again), or use 'exact', which ignores vectors with NaN or infinity"
+            "FAISS cannot index a vector that contains NaN or infinity, or that is longer than 2^60; correct the "
+            "vector (build a damaged datastore again), or use 'exact', which ignores vectors with NaN or infinity"
         )
     return rows

@@ -1,1 +1,1 @@
-"""What several tasks share."""
+"""Shared base classes of tasks."""

@@ -1,4 +1,4 @@
-"""Letters and Words: what tasks about letters share: the alphabet, the drawing, and what a guess scores."""
+"""Letters and Words: base classes for tasks about letters, with the score of a guess."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -10,7 +10,10 @@ from kinformer.core.task import LETTERS, Task, TaskRow, draw_symbols
 
 
 class Letters(Task):
-    """A task over the first `symbols` letters, each as likely as the others; a guess is right one time in as many."""
+    """Base class of a task with the first `symbols` letters; all letters are equally likely.
+
+    A guess of a letter is right with probability 1 / symbols.
+    """
 
     symbols: int
 
@@ -22,13 +25,17 @@ class Letters(Task):
         return 1 / self.symbols
 
     def letters(self, count: int, rng: Generator) -> bytes:
-        """So many letters, drawn."""
+        """Draw `count` random letters."""
         return draw_symbols(LETTERS[: self.symbols], count, rng)
 
 
 @dataclass(frozen=True)
 class Words(Letters):
-    """A word of `length` letters, a bar, and what is made of the word, which has as many."""
+    """Base class of a task with a word of `length` letters, a bar, and an answer of the same length.
+
+    length: letters of the word.
+    symbols: number of different letters, up to 52.
+    """
 
     length: int = 12
     symbols: int = 8
@@ -39,11 +46,11 @@ class Words(Letters):
 
     @abstractmethod
     def answer(self, word: bytes) -> bytes:
-        """The answer to a word."""
+        """Return the answer to a word."""
 
     @property
     def separator(self) -> bytes:
-        """What stands between the two."""
+        """Text between the word and the answer."""
         return b"|"
 
     @property
