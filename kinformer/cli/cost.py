@@ -19,10 +19,10 @@ def cost(
 ) -> None:
     """Count the parameters, FLOPs and memory of a training.
 
-    The table shows the parameters, the additions and multiplications of a training step, and the peak memory. It also
-    shows the bytes of a decoding state, and the executor that computes the attention of each layer. The command runs a
-    few random rows on the CPU and saves nothing. Full and causal attention count pairs of query and key as PyTorch
-    does. Other patterns count only the pairs that are read.
+    The table shows the parameters, the additions and multiplications of a forward pass and of a training step, and the
+    peak memory. It also shows the bytes of a decoding state, and the executor that computes the attention of each
+    layer. The command runs a few random rows on the CPU and saves nothing. Full and causal attention count pairs of
+    query and key as PyTorch does. Other patterns count only the pairs that are read.
 
     The memory of a fresh process is within 15% of the reported value, with one exception. Long rows that allocate and
     free blocks of some megabytes fragment the heap of the C library. Examples are guided_attention and talking_heads at

@@ -37,7 +37,10 @@ def evaluate(
     length: Window = None,
     stride: Annotated[
         int | None,
-        count("Read overlapping windows, each this many tokens after the previous one; default: half a window."),
+        count(
+            "Read overlapping windows, each this many tokens after the previous one; default: half a "
+            "window, if the model was trained on windows."
+        ),
     ] = None,
     full: Annotated[
         bool, flag("full", "With windows: leave out tokens with fewer than length - stride tokens before them.")
@@ -76,7 +79,7 @@ def evaluate(
     tokens before it. The first window is an exception, unless --full leaves out its tokens with a shorter context. With
     --full and --stride 1, only the last token of each window is scored, as in the paper by Al-Rfou et al. A model that
     carries a state reads the text in --lanes in parallel, --length tokens at a time, and keeps its state within a lane.
-    With --stride it reads windows too.
+    With --stride it reads windows too. A masked model reads windows that do not overlap.
 
     Keywords that do not change the weights may be given other values, such as memory=512 for a transformer_xl. With
     --knn the model looks up the datastore that `kinformer knn-lm` tuned it with.

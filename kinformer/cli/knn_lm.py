@@ -120,7 +120,7 @@ def _nothing_kept(folder: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as stop:
-        less = "--bytes takes less time"
+        less = "--bytes N measures less"
         raise UserError(f"stopped; nothing was saved, and {folder} is unchanged; {less}", ended_by(stop)) from stop
 
 

@@ -141,7 +141,7 @@ Own = Annotated[
         callback=option_checks.member, help="file.py:function that built the model, if it is a member of your own."
     ),
 ]
-Knn = Annotated[bool, flag("knn", "Look up the datastore that `kinformer knn-lm` tuned this model with.")]
+Knn = Annotated[bool, flag("knn", "Look up the datastore that this model was tuned with by `kinformer knn-lm`.")]
 Datastore = Annotated[
     Path | None,
     typer.Option(

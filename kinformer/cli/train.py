@@ -170,7 +170,7 @@ def train(
 
     with process_group(parallel) as group:
         refuse_kind(choice, source, ctx)
-        may_replace = overwrite or bool(then)  # phases are checked first
+        may_replace = overwrite or bool(then)  # with --then, --out is checked after the phases
         check_out = partial(option_checks.refuse_model, out, may_replace, resume)
         job = prepare(source, steps, minutes, valid, device, tensorboard, group, check_out, **options.settings(ctx))
         first = out / FIRST if then else out

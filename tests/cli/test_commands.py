@@ -370,7 +370,7 @@ def test_what_is_missing_is_named(capsys: pytest.CaptureFixture[str], tmp_path: 
     fails(
         capsys,
         ["train", "gpt", "--steps", "1"],
-        "Missing option '--data'. Expected: Data as KIND=PLACE, with options after commas: text=stdlib",
+        "Missing option '--data'. Expected: Data as KIND=PLACE, with options after commas: text=stdlib; text=PATH",
     )
     fails(capsys, ["train"], "Missing argument")
     fails(capsys, ["generate", str(tmp_path), "--prompt", "x"], "it has no config.json")
