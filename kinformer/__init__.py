@@ -1,7 +1,8 @@
 """The Transformer family as parts that compose.
 
-Every public name is here: `kinformer.Softmax`, `kinformer.Causal`, `kinformer.gpt`. A name is imported from its file at
-its first use: `import kinformer` imports neither torch nor anything else, so the command line answers at once.
+Every public name is an attribute of this package, such as `kinformer.Softmax`, `kinformer.Causal` or `kinformer.gpt`.
+Each name is imported from its file at its first use. `import kinformer` itself imports neither torch nor another
+package, so the command line starts fast.
 """
 
 import functools
@@ -32,24 +33,24 @@ def __getattr__(name: str) -> object:
 
 @functools.cache
 def _parts() -> dict[str, str]:
-    """The file of every part and member by name; the files are read once, at the first use of a part."""
+    """Return the file of every part and member by name; the files are searched only once."""
     return _discover().part_names()
 
 
 @functools.cache
 def _plugin_parts() -> dict[str, object]:
-    """The parts and members of installed plugins, which are imported at the first name that the library lacks."""
+    """Import installed plugins, and return their parts and members by name."""
     return _discover().plugin_names()
 
 
 def _discover() -> types.ModuleType:
-    from kinformer.core import discover  # `import kinformer` need not wait for it
+    from kinformer.core import discover  # imported here to keep `import kinformer` fast
 
     return discover
 
 
 def _suggestion(name: str) -> str:
-    from kinformer.core.did_you_mean import suggest_names  # as above
+    from kinformer.core.did_you_mean import suggest_names  # imported here to keep `import kinformer` fast
 
     return suggest_names(name, __dir__(), "; dir(kinformer) lists them")
 
@@ -59,7 +60,7 @@ def __dir__() -> list[str]:
 
 
 class _Package(types.ModuleType):
-    """A package whose verbs stay in sight: an imported folder `attend` does not hide the function of that name."""
+    """Package in which a function such as `attend` is not replaced by the imported folder of the same name."""
 
     def __setattr__(self, name: str, value: object) -> None:
         if not (name in CONTRACTS and isinstance(value, types.ModuleType)):

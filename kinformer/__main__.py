@@ -1,4 +1,4 @@
-"""`python -m kinformer`, and with it `torchrun -m kinformer train`: the command line."""
+"""Entry point of `python -m kinformer` and `torchrun -m kinformer train`: the command line."""
 
 from kinformer.cli.__main__ import main
 

@@ -1,1 +1,1 @@
-"""The command line: one file per command; torch is imported inside commands alone, so that --help is quick."""
+"""The command line: one file per command. Commands import torch when they run, so --help is fast."""

@@ -1,4 +1,4 @@
-"""`kinformer`, the command line."""
+"""The command line `kinformer`: its commands, its error messages and its exit codes."""
 
 import os
 import signal
@@ -31,10 +31,10 @@ from kinformer.cli.train import train
 from kinformer.lab.errors import FAILED, INTERRUPTED, WRONG, UserError
 from kinformer.lab.train.training_interrupt import TrainingInterrupt
 
-SEVERAL = {"--law", "--return", "--then"}  # options that may come again
-GROUPS = {"datastore"}  # words that another command follows
-# libgomp takes this number by itself where a process has more threads than cores, and 300,000 otherwise: a thread that
-# spins that long takes its core from the thread that it waits for, wherever other processes are at work (bench/spin.py)
+SEVERAL = {"--law", "--return", "--then"}  # options that may be given several times
+GROUPS = {"datastore"}  # names of groups, which are followed by one of their commands
+# libgomp itself uses this number if a process has more threads than cores, and 300,000 otherwise. If other processes
+# are running, a waiting thread that spins for so long blocks a core that the other threads need (bench/spin.py).
 SPIN_COUNT = "1000"
 app = typer.Typer(name="kinformer", add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 app.command("list")(list_parts)
@@ -48,26 +48,46 @@ for command in (
 
 @app.callback()
 def describe_program() -> None:
-    """The Transformer family as parts that compose: list, show, train, generate, read,
-    fill, forecast, calibrate, play, evaluate, datastore, knn-lm, compare, cost, advise, check, claim.
+    """Train, use and study models of the Transformer family.
 
-    An error is one line; KINFORMER_DEBUG=1 shows where it came from.
+    A member is a named model, such as gpt or bert. A part is a building block of members, such as an attention pattern
+    or a positional bias. `kinformer COMMAND --help` explains a command.
+
+    \b
+    Examples:
+        # See which members there are, and read about one of them
+        kinformer list members
+        kinformer show llama
+        # Train it for 3 minutes on the source code of Python, then generate text
+        kinformer train llama --data text=stdlib --minutes 3 --out runs/llama
+        kinformer generate runs/llama/best --prompt "def main("
+
+    An error is one line on stderr. Exit codes: 0 success, 1 failure, 2 wrong input, 130 stopped by Ctrl-C. Set
+    KINFORMER_DEBUG=1 to see the traceback of an error.
     """
 
 
-COMMANDS = get_command(app)  # made once: a process may run many lines
+COMMANDS = get_command(app)  # built once, because one process may run several commands
 
 
 def main() -> None:
-    """Run the command line; what goes wrong ends in one line on stderr and an exit code: 2 wrong input, 1 failure."""
+    """Run the command line and exit.
+
+    An error is one line on stderr. The exit code is 2 for wrong input and 1 for a failure.
+    """
     limit_spinning(os.environ)
-    if not several():  # a process that waits for others hears nothing, and torchrun's signal must end it
+    if not several():  # under torchrun the default handler must end a process that waits for others
         signal.signal(signal.SIGTERM, _end_by)
     sys.exit(run(sys.argv[1:] or ["--help"]))
 
 
 def limit_spinning(environ: MutableMapping[str, str]) -> None:
-    """Let waiting OpenMP threads sleep soon, unless the user configured that. Call it before `import torch`."""
+    """Let waiting OpenMP threads sleep soon, unless the user has configured this.
+
+    Call it before `import torch`.
+
+    environ: the environment variables; GOMP_SPINCOUNT is set in them.
+    """
     if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & environ.keys():
         environ["GOMP_SPINCOUNT"] = SPIN_COUNT
 
@@ -77,7 +97,10 @@ def _end_by(number: int, frame: FrameType | None) -> None:
 
 
 def run(words: list[str]) -> int:
-    """Run a command, and return its exit code."""
+    """Run a command, and return its exit code.
+
+    words: the command and its arguments, such as ["train", "gpt", "--steps", "3"].
+    """
     message, code = _outcome(words)
     if (error := _output_error()) is not None:
         message, code = _discard_output(error), FAILED
@@ -87,7 +110,7 @@ def run(words: list[str]) -> int:
 def _outcome(words: list[str]) -> tuple[str, int]:
     """Run a command and return its error message, "" for success, and its exit code."""
     if several() and words[0] not in ("train", "--help"):
-        return f"torchrun is for train; run kinformer {words[0]} without it", WRONG
+        return f"only train runs under torchrun; run kinformer {words[0]} without torchrun", WRONG
     options = [word.partition("=")[0] for word in words if word.startswith("--")]
     if twice := [name for n, name in enumerate(options) if name in options[:n] and name not in SEVERAL]:
         return f"{twice[0]} is given twice; give it once", WRONG
@@ -104,9 +127,9 @@ def _outcome(words: list[str]) -> tuple[str, int]:
     except Exception as error:
         if isinstance(error, OSError) and _output_error("\n") is not None:
             return str(error), FAILED
-        if not hasattr(error, "format_message"):  # what the parser of the words raises has it
+        if not hasattr(error, "format_message"):  # errors of the option parser have this method
             raise
-        message = error.format_message().replace(": Value error, ", ": ")  # a prefix by pydantic, which Typer asks
+        message = error.format_message().replace(": Value error, ", ": ")  # a prefix from pydantic, which Typer uses
         return f"{message}{_what_is_missing(error)}", WRONG
 
 
@@ -127,17 +150,17 @@ def _output_error(text: str = "") -> OSError | None:
 
 def _discard_output(error: OSError) -> str:
     """Discard the unwritten rest of standard output and return the message for its error."""
-    with open(os.devnull, "w") as nothing:  # else Python tries to write the rest when it ends, and prints a traceback
+    with open(os.devnull, "w") as nothing:  # else Python tries to write the rest at exit, and prints a traceback
         os.dup2(nothing.fileno(), sys.stdout.fileno())
-    if isinstance(error, BrokenPipeError):  # a reader such as `head` has all that it wants
+    if isinstance(error, BrokenPipeError):  # a reader such as `head` has stopped reading
         return ""
     return f"cannot write to standard output: {error.strerror}; free space there, or write the output elsewhere"
 
 
 def _what_is_missing(error: Any) -> str:
-    """The help of an option or argument that did not come."""
+    """Return the help text of a missing option or argument, as the end of the error message; "" for other errors."""
     param = getattr(error, "param", None) if type(error).__name__ == "MissingParameter" else None
-    return f" It is: {help_text}" if (help_text := getattr(param, "help", None)) else ""
+    return f" Expected: {help_text}" if (help_text := getattr(param, "help", None)) else ""
 
 
 def _code(code: object) -> tuple[str, int]:

@@ -1,4 +1,4 @@
-"""`kinformer advise`: which members to try for a task, on rows of a length, within some memory."""
+"""The command `kinformer advise`: recommend members for a task, a row length and an amount of memory."""
 
 import json
 from typing import Annotated, Literal
@@ -14,27 +14,40 @@ AdviceTask = Literal["lm", "mask", "classify"]
 
 def advise(
     *,
-    task: Annotated[AdviceTask, typer.Option(help="Write text, fill in what is hidden, or tell kinds of text apart.")],
+    task: Annotated[
+        AdviceTask, typer.Option(help="lm: generate text; mask: fill in hidden tokens; classify: label texts.")
+    ],
     data: Data,
     length: Length = LENGTH,
     memory: Annotated[
-        str | None, typer.Option(help="What a training may take, such as 8GB; what is free here unless given.")
+        str | None,
+        typer.Option(help="Memory that a training may use, such as 8GB; default: the free memory of this machine."),
     ] = None,
     batch: Batch = BATCH,
     as_json: Json = False,
 ) -> None:
-    """Say which members to try, what is not known of them, and the commands to try them.
+    """Recommend members for a task that fit into the memory.
 
-    Members that fit into --memory, at their own sizes, those that multiply least first. Memory and multiplications are
-    those that `kinformer cost` counts, from a table of two lengths; between and beyond these they are reckoned. Which
-    member learns best is hardly known, so it orders nothing: the first command finds out on the data, of the plain
-    member, of the best and the fastest that were measured beside it, and of the one that multiplies least. Nothing is
-    trained. What is not known is said: quality and times that nobody measured, rows longer than any that were counted.
+    The table lists the members that fit into --memory at their default sizes, the one with the fewest multiplications
+    first. Below it are the facts that are unknown, such as quality and times that were never measured, and commands to
+    try the members. Nothing is trained.
+
+    Memory and multiplications come from a table of `kinformer cost` at two row lengths. Values at other lengths are
+    interpolated or extrapolated. The order ignores quality, because little is known about which member learns best. The
+    first printed command finds out on your data. It compares the plain member, the best and the fastest member that
+    were measured against it, and the member with the fewest multiplications.
+
+    \b
+    Examples:
+        # Members that can train on rows of 4,096 tokens within 8 GB
+        kinformer advise --task lm --length 4096 --memory 8GB --data text=PATH
+        # Members that fill in hidden tokens, within the free memory
+        kinformer advise --task mask --length 512 --data text=stdlib
     """
-    # imported here, so that --help and early refusals need not wait for torch or rich
+    # imported here, so that --help and early errors do not wait for torch or rich
     from rich.console import Console
 
-    with Console(stderr=True).status("looking at the data ..."):  # nothing where that is no terminal
+    with Console(stderr=True).status("reading the data ..."):  # prints nothing if stderr is no terminal
         from kinformer.cli.support.advice_table import print_advice
         from kinformer.cli.support.progress_bar import progress
         from kinformer.cli.support.training import prepare, refuse_kind
@@ -48,7 +61,7 @@ def advise(
             source = resolve(data)
         refuse_kind(parse_member(able[0], ()), source)
         job = prepare(source, 1, None, device="cpu", batch=batch, length=length)
-    with progress("asking", len(able), "members") as on_progress:
+    with progress("estimating", len(able), "members") as on_progress:
         advice = rank_members(task, able, job.data, job.settings, data, memory_budget, on_progress)
     if as_json:
         print(json.dumps(advice.as_json(), indent=2))

@@ -1,4 +1,4 @@
-"""`kinformer calibrate DIR --data SPEC --delta D --epsilon E`: how early tokens may leave, proven on data."""
+"""The command `kinformer calibrate`: find exit thresholds of a model with early exits, tested on data."""
 
 import json
 from pathlib import Path
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from kinformer.lab.calibrate.threshold_search import By
 
 PROMPT, TOKENS, WITHIN = 64, 32, 0.02
-TESTED, GRID = 21, 11  # thresholds to choose from: of a test, and of each layer of a search
+TESTED, GRID = 21, 11  # numbers of thresholds to choose from: in a test, and for each layer in a search
 
 
 def _parse_search(text: str) -> int | str:
-    """How thresholds by layer are searched; UserError for neither a number of draws nor a kind of search."""
+    """Parse --search: a number of draws, "grid" or "coordinates"; UserError for anything else."""
     if text in ("grid", "coordinates"):
         return text
     if not text.isdecimal() or not 1 <= int(text) <= MOST:
@@ -31,13 +31,19 @@ def _parse_search(text: str) -> int | str:
 
 def calibrate(
     ctx: typer.Context,
-    folder: Annotated[Path, trained_folder("of a member with exits, like calm.")],
+    folder: Annotated[Path, trained_folder("of a member with early exits, such as calm.")],
     *,
     data: Data,
-    delta: Annotated[float, typer.Option(help="The mean loss that is allowed, between 0 and 1.")] = 0.1,
-    epsilon: Annotated[float, typer.Option(help="How often it may be more, between 0 and 1.")] = 0.05,
+    delta: Annotated[float, typer.Option(help="Largest allowed mean loss of a text, between 0 and 1.")] = 0.1,
+    epsilon: Annotated[
+        float, typer.Option(help="Allowed probability that the mean loss is above delta, between 0 and 1.")
+    ] = 0.05,
     consistency: Annotated[
-        Literal["textual", "risk"], typer.Option(help="Loss beside the full model's text, or beside its own loss.")
+        Literal["textual", "risk"],
+        typer.Option(
+            help="Loss of a text: textual is its distance from the full model's text; risk is its distance from the "
+            "true text minus the full model's distance."
+        ),
     ] = "textual",
     search: Annotated[
         Any,
@@ -51,9 +57,15 @@ def calibrate(
     ] = None,
     within: Annotated[
         float | None,
-        typer.Option(help=f"With --search: how much worse than the full model the metric may be; default: {WITHIN:g}."),
+        typer.Option(
+            help="With --search: largest loss of the metric compared with the full model, in units of the metric; "
+            f"default: {WITHIN:g}."
+        ),
     ] = None,
-    samples: Annotated[int | None, count("How many texts; twice as many as it takes unless given.")] = None,
+    samples: Annotated[
+        int | None,
+        count("Number of texts; default: twice the number that a proof needs. With --search: rows; default: 256."),
+    ] = None,
     thresholds: Annotated[
         int | None,
         typer.Option(
@@ -64,32 +76,43 @@ def calibrate(
         ),
     ] = None,
     split: Split = "valid",
-    length: Annotated[int, count("Of a text: tokens that each begins with.")] = PROMPT,
-    tokens: Annotated[int, count("Of a text: tokens that are written.")] = TOKENS,
-    overwrite: Annotated[bool, flag("overwrite", "Of --search: also what was proven.")] = False,
+    length: Annotated[int, count("Tokens of each prompt; with --search, tokens of each row.")] = PROMPT,
+    tokens: Annotated[int, count("Tokens to generate after each prompt.")] = TOKENS,
+    overwrite: Annotated[bool, flag("overwrite", "With --search: also replace a threshold that was proven.")] = False,
     device: Device = None,
     member: Own = None,
     as_json: Json = False,
 ) -> None:
-    """Find how early the tokens of a trained calm may leave, and let `generate` leave so.
+    """Find out how early tokens may leave the layers of a model.
 
-    With probability 1 - epsilon over the texts, which are drawn from the split, the mean loss of what it then
-    writes is at most delta. The loss of a text lies in [0, 1]: how far it is from the full model's (textual), or
-    how much worse than the full model's it is (risk). Far apart is 1 - ROUGE-L, of a task's answers the share that
-    differs. Texts are written by the likeliest token, and so is the promise. Thresholds are tested one after the
-    other, the most careful first (Learn then Test, Hoeffding's bound); the last one that is proven is kept in
-    DIR/exits.json. Where none is, no token leaves early.
+    In a model with early exits, such as calm, a token skips the remaining layers once its confidence reaches a
+    threshold. This command finds a low threshold that keeps the quality, and saves it in DIR/exits.json. `generate` and
+    `evaluate` use it from then on.
 
-    With --search N a threshold for each layer is drawn from 0 to 1, N times: the random search of depth-adaptive
-    Transformers, over --samples rows of --length tokens that are read, not written. --search grid tries every
-    combination of --thresholds evenly spaced thresholds, for a few layers; --search coordinates changes one layer at a
-    time, for many. Of the best at each cost, drawn
-    into DIR/exits.png, the cheapest is kept whose metric comes --within so much of the full model's, in bits or in
-    shares of answers, whichever it is judged by. Nothing is proven by it, and what was proven is not overwritten. The
-    threshold of a calm that falls while a text is written goes on falling: what is searched is the number that scales
-    it.
+    The default is a proof by Learn then Test: with probability 1 - epsilon over texts drawn from the split, the mean
+    loss of the generated texts is at most delta. The loss of a text lies in [0, 1]. With --consistency textual it is
+    the distance from the full model's text. With --consistency risk it is the distance from the true text minus the
+    full model's distance from it, but at least 0. The distance is 1 - ROUGE-L, or the share of differing places for the
+    answers of a task. The texts are generated with the likeliest tokens, and the proof holds for that only. Thresholds
+    are tested in order, the safest first, with Hoeffding's bound. The last proven threshold is saved. If none is
+    proven, no token leaves early.
+
+    With --search the command finds one threshold for each layer instead, and proves nothing. It measures --samples rows
+    of --length tokens and generates no text. With N it tries N random combinations between 0 and 1, as in
+    depth-adaptive Transformers. With grid it tries every combination of --thresholds evenly spaced values, for a few
+    layers. With coordinates it changes one layer at a time, for many layers. DIR/exits.png shows the best combination
+    at each cost. The metric is in bits, or in the share of right answers. The command saves the cheapest combination
+    that is at most --within worse than the full model. A search replaces a proven threshold only with --overwrite. If
+    the threshold of a calm falls while a text is generated, the search determines the number that scales it.
+
+    \b
+    Examples:
+        # Allow a mean loss of 0.1, which may be exceeded with probability 0.05
+        kinformer calibrate runs/calm --data text=PATH --delta 0.1 --epsilon 0.05
+        # Try 10,000 random combinations of thresholds
+        kinformer calibrate runs/depth_adaptive --data text=PATH --search 10000
     """
-    # imported here, so that --help and early refusals need not wait for torch or rich
+    # imported here, so that --help and early errors do not wait for torch or rich
     from kinformer.cli.support import calibration
     from kinformer.cli.support.load_model import load_model
     from kinformer.cli.support.model_data import read_for_model
@@ -97,7 +120,7 @@ def calibrate(
     from kinformer.decoding.calibrated_threshold import FILE, save_calibration
     from kinformer.lab.data.text import TextData
 
-    by = cast("By | None", search)  # as the option's callback reads it
+    by = cast("By | None", search)  # parsed by `_parse_search`
     within = _check_search_options(ctx, by, within, overwrite)
     if search is None:
         samples = _text_count(samples, delta, epsilon)
@@ -122,25 +145,25 @@ def calibrate(
     if as_json:
         print(json.dumps({"folder": str(folder), "threshold": threshold, **record}, indent=2))
     else:
-        print("\n".join(lines) + f"; noted in {folder / FILE}")
+        print("\n".join(lines) + f"; saved in {folder / FILE}")
 
 
 def _text_count(samples: int | None, delta: float, epsilon: float) -> int:
-    """How many texts are tested; UserError where they are too few to prove anything."""
+    """Return the number of texts to test; UserError if they are too few to prove anything."""
     from kinformer.lab.calibrate.learn_then_test import fewest_losses
 
     with from_user(ValueError):
         least = fewest_losses(delta, epsilon)
     if samples is not None and samples < least:
         raise UserError(
-            f"{samples:,} texts prove nothing at delta {delta:g} and epsilon {epsilon:g}; give --samples {least:,} or "
-            "more, or allow more"
+            f"{samples:,} texts are too few to prove delta {delta:g} with epsilon {epsilon:g}; give --samples "
+            f"{least:,} or more, or a larger --delta or --epsilon"
         )
     return 2 * least if samples is None else samples
 
 
 def _check_search_options(ctx: typer.Context, search: "By | None", within: float | None, overwrite: bool) -> float:
-    """How near a search has to come; UserError for options that are not read, and for a number without a meaning."""
+    """Return the tolerance of a search; UserError for a negative one and for options without effect."""
     if search is None:
         if within is not None:
             raise UserError(
@@ -159,5 +182,5 @@ def _check_search_options(ctx: typer.Context, search: "By | None", within: float
         refuse_useless(ctx, "with --search N, which draws thresholds at random", "thresholds", instead=evenly)
     within = WITHIN if within is None else within
     if not 0 <= within < float("inf"):
-        raise UserError(f"--within {within:g} is no loss of quality; give 0 or more")
+        raise UserError(f"wrong --within: got {within:g}, expected a finite number of at least 0")
     return within

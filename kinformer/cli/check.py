@@ -1,4 +1,4 @@
-"""`kinformer check FILE`: every law over a part or member of your own."""
+"""The command `kinformer check`: test a part or member of your own against every law."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,17 +7,28 @@ import typer
 
 
 def check(
-    file: Annotated[str, typer.Argument(help="A Python file with EXAMPLES; or file.py:Name, for one of its parts.")],
-    law: Annotated[list[str] | None, typer.Option(help="One law alone; may come several times.")] = None,
-    seconds: Annotated[float, typer.Option(help="The longest that one law may take.", min=0.1)] = 60.0,
-    out: Annotated[Path | None, typer.Option(help="A folder for report.txt and pictures.")] = None,
+    file: Annotated[str, typer.Argument(help="Python file with EXAMPLES, or file.py:Name for one of its parts.")],
+    law: Annotated[
+        list[str] | None, typer.Option(help="Name of one law to test; give it again for more; default: all laws.")
+    ] = None,
+    seconds: Annotated[float, typer.Option(help="Time limit of each law, in seconds.", min=0.1)] = 60.0,
+    out: Annotated[Path | None, typer.Option(help="Folder for report.txt and pictures; default: none.")] = None,
 ) -> int:
-    """Judge a part or member of your own by every law.
+    """Test a part or member of your own against every law.
 
-    A verdict per law with the smallest example that fails, the patterns drawn, and time and memory against length.
-    The exit code is 0 where all hold, 1 where one does not, 2 where the file cannot be judged, or no law judges it.
+    A law is a property that every part must have, such as that padding changes no output. The file must have a tuple
+    EXAMPLES of functions that build the parts to test, such as EXAMPLES = (lambda: mine(d=16),).
+
+    The report has a verdict for each law, with the smallest example that breaks it. It also has drawings of the
+    patterns, and time and memory against the length of a row. The exit code is 0 if all laws hold and 1 if a law is
+    broken. It is 2 if the file cannot be tested, or if no law applies to it.
+
+    \b
+    Examples:
+        kinformer check mine.py
+        kinformer check mine.py:MyPattern --law padding --out runs/check
     """
-    # imported here, so that --help and early refusals need not wait for torch or rich
+    # imported here, so that --help and early errors do not wait for torch or rich
     from kinformer.cli.support.check_report import judge_file
 
     return judge_file(file, law, seconds, out)

@@ -1,4 +1,4 @@
-"""`kinformer claim [NAME]`: measure what a paper claims, in about a minute, and say whether it holds."""
+"""The command `kinformer claim`: measure a claim of a paper in about a minute."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,15 +19,24 @@ STYLES = {"holds": "green", "does not hold": "red", "not resolved": "yellow"}
 
 def claim(
     ctx: typer.Context,
-    name: Annotated[str | None, typer.Argument(help="A claim; without one they are listed.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Name of a claim; without it, all claims are listed.")] = None,
     *,
-    seeds: Annotated[int, typer.Option(help="How often it is measured.", min=2, max=1000)] = 3,
-    out: Annotated[Path, typer.Option(help="A folder for NAME.png and NAME.txt.")] = Path("claims"),
+    seeds: Annotated[int, typer.Option(help="Number of measurements, each with another seed.", min=2, max=1000)] = 3,
+    out: Annotated[Path, typer.Option(help="Folder for the picture and the report.")] = Path("claims"),
 ) -> None:
-    """Measure a claim of a paper: numbers against thresholds that were fixed before, a picture, a verdict.
+    """Measure a claim of a paper, and report whether it holds.
 
-    "holds": each effect is more than two standard errors of the seeds and meets its threshold. "does not hold": a
-    threshold is missed by more than two. "not resolved": neither.
+    Each measurement has a threshold that was fixed beforehand. The command writes NAME.txt with the numbers and
+    NAME.png with a picture, and prints a verdict. The verdict "holds" means that each effect exceeds two standard
+    errors over the seeds and meets its threshold. "does not hold" means that a threshold is missed by more than two
+    standard errors. "not resolved" means that neither is the case.
+
+    \b
+    Examples:
+        # List all claims
+        kinformer claim
+        # Measure one of them
+        kinformer claim bigbird_paths --seeds 5
     """
     sentences = first_sentences("claims", "claim")
     if name is None:
@@ -37,9 +46,11 @@ def claim(
             print(f"{key:<{widest}}{sentence}")
         return
     if name not in sentences:
-        raise UserError(f"there is no claim {name!r}{suggest_names(name, sentences, '; kinformer claim has them all')}")
+        raise UserError(
+            f"there is no claim {name!r}{suggest_names(name, sentences, '; kinformer claim lists them all')}"
+        )
 
-    # imported here, so that --help and early refusals need not wait for torch or rich
+    # imported here, so that --help and early errors do not wait for torch or rich
     from kinformer.checkpoint.atomic_files import write
     from kinformer.cli.support.run_folder import make_folder
     from kinformer.pages.plots import save_plots
@@ -56,9 +67,9 @@ def claim(
 
 
 def _lines(result: "Claim") -> list[str]:
-    """The claim, each measure with its verdict, the facts, and the verdict."""
+    """Return the lines of the report: the claim, each measure with its verdict, further facts, and the verdict."""
     measures = [f"  {measure.verdict:<15}{measure.quantity}: {measure.summary}" for measure in result.measures]
-    facts = ["", "beside it, without a threshold", *(f"  {name}: {text}" for name, text in result.facts.items())]
+    facts = ["", "further measurements, not judged", *(f"  {name}: {text}" for name, text in result.facts.items())]
     return [result.statement, result.source, "", *measures, *(facts if result.facts else []), "", result.verdict]
 
 

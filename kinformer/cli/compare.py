@@ -1,4 +1,4 @@
-"""`kinformer compare MEMBER ...`: members side by side on the same data, under the same budget."""
+"""The command `kinformer compare`: train members on the same data and budget, and compare them."""
 
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,7 @@ from kinformer.cli.support import option_checks
 from kinformer.lab.errors import UserError, from_user
 from kinformer.lab.member_choice import parse_member_text
 
-SEEDS = 1000  # trainings of each member, at most
+SEEDS = 1000  # maximum number of trainings of each member and rate
 
 
 def compare(
@@ -20,45 +20,65 @@ def compare(
     members: Annotated[
         list[str],
         typer.Argument(
-            callback=option_checks.members, help="Members; keywords in brackets: gpt 'gpt(depth=2, heads=4)'."
+            callback=option_checks.members,
+            help="Members to compare, with keywords in brackets and quotes: gpt 'gpt(depth=2, heads=4)'.",
         ),
     ],
     *,
     data: options.Data,
     minutes: options.Minutes = None,
-    steps: Annotated[int | None, typer.Option(help="Optimiser steps of each, instead of --minutes.")] = None,
-    flops: Annotated[float | None, typer.Option(help="Additions and multiplications of each, such as 1e13.")] = None,
+    steps: Annotated[
+        int | None, typer.Option(help="Optimiser steps of each member. Give one of --minutes, --steps and --flops.")
+    ] = None,
+    flops: Annotated[
+        float | None, typer.Option(help="Additions and multiplications of each member, such as 1e13.")
+    ] = None,
     out: Annotated[Path, typer.Option(callback=option_checks.folder, help=options.OUT)],
     batch: options.Batch = options.BATCH,
     length: options.Length = options.LENGTH,
     lr: options.Rate = None,
-    lrs: Annotated[str | None, typer.Option(help="Rates to try, as 1e-3,3e-3; each member has its own best.")] = None,
+    lrs: Annotated[str | None, typer.Option(help="Learning rates to try for each member, such as 1e-3,3e-3.")] = None,
     match: Annotated[
-        Literal["parameters"] | None, typer.Option(help="Bring all to the first one's size, by d or depth.")
+        Literal["parameters"] | None,
+        typer.Option(help="Give all members about as many parameters as the first, by changing d or depth."),
     ] = None,
     seed: options.Seed = options.SEED,
     seeds: Annotated[
-        int, typer.Option(help="Number of seeds to train each member with; reports intervals.", min=1, max=SEEDS)
+        int, typer.Option(help="Number of seeds to train each member with; 2 or more give intervals.", min=1, max=SEEDS)
     ] = 1,
     device: options.Device = None,
     overwrite: options.Overwrite = False,
     resume: options.Resume = False,
     valid: options.Valid = None,
 ) -> None:
-    """Train members side by side on a text, a task or pairs, and compare them by bits per byte, accuracy and the like.
+    """Train several members on the same data, and compare them.
 
-    All of them under the same --minutes, --steps or --flops, in turns of ten seconds or of a part of the steps, so that
-    noise falls on all alike; then a table, a picture of the curves, and what each of them writes or fills in.
-    Members must be judged by the same: of a text those that write and those that fill in are not.
+    All members get the same budget: --minutes, --steps or --flops. They train in turns of ten seconds, or of a part of
+    the steps, so that noise of the machine affects all of them equally. The result is a table with the metric, such as
+    bits per byte or accuracy. There is also a picture of the curves, and a sample that each member generates or fills
+    in. All members must have the same metric. Members that generate text and members that fill in hidden tokens cannot
+    be compared on a text.
 
-    With --seeds each is trained from several seeds, and members whose intervals overlap are not resolved. With --lrs
-    each is trained at each of these rates, reported at the one that is best on valid, and measured on test. With
-    --match parameters the others get about as many parameters as the first, by a `d` or else a `depth` of their own.
+    With --seeds each member is trained with several seeds. If the intervals of two members overlap, the table reports
+    them as not resolved. With --lrs each member is trained at each of these rates. The rate that is best on validation
+    data is then measured on test data. The option --match parameters gives the other members about as many parameters
+    as the first, by changing `d`, or else `depth`.
 
-    In the folder: results.json with the same numbers, report.html with more pictures, curves.png, and a folder per
-    member that `generate` reads. After a kill the same command with --resume goes on.
+    The folder --out holds results.json with all numbers, report.html with more pictures, curves.png, and for each
+    member a folder that `generate` reads. If the command is stopped, the same command with --resume continues.
+
+    `kinformer train --help` explains --data.
+
+    \b
+    Examples:
+        # Three members, 3 minutes each
+        kinformer compare gpt llama transformer_xl --data text=stdlib \\
+            --minutes 3 --out runs/three
+        # Each member at its best of two learning rates, with 3 seeds
+        kinformer compare gpt llama --data text=PATH --steps 1000 --seeds 3 \\
+            --lrs 1e-3,3e-3 --out runs/two
     """
-    # imported here, so that --help and early refusals need not wait for torch or rich
+    # imported here, so that --help and early errors do not wait for torch or rich
     from kinformer.cli.support.trials import TrialBudget, parse_rates
 
     if len(members) == 1:
@@ -91,7 +111,9 @@ def compare(
     count = steps if flops is None else 1
     job = prepare(source, count, minutes, valid=valid, device=device, check_out=check_out, **settings)
     if lrs is not None and not len(getattr(job.data, "test", ())):
-        raise UserError(f"--lrs reports on test, which {job.data.name} leaves empty; give more data, or one --lr")
+        raise UserError(
+            f"--lrs needs test data, but the test split of {job.data.name} is empty; give more data, or use --lr"
+        )
     named, changed = matched_members(choices, job, match is not None)
     split = "valid" if lrs is None else "test"
     with claimed_folder(out, within=True):

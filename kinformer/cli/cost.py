@@ -1,4 +1,4 @@
-"""`kinformer cost MEMBER [key=value ...]`: what a training takes, before it is begun."""
+"""The command `kinformer cost`: count the parameters, FLOPs and memory of a training before it starts."""
 
 import typer
 
@@ -17,24 +17,31 @@ def cost(
     length: Length = LENGTH,
     as_json: Json = False,
 ) -> None:
-    """Say what training a member on such batches takes, and what decoding does.
+    """Count the parameters, FLOPs and memory of a training.
 
-    Parameters, additions and multiplications, memory at its highest, bytes of a decoding state, and which executor
-    reads each layer. Found by running a few random rows on the CPU; nothing is kept. Pairs of a query
-    and a key are counted as PyTorch counts them where attention is full or causal, else those that are read.
+    The table shows the parameters, the additions and multiplications of a forward pass and of a training step, and the
+    peak memory. It also shows the bytes of a decoding state, and the executor that computes the attention of each
+    layer. The command runs a few random rows on the CPU and saves nothing. Full and causal attention count pairs of
+    query and key as PyTorch does. Other patterns count only the pairs that are read.
 
-    A fresh process takes what is told of a whole one within 15%, but where blocks of some megabytes come and go, as of
-    guided_attention and talking_heads at 2 x 1,024: the C library's heap breaks up, in each run otherwise (711 and 948
-    MB of one training). MALLOC_MMAP_THRESHOLD_=1000000 in the environment keeps that at 493 MB, as is told then.
+    The memory of a fresh process is within 15% of the reported value, with one exception. Long rows that allocate and
+    free blocks of some megabytes fragment the heap of the C library. Examples are guided_attention and talking_heads at
+    a batch of 2 and a length of 1,024. One such training took 711 MB in one run and 948 MB in another. With
+    MALLOC_MMAP_THRESHOLD_=1000000 in the environment it took 493 MB, which is the value reported then.
 
-    A memory is filled first: up to 4,096 tokens of a row are read before those that are counted. For a member with a
-    memory or with windows, the temporal range is printed too: how many tokens back the earliest token stands that can
-    still change an output, through all layers. Attention over a segment of L tokens, a memory of m states and m_cm
-    compressed states scores L^2 + L (m + m_cm) pairs in each layer and head.
+    A memory is filled first, with up to 4,096 tokens of each row. These tokens are not counted. For a member with a
+    memory or windows, the table also shows the temporal range. This is the distance in tokens from an output to the
+    earliest token that can change it, through all layers. Attention over a segment of L tokens, a memory of m states
+    and m_cm compressed states scores L^2 + L (m + m_cm) pairs in each layer and head.
+
+    \b
+    Examples:
+        kinformer cost llama depth=4 --batch 8 --length 512
+        kinformer cost transformer_xl memory=256 --json
     """
     choice = parse_member(member, keywords or ())
 
-    # imported here, so that --help and early refusals need not wait for torch or rich
+    # imported here, so that --help and early errors do not wait for torch or rich
     from kinformer.cli.support.cost_table import print_json, print_table
     from kinformer.cli.support.memory_limits import decides_length, refuse_too_large
     from kinformer.cli.support.progress_bar import progress
@@ -42,12 +49,14 @@ def cost(
     from kinformer.lab.cost.cost import cost as cost_of
 
     refuse_too_large(choice, batch, length)
-    with from_user(ValueError, LookupError), progress("counting", STAGES, "counts") as on_progress:
+    with from_user(ValueError, LookupError), progress("measuring the cost", STAGES, "stages") as on_progress:
         try:
             model = choice.build(0)
             if decides_length(model):
                 refuse_useless(ctx, f"on {choice.text}, which fixes the length of rows itself", "length")
             measured = cost_of(model, batch, length, on_progress)
         except (MemoryError, RuntimeError) as error:
-            raise UserError(f"{choice.text}: two rows of {length:,} tokens cannot be run here: {error}") from error
+            raise UserError(
+                f"cannot measure {choice.text}: running two rows of {length:,} tokens failed: {error}"
+            ) from error
     (print_json if as_json else print_table)(choice.text, model, measured, batch, length)

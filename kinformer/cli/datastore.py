@@ -1,4 +1,4 @@
-"""`kinformer datastore build DIR --data SPEC --out DS`, `info DS`, `search DS --prompt TEXT`."""
+"""The commands `kinformer datastore ...`: store a language model's states on disk, and search them."""
 
 import json
 import sys
@@ -14,39 +14,60 @@ from kinformer.cli.support import option_checks
 from kinformer.lab.errors import FAILED, UserError, from_user
 
 Store = Annotated[
-    Path, typer.Argument(callback=option_checks.datastore, metavar="DS", help="A folder that `datastore build` wrote.")
+    Path,
+    typer.Argument(
+        callback=option_checks.datastore, metavar="DS", help="Folder of a datastore, from `datastore build`."
+    ),
 ]
-datastore = typer.Typer(help="What a trained model made of a text, kept on a disk and searched.")
+datastore = typer.Typer(help="Build and search a datastore of a language model's states.")
 
 
 @datastore.command("build")
 def build(
     folder: Trained,
     data: Data,
-    out: Annotated[Path, typer.Option(help="The folder of the datastore; made where it is missing.")],
+    out: Annotated[Path, typer.Option(help="Folder of the datastore; it is created if it does not exist.")],
     split: Split = "train",
     tap: Annotated[
-        str, typer.Option(help="The inner state: last_ffn_input, or a place, such as 3.1.input.")
+        str,
+        typer.Option(
+            help="Inner state that is stored as the key: last_ffn_input (the input of the last feed-forward layer), or "
+            "the name of another state, such as 3.1.input."
+        ),
     ] = "last_ffn_input",
-    dtype: Annotated[Literal["float16", "float32"], typer.Option(help="The numbers of a key.")] = "float16",
-    length: Annotated[int | None, count("Tokens of a window; as in training unless given.")] = None,
-    stride: Annotated[int | None, count("Tokens from one window to the next; half of one unless given.")] = None,
+    dtype: Annotated[Literal["float16", "float32"], typer.Option(help="Number format of the keys.")] = "float16",
+    length: Annotated[int | None, count("Tokens in a window of text; default: as in training.")] = None,
+    stride: Annotated[int | None, count("Tokens from one window to the next; default: half a window.")] = None,
     index: Annotated[
-        str | None, typer.Option(help="Search by an index: flat, hnsw, ivf or ivf_pq, as ivf:lists=64,probes=4.")
+        str | None,
+        typer.Option(
+            help="Also build an index for faster search: flat, hnsw, ivf or ivf_pq, such as ivf:lists=64,probes=4; "
+            "default: none."
+        ),
     ] = None,
-    append: Annotated[bool, flag("append", "Put it behind what the datastore has.")] = False,
-    resume: Annotated[bool, flag("resume", "Go on with what was begun and not finished.")] = False,
+    append: Annotated[bool, flag("append", "Add the text to an existing datastore.")] = False,
+    resume: Annotated[bool, flag("resume", "Continue a build that was stopped.")] = False,
     device: Device = None,
     member: Own = None,
     as_json: Json = False,
 ) -> None:
-    """Keep what a trained language model makes of every token of a text, and which token came next.
+    """Build a datastore from a text.
 
-    A kill or a full disk loses the shard it was at, 64 MiB of keys: --resume goes on behind the last whole one, and the
-    files are those of a build that was never stopped. The datastore belongs to the weights and the tokenizer that made
-    it.
+    A datastore holds a pair for every token of the text: the model's inner state at the token, which is the key, and
+    the token that follows. `kinformer knn-lm` lets the model look up this datastore. It works only with the weights and
+    the tokenizer that built it.
+
+    A killed build or a full disk loses at most one shard, which is 64 MiB of keys. With --resume it continues after the
+    last complete shard, and the files are the same as without the interruption.
+
+    \b
+    Examples:
+        kinformer datastore build runs/llama --data text=PATH --out runs/store
+        # With an index, which makes searches faster
+        kinformer datastore build runs/llama --data text=PATH --out runs/store2 \\
+            --index hnsw
     """
-    # imported here, so that --help and early refusals need not wait for torch or rich
+    # imported here, so that --help and early errors do not wait for torch or rich
     from kinformer.cli.support import datastore_tables
     from kinformer.cli.support.load_model import load_model
     from kinformer.cli.support.model_data import read_text, source_for
@@ -61,7 +82,7 @@ def build(
     model = load_model(folder, member, device)
     if search is not None:
         with from_user(ValueError, LookupError), evaluating(model):
-            search.make_index(0, Tap(model, tap).width)  # refused before a text is read
+            search.make_index(0, Tap(model, tap).width)  # refuses an impossible index before the text is read
     source = source_for(model, folder, data)
     text = read_text(model, source, split)
     part, began = text.part(split), monotonic()
@@ -72,38 +93,48 @@ def build(
         with (
             from_user(ValueError),
             print_warnings(),
-            progress("reading", len(part.tokens) - len(part.document_starts), "keys") as on_progress,
+            progress("building", len(part.tokens) - len(part.document_starts), "keys") as on_progress,
         ):
             store = Datastore.build(out, model, part, on_progress=on_progress, **about, **settings)  # type: ignore[arg-type]
     except OSError as error:
-        go_on = "; go on with --resume" if (out / BUILDING).is_file() else ""
+        go_on = "; continue with --resume" if (out / BUILDING).is_file() else ""
         raise UserError(f"{error}{go_on}", FAILED) from error
     except KeyboardInterrupt as stop:
-        go_on = "stopped; go on with --resume" if (out / BUILDING).is_file() else "stopped; nothing is kept"
+        go_on = "stopped; continue with --resume" if (out / BUILDING).is_file() else "stopped; nothing was saved"
         raise UserError(go_on, ended_by(stop)) from stop
     if dropped_index and index is None:
-        print(f"its index ({dropped_index.search}) has no new keys and is gone; --index makes one", file=sys.stderr)
+        print(
+            f"removed the index ({dropped_index.search}), which lacks the new keys; --index builds one", file=sys.stderr
+        )
     if index is not None:
         try:
             datastore_tables.make_index(store, out, index)
         except UserError as error:
-            raise UserError(f"{out} is built, and has no index: {error}", FAILED) from error
+            raise UserError(f"the datastore in {out} is built, but not its index: {error}", FAILED) from error
     seconds = monotonic() - began
     if as_json:
         print(json.dumps({**datastore_tables.describe_datastore(store, out), "seconds": round(seconds, 3)}, indent=2))
         return
     datastore_tables.print_datastore(store, out)
-    print(f"look into it: kinformer datastore search {out} --prompt TEXT", file=sys.stderr)
-    print(f"let the model look it up: kinformer knn-lm {folder} --datastore {out} --data {data}", file=sys.stderr)
+    print(f"to search it: kinformer datastore search {out} --prompt TEXT", file=sys.stderr)
+    print(f"to let the model look it up: kinformer knn-lm {folder} --datastore {out} --data {data}", file=sys.stderr)
 
 
 @datastore.command("index")
 def index_keys(
-    store: Store, name: Annotated[str, typer.Argument(help="flat, hnsw, ivf or ivf_pq, as ivf:lists=64,probes=4.")]
+    store: Store,
+    name: Annotated[str, typer.Argument(help="Index: flat, hnsw, ivf or ivf_pq, such as ivf:lists=64,probes=4.")],
 ) -> None:
-    """Make an index of a datastore, by which it is then searched, and tell what share of the nearest it finds.
+    """Build an index that makes searches of a datastore faster.
 
-    Distances of what it finds are exact. It lies beside the keys; an append takes it away.
+    From then on, searches use the index. The command prints which share of the 16 nearest keys the index finds. The
+    distances of the keys that it finds are exact. The index is stored beside the keys, and `datastore build --append`
+    removes it.
+
+    \b
+    Examples:
+        kinformer datastore index runs/store hnsw
+        kinformer datastore index runs/store ivf:lists=64,probes=4
     """
     from kinformer.cli.support import datastore_tables
 
@@ -114,7 +145,12 @@ def index_keys(
 
 @datastore.command("info")
 def info(store: Store, as_json: Json = False) -> None:
-    """What a datastore holds: its keys, of which model and state, and of which texts."""
+    """Describe a datastore: its keys, its model and its texts.
+
+    \b
+    Examples:
+        kinformer datastore info runs/store
+    """
     from kinformer.cli.support import datastore_tables
 
     opened = datastore_tables.open_datastore(store)
@@ -127,15 +163,22 @@ def info(store: Store, as_json: Json = False) -> None:
 @datastore.command("search")
 def search(
     store: Store,
-    prompt: Annotated[str, typer.Option(help="The text whose last token's neighbours are wanted.")],
-    k: Annotated[int, typer.Option(help="How many.", min=1, max=10_000)] = 8,
-    exact: Annotated[bool, flag("exact", "Look at every key, whatever index there is.")] = False,
-    model: Annotated[Path | None, typer.Option(help="The model's folder, where it is no longer where it was.")] = None,
+    prompt: Annotated[str, typer.Option(help="Text; the state at its last token is the query.")],
+    k: Annotated[int, typer.Option(help="Number of neighbours to show.", min=1, max=10_000)] = 8,
+    exact: Annotated[bool, flag("exact", "Compare with every key, even if there is an index.")] = False,
+    model: Annotated[Path | None, typer.Option(help="Folder of the model, if it has moved.")] = None,
     device: Device = None,
     member: Own = None,
     as_json: Json = False,
 ) -> None:
-    """Show the keys that are nearest to what the model makes of a prompt, the texts around them, and what came next."""
+    """Show the keys that are nearest to the state of a prompt.
+
+    Each line shows the distance of a key, the text around it, and in brackets the token that followed.
+
+    \b
+    Examples:
+        kinformer datastore search runs/store --prompt "import "
+    """
     from kinformer.cli.support import datastore_tables
 
     rows = datastore_tables.find_neighbours(store, prompt, k, exact, model, device, member)

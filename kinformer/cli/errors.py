@@ -1,4 +1,4 @@
-"""How a command fails: one line on stderr and an exit code, never a traceback for what a user can mend."""
+"""Errors and warnings of commands: one line on stderr and an exit code, without a traceback."""
 
 import os
 import signal
@@ -17,14 +17,20 @@ SECONDS = 5.0
 
 
 def ended_by(stop: BaseException) -> int:
-    """The exit code of a command that a signal stopped: 128 and its number."""
+    """Return the exit code of a command that a signal stopped: 128 plus the number of the signal.
+
+    stop: a KeyboardInterrupt or an exception with the `number` of the signal.
+    """
     return 128 + getattr(stop, "number", signal.SIGINT)
 
 
 def refuse_useless(context: Any, why: str, *names: str, instead: str = "") -> None:
-    """Refuse options that the user wrote although they have no effect, for a reason such as "with --beam".
+    """Raise UserError for an option that the user gave although it has no effect.
 
-    instead: what the user can do so that the options have an effect.
+    context: Typer's context of the command.
+    why: the condition, such as "with --beam".
+    names: names of the options that have no effect under this condition.
+    instead: advice that gives the options an effect, such as "name a claim"; "" for none.
     """
     advice = f"leave it out, or {instead}" if instead else "leave it out"
     spelled = {parameter.name: parameter.opts[0] for parameter in context.command.params}
@@ -35,22 +41,29 @@ def refuse_useless(context: Any, why: str, *names: str, instead: str = "") -> No
 
 
 def refuse_no_folder(out: Path, option: str = "--out") -> None:
-    """UserError for a file to write whose folder is not there, or that is a folder."""
+    """Raise UserError if an output file cannot be created: it is a folder, or its folder does not exist.
+
+    out: the output file.
+    option: the option that names it, for the message.
+    """
     if out.is_dir():
-        raise UserError(f"cannot write to {out}: it is a folder; {option} names a file")
+        raise UserError(f"cannot write to {out}: it is a folder; {option} must name a file")
     if not out.absolute().parent.is_dir():
-        raise UserError(missing_path(out.parent, f"{option} names a file in a folder that is there"))
+        raise UserError(missing_path(out.parent, f"{option} must name a file in an existing folder"))
 
 
 def refuse_existing(path: Path) -> None:
-    """UserError for a file or folder to be made that is there already."""
+    """Raise UserError if a file or folder that a command would create already exists.
+
+    path: the file or folder.
+    """
     if path.exists():
-        raise UserError(f"{path} is there already; give another name, or take it away")
+        raise UserError(f"{path} already exists; give another name, or remove it")
 
 
 @contextmanager
 def print_warnings() -> Iterator[None]:
-    """What the library warns of goes to stderr, a line each, once."""
+    """Enter a context in which each distinct warning is printed once, as one line on stderr."""
     printed: set[str] = set()
 
     def note(message: Warning | str, category: type[Warning], *_: object) -> None:
@@ -66,19 +79,20 @@ def print_warnings() -> Iterator[None]:
 
 
 def several() -> bool:
-    """Is this one of the processes that torchrun started?"""
+    """Return True if torchrun started this process and others."""
     return int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ
 
 
 def after_the_first() -> None:
-    """Let the first of several processes say what all of them meet: torchrun ends the others once one has failed.
+    """Wait 5 seconds in all processes of torchrun but the first, to print a shared error only once.
 
-    A process that is still there then has met it alone, and goes on to say it.
+    torchrun ends all processes when the first one fails. A process that still runs after the wait is the only one with
+    this error, and prints it.
     """
     if several() and os.environ["RANK"] != "0":
         sleep(SECONDS)
 
 
 def debugging() -> bool:
-    """Whether tracebacks are wanted: KINFORMER_DEBUG=1."""
+    """Return True if the user wants tracebacks: KINFORMER_DEBUG=1."""
     return os.environ.get("KINFORMER_DEBUG") == "1"

@@ -1,4 +1,4 @@
-"""`kinformer evaluate DIR --data SPEC`: what a trained model is worth on data."""
+"""The command `kinformer evaluate`: measure a trained model on data."""
 
 import json
 from pathlib import Path
@@ -24,21 +24,36 @@ def evaluate(
     folder: Trained,
     keywords: Annotated[
         list[str] | None,
-        typer.Argument(callback=option_checks.changed, help="Keywords of its member to change: memory=512."),
+        typer.Argument(
+            callback=option_checks.changed,
+            help="Keywords of the member to change, such as memory=512; only those that do not change the weights.",
+        ),
     ] = None,
     *,
     data: Data,
-    split: Annotated[Split, typer.Option(help="Which part of the data, or each of them.")] = "test",
+    split: Annotated[
+        Split, typer.Option(help="Part of the data to measure; all: each part that is not empty.")
+    ] = "test",
     length: Window = None,
-    stride: Annotated[int | None, count("Read windows, each so many tokens after the one before.")] = None,
-    full: Annotated[bool, flag("full", "Of windows: leave out what has less than length - stride before it.")] = False,
-    lanes: Annotated[int | None, count("Read so many lanes side by side, a state carried; 1 is one piece.")] = None,
+    stride: Annotated[
+        int | None,
+        count(
+            "Read overlapping windows, each this many tokens after the previous one; default: half a "
+            "window, if the model was trained on windows."
+        ),
+    ] = None,
+    full: Annotated[
+        bool, flag("full", "With windows: leave out tokens with fewer than length - stride tokens before them.")
+    ] = False,
+    lanes: Annotated[
+        int | None, count("Read the text in this many lanes in parallel, and carry the state; 1 reads it in one piece.")
+    ] = None,
     limit: Annotated[
         int | None,
         typer.Option(
             "--bytes",
-            help="Measure so many bytes of a split, in stretches from all over it, of --lanes its first; of windows of "
-            "a series, sets or rows as many as these hold.",
+            help="Bytes to measure, in stretches spread over the split; with --lanes, its first bytes. For other data, "
+            "as many rows as hold this many bytes. Default: the whole split.",
             min=2,
             max=MOST,
         ),
@@ -46,32 +61,47 @@ def evaluate(
     knn: Knn = False,
     datastore: Datastore = None,
     out: Annotated[
-        Path | None, typer.Option(help="A picture of what heads have learned, such as spans: a .png, .svg or .pdf.")
+        Path | None,
+        typer.Option(help="Picture of numbers that the heads have learned, such as spans: a .png, .svg or .pdf."),
     ] = None,
     device: Device = None,
     member: Own = None,
     as_json: Json = False,
 ) -> None:
-    """Measure a trained model by its metric, such as bits per byte, bits per masked byte, accuracy.
+    """Measure a trained model on data.
 
-    What learned from windows reads windows of --length tokens, half a window apart or --stride, and is judged on what
-    is new in each: every token once, with at least length - stride tokens before it but in the first window, whose
-    other tokens --full leaves out (with --stride 1 the last of each window is judged alone, as by Al-Rfou). What
-    carries a state reads --lanes side by side, --length tokens at a time, and forgets nothing within one; with --stride
-    it reads windows too. Without options it is the number that training measures, of the whole split. With --split all
-    each split that is not empty is measured, a line each, or in JSON under "splits".
+    The command prints the model's metric, such as bits per byte, bits per masked byte or accuracy. Without options it
+    measures as training does, but on the whole split. --split all prints a line for each split that is not empty; in
+    JSON they are under "splits".
 
-    Keywords that are no part of the weights can be changed: the memory of a transformer_xl by memory=512. With --knn
-    the model looks up the datastore that `kinformer knn-lm` tuned it on.
+    A model that was trained on windows reads windows of --length tokens. Each window begins --stride tokens after the
+    previous one, and only its new tokens are scored. So every token is scored once, with at least length - stride
+    tokens before it. The first window is an exception, unless --full leaves out its tokens with a shorter context. With
+    --full and --stride 1, only the last token of each window is scored, as in the paper by Al-Rfou et al. A model that
+    carries a state reads the text in --lanes in parallel, --length tokens at a time, and keeps its state within a lane.
+    With --stride it reads windows too. A masked model reads windows that do not overlap.
 
-    Tokens of a member with exits leave as `kinformer calibrate` found, unless keywords are given, and what all layers
-    come to is told beside it.
+    Keywords that do not change the weights may be given other values, such as memory=512 for a transformer_xl. With
+    --knn the model looks up the datastore that `kinformer knn-lm` tuned it with.
 
-    If the heads of a member learn a number, such as the span of an adaptive_span or the alpha of a da_transformer, the
-    number of each head and layer is printed too, and drawn into --out. For a number that depends on the token, the mean
-    over all measured tokens is printed; with --split all, the mean over the last split.
+    If `kinformer calibrate` has set thresholds for a member with early exits, tokens leave by them, unless keywords are
+    given. The metric with all layers is then printed too.
+
+    Some heads learn a number, such as the span of an adaptive_span or the alpha of a da_transformer. The number of each
+    head and layer is then printed, and drawn into --out. A number that depends on the token is averaged over all
+    measured tokens; with --split all, over the tokens of the last split.
+
+    `kinformer train --help` explains --data.
+
+    \b
+    Examples:
+        kinformer evaluate runs/llama --data text=stdlib
+        # With a longer memory than in training, on every split
+        kinformer evaluate runs/xl memory=512 --data text=stdlib --split all
+        # Every token with at least 192 tokens before it
+        kinformer evaluate runs/llama --data text=PATH --length 256 --stride 64
     """
-    # imported here, so that --help and early refusals need not wait for torch or rich
+    # imported here, so that --help and early errors do not wait for torch or rich
     from kinformer.cli.support.calibrated_exits import leave_as_calibrated_here
     from kinformer.cli.support.evaluation import (
         evaluate_split,

@@ -1,4 +1,4 @@
-"""`kinformer fill DIR --text "the wh_le"`: what a masked model puts into blanks."""
+"""The command `kinformer fill`: fill in the blanks of a text with a masked model."""
 
 import json
 import os
@@ -19,21 +19,27 @@ def fill(
     folder: Annotated[
         Path,
         typer.Argument(
-            callback=option_checks.masked_model, help="A folder that train wrote, of a member that fills in, like bert."
+            callback=option_checks.masked_model,
+            help="Folder with a trained model of a member that fills in tokens, such as bert.",
         ),
     ],
-    text: Annotated[str, typer.Option(help=r"The text; _ is a blank, \_ an underscore, \\ a backslash.")],
-    best: Annotated[int, typer.Option(help="How many answers to show for each blank.", min=1)] = 5,
+    text: Annotated[str, typer.Option(help=r"Text in which _ is a blank, \_ an underscore and \\ a backslash.")],
+    best: Annotated[int, typer.Option(help="Number of answers to show for each blank.", min=1)] = 5,
     device: Device = None,
     member: Own = None,
     as_json: Json = False,
 ) -> None:
-    r"""Fill in the blanks of a text, and show the likeliest answers for each with their probabilities.
+    """Fill in the blanks of a text with a masked model.
 
-    A blank is one token: a byte, unless the model was trained with a tokenizer. The probabilities are those with all
-    blanks open; the text below them is filled in, the surest first, each with those before it known.
+    Each blank is one token: a byte, unless the model was trained with a tokenizer. The command shows the likeliest
+    answers for each blank. Their probabilities are computed while all blanks are still empty. Below them it prints the
+    text with all blanks filled in one after the other, the most certain first. Later answers see the earlier ones.
+
+    \b
+    Examples:
+        kinformer fill runs/bert --text "the wh_le" --best 3
     """
-    # imported here, so that --help and early refusals need not wait for torch or rich
+    # imported here, so that --help and early errors do not wait for torch or rich
     from kinformer.cli.support.load_model import load_model
     from kinformer.decoding.byte_tokenizer import tokenizer_of_model, warn_of_loss
     from kinformer.decoding.fill_blanks import blank_probabilities, encode_blanks, fill_blanks

@@ -1,4 +1,4 @@
-"""`kinformer forecast DIR --data series=FILE.csv --out FILE`: what a trained model says comes next."""
+"""The command `kinformer forecast`: forecast the next rows of a time series."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -14,31 +14,39 @@ MOST = 12
 
 def forecast(
     ctx: typer.Context,
-    folder: Annotated[Path, trained_folder("of a member that forecasts, like informer.")],
-    out: Annotated[Path, typer.Option(help="A .csv: the rows that come. A .png: forecasts beside what came.")],
+    folder: Annotated[Path, trained_folder("of a member that forecasts, such as informer.")],
+    out: Annotated[
+        Path, typer.Option(help="FILE.csv for the next rows, or FILE.png for a picture of forecasts and true rows.")
+    ],
     *,
     data: Data,
     split: Annotated[
-        Literal["train", "valid", "test"], typer.Option(help="Of a .png: where windows are from.")
+        Literal["train", "valid", "test"], typer.Option(help="With a .png: part of the data that the windows are from.")
     ] = "test",
-    windows: Annotated[int, count("Of a .png: how many, from all over it.", MOST)] = 3,
+    windows: Annotated[int, count("With a .png: number of windows, spread over the split.", MOST)] = 3,
     device: Device = None,
     member: Own = None,
 ) -> None:
-    """Forecast a series.
+    """Forecast the next rows of a time series.
 
-    Into --out FILE.csv the rows that come after the last one of the file, in its own units, with their dates where it
-    has any; the file needs no more rows than the context of the model. Into --out FILE.png windows of a split: the rows
-    that were known, those that came, and the forecasts of the model, of a linear map, of the last row and of the last
-    season, for up to four columns of those that are forecast.
+    --out FILE.csv writes the rows that follow the last row of the file, in the units of the file. If the file has
+    dates, the new rows have them too. The file needs only as many rows as the context of the model.
+
+    --out FILE.png draws windows of a split, for up to four of the forecast columns. Each window shows the known rows,
+    the true next rows, and the forecasts of the model, of a linear map, of the last row and of the last season.
+
+    \b
+    Examples:
+        kinformer forecast runs/series --data series=ETTh1.csv --out next.csv
+        kinformer forecast runs/series --data series=ETTh1.csv --out windows.png
     """
     if out.suffix not in (".csv", ".png"):
-        raise UserError(f"--out {out} is neither; give FILE.csv for the rows that come, FILE.png for a picture")
+        raise UserError(f"wrong --out: got {out}, expected FILE.csv for the next rows or FILE.png for a picture")
     refuse_no_folder(out)
     if out.suffix == ".csv":
-        refuse_useless(ctx, "with --out FILE.csv, which holds the rows after the last one", "split", "windows")
+        refuse_useless(ctx, "with --out FILE.csv, which holds the rows after the end of the data", "split", "windows")
         refuse_existing(out)
-    # imported here, so that --help and early refusals need not wait for torch or rich
+    # imported here, so that --help and early errors do not wait for torch or rich
     from kinformer.cli.support import forecast_files as forecasts
     from kinformer.cli.support.load_model import load_model
     from kinformer.core.model import Forecaster, display_name
@@ -48,23 +56,25 @@ def forecast(
 
     model = load_model(folder, member, device)
     if not isinstance(model, Forecaster):
-        raise UserError(f"this model reads {model.reads} and forecasts nothing; use one of a member like informer")
+        raise UserError(f"this model reads {model.reads} and cannot forecast; use a member such as informer")
     with from_user(ValueError, OSError, ImportError), print_warnings():
         try:
             series = resolve(data).read()
         except ValueError as wrong:
-            dates = " and their dates" if model.calendar else ""
+            dates = " with dates" if model.calendar else ""
             raise ValueError(
-                f"{wrong}; this {display_name(model)} learned from {model.channels} numbers a row{dates}"
+                f"{wrong}; this {display_name(model)} was trained on rows of {model.channels} numbers{dates}"
             ) from wrong
         refuse_unfit(model, series, 1)
         assert isinstance(series, SeriesData)
         series = series.check_for_model(model)
         if out.suffix == ".csv":
             forecasts.write(model, series, out)
-            print(f"{model.horizon} rows that come after {series.name}, in {out}")
+            print(f"the next {model.horizon} rows of {series.name} are in {out}")
         else:
-            for name in dict.fromkeys(("train", split)):  # a linear map learns from train
+            for name in dict.fromkeys(("train", split)):  # the linear map is fitted to train
                 getattr(series, name).check_holds(f"{name} of {series.name}", model.context, rows_of(model))
             error = forecasts.draw(model, series, split, windows, out)
-            print(f"mean squared error {error:.4f} in {windows} windows of {split} of {series.name}, in {out}")
+            print(
+                f"mean squared error {error:.4f} in {windows} windows of {split} of {series.name}; the picture is {out}"
+            )

@@ -1,4 +1,4 @@
-"""`kinformer generate DIR`: let a trained model write."""
+"""The command `kinformer generate`: generate text or pictures with a trained model."""
 
 import os
 import sys
@@ -15,45 +15,68 @@ from kinformer.lab.errors import UserError, from_user
 
 MOST = 10_000_000  # tokens
 PICTURES, SOME = 400, 16
-BEAM = 1024  # texts that are kept at most, each with a state of its own
+BEAM = 1024  # maximum number of beams; each has its own state
 
 
 def generate(
     ctx: typer.Context,
     folder: Trained,
-    prompt: Annotated[str | None, typer.Option(help="The text to go on from.")] = None,
-    prompts: Annotated[Path | None, typer.Option(help="A file with a text to go on from in each line.")] = None,
-    source: Annotated[str | None, typer.Option(help="The source, for what was trained on pairs.")] = None,
-    sources: Annotated[Path | None, typer.Option(help="A file with a source in each line.")] = None,
+    prompt: Annotated[str | None, typer.Option(help="Text to continue.")] = None,
+    prompts: Annotated[Path | None, typer.Option(help="File with one text to continue per line.")] = None,
+    source: Annotated[str | None, typer.Option(help="Source text, for a model that was trained on pairs.")] = None,
+    sources: Annotated[Path | None, typer.Option(help="File with one source text per line.")] = None,
     state: Annotated[
         Path | None,
-        typer.Option(callback=option_checks.state, help="Go on from what `kinformer read` has kept in this file."),
+        typer.Option(
+            callback=option_checks.state, help="File from `kinformer read`; continue after the text that it holds."
+        ),
     ] = None,
-    tokens: Annotated[int, count("How many tokens to write at most.", MOST)] = 200,
-    stop: Annotated[str | None, typer.Option(help="End a text where this was written.")] = None,
+    tokens: Annotated[int, count("Maximum number of tokens to generate.", MOST)] = 200,
+    stop: Annotated[str | None, typer.Option(help="Text that ends the generation; it is kept in the output.")] = None,
     temperature: Temperature = None,
-    top_k: Annotated[int | None, typer.Option(help="Draw from the k likeliest alone.", min=1)] = None,
+    top_k: Annotated[int | None, typer.Option(help="Sample only from the k likeliest tokens.", min=1)] = None,
     top_p: Annotated[
-        float | None, typer.Option(help="Draw from the likeliest that reach this probability: above 0, up to 1.")
+        float | None,
+        typer.Option(
+            help="Sample only from the likeliest tokens that together have this probability, from above 0 to 1."
+        ),
     ] = None,
     beam: Annotated[
         int,
-        typer.Option(help="Above 1: search for the likeliest text, keeping so many; draw nothing.", min=1, max=BEAM),
+        typer.Option(
+            help="Number of beams; above 1, beam search for the likeliest text replaces sampling.", min=1, max=BEAM
+        ),
     ] = 1,
     length_penalty: Annotated[
-        float | None, typer.Option(help="Of --beam: 0 favours short texts, more longer ones; 0.6 unless given.", min=0)
+        float | None,
+        typer.Option(
+            help="With --beam: exponent of the length penalty; 0 favours short texts, higher values long ones; "
+            "default: 0.6.",
+            min=0,
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the samples; each line has the next one.", min=0, max=LAST_SEED)] = SEED,
-    out: Annotated[Path | None, typer.Option(help="Of a member that generates pictures: the PNG.")] = None,
+    seed: Annotated[
+        int,
+        typer.Option(help="Seed of the sampling; each further line or picture has the next one.", min=0, max=LAST_SEED),
+    ] = SEED,
+    out: Annotated[Path | None, typer.Option(help="For pictures: FILE.png to write.")] = None,
     pictures: Annotated[
-        int | None, typer.Option(help="Of such a member: how many; 16 unless given.", min=1, max=PICTURES)
+        int | None, typer.Option(help="For pictures: number of pictures; default: 16.", min=1, max=PICTURES)
     ] = None,
-    enlarge: Annotated[str | None, typer.Option(help="What a super-resolution begins with: images=FOLDER.")] = None,
+    enlarge: Annotated[
+        str | None, typer.Option(help="For a super-resolution model: pictures to enlarge, images=FOLDER.")
+    ] = None,
     label: Annotated[
-        int | None, typer.Option(help="Of one trained with classes=: of which; in turn unless given.", min=0)
+        int | None,
+        typer.Option(
+            help="For a model of pictures with classes=: class to draw, from 0; default: all classes in turn.", min=0
+        ),
     ] = None,
     layers: Annotated[
-        Path | None, typer.Option(help="Of a member with exits, like calm: a PNG of the layers each token took.")
+        Path | None,
+        typer.Option(
+            help="For a member with early exits, such as calm: FILE.png that shows how many layers each token used."
+        ),
     ] = None,
     knn: Knn = False,
     datastore: Datastore = None,
@@ -61,21 +84,37 @@ def generate(
     member: Own = None,
     as_json: Json = False,
 ) -> None:
-    """Let a trained model write on from a prompt, or from each line of a file in one batch.
+    """Generate text or pictures with a trained model.
 
-    To stdout: of one prompt as it comes, of several each behind its number in brackets, [1]. A line is written on as it
-    would be alone, with --seed one higher than the line before. Bytes that are no UTF-8 are shown as �. With --json:
-    each text with its tokens, its log-probability, and whether it ended by --stop or by itself.
+    A single --prompt is printed with its continuation while the model generates. With --prompts FILE, all lines of the
+    file are continued in one batch, and each text is printed after its number in brackets, such as [1]. Each line is
+    continued as it would be by itself, with a --seed one higher than the seed of the line before. With --json, each
+    text has its tokens, its log-probability, and whether it ended early, by --stop or by itself. Bytes that are not
+    UTF-8 are shown as �. A terminal also shows � for control characters other than newline and tab; a pipe or file gets
+    the characters themselves.
 
-    Where none of --temperature, --top-k and --top-p is given, tokens are drawn at a temperature of 0.6 from the
-    likeliest that reach 0.9; --temperature 1 alone draws as the model says.
+    If --temperature, --top-k and --top-p are all absent, tokens are sampled with temperature 0.6 and top-p 0.9. With
+    --temperature 1 as the only one of the three, tokens are sampled from the model's own probabilities. With --beam the
+    command searches for the likeliest text instead.
 
-    A terminal shows � for control characters other than newline and tab; a pipe or file gets them as they are.
+    A model that was trained on images=FOLDER generates pictures and writes them into one file, --out. Each picture has
+    its own seed.
 
-    A member that was trained on images=FOLDER draws --pictures into the PNG --out, each with a seed of its own.
+    If `kinformer calibrate` has set thresholds for a member with early exits, tokens leave by them. The mean number of
+    layers per token is printed on stderr. With --layers the layers of each token are drawn; with --json they are
+    listed.
 
-    Tokens of a member with exits leave as `kinformer calibrate` found; how many layers they took is said, drawn
-    into --layers FILE.png, and with --json told of each.
+    \b
+    Examples:
+        kinformer generate runs/llama/best --prompt "def main(" --tokens 200
+        # One prompt per line of a file, with beam search
+        kinformer generate runs/llama --prompts FILE --beam 4 --json
+        # The target of a source, with a model that was trained on pairs
+        kinformer generate runs/pairs --source "ask 3"
+        # Continue a long text that `kinformer read` has read
+        kinformer generate runs/xl --state long.state --prompt "Who"
+        # Pictures
+        kinformer generate runs/pictures --out FILE.png --pictures 36
     """
     _refuse_empty(prompt=prompt, source=source, stop=stop)
     _refuse_both(prompt=(prompt, prompts), source=(source, sources))
@@ -84,7 +123,7 @@ def generate(
         refuse_useless(ctx, "when no token is random, with --beam or --temperature 0", "seed")
     started, read = _lines(prompt, prompts, "prompt"), _lines(source, sources, "source")
 
-    # imported here, so that --help and early refusals need not wait for torch or rich
+    # imported here, so that --help and early errors do not wait for torch or rich
     from kinformer.cli.support import generation, image_generation
     from kinformer.cli.support.calibrated_exits import layers_can_be_left, leave_as_calibrated_here
     from kinformer.cli.support.load_model import load_model, with_datastore
@@ -96,7 +135,9 @@ def generate(
     generation.refuse_layers(model, layers, beam)
     if model.reads == "images":
         if (prompt, prompts, source, sources, state) != (None,) * 5:
-            raise UserError("this model generates pictures and reads no prompt, source or state; leave it out")
+            raise UserError(
+                "this model generates pictures and reads no prompt, source or state; leave these options out"
+            )
         _refuse_given("a model that writes text", stop=stop, top_k=top_k, top_p=top_p, beam=beam if beam > 1 else None)
         _refuse_given("a model that writes text", knn=knn or None, datastore=datastore)
         refuse_useless(ctx, "on a model that generates pictures", "tokens")
@@ -106,7 +147,7 @@ def generate(
     generation.check_inputs(model, started, read, state)
     with from_user(ValueError, OSError):
         reading = None if state is None else load_reading(state, model)
-    # after the checks whether a file is of this model, whose rule may go
+    # after the check that the state belongs to this model, because this may replace the model's exit rule
     calibration = leave_as_calibrated_here(folder, model)
     model = with_datastore(model, folder, knn, datastore, continues=state is not None)
     settings = WritingSettings(
@@ -134,21 +175,21 @@ def generate(
 
 
 def _refuse_empty(**texts: str | None) -> None:
-    """UserError for an option whose text is empty."""
+    """Raise UserError for an option whose text is empty."""
     for name, text in texts.items():
         if text == "":
             raise UserError(f"the {name} is empty; give --{name} at least one character")
 
 
 def _refuse_given(readers: str, **options: object) -> None:
-    """UserError for options that only another kind of model reads."""
+    """Raise UserError for options that only another kind of model reads."""
     for name, value in options.items():
         if value is not None:
-            raise UserError(f"--{name.replace('_', '-')} is of {readers}, and this one does not; leave it out")
+            raise UserError(f"--{name.replace('_', '-')} applies only to {readers}; leave it out, or give such a model")
 
 
 def _refuse_both(**pairs: tuple[str | None, Path | None]) -> None:
-    """UserError for a text and a file of texts at once."""
+    """Raise UserError if a text and a file of texts are given for the same option."""
     for name, alternatives in pairs.items():
         if None not in alternatives:
             raise UserError(f"give one of --{name} and --{name}s")
@@ -157,19 +198,21 @@ def _refuse_both(**pairs: tuple[str | None, Path | None]) -> None:
 def _refuse_choices(
     temperature: float | None, top_k: int | None, top_p: float | None, beam: int, length_penalty: float | None
 ) -> None:
-    """UserError for ways to choose a token that make no sense, or none together."""
+    """Raise UserError for sampling options that are out of range or exclude each other."""
     if top_p is not None and not 0 < top_p <= 1:
-        raise UserError(f"--top-p {top_p:g} is no probability above 0 and up to 1; 1 draws from all")
+        raise UserError(
+            f"wrong --top-p: got {top_p:g}, expected a probability above 0 and at most 1; 1 keeps all tokens"
+        )
     if beam > 1 and (temperature, top_k, top_p) != (None, None, None):
-        raise UserError(f"--beam {beam} draws nothing; leave out --temperature, --top-k and --top-p, or --beam")
+        raise UserError(f"--beam {beam} does not sample; leave out --temperature, --top-k and --top-p, or --beam")
     if temperature == 0 and (top_k, top_p) != (None, None):
-        raise UserError("--temperature 0 takes the likeliest token and draws nothing; leave out --top-k and --top-p")
+        raise UserError("--temperature 0 takes the likeliest token and does not sample; leave out --top-k and --top-p")
     if length_penalty is not None and beam == 1:
-        raise UserError("--length-penalty is of --beam, which did not come; give --beam 4, or leave it out")
+        raise UserError("--length-penalty has no effect without --beam; leave it out, or give --beam 4")
 
 
 def _lines(text: str | None, file: Path | None, name: str) -> list[bytes] | None:
-    """What was given, as it was typed, UTF-8 or not, or each line of a file; None for neither."""
+    """Return the text of an option, or the lines of its file, as bytes; None if neither is given."""
     if text is not None:
         return [os.fsencode(text)]
     if file is None:
@@ -180,12 +223,14 @@ def _lines(text: str | None, file: Path | None, name: str) -> list[bytes] | None
         with from_user(ValueError):
             lines = b"".join(decode_text([file.read_bytes()], str(file))).removesuffix(b"\n").split(b"\n")
     except FileNotFoundError as error:
-        raise UserError(missing_path(file, f"--{name}s names a file of one {name} a line")) from error
+        raise UserError(missing_path(file, f"--{name}s must name a file with one {name} per line")) from error
     except OSError as error:
-        raise UserError(f"cannot read {file}: {error.strerror}; --{name}s names a file of one {name} a line") from error
+        raise UserError(
+            f"cannot read {file}: {error.strerror}; --{name}s must name a file of {name}s, one a line"
+        ) from error
     lines = [line.removesuffix(b"\r") for line in lines]
     if lines == [b""]:
-        raise UserError(f"{file} is empty; write one {name} a line")
+        raise UserError(f"{file} is empty; write one {name} per line")
     if b"" in lines:
-        raise UserError(f"line {lines.index(b'') + 1:,} of {file} is empty; give it at least one character, or drop it")
+        raise UserError(f"line {lines.index(b'') + 1:,} of {file} is empty; write at least one character, or remove it")
     return lines

@@ -1,4 +1,4 @@
-"""`kinformer knn-lm DIR --datastore DS --data SPEC`: a trained model beside a datastore, and what that is worth."""
+"""The command `kinformer knn-lm`: tune a trained model that looks up a datastore."""
 
 import json
 import sys
@@ -18,7 +18,7 @@ from kinformer.lab.errors import FAILED, UserError, from_user
 if TYPE_CHECKING:
     from kinformer.lab.datastore.knn_lm_settings import KnnLMSettings
 
-K = 1024  # the paper's
+K = 1024  # neighbours, as in the paper
 PICTURE = "knn-lm.png"
 
 
@@ -27,33 +27,55 @@ def knn_lm(
     *,
     datastore: Annotated[
         Path,
-        typer.Option(callback=option_checks.datastore, help="What `kinformer datastore build` made with this model."),
+        typer.Option(callback=option_checks.datastore, help="Folder from `kinformer datastore build` with this model."),
     ],
     data: Data,
-    k: Annotated[int, typer.Option("--k", help="Neighbours at most; fewer are tried too.", min=1, max=MOST)] = K,
+    k: Annotated[
+        int, typer.Option("--k", help="Maximum number of neighbours; smaller numbers are tried too.", min=1, max=MOST)
+    ] = K,
     cache: Annotated[
-        int, typer.Option(help="Also look up so many tokens before each: the continuous cache.", min=0, max=MOST)
+        int,
+        typer.Option(
+            help="Size of a continuous cache, which also looks up this many of the previous tokens; 0: no cache.",
+            min=0,
+            max=MOST,
+        ),
     ] = 0,
     index: Annotated[
-        str | None, typer.Option(help="Look up by exact, flat, hnsw, ivf or ivf_pq; by what `datastore index` kept.")
+        str | None,
+        typer.Option(
+            help="Search: exact, flat, hnsw, ivf or ivf_pq; default: the index of the datastore, or else exact."
+        ),
     ] = None,
     length: Window = None,
     limit: Annotated[
-        int | None, typer.Option("--bytes", help="Measure so many bytes of valid and of test.", min=2, max=MOST)
+        int | None,
+        typer.Option("--bytes", help="Bytes of valid and of test to measure; default: all.", min=2, max=MOST),
     ] = None,
     device: Device = None,
     member: Own = None,
     as_json: Json = False,
 ) -> None:
-    """Let a trained model look up a datastore (kNN-LM): tune it on valid, and measure test with and without it.
+    """Tune a kNN-LM: a trained model that looks up a datastore.
 
-    Nothing is trained. The share of what is looked up (lambda), how many neighbours, and the temperature of their
-    distances are the best of a grid on valid, in one reading; of --cache its share and flatness first. They are written
-    beside the model (knn-lm.json), with a picture of the curves (knn-lm.png): `generate` and `evaluate` take them with
-    --knn, and look up by the index that `datastore index` kept, or else exactly. How many keys are looked through how
-    often, and about how long that takes, is said before it begins; --bytes makes it shorter.
+    A kNN-LM mixes two probabilities of the next token: the model's own, and the frequency of the token after similar
+    contexts in the datastore. Nothing is trained. The command chooses three numbers from a grid, in one pass over
+    validation data. They are the weight of the datastore (lambda), the number of neighbours (k), and the temperature of
+    their distances. With --cache it first chooses the weight and the flatness (theta) of the cache. It then measures
+    validation and test data with and without the datastore.
+
+    The numbers are saved in DIR/knn-lm.json, with a picture of the curves in DIR/knn-lm.png. `generate` and `evaluate`
+    use them with --knn. They search with the index from `datastore index`, or else exactly. Before it starts, the
+    command prints how many keys it searches, how often, and about how long that takes. A smaller --bytes takes less
+    time.
+
+    \b
+    Examples:
+        kinformer datastore build runs/xl --data text=PATH --out runs/store
+        kinformer knn-lm runs/xl --datastore runs/store --data text=PATH
+        kinformer generate runs/xl --knn --prompt "Who"
     """
-    # imported here, so that --help and early refusals need not wait for torch or rich
+    # imported here, so that --help and early errors do not wait for torch or rich
     from kinformer.cli.support import knn_lm_tuning
     from kinformer.cli.support.load_model import load_model
     from kinformer.cli.support.model_data import read_text, source_for
@@ -63,12 +85,12 @@ def knn_lm(
     model = load_model(folder, member, device)
     knn_lm_tuning.refuse_other_models(model)
     text = read_text(model, source_for(model, folder, data), "valid")
-    print(f"{folder} beside {datastore}: some keys are looked up, to say how long all take ...", file=sys.stderr)
+    print(f"{folder} with {datastore}: searching for a few keys to estimate the time ...", file=sys.stderr)
     with _nothing_kept(folder), from_user(ValueError, OSError, ImportError), print_warnings():
         length = length or model.trained_length or LENGTH
         store, lookup = knn_lm_tuning.open_datastore(model, datastore, index, k)
         knn_lm_tuning.refuse_measured_text(store, text)
-        times = 1 if model.lanes else 2  # windows have half of the one before
+        times = 1 if model.lanes else 2  # windows overlap by half, so each token is read twice
         knn_lm_tuning.announce_lookups(store, lookup, text, limit, k, times)
         tuned, swept = knn_lm_tuning.tune(model, datastore, store, text, (k, cache), limit, length)
         scores = knn_lm_tuning.measure_splits(model, tuned, store, text, limit, length)
@@ -79,32 +101,33 @@ def knn_lm(
         print(json.dumps({**of, **numbers, "splits": scores}, indent=2))
     else:
         _print(folder, tuned, scores)
-    try:  # behind what took so long to find
-        title = f"{folder} beside {datastore}, {len(store):,} entries, on valid of {text.name}"
+    try:  # after printing, so that a full disk does not lose the result of a long search
+        title = f"{folder} with {datastore}, {len(store):,} entries, on valid of {text.name}"
         save_plots(sweep_plots(swept), title, folder / PICTURE, share_y=True)
         tuned.save(folder)
     except OSError as error:
         raise UserError(f"cannot write to {folder}: {error}", FAILED) from error
     if not as_json:
-        print(f"the curves are in {folder / PICTURE}; kinformer generate {folder} --knn --prompt TEXT", file=sys.stderr)
+        print(
+            f"the curves are in {folder / PICTURE}; to use it: kinformer generate {folder} --knn --prompt TEXT",
+            file=sys.stderr,
+        )
 
 
 @contextmanager
 def _nothing_kept(folder: Path) -> Iterator[None]:
-    """Say that a command that was stopped kept nothing."""
+    """Enter a context in which Ctrl-C raises a UserError that nothing was saved."""
     try:
         yield
     except KeyboardInterrupt as stop:
-        less = "--bytes measures less"
-        raise UserError(f"stopped; nothing is kept, {folder} is as it was; {less}", ended_by(stop)) from stop
+        less = "--bytes N measures less"
+        raise UserError(f"stopped; nothing was saved, and {folder} is unchanged; {less}", ended_by(stop)) from stop
 
 
 def _print(folder: Path, tuned: "KnnLMSettings", scores: dict[str, dict[str, dict[str, float]]]) -> None:
-    cache = f", over a cache of {tuned.size:,} with a share of {tuned.share:g}, theta {tuned.theta:g}" * bool(
-        tuned.size
-    )
+    cache = f"; cache of {tuned.size:,} tokens with weight {tuned.share:g} and theta {tuned.theta:g}" * bool(tuned.size)
     if not tuned.weight:
-        print("the datastore does not help: of all shares none is best, a lambda of 0", file=sys.stderr)
+        print("the datastore does not help: the best lambda is 0, which ignores it", file=sys.stderr)
     print(f"{folder}: lambda {tuned.weight:g}, k {tuned.k:,}, temperature {tuned.temperature:g}{cache}")
     for split, variants in scores.items():
         for name, metrics in variants.items():

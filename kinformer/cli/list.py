@@ -1,4 +1,4 @@
-"""`kinformer list [KIND]`: what there is."""
+"""The command `kinformer list`: all parts and members, by kind."""
 
 from typing import Annotated
 
@@ -13,10 +13,20 @@ from kinformer.lab.errors import UserError
 
 
 def list_parts(
-    kind: Annotated[str | None, typer.Argument(help="One kind alone, such as patterns or members.")] = None,
+    kind: Annotated[
+        str | None, typer.Argument(help="Kind to list, such as patterns or members; default: all kinds.")
+    ] = None,
 ) -> None:
-    """List what there is, by kind."""
-    # imported here, so that --help and early refusals need not wait for torch or rich
+    """List all parts and members, by kind.
+
+    Each line has a kind, a name and one sentence. `kinformer show NAME` explains an entry.
+
+    \b
+    Examples:
+        kinformer list
+        kinformer list members
+    """
+    # imported here, so that --help and early errors do not wait for torch or rich
     from rich.console import Console
     from rich.table import Table
 

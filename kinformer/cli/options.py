@@ -1,4 +1,4 @@
-"""The options that several commands share."""
+"""Options that several commands share."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -8,67 +8,93 @@ import typer
 from kinformer.cli.support import option_checks
 from kinformer.core.training_recipe import ScheduleName
 
-MOST = 10**12  # of anything that is counted; what memory holds is asked where it is needed
-WIDTH = 200  # of a table where there is no terminal to ask, so that no cell is cut
+MOST = 10**12  # largest value of any count; commands that need memory check that separately
+WIDTH = 200  # columns of a table that is not printed to a terminal, so that no cell is cut
 SETTINGS = (
     *("batch", "length", "lr", "schedule", "warmup", "betas", "eps", "seed"),
     *("clip", "accumulate", "precision", "checkpointing", "compile"),
 )
-LAST_SEED = 2**62  # PyTorch takes 64 bits, and further seeds are counted on from it
+LAST_SEED = 2**62  # PyTorch takes 64 bits, and commands add small numbers to the seed
 
 
 def count(help: str, maximum: int = MOST) -> Any:
-    """An option that takes a number from 1 to `maximum`."""
+    """Return an option that takes an integer from 1 to `maximum`.
+
+    help: its help text.
+    maximum: the largest value.
+    """
     return typer.Option(help=help, min=1, max=maximum)
 
 
 def flag(name: str, help: str) -> Any:
-    """An option without a value."""
+    """Return an option `--name`, such as a switch without a value.
+
+    name: its name without dashes.
+    help: its help text.
+    """
     return typer.Option(f"--{name}", help=help)
 
 
 def trained_folder(help: str) -> Any:
-    """An argument that names the folder of a trained model of some kind."""
-    return typer.Argument(callback=option_checks.trained_model, help=f"A folder that train wrote, {help}")
+    """Return an argument that names the folder of a trained model.
+
+    help: end of the help text, such as "of a member that forecasts, such as informer."
+    """
+    return typer.Argument(callback=option_checks.trained_model, help=f"Folder with a trained model {help}")
 
 
 Member = Annotated[
     str,
     typer.Argument(
-        callback=option_checks.member, help="A member, as `kinformer list members` names it; or file.py:function."
+        callback=option_checks.member,
+        help="Name of a member (`kinformer list members` shows all), or file.py:function for a member of your own.",
     ),
 ]
 Keywords = Annotated[
-    list[str] | None, typer.Argument(callback=option_checks.keywords, help="Its keywords, like depth=2.")
+    list[str] | None,
+    typer.Argument(
+        callback=option_checks.keywords,
+        help="Keywords of the member, such as depth=2; `kinformer show MEMBER` explains them.",
+    ),
 ]
 Trained = Annotated[
-    Path, typer.Argument(callback=option_checks.trained_model, help="A folder that train or compare wrote.")
+    Path,
+    typer.Argument(callback=option_checks.trained_model, help="Folder with a trained model, from train or compare."),
 ]
 Data = Annotated[
     str,
     typer.Option(
         callback=option_checks.data,
-        help="text=stdlib; text=PATH,tokenizer=bpe:4096; pairs=, labelled=, series=, images=, sets=, offline=PATH; "
-        "multitask=FOLDER; task=NAME,size=8; env=ID.",
+        help="Data as KIND=PLACE, with options after commas: text=stdlib; text=PATH; text=PATH,tokenizer=bpe:4096; "
+        "pairs=FILE.tsv; labelled=FILE.tsv; multitask=FOLDER; series=FILE.csv; images=FOLDER; sets=NAME; "
+        "offline=PATH; task=NAME,size=8; env=ID. `kinformer train --help` explains the kinds.",
     ),
 ]
 Valid = Annotated[
     str | None,
-    typer.Option(callback=option_checks.valid, help="Watch this file or folder, and learn from all of --data."),
+    typer.Option(
+        callback=option_checks.valid,
+        help="File or folder with validation data; all of --data is then for training. Default: a part of --data.",
+    ),
 ]
-OUT = "The folder to write to; made where it is missing."
-Minutes = Annotated[float | None, typer.Option(help="Minutes of training, evaluation not counted.")]
-Batch = Annotated[int, count("Windows, lanes, pairs or rows in a batch.")]
-Length = Annotated[int, count("Tokens in a window or chunk; in a side of a pair, at most.")]
-Split = Annotated[Literal["train", "valid", "test"], typer.Option(help="Which part of the data.")]
-Window = Annotated[int | None, count("Tokens in a window or chunk; as in training unless given.")]
-Rate = Annotated[float | None, typer.Option(help="The highest learning rate; the member's own unless given.")]
+OUT = "Folder for the results; it is created if it does not exist."
+Minutes = Annotated[float | None, typer.Option(help="Minutes of training, without the time of measurements.")]
+Batch = Annotated[int, count("Rows in a batch; with env=, environments that run in parallel.")]
+Length = Annotated[
+    int,
+    count(
+        "Tokens in a row of text; for pairs, the longest source or target that is used; for env=, steps of a rollout."
+    ),
+]
+Split = Annotated[Literal["train", "valid", "test"], typer.Option(help="Part of the data to read.")]
+Window = Annotated[int | None, count("Tokens that the model reads at a time; default: as in training.")]
+Rate = Annotated[float | None, typer.Option(help="Highest learning rate; default: the member's own.")]
 Schedule = Annotated[
     ScheduleName | None,
     typer.Option(is_eager=True, help="Shape of the learning-rate schedule after warm-up; default: the member's own."),
-]  # known before --warmup is looked at
+]  # eager: --warmup is checked against it
 Warmup = Annotated[
-    Any,  # a parser's type, which Typer takes from no annotation
+    Any,  # the parser sets the type; Typer ignores the annotation
     typer.Option(
         parser=option_checks.fraction_or_steps,
         callback=option_checks.warmup,
@@ -92,33 +118,49 @@ Eps = Annotated[
         help="Constant that Adam adds to its denominator, such as 1e-9; default: the member's own.",
     ),
 ]
-Seed = Annotated[int, typer.Option(help="Of the weights, the windows and the samples.", min=0, max=LAST_SEED)]
+Seed = Annotated[
+    int, typer.Option(help="Seed of the initial weights, the training batches and the samples.", min=0, max=LAST_SEED)
+]
 Temperature = Annotated[
     float | None,
-    typer.Option(help="Below 1 is more cautious, 1 as the model says; 0 always takes the likeliest.", min=0),
+    typer.Option(
+        help="Sampling temperature: below 1 favours likely tokens, 1 keeps the model's probabilities, 0 always takes "
+        "the likeliest token.",
+        min=0,
+    ),
 ]
 Overwrite = Annotated[
-    bool, typer.Option("--overwrite", is_eager=True, help="Write over a model or a comparison that is in --out.")
+    bool, typer.Option("--overwrite", is_eager=True, help="Replace a model or a comparison that is already in --out.")
 ]
 Resume = Annotated[
-    bool, typer.Option("--resume", is_eager=True, help="Go on where an earlier command was stopped.")
-]  # both are known before --out is looked at
+    bool, typer.Option("--resume", is_eager=True, help="Continue the run in --out that was stopped.")
+]  # eager, both: --out is checked against them
 Own = Annotated[
     str | None,
-    typer.Option(callback=option_checks.member, help="file.py:function, where a member of your own built the model."),
+    typer.Option(
+        callback=option_checks.member, help="file.py:function that built the model, if it is a member of your own."
+    ),
 ]
-Knn = Annotated[bool, flag("knn", "Look up the datastore that `kinformer knn-lm` tuned it on.")]
+Knn = Annotated[bool, flag("knn", "Look up the datastore that this model was tuned with by `kinformer knn-lm`.")]
 Datastore = Annotated[
     Path | None,
-    typer.Option(callback=option_checks.datastore, help="Where that datastore, or spalm's own, is now; as --knn."),
+    typer.Option(
+        callback=option_checks.datastore,
+        help="New place of that datastore, or of a spalm model's datastore, if it has moved; implies --knn.",
+    ),
 ]
-Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:1; the GPU where there is one.")]
-Json = Annotated[bool, flag("json", "Write JSON to stdout, for programs.")]
+Device = Annotated[
+    str | None, typer.Option(help="Device: cpu, cuda or cuda:1; default: the GPU if there is one, else cpu.")
+]
+Json = Annotated[bool, flag("json", "Print the result as JSON, for programs.")]
 
 
 BATCH, LENGTH, SEED = 4, 128, 0
 
 
 def settings(ctx: typer.Context) -> dict[str, Any]:
-    """Those of the options of a command that are settings of a training, as they were given."""
+    """Return the options of a command that are settings of a training, by name.
+
+    ctx: Typer's context of the command.
+    """
     return {name: ctx.params[name] for name in SETTINGS if name in ctx.params}

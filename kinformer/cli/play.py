@@ -1,4 +1,4 @@
-"""`kinformer play DIR --env ID`: what a trained model returns where it acts."""
+"""The command `kinformer play`: play episodes with a trained agent, or with random actions."""
 
 import math
 import os
@@ -14,50 +14,74 @@ from kinformer.lab.errors import UserError, from_user
 
 def play(
     ctx: typer.Context,
-    folder: Annotated[Path | None, trained_folder("of a member that acts; none: chance acts.")] = None,
+    folder: Annotated[Path | None, trained_folder("that acts; without it, all actions are random.")] = None,
     *,
-    env: Annotated[str, typer.Option(help="An ID of Gymnasium, CartPole-v1, or one of ours, t_maze,corridor=9.")],
+    env: Annotated[
+        str,
+        typer.Option(
+            help="Gymnasium ID such as CartPole-v1, or an environment of kinformer such as t_maze,corridor=9."
+        ),
+    ],
     returns: Annotated[
-        list[float] | None, flag("return", "The return to ask for, such as 500; again for others.")
+        list[float] | None,
+        flag("return", "Target return, such as 500; give it again for more; default: the highest in training."),
     ] = None,
-    episodes: Annotated[int, count("How many are played, of each return.")] = 10,
-    random: Annotated[float, typer.Option(help="The share of steps, 0.3, in which chance acts.", min=0, max=1)] = 0.0,
-    out: Annotated[Path | None, typer.Option(help="A new folder for the animation, returns.json, a picture.")] = None,
-    save: Annotated[Path | None, typer.Option(help="A new FILE.npz for the episodes: --data offline=FILE.npz.")] = None,
-    seed: Annotated[int, typer.Option(help="Of the first episode; others count on.", min=0, max=LAST_SEED)] = SEED,
+    episodes: Annotated[int, count("Number of episodes for each target return.")] = 10,
+    random: Annotated[
+        float, typer.Option(help="Share of steps with a random action, such as 0.3.", min=0, max=1)
+    ] = 0.0,
+    out: Annotated[
+        Path | None, typer.Option(help="New folder for an animation, the returns and a picture; default: none.")
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option(help="New FILE.npz for the episodes, to train on with --data offline=FILE.npz.")
+    ] = None,
+    seed: Annotated[
+        int, typer.Option(help="Seed of the first episode; each further one has the next.", min=0, max=LAST_SEED)
+    ] = SEED,
     device: Device = None,
     member: Own = None,
 ) -> None:
-    """Let a model act, and say what its episodes returned: kinformer play DIR --env CartPole-v1 --return 500
+    """Play episodes with a trained agent, or with random actions.
 
-    What learned from episodes (`decision_transformer`) is asked for each --return in turn, and then for what is left of
-    it after each reward; asked for none, for the highest that it learned from. Other agents know no returns.
+    A decision_transformer aims at a target return. It plays --episodes for each --return, and after each reward it aims
+    at the rest. Without --return it aims at the highest return of its training data. Other agents take no --return.
 
-    Into --out DIR: play.gif, the first episode; returns.json, what each episode returned; and of several --return a
-    picture of what was asked and what came, returns.png. --save FILE.npz keeps the episodes, to be learned from: data
-    of mixed quality by --random 0.3 and the like, or without DIR, by chance alone.
+    For each target the command prints the mean return with its standard deviation, and the lowest and highest return.
+    It also prints the mean number of steps, and the success rate if the environment reports one. For three or more
+    targets it also prints the correlation of target and achieved returns.
 
-    Said of each return: the mean of the episodes with their deviation, the lowest and the highest, their steps, and in
-    environments that know it how many succeeded; of three returns and more also how asked and achieved correlate.
+    With --out the command writes play.gif with the first episode and returns.json with the return of each episode. For
+    several targets it also writes returns.png, a picture of target and achieved returns. With --save it writes the
+    episodes as training data. With --random 0.3 or other shares the data has mixed quality. Without a model all actions
+    are random.
 
-    An environment that fails ends the command with a line; what had ended before is told and kept. After Ctrl-C it is
-    told and kept too, without pictures.
+    If an environment fails, the command ends with an error. Episodes that had ended before are reported and saved.
+    After Ctrl-C they are reported and saved too, without pictures.
+
+    \b
+    Examples:
+        kinformer play runs/dt --env CartPole-v1 --return 500 --return 100
+        # Save 50 episodes of random actions as training data
+        kinformer play --env Pendulum-v1 --episodes 50 --save chance.npz
     """
     if save is not None and save.suffix != ".npz":
-        raise UserError(f"--save {save} is no .npz; give FILE.npz")
+        raise UserError(f"wrong --save: got {save}, expected a name that ends in .npz; give FILE.npz")
     if not all(map(math.isfinite, returns or ())):
-        raise UserError("a return is a number, and --return nan or inf is none; give one that an episode can reach")
+        raise UserError(
+            "wrong --return: got nan or inf, expected a finite number; give a return that an episode can reach"
+        )
     if folder is None and returns:
         raise UserError(
-            "--return has no effect when all actions are drawn at random; leave it out, or give a folder of train"
+            "--return has no effect when all actions are drawn at random; leave it out, or give the folder of a model"
         )
     if folder is None:
-        trained = "give a folder that train wrote"
+        trained = "give the folder of a model"
         refuse_useless(ctx, "when all actions are drawn at random", "random", "device", "member", instead=trained)
-    for driver in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):  # pictures are kept, not shown: no screen is looked for
+    for driver in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):  # images are saved and not shown, so no screen is needed
         os.environ.setdefault(driver, "dummy")
     with from_user(ImportError):
-        # imported here, so that --help and early refusals need not wait for torch or rich
+        # imported here, so that --help and early errors do not wait for torch or rich
         from kinformer.cli.support.play_session import play_episodes
     from kinformer.core.actor import Player
     from kinformer.lab.data.support.play_episodes import PlaySettings
@@ -68,8 +92,8 @@ def play(
 
         model = load_model(folder, member, device)
         if not isinstance(model, Player):
-            advice = "use one of a member that does, like decision_transformer"
-            raise UserError(f"this model reads {model.reads} and does not act; {advice}")
+            advice = "use a member such as decision_transformer"
+            raise UserError(f"this model reads {model.reads} and cannot act; {advice}")
     for path in filter(None, (out, save)):
         refuse_existing(path)
     play_episodes(

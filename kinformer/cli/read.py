@@ -1,4 +1,4 @@
-"""`kinformer read DIR FILE --save STATE`: read a long text once, to ask often."""
+"""The command `kinformer read`: read a long text once, and save the state of the model after it."""
 
 import json
 import math
@@ -18,26 +18,31 @@ from kinformer.lab.errors import FAILED, UserError, from_user
 if TYPE_CHECKING:
     from torch import Tensor
 
-BLOCK = 1 << 16  # bytes of a file at a time
+BLOCK = 1 << 16  # bytes that are read from a file at a time
 CHUNK = 512  # tokens that a model reads at a time
 
 
 def read(
     folder: Trained,
-    file: Annotated[Path, typer.Argument(help="The text to read.")],
-    save: Annotated[Path, typer.Option(help="The file to keep what was read in.")],
-    overwrite: Annotated[bool, flag("overwrite", "Write over a file that is there.")] = False,
+    file: Annotated[Path, typer.Argument(help="Text file to read.")],
+    save: Annotated[Path, typer.Option(help="File for the state of the model after the text.")],
+    overwrite: Annotated[bool, flag("overwrite", "Replace an existing file.")] = False,
     device: Device = None,
     member: Own = None,
     as_json: Json = False,
 ) -> None:
-    """Read a text once, and keep what the model has of it.
+    """Read a long text once, and save the state of the model.
 
-    `generate --state FILE` goes on from there, as often as one likes, as if it had read the text again.
+    `kinformer generate --state FILE` continues from this state, as often as you like, with the same result as if the
+    model had read the text again. The state works only with the weights that made it. The file has the safetensors
+    format, with a JSON header.
 
-    What is kept belongs to these weights: another model's is refused. The file is safetensors with a header in JSON.
+    \b
+    Examples:
+        kinformer read runs/xl long.txt --save long.state
+        kinformer generate runs/xl --state long.state --prompt "Who"
     """
-    # imported here, so that --help and early refusals need not wait for torch or rich
+    # imported here, so that --help and early errors do not wait for torch or rich
     from kinformer.checkpoint import decompress as unpacked
     from kinformer.checkpoint.atomic_files import existing_path
     from kinformer.cli.support.load_model import load_model
@@ -51,9 +56,9 @@ def read(
     from kinformer.lab.train.progress import clock
 
     with from_user(OSError, ValueError):
-        size = 0 if existing_path(str(file), "give a file to read").is_dir() else unpacked.size(file)
+        size = 0 if existing_path(str(file), "give a text file").is_dir() else unpacked.size(file)
     if file.is_dir() or not size:
-        raise UserError(f"{file} is {'a folder' if file.is_dir() else 'empty'}; give a file with a text")
+        raise UserError(f"{file} is {'a folder' if file.is_dir() else 'empty'}; give a file that contains text")
     model = load_model(folder, member, device)
     _refuse_place(save, overwrite)
     encode, began = tokenizer_of_model(model).encode, monotonic()
@@ -72,21 +77,21 @@ def read(
         print(json.dumps({**record, "state_bytes": state_bytes, "seconds": round(seconds, 3)}, indent=2))
         return
     print(f"{file}: {reading.tokens:,} tokens read in {clock(seconds)}; {state_bytes:,} bytes of state in {save}")
-    print(f"go on from it: kinformer generate {folder} --state {save} --prompt TEXT", file=sys.stderr)
+    print(f"to continue from it: kinformer generate {folder} --state {save} --prompt TEXT", file=sys.stderr)
 
 
 def _refuse_place(save: Path, overwrite: bool) -> None:
-    """UserError where a file cannot be written, or must not be written over; before anything long begins."""
+    """Raise UserError if the file cannot be written or may not be replaced, before a long reading starts."""
     if save.is_dir():
-        raise UserError(f"{save} is a folder; --save names a file")
+        raise UserError(f"{save} is a folder; --save must name a file")
     if save.exists() and not overwrite:
-        raise UserError(f"{save} is there already; give another --save, or --overwrite")
+        raise UserError(f"{save} already exists; give another --save, or --overwrite")
     if not os.access(save.absolute().parent, os.W_OK):
-        raise UserError(f"cannot write to {save.absolute().parent}; --save names a file in a folder that is there")
+        raise UserError(f"cannot write to {save.absolute().parent}; --save must name a file in an existing folder")
 
 
 def _length(file: Path, size: int, encode: Callable[[bytes], list[int]]) -> int:
-    """How many tokens a file has, judged by its first bytes."""
+    """Estimate the number of tokens in a file from its first bytes."""
     from kinformer.checkpoint.decompress import text
 
     block = next(text(file), b"")[:BLOCK]
@@ -94,7 +99,7 @@ def _length(file: Path, size: int, encode: Callable[[bytes], list[int]]) -> int:
 
 
 def _chunks(model: Any, file: Path) -> "Iterator[Tensor]":
-    """The tokens of a file, which is never in memory at once."""
+    """Yield the tokens of a file in chunks, without loading the whole file into memory."""
     import torch
 
     from kinformer.checkpoint.decompress import text

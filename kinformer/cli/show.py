@@ -1,4 +1,4 @@
-"""`kinformer show WORDS`: a part, a member, a public function, an expression or a topic, drawn."""
+"""The command `kinformer show`: explain a part, member, function, expression or topic, with pictures."""
 
 from pathlib import Path
 from typing import Annotated
@@ -19,19 +19,32 @@ def show(
         list[str],
         typer.Argument(
             metavar="WORDS...",
-            help="A name that `kinformer list` has, a public function such as attend, an expression such as "
-            "'Causal() & Band(64)', file.py:Name, or a topic such as sparse; then a member's keywords, such as d=64.",
+            help="A name from `kinformer list`; or a public function such as attend, an expression such as "
+            "'Causal() & Band(64)', file.py:Name, or a topic such as sparse. Keywords such as d=64 may follow.",
         ),
     ],
-    length: Annotated[int | None, count("How many positions to draw; as many as show what there is.", MOST)] = None,
-    cost: Annotated[bool, flag("cost", "Measure time and memory against length, here and now.")] = False,
-    out: Annotated[Path | None, typer.Option(help="A file for the pictures: .png, .svg or .pdf.")] = None,
+    length: Annotated[int | None, count("Positions to draw; default: enough to show the pattern.", MOST)] = None,
+    cost: Annotated[bool, flag("cost", "Also measure time and memory at several lengths on this machine.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="File for the pictures: .png, .svg or .pdf; default: only text.")
+    ] = None,
 ) -> None:
-    """Show a part or member, with its patterns drawn.
+    """Explain a part or member, and draw its attention pattern.
 
-    The class one came for, its equation, its arguments, and pictures of who reads whom; helpers last.
+    The page has the description, the equation and the arguments, and pictures that show which key each query reads.
+    Helper classes come last.
+
+    \b
+    Examples:
+        kinformer show band
+        # A member with other keywords than the defaults
+        kinformer show longformer window=8
+        # An expression of patterns, also as a picture
+        kinformer show 'Causal() & (Band(8) | Strided(8))' --out pattern.png
+        # A topic: which parts and members there are
+        kinformer show sparse
     """
-    # imported here, so that --help and early refusals need not wait for torch or rich
+    # imported here, so that --help and early errors do not wait for torch or rich
     from kinformer.cli.support.name_lookup import Topic, find_pages, refuse_unknown
 
     if out is not None:
@@ -54,13 +67,15 @@ def show(
 
 
 def _is_keyword(word: str) -> bool:
-    """Is a word `name=value`, and no expression?"""
+    """Return True if a word has the form `name=value`, unlike an expression."""
     before, equals, _ = word.partition("=")
     return bool(equals) and before.strip().isidentifier()
 
 
 def _check(out: Path) -> None:
-    """Refuse a file that could not be written before anything is made."""
+    """Raise UserError for a picture file that cannot be written, before anything is computed."""
     if out.suffix.lower() not in KINDS:
-        raise UserError(f"--out {out} is no picture; give a file that ends in {', '.join(KINDS[:-1])} or {KINDS[-1]}")
+        raise UserError(
+            f"--out {out} is not a picture; give a file that ends in {', '.join(KINDS[:-1])} or {KINDS[-1]}"
+        )
     refuse_no_folder(out)

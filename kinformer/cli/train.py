@@ -1,4 +1,4 @@
-"""`kinformer train MEMBER [key=value ...]`: train a member on a text."""
+"""The command `kinformer train`: train a member on data."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -26,7 +26,9 @@ def train(
     data: options.Data,
     valid: options.Valid = None,
     out: Annotated[Path, typer.Option(callback=option_checks.folder, help=options.OUT)],
-    steps: Annotated[int | None, typer.Option(help="How many optimiser steps, instead of --minutes.")] = None,
+    steps: Annotated[
+        int | None, typer.Option(help="Number of optimiser steps. Give either --steps or --minutes.")
+    ] = None,
     minutes: options.Minutes = None,
     batch: options.Batch = options.BATCH,
     length: options.Length = options.LENGTH,
@@ -36,74 +38,126 @@ def train(
     betas: options.Betas = None,
     eps: options.Eps = None,
     seed: options.Seed = options.SEED,
-    clip: Annotated[float, typer.Option(help="The most that a gradient's norm may be.")] = 1.0,
+    clip: Annotated[float, typer.Option(help="Largest norm of the gradient; larger ones are scaled down.")] = 1.0,
     accumulate: Annotated[
-        int, typer.Option(help="Number of pieces in which a batch is read: less memory, other dropout.", min=1)
+        int, typer.Option(help="Micro-batches per batch; more take less memory, and draw other dropout.", min=1)
     ] = 1,
-    precision: Annotated[Literal["float32", "bf16"], typer.Option(help="bf16: matrices in bfloat16.")] = "float32",
-    checkpointing: Annotated[bool, options.flag("checkpointing", "Less memory, a third more time.")] = False,
-    compile: Annotated[bool, options.flag("compile", "Compile the model before the first step.")] = False,
+    precision: Annotated[
+        Literal["float32", "bf16"], typer.Option(help="Format of matrix products; bf16: bfloat16, by autocast.")
+    ] = "float32",
+    checkpointing: Annotated[
+        bool, options.flag("checkpointing", "Recompute blocks in the backward pass: less memory, a third more time.")
+    ] = False,
+    compile: Annotated[
+        bool, options.flag("compile", "Compile the model with torch.compile before the first step.")
+    ] = False,
     device: options.Device = None,
     overwrite: options.Overwrite = False,
-    then: Annotated[list[str] | None, typer.Option(help="A further phase: steps=500, length=1024.")] = None,
+    then: Annotated[
+        list[str] | None,
+        typer.Option(help="Further phase of training, such as steps=500,length=1024; give it again for more."),
+    ] = None,
     resume: options.Resume = False,
     start: Annotated[
         Path | None,
         typer.Option(
-            "--from", callback=option_checks.trained_model, is_eager=True, help="Start from the weights in this folder."
+            "--from",
+            callback=option_checks.trained_model,
+            is_eager=True,
+            help="Folder with a trained model to start from.",
         ),
     ] = None,
-    tensorboard: Annotated[bool, options.flag("tensorboard", "Also write events for TensorBoard.")] = False,
+    tensorboard: Annotated[
+        bool, options.flag("tensorboard", "Also write events for TensorBoard, in DIR/tensorboard.")
+    ] = False,
     parallel: Annotated[
-        Literal["ddp", "shard"], typer.Option(help="Under torchrun: each process holds all weights, or a share.")
+        Literal["ddp", "shard"],
+        typer.Option(help="Under torchrun. ddp: each process holds all weights; shard: each holds a share."),
     ] = "ddp",
 ) -> None:
-    """Train a member on a text or a task, or one that reads pairs, like transformer, on pairs=FILE.tsv.
+    """Train a member on text, a task or other data.
 
-    --data text=WHERE is stdlib, a file, a folder, a 'glob' or hf:NAME/CONFIG; .gz, .xz and .zst are read unpacked, and
-    of JSON lines a field: text=notes.jsonl,field=body. Rows, files of a folder, and what documents=lines, blank or a
-    text ends are documents, which read only themselves; documents=joined makes one text of all. A token is a byte;
-    tokenizer=bpe:4096 learns larger ones, tokenizer=PATH reads a tokenizer.json. pairs=FILE has a source, a tab and a
-    target in each line, labelled=FILE a label, a tab and a text, or fields that source=, target=, label=, text= name.
-    multitask=FOLDER has such a file for each task; sampling=uncertainty learns from the rows that the model is least
-    sure of. What is split how is said on stderr.
+    \b
+    --data is KIND=PLACE, with options after commas:
+        text=stdlib         source code of Python's standard library
+        text=PATH           a file, a folder, a 'glob', or hf:NAME/CONFIG
+        pairs=FILE.tsv      a source, a tab and a target in each line
+        labelled=FILE.tsv   a label, a tab and a text in each line
+        multitask=FOLDER    one such labelled file for each task
+        series=FILE.csv     columns of numbers over time
+        images=FOLDER       MNIST's idx files, or an .npz file
+        sets=NAME           sets of vectors: maximum, unique, pictures, FILE.npz
+        offline=PATH        recorded episodes
+        task=NAME           a generated task; `kinformer list tasks`
+        env=ID              an environment; `kinformer list environments`
 
-    --out keeps the run: the last weights, the best by the metric on valid in DIR/best, metrics.jsonl with a line for
-    each step, and in trainer/ what it takes to go on. `generate` and `load` read DIR or DIR/best. A member that fills
-    in hidden bytes, like bert, is judged by its bits per masked byte; one that reads pairs by the bits per token of a
-    target. A measurement reads 65,536 bytes spread over valid, or all of a smaller valid. All measurements
-    together take about a quarter of the time.
+    Files: .gz, .xz and .zst files are unpacked. In JSON lines, options name the fields: text=notes.jsonl,field=body for
+    a text, and source=, target=, label= and text= for pairs and labels. For multitask, sampling=uncertainty trains on
+    the rows that the model is least sure of. The command prints on stderr how it splits the data into train, valid and
+    test.
 
-    A task, as task=recall,pairs=16, is for every member and judged by the share of answers that are right; its sizes
-    say how long rows are, and --length says nothing. `kinformer list tasks` has them all, `kinformer show recall` one.
+    Documents: each row of a data set and each file of a folder is a document. A text is split further at the end of
+    each line by documents=lines, at blank lines by documents=blank, and after each TEXT by documents=TEXT. Tokens read
+    only tokens of their own document. To make one text of all documents, use documents=joined.
 
-    --data env=ID is a Gymnasium environment, or one of ours, env=t_maze,corridor=10: the member lends its layers to a
-    policy and a value, which learn by PPO from --length steps at a time in --batch environments, judged by what
-    episodes return. Keywords that the member has not are `agent`'s: discount=0.98, entropy=0.02, burn_in=8.
+    Tokens: a token is a byte by default. Use tokenizer=bpe:4096 to learn 4,096 larger tokens, or tokenizer=PATH to read
+    a tokenizer.json.
 
-    The learning rate rises during the --warmup to --lr and then follows the --schedule, which ends when the --steps or
-    --minutes do: its progress is the spent fraction of the budget. A --warmup in steps takes that many steps under
-    either budget. noam is the schedule of the 2017 Transformer. Its rate follows from the width of the model unless
-    --lr is given. With --warmup 4000 it depends on the step alone.
+    Results: the folder --out (DIR) holds the last weights, and DIR/best holds the best weights by the metric on
+    validation data. DIR/metrics.jsonl has a line for each step, and DIR/trainer the state that --resume needs.
+    `generate` and `load` read DIR or DIR/best. The metric of a member that generates text is bits per byte. A member
+    that fills in hidden bytes, such as bert, has bits per masked byte, and a member that reads pairs has bits per token
+    of the target. A measurement reads 65,536 bytes spread over the validation data, or all of it if it is smaller. All
+    measurements together take about a quarter of the time.
 
-    It saves every ten seconds, at the end, at Ctrl-C and at SIGTERM. The same command with --resume goes on from
-    there, on a CPU to the same weights as if it had never stopped; where nothing was saved it begins anew. More --steps
-    or --minutes go on with what has ended, at the rates of a schedule of the new length. --from DIR starts a new run
-    from the weights of another, whose windows and learned positions may be of other lengths. It reads a series by the
-    names and scales of the columns that those weights learned from.
+    Tasks: members that read text or pairs can train on a task, such as task=recall,pairs=16. The metric is the share of
+    right answers. The sizes of the task determine the length of rows, so --length has no effect. `kinformer show
+    recall` explains a task.
 
-    With --then it trains in phases. Each phase starts from the best weights of the phase before, with twice the
-    `window` (at most `top`), twice the --length and half the learning rate. The words of a phase can change that:
-    steps, minutes, batch, length, lr and keywords of the member. --resume skips finished phases.
+    Environments: with env=ID, the member supplies the layers of a policy and a value function, which learn by PPO. ID
+    is a Gymnasium environment or an environment of kinformer, such as t_maze,corridor=10. Each update uses --length
+    steps in each of --batch environments. The metric is the return of episodes. Keywords that the member does not have
+    are keywords of the member `agent`, such as discount=0.98, entropy=0.02 or burn_in=8.
 
-    `torchrun --nproc-per-node 2 -m kinformer train ...` trains in two processes, which share the rows of each --batch:
-    the same losses as in one. --resume goes on in another number of them.
+    Learning rate: the rate rises to --lr during the --warmup and then follows the --schedule, which ends together with
+    the --steps or --minutes. Its progress is the spent fraction of this budget. A --warmup in steps takes that many
+    steps under either budget. noam is the schedule of the 2017 Transformer. Its rate follows from the width of the
+    model unless --lr is given. With --warmup 4000 it depends only on the step.
+
+    Resuming: the run is saved every ten seconds, at the end, at Ctrl-C and at SIGTERM. The same command with --resume
+    continues from there. On a CPU the weights are the same as without the interruption. If nothing was saved, --resume
+    starts from the beginning. With more --steps or --minutes it continues a finished run, with the learning rates of a
+    schedule of the new length.
+
+    Other weights: --from DIR starts a new run from the weights of another model, which may have windows and learned
+    positions of other lengths. A series is then read with the names and scales of that model's columns.
+
+    Phases: --then adds a phase. Each phase starts from the best weights of the phase before, with twice the `window`
+    (at most `top`), twice the --length and half the learning rate. The words of a phase can change this: steps,
+    minutes, batch, length, lr and keywords of the member. Finished phases are skipped with --resume.
+
+    Processes: `torchrun --nproc-per-node 2 -m kinformer train ...` trains in two processes that share the rows of each
+    --batch. Without dropout the losses equal the losses of one process, except for a few penalties (docs/training.md). With
+    --resume you may use another number of processes.
+
+    \b
+    Examples:
+        # A small llama on the source code of Python's standard library
+        kinformer train llama depth=4 --data text=stdlib --minutes 3 --out runs/llama
+        # The same command with --resume continues it, also with more minutes
+        kinformer train llama depth=4 --data text=stdlib --minutes 9 --out runs/llama \\
+            --resume
+        # Source and target texts
+        kinformer train transformer --data pairs=FILE.tsv --steps 2000 --out runs/pairs
+        # A task, and an environment
+        kinformer train gpt --data task=recall,pairs=16 --minutes 2 --out runs/recall
+        kinformer train gtrxl --data env=t_maze,corridor=10 --steps 2000 --out runs/maze
     """
     if (steps is None) == (minutes is None):
         raise UserError("give one of --steps N and --minutes M")
     if not several():
         refuse_useless(ctx, "in one process", "parallel", instead="start several processes with torchrun")
-    # imported here, so that --help and early refusals need not wait for torch or rich
+    # imported here, so that --help and early errors do not wait for torch or rich
     from kinformer.cli.support.lent_layers import lend_layers
     from kinformer.lab.data.resolve import resolve
 
@@ -116,7 +170,7 @@ def train(
 
     with process_group(parallel) as group:
         refuse_kind(choice, source, ctx)
-        may_replace = overwrite or bool(then)  # phases are checked first
+        may_replace = overwrite or bool(then)  # with --then, --out is checked after the phases
         check_out = partial(option_checks.refuse_model, out, may_replace, resume)
         job = prepare(source, steps, minutes, valid, device, tensorboard, group, check_out, **options.settings(ctx))
         first = out / FIRST if then else out
@@ -125,18 +179,20 @@ def train(
 
 
 def _run(choice: MemberChoice, job: "Job", out: Path, then: Sequence[str], **options: Any) -> None:
-    """Train a member, in phases where further ones are named."""
+    """Train a member, in phases if --then is given."""
     if not then:
         return _in_one(choice, job, out, **options)
     if job.group.size > 1:
-        raise UserError("--then trains in one process; leave torchrun out, or train each phase --from the last")
+        raise UserError(
+            "--then works only in one process; run without torchrun, or train each phase with --from the phase before"
+        )
     from kinformer.cli.support.training_phases import train_in_phases
 
     train_in_phases(choice, job, then, out, **options)
 
 
 def _in_one(choice: MemberChoice, job: "Job", out: Path, *, start: Path | None, overwrite: bool, resume: bool) -> None:
-    """Train one member in one go, and say what came of it."""
+    """Train one member without phases, and print the result."""
     from kinformer.cli.support.memory_limits import refuse_too_large
     from kinformer.cli.support.run_folder import claimed_folder, load_start, refuse_occupied
     from kinformer.cli.support.training import tell_split, train_member
@@ -158,11 +214,11 @@ def _in_one(choice: MemberChoice, job: "Job", out: Path, *, start: Path | None, 
 
 
 def _print_result(text: str, history: "History", job: "Job", out: Path) -> None:
-    """The best and the last measurement, and where the models are."""
+    """Print the best and the last measurement, and the folders of both models."""
     best = history.best
     extras = "".join(f", {name} {value:.3f}" for name, value in best.extras.items())
     print(
         f"{text}: {best.valid:.3f} {history.metric.name}{extras} on {job.measurement} at step {best.step:,}, "
-        f"in {out / 'best'}; {history.points[-1].valid:.3f} at the end, step {history.step:,}, in {out}; "
+        f"saved in {out / 'best'}; {history.points[-1].valid:.3f} at the last step, {history.step:,}, saved in {out}; "
         f"{history.speed:,.0f} {job.data.counted}/s"
     )

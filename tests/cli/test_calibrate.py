@@ -201,7 +201,9 @@ def test_what_cannot_be_calibrated_is_said_in_one_line(
     )
     ask = ["calibrate", out, *TASK]
     fails(
-        capsys, [*ask, "--samples", "149"], "149 texts prove nothing at delta 0.1 and epsilon 0.05; give --samples 150"
+        capsys,
+        [*ask, "--samples", "149"],
+        "149 texts are too few to prove delta 0.1 with epsilon 0.05; give --samples 150",
     )
     for words, message in (
         (["--delta", "0"], "delta=0.0"),

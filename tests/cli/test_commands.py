@@ -82,7 +82,7 @@ EARLY = {
     "--betas 0.9;0.98: give two numbers": "train gpt --data text=stdlib --out x --steps 1 --betas 0.9;0.98",
     "eps=0.0: give a number above 0": "train gpt --data text=stdlib --out x --steps 1 --eps 0",
     "'--split': 'foo' is not one of 'train', 'valid'": "evaluate {model} --data text=stdlib --split foo",
-    "there is no claim 'nothing'; kinformer claim has": "claim nothing",
+    "there is no claim 'nothing'; kinformer claim lists": "claim nothing",
     "there is no kind 'pattern'": "list pattern",
     "'bnad'; the nearest is 'Band'": "show bnad",
     "No such command 'trian'": "trian gpt",
@@ -183,7 +183,11 @@ def test_train_then_generate(tmp_path: Path, text: str, capsys: pytest.CaptureFi
         outputs[options] = capsys.readouterr().out
     usual, spelt, as_it_is = outputs.values()
     assert usual == spelt != as_it_is
-    fails(capsys, ["generate", str(out), "--prompt", "x", "--top-p", "2"], "--top-p 2 is no probability above 0")
+    fails(
+        capsys,
+        ["generate", str(out), "--prompt", "x", "--top-p", "2"],
+        "wrong --top-p: got 2, expected a probability above 0",
+    )
     assert run(["generate", str(out), "--prompt", "x", "--top-p", "2"]) == 2
     assert capsys.readouterr().out == ""
     fails(capsys, ["generate", str(out), "--prompt", ""], "the prompt is empty")
@@ -363,7 +367,11 @@ def test_a_wrong_word_of_train_is_said_in_one_line(
 
 
 def test_what_is_missing_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    fails(capsys, ["train", "gpt", "--steps", "1"], "Missing option '--data'. It is: text=stdlib; text=PATH")
+    fails(
+        capsys,
+        ["train", "gpt", "--steps", "1"],
+        "Missing option '--data'. Expected: Data as KIND=PLACE, with options after commas: text=stdlib; text=PATH",
+    )
     fails(capsys, ["train"], "Missing argument")
     fails(capsys, ["generate", str(tmp_path), "--prompt", "x"], "it has no config.json")
     fails(capsys, ["generate", str(tmp_path / "none"), "--prompt", "x"], "there is no file or folder")

@@ -238,7 +238,11 @@ def test_what_is_wrong_is_said_and_nothing_is_written(
 def test_rates_need_something_to_be_reported_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "pairs").write_text("a\tb\nc\td\n")
     words = ["--data", f"pairs={tmp_path}/pairs", "--steps", "3", "--lrs", "1,2", *QUICK, "--out", f"{tmp_path}/o"]
-    fails(capsys, ["compare", "transformer(d=8, depth=1, heads=1)", *words], "--lrs reports on test, which pairs=")
+    fails(
+        capsys,
+        ["compare", "transformer(d=8, depth=1, heads=1)", *words],
+        "--lrs needs test data, but the test split of pairs=",
+    )
     assert not (tmp_path / "o").exists()
 
 

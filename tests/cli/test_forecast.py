@@ -54,9 +54,9 @@ def test_what_cannot_be_forecast_is_said_in_one_line(tmp_path: Path, capsys: pyt
     spec, run_folder = a_series(tmp_path / "a.csv"), folder(tmp_path / "run", "informer", **{**SIZES, "calendar": 5})
     other, existing = folder(tmp_path / "gpt", "gpt"), str(tmp_path / "a.csv")
     ask = ["forecast", run_folder, "--data", spec, "--out"]
-    fails(capsys, [*ask, existing], "a.csv is there already; give another name")
-    fails(capsys, [*ask, str(tmp_path / "a.txt")], "give FILE.csv for the rows that come, FILE.png for a picture")
-    fails(capsys, ["forecast", other, *ask[2:], str(tmp_path / "b.csv")], "reads text and forecasts nothing")
+    fails(capsys, [*ask, existing], "a.csv already exists; give another name")
+    fails(capsys, [*ask, str(tmp_path / "a.txt")], "expected FILE.csv for the next rows or FILE.png for a picture")
+    fails(capsys, ["forecast", other, *ask[2:], str(tmp_path / "b.csv")], "reads text and cannot forecast")
     wide = a_series(tmp_path / "wide.csv", 3)
     fails(
         capsys,

@@ -110,9 +110,11 @@ def test_a_right_command_is_refused_before_its_data_are_read(
 
 
 def test_play_and_read_tell_a_wrong_model_before_what_is_there(full: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    fails(capsys, ["play", f"{full}/run", "--env", "t_maze", "--out", f"{full}/all"], "reads text and does not act")
+    fails(capsys, ["play", f"{full}/run", "--env", "t_maze", "--out", f"{full}/all"], "reads text and cannot act")
     fails(
-        capsys, ["play", "--env", "t_maze", "--random", "1", "--return", "nan", "--out", f"{full}/all"], "a return is"
+        capsys,
+        ["play", "--env", "t_maze", "--random", "1", "--return", "nan", "--out", f"{full}/all"],
+        "wrong --return",
     )
     (full / "kept").touch()
     config = full / "run" / "config.json"
@@ -123,4 +125,4 @@ def test_play_and_read_tell_a_wrong_model_before_what_is_there(full: Path, capsy
         fails(capsys, words, "config.json is truncated or no JSON")
     finally:
         config.write_bytes(whole)
-    fails(capsys, words, "is there already; give another --save")
+    fails(capsys, words, "already exists; give another --save")

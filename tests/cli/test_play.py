@@ -95,7 +95,11 @@ def test_of_an_environment_that_fails_the_ended_episodes_are_told_and_kept(
 
 def test_what_cannot_be_played_is_said_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run_folder, other = folder(tmp_path / "run", "behaviour_cloning", **SIZES), folder(tmp_path / "gpt", "gpt")
-    fails(capsys, ["play", other, "--env", "CartPole-v1"], "reads text and does not act; use one of a member that does")
+    fails(
+        capsys,
+        ["play", other, "--env", "CartPole-v1"],
+        "reads text and cannot act; use a member such as decision_transformer",
+    )
     fails(
         capsys,
         ["play", run_folder, "--env", "CartPole-v1"],
@@ -105,5 +109,5 @@ def test_what_cannot_be_played_is_said_in_one_line(tmp_path: Path, capsys: pytes
     fails(capsys, ["play", run_folder, "--env", COUNTING, "--return", "3"], "knows no returns and does what was done")
     fails(capsys, ["play", "--env", COUNTING, "--return", "3"], "--return has no effect when all actions")
     fails(capsys, ["play", run_folder, "--env", COUNTING, "--save", str(tmp_path / "a.txt")], "give FILE.npz")
-    fails(capsys, ["play", run_folder, "--env", COUNTING, "--out", run_folder], "is there already")
+    fails(capsys, ["play", run_folder, "--env", COUNTING, "--out", run_folder], "already exists")
     fails(capsys, ["play", run_folder, "--env", COUNTING, "--out", f"{run_folder}/config.json/o"], "Not a directory", 1)

@@ -73,11 +73,11 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, text: Path, capsys: p
     wrong: list[tuple[list[str], str]] = [
         ([str(tmp_path / "none"), str(text), *to], "there is no file or folder"),
         ([out, str(tmp_path / "none"), *to], "there is no file or folder"),
-        ([out, str(tmp_path), *to], "is a folder; give a file with a text"),
-        ([out, str(tmp_path / "empty"), *to], "is empty; give a file with a text"),
+        ([out, str(tmp_path), *to], "is a folder; give a file that contains text"),
+        ([out, str(tmp_path / "empty"), *to], "is empty; give a file that contains text"),
         ([out, "/dev/zero", *to], "there is no file or folder /dev/zero"),
         ([out, str(text)], "Missing option '--save'"),
-        ([out, str(text), "--save", str(tmp_path)], "is a folder; --save names a file"),
+        ([out, str(text), "--save", str(tmp_path)], "is a folder; --save must name a file"),
         ([out, str(text), "--save", str(tmp_path / "no" / "state")], "cannot write to"),
         ([masked, str(text), *to], "fills in hidden tokens and writes none"),
         ([pairs, str(text), *to], "reads a source and writes a target"),
@@ -88,7 +88,7 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, text: Path, capsys: p
         assert not state.exists()
     assert run(["read", out, str(text), *to]) == 0
     data = state.read_bytes()
-    fails(capsys, ["read", out, str(text), *to], "is there already; give another --save, or --overwrite")
+    fails(capsys, ["read", out, str(text), *to], "already exists; give another --save, or --overwrite")
     assert state.read_bytes() == data
     assert run(["read", out, str(text), *to, "--overwrite"]) == 0 and state.read_bytes() == data
     ask = ["--state", str(state), "--prompt", "a"]

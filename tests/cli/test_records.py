@@ -197,6 +197,6 @@ def test_going_on_and_beginning_anew_contradict_each_other(
 def test_choices_that_contradict_each_other_are_refused(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(trained(files)) == 0
     words = ["generate", f"{files}/run", "--prompt", "the", "--temperature", "0", "--top-k", "3"]
-    fails(capsys, words, "--temperature 0 takes the likeliest token and draws nothing; leave out --top-k")
+    fails(capsys, words, "--temperature 0 takes the likeliest token and does not sample; leave out --top-k")
     words = ["forecast", f"{files}/run", "--data", "series=none.csv", "--out", f"{files}/a.csv", "--windows", "2"]
     fails(capsys, [*words[:2], "--data", spec(files), *words[4:]], "--windows has no effect with --out FILE.csv, which")

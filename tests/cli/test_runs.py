@@ -53,8 +53,8 @@ def test_a_run_is_gone_on_with_and_made_longer(
     captured = capsys.readouterr()
     assert "run holds nothing yet: the training begins anew" in captured.err
     assert (
-        f"at step 6, in {tmp_path}/run/best; " in captured.out
-        and f"at the end, step 6, in {tmp_path}/run" in captured.out
+        f"at step 6, saved in {tmp_path}/run/best; " in captured.out
+        and f"at the last step, 6, saved in {tmp_path}/run" in captured.out
     )
     assert run(command("--resume", steps=9)) == 0
     assert "goes on from step 6" in capsys.readouterr().err and History.read(tmp_path / "run").step == 9

@@ -326,7 +326,9 @@ def test_the_same_pictures_in_a_file(tmp_path: Path, capsys: pytest.CaptureFixtu
     out = tmp_path / "lsh.png"
     assert f"the pictures are in {out}" in run_show(capsys, "lsh", "--length", "6", "--out", str(out))
     assert out.read_bytes().startswith(b"\x89PNG") and out.stat().st_size > 5000
-    assert "is no picture; give a file that ends in .png, .svg or .pdf" in refused(capsys, "band", "--out", "band.txt")
+    assert "is not a picture; give a file that ends in .png, .svg or .pdf" in refused(
+        capsys, "band", "--out", "band.txt"
+    )
     assert "there is no file or folder" in refused(capsys, "band", "--out", f"{tmp_path}/none/band.png")
     missing = tmp_path / "none.png"
     assert "there is nothing to draw of 'rms'" in refused(capsys, "rms", "--out", str(missing)) and not missing.exists()

@@ -93,8 +93,8 @@ WORDS: dict[str, list[Any]] = {
         "--top-k",
         "4",
     ],
-    "--beam 2 draws nothing": ["generate", "gpt", "--prompt", "a", "--temperature", "0.5", "--beam", "2"],
-    "--length-penalty is of --beam": ["generate", "gpt", "--prompt", "a", "--length-penalty", "1"],
+    "--beam 2 does not sample": ["generate", "gpt", "--prompt", "a", "--temperature", "0.5", "--beam", "2"],
+    "--length-penalty has no effect without --beam": ["generate", "gpt", "--prompt", "a", "--length-penalty", "1"],
     "--tokens has no effect on a model that generates pictures": [
         "generate",
         "pictures",
