@@ -212,7 +212,10 @@ def claim(
 
 
 def _bend(swept: SweepResult) -> float:
-    """Return by how much the better of the smallest and the largest lambda is worse than the best one."""
+    """Return by how much the better of the smallest and the largest lambda is worse than the best one.
+
+    The other numbers of the three choices are equal.
+    """
     line = {choice.weight: bits for choice, bits in swept.choices.items() if choice[:2] == swept.best[:2]}
     return min(line[min(line)], line[max(line)]) - line[swept.best.weight]
 

@@ -70,7 +70,7 @@ class SpalmResult(NamedTuple):
 def toy(seed: int, people: int = PEOPLE, times: int = TIMES) -> Toy:
     """Return a text of sentences that give each person's sign and name, both of random letters.
 
-    Each part shuffles the persons.
+    Each pass over the persons has a new random order.
 
     seed: seed of the text.
     people: number of persons.

@@ -44,8 +44,8 @@ class Measure(NamedTuple):
         """Verdict of this measure.
 
         The verdict is "holds" if the mean meets the threshold and differs from `no_effect` by more than two standard
-        errors. It is "does not hold" if the mean misses the threshold by more than two standard errors, or if no seed
-        shows any effect. Otherwise it is "not resolved".
+        errors. It is "does not hold" if the mean misses the threshold by more than two standard errors, or if all
+        values are equal and show no effect. Otherwise it is "not resolved".
 
         If `direction` is "near", the verdict is "holds" if the distance to the threshold plus two standard errors is at
         most `within`.
