@@ -59,7 +59,7 @@ class Attention(Layer):
         check_part("mechanism", mechanism, Mechanism, "a mechanism, such as Softmax(Causal())")
         check_optional_part("memory", memory, Memory, "a memory, such as Hidden(64, 64)")
         check_optional_part(
-            "aggregation", aggregation, Aggregation, ("an aggregation, such as OutProjection(heads, v_dim, d)")
+            "aggregation", aggregation, Aggregation, "an aggregation, such as OutProjection(heads, v_dim, d)"
         )
         self.d, self.cross, self.sizes = projection.d, cross, projection.sizes(cross)
         self.projection, self.mechanism, self.memory = projection, mechanism, memory

@@ -131,9 +131,9 @@ def test_both_kernels_of_random_feature_attention() -> None:
         (performer, {"eps": math.inf}, "eps=inf: give a number from 0"),
         (performer, {"eps": math.inf, "kernel": "relu"}, "eps=inf must be positive and finite"),
         (rfa, {"features": 0}, "features=0: give a whole number of at least 1"),
-        (rfa, {"tau": 0.0}, "tau=0.0 must be positive and finite"),
-        (rfa, {"tau": math.nan}, "tau=nan must be positive and finite"),
-        (rfa, {"tau": math.inf}, "tau=inf must be positive and finite"),
+        (rfa, {"tau": 0.0}, "tau=0.0 must be positive and finite, because the map multiplies or divides by it"),
+        (rfa, {"tau": math.nan}, "tau=nan must be positive and finite, because the map multiplies or divides by it"),
+        (rfa, {"tau": math.inf}, "tau=inf must be positive and finite, because the map multiplies or divides by it"),
     ],
 )
 def test_what_means_nothing_or_does_nothing_is_refused(member: Any, keywords: dict[str, Any], says: str) -> None:

@@ -71,7 +71,7 @@ def test_an_encoder_has_no_state_and_its_convolution_learns() -> None:
 @pytest.mark.parametrize(
     ("keywords", "says"),
     [
-        ({"conv": 4}, "conv=4 is even, so the kernel has no middle. Pass an odd number"),
+        ({"conv": 4}, r"conv=4 is even, so the kernel has no middle\. Pass an odd number"),
         ({"conv": 0}, "conv=0: give a whole number of at least 1"),
         ({"landmarks": 0}, "landmarks=0: give a whole number of at least 1"),
         ({"iterations": -1}, "iterations=-1: give a whole number of at least 0"),

@@ -194,7 +194,7 @@ def test_mixed_training_carries_no_state() -> None:
         EarlyExit(
             blocks(), LayerNorm(D), ConfidenceThreshold(SoftmaxResponse(), 0.5), chance=UniformExit(DEPTH), gamma=0.5
         )
-    with pytest.raises(ValueError, match=r"^UniformExit\(3\) came for 4 layers"):
+    with pytest.raises(ValueError, match=r"^UniformExit\(3\) does not fit 4 layers\. Pass UniformExit\(4\)$"):
         EarlyExit(blocks(), LayerNorm(D), ConfidenceThreshold(SoftmaxResponse(), 0.5), chance=UniformExit(3))
     with pytest.raises(ValueError, match="give tie=False$"):
         build(ConfidenceThreshold(SoftmaxResponse(), 0.5), outputs="each")

@@ -37,7 +37,8 @@ class T5(Bias):
         if self.side < 2 or furthest <= self.side // 2:
             raise ValueError(
                 f"buckets={buckets}, furthest={furthest}: expected at least 2 buckets per direction, and "
-                "furthest above half the number of buckets per direction"
+                "furthest above half the number of buckets per direction, because each bucket of that half has one "
+                "distance"
             )
         self.furthest, self.ahead = furthest, ahead
         self.table = nn.Parameter(torch.randn(buckets, check_at_least("heads", heads, 1)) * 0.02)

@@ -99,8 +99,8 @@ class AxialDecoder(Layer):
         check_in_order(ctx, "AxialDecoder")
         if ctx.only is not None or ctx.also is not None:
             raise ValueError(
-                "AxialDecoder does not support ctx.only or ctx.also: it passes the outputs of whole rows to "
-                "later rows. Use Causal() & Axial(...)"
+                "AxialDecoder does not support ctx.only or ctx.also: it passes the outputs of each whole row to "
+                "the next row. Use Causal() & Axial(...)"
             )
         if not x.shape[1]:
             return self._report({}, self.inner(x, None if state is None else state.inner, ctx), state)

@@ -325,7 +325,6 @@ def _example() -> Reversible:
 
 EXAMPLES = (
     Example(
-        _example,
-        breaks={"compiles": ("its backward pass computes layers again, so torch.compile finds no single graph")},
+        _example, breaks={"compiles": "its backward pass computes layers again, so torch.compile finds no single graph"}
     ),
 )

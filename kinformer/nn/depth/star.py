@@ -218,7 +218,7 @@ class PublishedStarRounds(StarRounds):
 
 
 PADDED = {
-    "padding": ("the ring passes through padding, and the relay starts as the mean of all columns, padding included")
+    "padding": "the ring passes through padding, and the relay starts as the mean of all columns, padding included"
 }
 KINKED = {"autocast": "if rounding moves a sum across zero, the LeakyReLU has another slope there"}
 EXAMPLES = (

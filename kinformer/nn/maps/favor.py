@@ -16,7 +16,7 @@ from kinformer.nn.maps.random_features import Directions, Lengths
 
 Stabiliser = Literal["token", "sequence"]
 SCALED_BY_CALL = Unrepeatable(
-    "FAVOR(stabiliser='sequence') scales all keys by the largest key of each call", "pass stabiliser=token"
+    "FAVOR(stabiliser='sequence') scales all keys by the largest key feature of each call", "pass stabiliser=token"
 )
 
 
@@ -116,8 +116,8 @@ class ShiftedExp(torch.autograd.Function):
 
 
 SCALED = (
-    "the published form scales all keys by the largest key of the call, and its eps makes the result depend on that "
-    "scale"
+    "the published form scales all keys by the largest key feature of the call, and its eps makes the result "
+    "depend on that scale"
 )
 EXAMPLES = (
     lambda: FAVOR(8, 16),

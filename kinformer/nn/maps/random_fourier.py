@@ -64,7 +64,9 @@ class RandomFourier(HeadDirections):
         super().__init__(heads, k_dim, directions, redraw, seed)
         for name, value in {"floor": floor, "tau": tau, "scale": 1.0 if scale is None else scale}.items():
             if not 0 < value < math.inf:
-                raise ValueError(f"{name}={value} must be positive and finite")
+                raise ValueError(
+                    f"{name}={value} must be positive and finite, because the map multiplies or divides by it"
+                )
         self.scale = directions**-0.5 if scale is None else scale
         self.eps, self.tau, self.floor = check_in_range("eps", eps, 0.0, math.inf, open_end=True), tau, floor
         self.clamp = check_option("clamp", clamp, ("value", "magnitude"))

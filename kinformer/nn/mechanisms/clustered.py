@@ -59,7 +59,7 @@ class Clustered(KeyValueMechanism):
     def __init__(self, grouping: Grouping, *, scale: float | None = None, dropout: float = 0.0):
         super().__init__()
         self.grouping = check_part(
-            "grouping", grouping, Grouping, ("a clustering, such as HammingKMeans(k_dim=64, clusters=25)")
+            "grouping", grouping, Grouping, "a clustering, such as HammingKMeans(k_dim=64, clusters=25)"
         )
         self.pattern, self.scale, self.dropout = Full(), check_scale(scale), check_probability("dropout", dropout)
 

@@ -120,7 +120,7 @@ class EdgeChooser(nn.Module):
     """
 
     unrepeatable = Unrepeatable(
-        "SAC draws the keys that it reads from a learned distribution", ("use a stack without SAC")
+        "SAC draws the keys that it reads from a learned distribution", "use a stack without SAC"
     )
 
     def choose_by(self, edges: int, width: int, clip: int, by: By, seed: int) -> None:

@@ -70,7 +70,7 @@ class Nystrom(ThroughLandmarks):
         )
         self.norms, self.scale = check_option("norms", norms, Norms), check_scale(scale)
         self.skip = check_optional_part(
-            "skip", skip, ValueConv, ("a convolution of the values, such as ValueConv(heads, 33)")
+            "skip", skip, ValueConv, "a convolution of the values, such as ValueConv(heads, 33)"
         )
         self.across_rows = ACROSS_ROWS if self.norms == "batch" else ""
 

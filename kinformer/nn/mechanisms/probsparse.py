@@ -280,7 +280,7 @@ def _gathered_products(
 _APART = {"merge": "the queries chosen by some of the keys differ from the queries chosen by all keys"}
 _AHEAD = {
     **_APART,
-    "peek": ("queries are chosen among the whole row, so a later token can take the place of an earlier one"),
+    "peek": "queries are chosen among the whole row, so a later token can take the place of an earlier one",
 }
 
 EXAMPLES = (

@@ -59,8 +59,8 @@ class Regularised(Mechanism):
         self_only = [type(regulariser).__name__ for regulariser in self._regularisers if not regulariser.allows_cross]
         if sizes.cross and self_only:
             raise ValueError(
-                f"{self_only[0]} cannot be used in cross-attention: it compares tokens of one sequence. Use another "
-                "regulariser"
+                f"{self_only[0]} cannot be used in cross-attention: it needs queries and keys of one sequence. Use "
+                "another regulariser"
             )
         return self.mechanism.query_extras(sizes)
 

@@ -52,21 +52,21 @@ class EdgeAttention(KeyValueMechanism):
         check_no_additions(self, ctx, "chosen keys")
         if ctx.only is not None:
             raise ValueError(
-                f"{name} does not support ctx.only: it follows choices from token to token through a whole row. Drop "
+                f"{name} does not support ctx.only: choices of keys go from token to token through a whole row. Drop "
                 "ctx.only"
             )
         if keys is None or not keys.own:
             raise ValueError(
-                f"{name} chooses keys of its own sequence, but got no keys or keys of another sequence. Use Softmax "
-                "for cross-attention"
+                f"{name} reads chosen keys of its own sequence, but got no keys or keys of another sequence. Use "
+                "Softmax for cross-attention"
             )
         return queries, keys
 
     def start(self, spec: StateSpec, sizes: HeadSizes) -> KV:
         if sizes.cross:
             raise ValueError(
-                f"{type(self).__name__} cannot be used in cross-attention: it chooses keys of its own sequence. Use "
-                "Softmax"
+                f"{type(self).__name__} cannot be used in cross-attention: it reads chosen keys of its own "
+                "sequence. Use Softmax"
             )
         return super().start(spec, sizes)
 

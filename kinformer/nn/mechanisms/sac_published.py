@@ -41,20 +41,20 @@ class EdgePairAttention(KeyValueMechanism):
 
     def start(self, spec: StateSpec, sizes: HeadSizes) -> NoReturn:
         raise NoState(
-            f"{type(self).__name__} has no state: it chooses pairs of the whole row, later tokens included. Use SAC "
-            "to decode"
+            f"{type(self).__name__} has no state: its pairs are chosen from the whole row, later tokens included. Use "
+            "SAC to decode"
         )
 
     def preprocess(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
         name = type(self).__name__
         if keys is None or not keys.own:
             raise ValueError(
-                f"{name} chooses pairs of one sequence, but got no keys or keys of another sequence. Use Softmax for "
-                "cross-attention"
+                f"{name} reads chosen pairs of one sequence, but got no keys or keys of another sequence. Use Softmax "
+                "for cross-attention"
             )
         if ctx.also is not None or ctx.only is not None:
             raise ValueError(
-                f"{name} does not support ctx.only or ctx.also: it chooses pairs of the whole row. Drop them"
+                f"{name} does not support ctx.only or ctx.also: its pairs are chosen from the whole row. Drop them"
             )
         return queries, keys
 

@@ -43,7 +43,7 @@ class Unnormalised(KeyValueMechanism):
         super().__init__()
         self.pattern, self.dropout = check_pattern("pattern", pattern), check_probability("dropout", dropout)
         self.bias = check_part(
-            "bias", bias, Bias, ("a bias that is the log of a weight, such as HardCodedGaussian((-1, 1))")
+            "bias", bias, Bias, "a bias that is the log of a weight, such as HardCodedGaussian((-1, 1))"
         )
         self.scale, self.lse, self.impl, self.wants = check_scale(scale), False, impl_of(impl), joined_wants(bias)
 

@@ -67,7 +67,7 @@ class AverageAttention(Layer):
         check_in_order(ctx, "AverageAttention")
         if ctx.only is not None or ctx.also is not None:
             raise ValueError(
-                "AverageAttention does not support ctx.only or ctx.also: it sums whole rows. Use Attention"
+                "AverageAttention does not support ctx.only or ctx.also: it averages all tokens so far. Use Attention"
             )
         mean, state = self.mean(x, state, ctx)
         if ctx.remember:

@@ -104,7 +104,9 @@ def test_layers_share_task_embeddings() -> None:
 @KINDS
 def test_what_it_refuses(kind: type[ConditionalBlocks]) -> None:
     bias = kind(3, 5, 7, 2)
-    with pytest.raises(ValueError, match="reads the label 'task' of queries, but the queries have none. Pass Context"):
+    with pytest.raises(
+        ValueError, match=r"reads the label 'task' of queries, but the queries have none\. Pass Context"
+    ):
         with_task(bias, task=None)
     with pytest.raises(IndexError, match="task 3 is none of the 3 that there are, 0 to 2; create .* with more tasks"):
         with_task(bias, task=TASK + 1)

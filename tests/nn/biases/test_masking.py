@@ -101,7 +101,7 @@ def test_what_it_says_of_its_reach(mask: Masking, reach: float) -> None:
 
 
 def test_what_makes_no_mask_is_refused() -> None:
-    with pytest.raises(ValueError, match="m=0.5 is not callable. Pass a function of distances"):
+    with pytest.raises(ValueError, match=r"m=0.5 is not callable\. Pass a function of distances"):
         inspect.unwrap(FunctionMasking.__init__)(FunctionMasking.__new__(FunctionMasking), 0.5)
     with pytest.raises(ValueError, match=r"windows\[1\]=-1: give a whole number of at least 0"):
         StepMasking((2, -1))

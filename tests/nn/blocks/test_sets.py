@@ -148,7 +148,7 @@ def test_wrong_uses_are_one_line() -> None:
             ("block", lambda alone=alone: PMA(alone)),
         ):
             with pytest.raises(
-                ValueError, match=f"^{name} was made with cross=False, so it reads its own set. Pass a block"
+                ValueError, match=rf"^{name} was made with cross=False, so it reads its own set\. Pass a block"
             ):
                 wrong()
     with pytest.raises(ValueError, match="seeds=0"):

@@ -260,17 +260,17 @@ def test_another_number_of_heads_is_refused() -> None:
 @pytest.mark.parametrize(
     ("rule", "says"),
     [
-        (lambda: Geometric(D, 9), r"^Geometric\(8, 9\) does not fit 4 layers of width 8. Pass Geometric\(8, 4\)$"),
+        (lambda: Geometric(D, 9), r"^Geometric\(8, 9\) does not fit 4 layers of width 8\. Pass Geometric\(8, 4\)$"),
         (lambda: Geometric(D, 2, shared=False), r"^Geometric\(8, 2\) does not fit"),
         (lambda: Geometric(D, 9, shared=False), r"^Geometric\(8, 9\) does not fit"),
         (lambda: Geometric(6, DEPTH), r"^Geometric\(6, 4\) does not fit"),
-        (lambda: Geometric(D, DEPTH, threshold=(0.5, 0.5)), "^got 2 thresholds for 4 layers. Pass 3"),
+        (lambda: Geometric(D, DEPTH, threshold=(0.5, 0.5)), r"^got 2 thresholds for 4 layers\. Pass 3"),
         (lambda: Multinomial(D, 9), r"^Multinomial\(8, 9\) does not fit"),
         (lambda: Multinomial(D, 2), r"^Multinomial\(8, 2\) does not fit"),
         (lambda: BySequence(6, DEPTH), r"^BySequence\(6, 4\) does not fit"),
         (lambda: ConfidenceThreshold(Probe(6), 0.5), r"^Probe\(6\) does not fit the states: got width 8, expected 6"),
-        (lambda: ConfidenceThreshold(Probe(D), (0.5,) * 2), "^got 2 thresholds for 4 layers. Pass 3"),
-        (lambda: ConfidenceThreshold(Probe(D), (0.5,) * 4), "^got 4 thresholds for 4 layers. Pass 3"),
+        (lambda: ConfidenceThreshold(Probe(D), (0.5,) * 2), r"^got 2 thresholds for 4 layers\. Pass 3"),
+        (lambda: ConfidenceThreshold(Probe(D), (0.5,) * 4), r"^got 4 thresholds for 4 layers\. Pass 3"),
     ],
 )
 def test_a_rule_made_for_other_layers_is_refused(rule: Callable[[], ExitRule], says: str) -> None:

@@ -175,7 +175,7 @@ def test_four_masks_of_a_batch(hard: tuple[str, ...], limits: bool) -> None:
 
 
 def test_masks_of_another_number_of_global_tokens_are_refused() -> None:
-    with pytest.raises(ValueError, match="is made for 2 global tokens, expected 3. Pass Pieces with that n"):
+    with pytest.raises(ValueError, match=r"is made for 2 global tokens, expected 3\. Pass Pieces with that n"):
         layer()(torch.randn(3, 10, D), None, Context(POS, labels=LABELS, only=Pieces(2)))
 
 

@@ -225,7 +225,7 @@ def test_a_weight_changed_before_the_backward_is_an_error() -> None:
 
 
 def test_errors_say_what_to_do() -> None:
-    with pytest.raises(ValueError, match="Reversible cannot invert a MLP. Pass Coupled blocks, or use Stack"):
+    with pytest.raises(ValueError, match=r"Reversible cannot invert a MLP\. Pass Coupled blocks, or use Stack"):
         Reversible([MLP(4)])
     sending = Reversible([Coupled(Attention(QKV(4, 2), Explicit(Causal(), up=True)), MLP(4))])
     with pytest.raises(ValueError, match=r"sublayer 0.0 sends up \['scores'\].*Use Stack"):

@@ -79,7 +79,7 @@ def test_reports_are_named_by_block() -> None:
 
 
 def test_nothing_is_no_stack() -> None:
-    with pytest.raises(ValueError, match=r"^layers=\[\] is empty. Pass at least one layer"):
+    with pytest.raises(ValueError, match=r"^layers=\[\] is empty\. Pass at least one layer"):
         Stack([])
 
 

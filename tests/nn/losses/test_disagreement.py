@@ -68,11 +68,14 @@ def test_training_on_it_alone_moves_heads_apart(penalty: type) -> None:
 
 
 def test_what_tells_no_weights_is_refused() -> None:
-    with pytest.raises(ValueError, match="TopK has no weights of single pairs to regularise. Use Softmax"):
+    with pytest.raises(ValueError, match=r"TopK has no weights of single pairs to regularise\. Use Softmax"):
         Regularised(TopK(Causal()), OutputDisagreement())
     with pytest.raises(ValueError, match="PositionDisagreement needs the mechanism's lse"):
         Regularised(Softmax(Causal(), lse=False), PositionDisagreement())
     with pytest.raises(ValueError, match="needs at least one regulariser and no duplicates"):
         Regularised(Softmax(Causal()), OutputDisagreement(), OutputDisagreement())
-    with pytest.raises(ValueError, match="SubspaceDisagreement cannot be used in cross-attention"):
+    with pytest.raises(
+        ValueError,
+        match="SubspaceDisagreement cannot be used in cross-attention: it needs queries and keys of one sequence",
+    ):
         Attention(QKV(12, 2), Regularised(Softmax(Causal()), SubspaceDisagreement()), cross=True)

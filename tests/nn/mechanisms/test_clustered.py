@@ -125,7 +125,7 @@ def test_projections_are_drawn_by_seed_and_anew_where_asked() -> None:
     assert torch.equal(kmeans.planes, before)
     kmeans.after_step(0.0, {})
     assert not torch.equal(kmeans.planes, before)
-    with pytest.raises(ValueError, match="width 4, but got 8. Create it with k_dim=8"):
+    with pytest.raises(ValueError, match=r"width 4, but got 8\. Create it with k_dim=8"):
         Attention(QKV(16, 2), Clustered(kmeans))
 
 

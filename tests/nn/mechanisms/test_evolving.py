@@ -200,10 +200,10 @@ def test_a_plain_convolution_is_torch_s() -> None:
 def test_refusals() -> None:
     q, k, _ = draw_inputs(7, 7)
     bundles = Queries(q, PLAIN[:, None]), Keys(k, k, PLAIN[:, None])
-    with pytest.raises(ValueError, match="the convolution was made for 4 heads, but got 2. Create it with heads=2"):
+    with pytest.raises(ValueError, match=r"the convolution was made for 4 heads, but got 2\. Create it with heads=2"):
         EvolvingAttention(Full(), 4)(*bundles, None, Context(PLAIN))
     for keywords, words in (
-        ({"size": 2}, "size=2 is even, so the kernel has no middle. Pass an odd size, or kernel='causal'"),
+        ({"size": 2}, r"size=2 is even, so the kernel has no middle\. Pass an odd size, or kernel='causal'"),
         ({"size": 0}, "size=0"),
         ({"alpha": 1.5}, "alpha=1.5"),
         ({"slope": -1.0}, "slope=-1.0"),

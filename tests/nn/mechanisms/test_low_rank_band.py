@@ -82,5 +82,5 @@ def test_narrow_heads_make_no_matrix_of_pairs(far: Pattern) -> None:
 
 
 def test_other_heads_than_it_was_made_for_are_refused() -> None:
-    with pytest.raises(ValueError, match="^LowRankBand was made for 3 heads, but got 2. Create it with heads=2$"):
+    with pytest.raises(ValueError, match=r"^LowRankBand was made for 3 heads, but got 2\. Create it with heads=2$"):
         Attention(QKV(8, 2), LowRankBand(3, Band(1), Full()))

@@ -424,7 +424,7 @@ def test_layers_that_read_a_source():
     assert torch.allclose(torch.cat([first.y, rest.y], 1), whole, atol=1e-12)
     published = Attention(SharedQK(8, H), PublishedLSH(H, K, 4, 3), cross=True)
     for action in (lambda: published(x, None, ctx), lambda: published.start(B, 6)):
-        with pytest.raises(ValueError, match="got keys of another sequence. Use LSH or Softmax"):
+        with pytest.raises(ValueError, match=r"got keys of another sequence\. Use LSH or Softmax"):
             action()
 
 
@@ -545,6 +545,6 @@ def test_hashes_are_as_precise_under_autocast():
 def test_a_layer_of_fewer_heads_is_refused_when_it_is_built(mechanism):
     """Queries of two heads used to pass for keys that four heads share."""
     with pytest.raises(
-        ValueError, match="was made for 4 heads of width 8, but got 2 of width 8. Create it with heads=2"
+        ValueError, match=r"was made for 4 heads of width 8, but got 2 of width 8\. Create it with heads=2"
     ):
         Attention(SharedQK(16, 2), mechanism)

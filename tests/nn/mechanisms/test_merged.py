@@ -88,7 +88,7 @@ def test_refusals():
         call(near_far(3, RandomFourier(H, K)), q, q, q)
     with pytest.raises(NoState):
         Merged(Softmax(Full())).start(StateSpec(B, T, q.dtype, q.device), HeadSizes(H, H, H, K, K))
-    with pytest.raises(ValueError, match="^Merged got no mechanism. Pass at least one"):
+    with pytest.raises(ValueError, match=r"^Merged got no mechanism\. Pass at least one"):
         Merged()
     with pytest.raises(ValueError, match="^by=0"):
         Delayed(LinearAttention(ELU()), 0)

@@ -76,7 +76,7 @@ def test_it_is_the_papers_loop(form: str, across: bool, groups: int) -> None:
     mechanism = ProbSparse(factor=1, **FORMS[form]).eval()
     queries, keys, ctx = bundles(groups, source=SOURCE if across else None)
     if across and mechanism.causal:
-        with pytest.raises(ValueError, match="keys of another sequence. Pass causal=False"):
+        with pytest.raises(ValueError, match=r"keys of another sequence\. Pass causal=False"):
             mechanism(queries, keys, None, ctx)
         return
     y = mechanism(queries, keys, None, ctx).y.y

@@ -259,24 +259,24 @@ def unchecked(kind, *args, **keywords):
     [
         (
             lambda: Retrieval(2, 4, 8, 0),
-            r"k=0 must be at least 1. To retrieve no keys, use Softmax\(Causal\(\) & Segment\(4, 0\)",
+            r"k=0 must be at least 1\. To retrieve no keys, use Softmax\(Causal\(\) & Segment\(4, 0\)",
         ),
         (lambda: unchecked(Retrieval, 2, 4, 8, combine="sum"), "combine='sum' is not known; choose 'gate' or 'joint'"),
         (lambda: Attention(QKV(16, 4), Retrieval(2, 4, 8))(torch.randn(1, 3, 16)), "made for 2 heads, but got 4"),
-        (lambda: call(Retrieval(1, 4, 8), *inputs()), "made for 1 heads, but got 2. Create it with heads=2"),
+        (lambda: call(Retrieval(1, 4, 8), *inputs()), r"made for 1 heads, but got 2\. Create it with heads=2"),
         (lambda: Attention(QKV(16, 2), Retrieval(2, 4, 8), cross=True), "Use Softmax to read a source"),
         (lambda: Retrieval(2, 0, 8), "length=0: give a whole number of at least 1"),
         (
             lambda: Retrieval(2, 4, 8, near=Causal()),
-            r"near=Causal\(\) reads ahead or has no limit to the past. Pass a window",
+            r"near=Causal\(\) reads ahead or has no limit to the past\. Pass a window",
         ),
         (
             lambda: Retrieval(2, 4, 8, near=Band(2)),
-            r"near=Band.* reads ahead or has no limit to the past. Pass a window",
+            r"near=Band.* reads ahead or has no limit to the past\. Pass a window",
         ),
         (
             lambda: Retrieval(2, 4, 8, cache=3, near=Causal() & Band(5)),
-            "cache=3 and near=.* both choose the keys that are read in full. Pass only one of them",
+            r"cache=3 and near=.* both choose the keys that are read in full\. Pass only one of them",
         ),
         (lambda: Retrieval(2, 4, -1), "memory=-1: give a whole number of at least 0"),
     ],

@@ -235,10 +235,10 @@ def test_keys_of_another_sequence_are_refused(tokens, kind):
     """Also where they stand at the same positions: keys say whose they are."""
     q, k = torch.randn(B, H, T, K), torch.randn(B, H, tokens, K)
     mechanism = kind(H, K, 2)
-    with pytest.raises(ValueError, match="one sequence, but got keys of another sequence. Use Softmax") as error:
+    with pytest.raises(ValueError, match=r"one sequence, but got keys of another sequence\. Use Softmax") as error:
         call(mechanism, q, k, k, k_pos=torch.arange(tokens).expand(B, -1), own=False)
     assert str(error.value).startswith(type(mechanism).__name__)
-    with pytest.raises(ValueError, match="one sequence, but got keys of another sequence. Use Softmax"):
+    with pytest.raises(ValueError, match=r"one sequence, but got keys of another sequence\. Use Softmax"):
         started(mechanism, cross=True)
 
 
@@ -327,6 +327,6 @@ def test_clusters_are_as_precise_under_autocast():
 )
 def test_a_layer_of_fewer_heads_is_refused_when_it_is_built(mechanism):
     with pytest.raises(
-        ValueError, match="was made for 4 heads of width 8, but got 2 of width 8. Create it with heads=2"
+        ValueError, match=r"was made for 4 heads of width 8, but got 2 of width 8\. Create it with heads=2"
     ):
         Attention(SharedQK(16, 2), mechanism)

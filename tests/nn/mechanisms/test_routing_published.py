@@ -126,7 +126,7 @@ def test_a_later_token_pushes_an_earlier_one_out_of_the_published_form_alone():
 
 def test_a_null_of_another_width_than_values_is_refused_when_the_layer_is_built():
     with pytest.raises(
-        ValueError, match="has width 5, but the values of the layer have width 8. Create it with v_dim=8"
+        ValueError, match=r"has width 5, but the values of the layer have width 8\. Create it with v_dim=8"
     ):
         Attention(SharedQK(16, 2), PublishedRouting(2, 8, 3, 4, v_dim=5, null=True))
     Attention(SharedQK(16, 2), PublishedRouting(2, 8, 3, 4, null=True))

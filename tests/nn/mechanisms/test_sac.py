@@ -138,5 +138,5 @@ def test_refusals() -> None:
     with pytest.raises(ValueError, match="by='layer'"):
         SAC(1, N, by="head", send=True)
     across = Attention(QKV(8, 2), SAC(1, N), cross=True)
-    with pytest.raises(ValueError, match="^SAC cannot be used in cross-attention"):
+    with pytest.raises(ValueError, match=r"^SAC cannot be used in cross-attention: .*\. Use Softmax$"):
         across.start(1, 4)

@@ -134,7 +134,7 @@ def test_what_is_wrong_is_said_in_words():
     halves = SplitHeads(Softmax(Causal()), Softmax(Full()), Softmax(Causal()))
     with pytest.raises(
         ValueError,
-        match="4 heads cannot be split evenly among 3 mechanisms. Use a multiple of the number of mechanisms",
+        match=r"4 heads cannot be split evenly among 3 mechanisms\. Use a multiple of the number of mechanisms",
     ):
         call(halves, *inputs())
     spec = StateSpec(1, 8, torch.float64, torch.device("cpu"))

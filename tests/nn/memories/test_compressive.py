@@ -351,7 +351,7 @@ def test_errors_say_what_came_and_what_to_do() -> None:
         Compressive(4, 4, -1, MeanPool(4))
     layer = attention(4, 4, 2, MeanPool(2))
     with pytest.raises(
-        ValueError, match="ctx.also=Tokens.* would read tokens that .* already compressed. Drop ctx.also"
+        ValueError, match=r"ctx.also=Tokens.* would read tokens that .* already compressed\. Drop ctx.also"
     ):
         layer(torch.randn(1, 3, D), None, Context(torch.arange(3)[None], also=Tokens(1)))
 
@@ -363,20 +363,21 @@ def test_a_convolution_starts_as_the_mean_of_each_block() -> None:
 
 @pytest.mark.parametrize("kind", [StridedConv, DilatedConv])
 def test_widths_and_rates_that_do_not_meet_are_refused(kind: type[StridedConv | DilatedConv]) -> None:
-    with pytest.raises(ValueError, match=f"^AutoEncoding has d=8, but {kind.__name__} has d=6. Make them equal$"):
+    with pytest.raises(ValueError, match=rf"^AutoEncoding has d=8, but {kind.__name__} has d=6\. Make them equal$"):
         Compressive(4, 4, 2, kind(6, 2), AutoEncoding(8, 2))
-    with pytest.raises(ValueError, match="^AutoEncoding has rate=4, but MeanPool has rate=2. Make them equal$"):
+    with pytest.raises(ValueError, match=r"^AutoEncoding has rate=4, but MeanPool has rate=2\. Make them equal$"):
         Compressive(4, 4, 2, MeanPool(2), AutoEncoding(6, 4))
     memory = Compressive(4, 4, 2, kind(8, 2), AttentionReconstruction())
     with pytest.raises(
-        ValueError, match=f"^{kind.__name__} compresses states of width 8, but the layer has width 6. Make them equal$"
+        ValueError,
+        match=rf"^{kind.__name__} compresses states of width 8, but the layer has width 6\. Make them equal$",
     ):
         Attention(QKV(D, HEADS), Softmax(Causal() & memory.reads), memory=memory)
 
 
 @pytest.mark.parametrize("scheme", ["conv", "dilated"])
 def test_a_compression_that_no_loss_would_train_is_refused(scheme: str) -> None:
-    with pytest.raises(ValueError, match="Conv has parameters, but no loss of the model trains them. Pass loss="):
+    with pytest.raises(ValueError, match=r"Conv has parameters, but no loss of the model trains them\. Pass loss="):
         Compressive(4, 4, 2, WAYS[scheme](2))
 
 

@@ -112,7 +112,7 @@ def test_what_it_cannot_do_is_refused() -> None:
         layer(x, None, Context(pos))
     for limits in ({"only": Causal()}, {"also": Full()}):
         with pytest.raises(
-            ValueError, match=r"does not support ctx.only or ctx.also: it sums whole rows. Use Attention"
+            ValueError, match=r"does not support ctx.only or ctx.also: it averages all tokens so far\. Use Attention"
         ):
             layer(x, None, Context(pos, True, **limits))
     with pytest.raises(ValueError, match="Attention has a state, so it reads tokens together and cannot read means"):

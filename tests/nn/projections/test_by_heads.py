@@ -42,10 +42,10 @@ def test_each_run_of_heads_is_its_projections() -> None:
     ],
 )
 def test_all_runs_have_the_same_sizes(other: QKV, name: str) -> None:
-    with pytest.raises(ValueError, match=f"projections of ByHeads have {name}. Make them equal"):
+    with pytest.raises(ValueError, match=rf"projections of ByHeads have {name}\. Make them equal"):
         ByHeads(QKV(16, 4), other)
 
 
 def test_without_a_projection_there_is_nothing_to_run() -> None:
-    with pytest.raises(ValueError, match="ByHeads got no projection. Pass one for each run of heads"):
+    with pytest.raises(ValueError, match=r"ByHeads got no projection\. Pass one for each run of heads"):
         ByHeads()

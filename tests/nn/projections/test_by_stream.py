@@ -53,7 +53,7 @@ def test_both_is_one_product_a_stream() -> None:
     ],
 )
 def test_both_streams_have_the_same_sizes(other: QKV, name: str) -> None:
-    with pytest.raises(ValueError, match=f"two streams have {name}. Make them equal"):
+    with pytest.raises(ValueError, match=rf"two streams have {name}\. Make them equal"):
         ByStream(3, QKV(16, 4), other)
 
 

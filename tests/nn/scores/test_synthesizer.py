@@ -106,7 +106,7 @@ def test_a_row_beyond_the_table_is_refused_in_one_line(form: str) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_other_heads_are_refused_when_the_layer_is_built(form: str) -> None:
-    with pytest.raises(ValueError, match="was made for 2 heads, but its layer has 3. Make them equal"):
+    with pytest.raises(ValueError, match=r"was made for 2 heads, but its layer has 3\. Make them equal"):
         Attention(ValueProjection(D, 3), Softmax(Full(), score=FORMS[form]()))
 
 
