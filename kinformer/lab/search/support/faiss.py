@@ -157,7 +157,7 @@ class FaissIndex(VectorIndex):
 class FaissProductIndex(ProductIndex):
     """An index of FAISS by inner product that accepts more keys.
 
-    It is trained again after it has grown by a factor of 4.
+    An index that needs training is trained again after it has grown by a factor of 4.
 
     method: the search that makes the index.
     width: numbers in a key.
