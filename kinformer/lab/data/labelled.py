@@ -62,8 +62,8 @@ class LabelledData(Data):
         if not (count := sum(len(text) > length for text, _ in self.train)):
             return None
         return (
-            f"{count:,} of {len(self.train):,} texts are cut off, because they have more than {length:,} tokens; "
-            "give a larger length to read all of them"
+            f"{count:,} of {len(self.train):,} texts have more than {length:,} tokens, and only their first tokens are "
+            "read; give a larger length to read all"
         )
 
     def describe_sample(self, split: str, length: int, limit: int) -> str:

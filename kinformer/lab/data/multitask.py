@@ -201,7 +201,8 @@ def _tasks(where: str, fields: tuple[str, str]) -> list[TextPairRow]:
     names = [path.name.split(".")[0] for path in files]
     if len(files) < 2:
         raise ValueError(
-            f"multitask={where} has too few tasks: got {len(files)} files, expected at least 2. Give each task a file"
+            f"multitask={where} has too few tasks: got {len(files)} files, expected at least 2. Give a folder with a "
+            "file for each task"
         )
     for n, name in enumerate(names):
         if name in names[:n] or BETWEEN in name:

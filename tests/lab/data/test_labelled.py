@@ -67,7 +67,7 @@ def test_every_row_is_as_likely() -> None:
 def test_a_classifier_learns(tmp_path: Path) -> None:
     history = fit(tiny.classifier(), f"labelled={written(tmp_path, LINES)}", steps=150, batch=16, lr=0.02, length=100)
     assert history.metric.name == "accuracy" and history.best.valid > 0.8
-    with pytest.warns(UserWarning, match=r"texts are cut off, because they have more than 5 tokens"):
+    with pytest.warns(UserWarning, match=r"texts have more than 5 tokens, and only their first tokens are read"):
         fit(tiny.classifier(), f"labelled={written(tmp_path, LINES)}", steps=1, length=5)
 
 

@@ -230,7 +230,7 @@ def test_wrong_episodes_are_one_line(tmp_path: Path) -> None:
     for changes, message in (
         ({}, "expected episode_starts too"),
         ({"episode_starts": starts[:3]}, "arrays of different lengths"),
-        ({"episode_starts": ~starts}, "True at the first step"),
+        ({"episode_starts": ~starts}, r"expected booleans \[N\], True at the first step"),
         ({"episode_starts": starts, "obs": infinite}, "episode 1 of .* has observations that are not finite at step 1"),
         ({"episode_starts": starts, "obs": numpy.array(list("abcd"))}, "expected numbers for each step"),
         ({"episode_starts": starts, "actions": numpy.full(4, -1)}, "one integer from 0 on"),

@@ -99,7 +99,7 @@ def test_steps_are_told_as_they_are_taken() -> None:
 
 def test_what_does_not_end_is_cut_and_steps_beyond_the_training_s_are_told_of() -> None:
     model: Any = decision_transformer(**{**TINY, "steps": 5})
-    with pytest.warns(UserWarning, match="episodes are longer than the 5 steps"):
+    with pytest.warns(UserWarning, match="episodes are longer than the 5 steps that this model was made for"):
         (one,) = roll_out(model, PlaySettings(f"{COUNTING},endless=true", 1, most=9))
     assert one.cut and len(one.episode.rewards) == 9
 

@@ -200,7 +200,11 @@ def test_what_is_wrong_is_one_line(tmp_path: Path) -> None:
             "this classifier reads labelled text, but got sets; give labelled=FILE.tsv",
         ),
         (set_transformer(**TINY), f"text={text}", "this set_transformer reads sets, but got a text; give sets=maximum"),
-        (set_transformer(**TINY, answer="count"), "sets=maximum", "has answer=number, but this set_transformer has count"),
+        (
+            set_transformer(**TINY, answer="count"),
+            "sets=maximum",
+            "has answer=number, but this set_transformer has count",
+        ),
     ):
         with pytest.raises(ValueError, match=says):
             fit(model, data, steps=1)

@@ -285,7 +285,7 @@ def _parse_days(values: Sequence[float]) -> list[datetime]:
 def _counts_rows(column: Column) -> bool:
     """Return whether a column counts rows: it rises by 1 in each row, and its name or its first value fits.
 
-    A column without a name of row numbers must lead, and begin with 0 or 1.
+    A column without a name of row numbers must be the first of several numeric columns, and begin with 0 or 1.
     """
     named = set(re.split(r"[^a-z]+", column.name.lower())) <= ROW_NUMBERS
     if not named and not column.leads:

@@ -86,7 +86,10 @@ def _of_npz(path: Path) -> Iterator[Episode]:
     by_name = read_arrays(path)
     if missing := [name for name in WANTED if name not in by_name]:
         names = ", ".join(by_name) or "none"
-        raise ValueError(f"{path} lacks arrays: got {names}, expected {', '.join(missing)} too, with an entry per step")
+        raise ValueError(
+            f"{path} lacks arrays: got {names}, expected {', '.join(missing)} too, each flat over the steps of all "
+            "episodes"
+        )
     states, actions, rewards, starts = (by_name[name] for name in WANTED)
     sizes = {name: len(by_name[name]) if by_name[name].ndim else 0 for name in WANTED}
     if not any(sizes.values()):
@@ -161,7 +164,7 @@ def _episode(where: str, states: ndarray, actions: ndarray, rewards: ndarray) ->
     kinds = actions.dtype.kind in "iub"
     done = actions.reshape(len(actions), -1).astype(numpy.int64 if kinds else numpy.float32)
     if worth.shape[1] != 1 or (kinds and (done.shape[1] != 1 or done.min() < 0)):
-        expected = "one number per reward, and one integer from 0 on or several numbers per action"
+        expected = "one number per reward, and one integer from 0 on or any floats per action"
         raise ValueError(f"{where} has actions {actions.dtype}{list(actions.shape)}, expected {expected}")
     for name, array in (("observations", flat), ("actions", done), ("rewards", worth)):
         if not numpy.isfinite(array).all():

@@ -218,7 +218,7 @@ class _Roll:
     def _warn_longer(self) -> None:
         """Warn once if an episode is longer than all training episodes."""
         if self.table is not None and max(len(steps.rewards) for steps in self.steps) > self.table:
-            longer = f"episodes are longer than the {self.table:,} steps of the longest training episode"
+            longer = f"episodes are longer than the {self.table:,} steps that this model was made for"
             warnings.warn(f"{longer}; the model treats all later steps as the last of these", stacklevel=4)
             self.table = None
 

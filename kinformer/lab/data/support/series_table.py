@@ -70,7 +70,7 @@ def parse_finite(text: str, line: int, column: str, where: str) -> float:
 
 
 def _check_separator(where: str, line: int, names: Sequence[str], row: Sequence[str]) -> None:
-    """Refuse a file with columns that are separated by other signs than commas, such as semicolons."""
+    """Refuse columns that are separated by other signs than commas, such as the semicolons of spreadsheets."""
     for sign, name in SEPARATORS.items():
         cells, signs = [cell.split(sign) for cell in row if sign in cell], ",".join(names).count(sign)
         # commas in a name and in decimals make columns too: "temp,C;walk" over "1,5;3" has a cell of 5 and 3

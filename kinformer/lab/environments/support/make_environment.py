@@ -133,7 +133,7 @@ def _make_known(name: str, words: Iterable[str], ours: Iterable[str]) -> "gymnas
     keywords = _parse_words(name, words)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about a later version of the environment
+            warnings.simplefilter("ignore")  # warnings of a later version, which the user did not ask for
             return gymnasium.make(name, **keywords)
     except gymnasium.error.DependencyNotInstalled as error:
         raise ImportError(f"{name}: {_line(error)}") from error

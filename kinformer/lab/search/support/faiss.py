@@ -157,7 +157,7 @@ class FaissIndex(VectorIndex):
 class FaissProductIndex(ProductIndex):
     """An index of FAISS by inner product that accepts more keys.
 
-    It is trained again after it has grown by a factor of 4.
+    An index that needs training is trained again after it has grown by a factor of 4.
 
     method: the search that makes the index.
     width: numbers in a key.
@@ -198,7 +198,7 @@ def number_of_lists(lists: int | None, count: int) -> int:
 
 
 def _rows(x: Float[Tensor, "n D"]) -> numpy.ndarray:
-    """Return vectors as FAISS expects them; refuse numbers that would make FAISS end the process."""
+    """Return vectors as FAISS expects them; refuse numbers at which threads of FAISS would end the process."""
     rows: numpy.ndarray = x.detach().float().cpu().contiguous().numpy()
     if not bool((numpy.abs(rows) < LONG / max(rows.shape[1], 1) ** 0.5).all()):  # False for NaN
         raise ValueError(
