@@ -143,8 +143,8 @@ class Context:
             if pos is not None and not (isinstance(pos, Tensor) and has_integer_dtype(pos) and pos.dim() == 2):
                 actual = f"{pos.dtype} of shape {list(pos.shape)}" if isinstance(pos, Tensor) else f"{pos!r}"
                 raise ValueError(
-                    f"positions are whole numbers [B T], and {actual} came; "
-                    "Context.of_sequence(x, mask) numbers the tokens where a mask is True"
+                    f"positions must be integers [B, T], got {actual}; Context.of_sequence(x, mask) numbers the tokens "
+                    "at which a mask is True"
                 )
 
     @classmethod
@@ -160,7 +160,9 @@ class Context:
             return cls(torch.arange(x.shape[1], device=x.device).expand(x.shape[0], -1), run=True, full=True)
         if mask.dtype != torch.bool or mask.shape != x.shape[:2]:
             actual = f"{mask.dtype} of shape {list(mask.shape)}"
-            raise ValueError(f"a mask is True where a token is real, bool of shape {list(x.shape[:2])}; {actual} came")
+            raise ValueError(
+                f"mask must be bool of shape {list(x.shape[:2])}, True at each token and False at padding, got {actual}"
+            )
         run = not torch.compiler.is_compiling() and not bool(gaps(mask).any())
         return cls(count_positions(mask), run=run)
 
@@ -173,7 +175,7 @@ class Context:
     def source_by_head(self) -> Int[Tensor, "B 1 S"]:
         """The source's positions with a dimension for heads, as keys carry them."""
         if self.source_pos is None:
-            raise ValueError("a source came without positions; give Context(source_pos=...), -1 where it is padding")
+            raise ValueError("the source has no positions; give Context(source_pos=...), with -1 at padding")
         return self.memo.by_head(self.source_pos)
 
     @property
@@ -283,8 +285,8 @@ class Layer(nn.Module, ABC):
             ctx = Context.of_sequence(_check_rows(x)) if state is None else _context_after(_check_rows(x), state)
         elif not torch.compiler.is_compiling() and ctx.pos.shape != x.shape[:2]:
             raise ValueError(
-                f"positions have shape {list(ctx.pos.shape)} and x {list(_check_rows(x).shape)}; give one of each "
-                "token, [B T] beside x [B T D]"
+                f"ctx.pos has shape {list(ctx.pos.shape)} and x has shape {list(_check_rows(x).shape)}; give one "
+                "position for each token: ctx.pos [B, T] for x [B, T, D]"
             )
         if not (ctx.full or ctx.is_clean):
             x, ctx = _zero_padding(x, ctx)
@@ -312,7 +314,7 @@ def _zero_padding(x: Float[Tensor, "B T D"], ctx: Context) -> tuple[Float[Tensor
 
 def _check_rows(x: Tensor) -> Tensor:
     if x.dim() != 3:
-        raise ValueError(f"x has shape {list(x.shape)}; a layer takes rows of tokens [B T D], one row as x[None]")
+        raise ValueError(f"x has shape {list(x.shape)}, expected [B, T, D]; pass a single row as x[None]")
     return x
 
 
@@ -322,7 +324,9 @@ def _context_after(x: Tensor, state: State) -> Context:
 
     fields = dict(leaves(state))
     if fields and "now" not in fields:
-        raise ValueError("this state does not tell how far it has read; give Context(pos, run=True) beside it")
+        raise ValueError(
+            "this state does not hold the number of tokens read so far; give ctx=Context(pos, run=True) too"
+        )
     at = torch.arange(x.shape[1], device=x.device)
     pos = fields["now"][:, None] + at if fields else at.expand(len(x), -1)
     return Context(pos, run=True, full=True)
@@ -361,7 +365,7 @@ def check_in_order(ctx: Context, name: str, instead: str = "") -> None:
     """
     if not ctx.run:
         advice = f"number tokens consecutively and pass Context(pos, run=True){instead}"
-        raise ValueError(f"{name} reads array order as time; {advice}")
+        raise ValueError(f"{name} needs the tokens in the order of their positions; {advice}")
 
 
 def make_state_spec(module: nn.Module, batch: int, length: int, dtype: Dtype, device: Device) -> StateSpec:

@@ -22,7 +22,7 @@ def import_or_explain(name: str, load: Callable[[], object]) -> types.ModuleType
     except Exception as error:
         raise ImportError(f"{name} failed to import: {type(error).__name__}: {error}") from error
     if not isinstance(module, types.ModuleType):
-        raise ImportError(f"{name} must name a module, and names a {type(module).__name__}")
+        raise ImportError(f"{name} is an object of type {type(module).__name__}, expected a module")
     return module
 
 

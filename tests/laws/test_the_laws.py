@@ -544,7 +544,7 @@ def test_a_reader_above_its_sender_runs_and_one_without_is_refused_or_not_judged
     assert verdict("runs", runs, JudgedPart("toy", WantsHint)).end == "nothing"
     LM(8, 16, Stack([spoiled.Hints(), WantsHint()]))
     for wired_wrong in ([WantsHint()], [WantsHint(), spoiled.Hints()], [spoiled.Toy(), WantsHint()]):
-        with pytest.raises(ValueError, match="wants 'hint' from below, and no block beneath it sends that"):
+        with pytest.raises(ValueError, match="needs 'hint' from an earlier block, but no earlier block sends it"):
             LM(8, 16, Stack(wired_wrong))
 
 

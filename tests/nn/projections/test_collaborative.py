@@ -128,7 +128,7 @@ def unchecked(**keywords: object) -> None:
 
 
 REFUSED = {
-    "d=10 does not split into heads=4": lambda: Collaborative(10, 4),
+    "d=10 is not a multiple of heads=4": lambda: Collaborative(10, 4),
     "shared=0": lambda: Collaborative(8, 2, shared=0),
     "shared=3 is too few for 4 heads with columns of their own; give 4": lambda: Collaborative(
         8, 4, shared=3, mixing="concatenated"
