@@ -139,7 +139,8 @@ def check_pattern(name: str, value: Pattern) -> Pattern:
 
     Errors: ValueError if `value` is not a Pattern.
     """
-    return check_part(name, value, Pattern, "a pattern, such as Causal() & Band(64)")
+    mask = "; a mask of padding goes to Context.of_sequence(x, mask)" if isinstance(value, Tensor) else ""
+    return check_part(name, value, Pattern, f"a pattern, such as Causal() & Band(64){mask}")
 
 
 class _Joined(Pattern):

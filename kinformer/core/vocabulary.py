@@ -11,6 +11,8 @@ def check_token_rows(tokens: Tensor) -> Tensor:
 
     Errors: TypeError if they are not integers; ValueError if they are not rows [B T].
     """
+    if not isinstance(tokens, Tensor):
+        raise TypeError(f"tokens are of type {type(tokens).__name__}, expected a tensor of integers [B, T]")
     if tokens.is_floating_point() or tokens.is_complex() or tokens.dtype == torch.bool:
         raise TypeError(f"tokens must be integers, got {tokens.dtype}; convert them with .long()")
     if tokens.dim() != 2:

@@ -109,6 +109,7 @@ WRONG = [
     (lambda: Causal() | "Band(3)", r"an operand of \| is 'Band\(3\)'; give a pattern"),
     (lambda: Causal() & Band, "is the class Band; give a pattern"),
     (lambda: Not(3), "the operand of ~ is 3"),
+    (lambda: Not(torch.ones(2, 3)), r"is of the type Tensor; give a pattern, .*a mask of padding goes to Context"),
     (lambda: Star(0), "Star.n=0"),
     (lambda: Tree(0), "Tree.k=0"),
     (lambda: TreeLevel(1, -1), "TreeLevel.level=-1"),
