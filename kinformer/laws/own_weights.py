@@ -15,7 +15,7 @@ from torch import nn
 from kinformer.core.layer import Context, Layer
 from kinformer.laws.support.subject import Subject, TrainingSubject
 
-SAYS = "each layer has weights of its own, except those that the example declares in `shares`"
+SAYS = "each layer has weights of its own, except weights that the example declares in `shares`"
 OVER = ("layer", "model")
 LENGTH = 7
 
