@@ -16,7 +16,13 @@ PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def import_or_explain(name: str, load: Callable[[], object]) -> types.ModuleType:
-    """Return the module that `load` imports; ImportError of one line if it fails or returns something else."""
+    """Return the module that `load` imports.
+
+    name: the module's name in messages.
+    load: imports and returns the module.
+
+    Errors: ImportError of one line if `load` fails or returns something else.
+    """
     try:
         module = load()
     except Exception as error:

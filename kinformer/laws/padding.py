@@ -157,7 +157,7 @@ def _spoil_padding(batch: InputBatch) -> InputBatch:
 
 
 def _wild_numbers(like: Tensor) -> Tensor:
-    """NaN, infinite and huge numbers, repeated to the shape of `like`."""
+    """Return NaN, infinite and huge numbers, repeated to the shape of `like`."""
     return torch.tensor(WILD, dtype=like.dtype).repeat(like.numel() // len(WILD) + 1)[: like.numel()].view_as(like)
 
 

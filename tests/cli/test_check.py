@@ -170,8 +170,8 @@ BROKEN = {
         PENALTIES.replace("(self.log_rate,)", "()"),
         "from kinformer.core.request import Request",
         "from kinformer.core.loss import Penalty\nfrom kinformer.core.request import Request",
-        says="the penalty 'rate' has gradients for ['mechanism.bias.log_rate'], which it does not declare, and none for "
-        "[], which it declares",
+        says="the penalty 'rate' has gradients for ['mechanism.bias.log_rate'], which it does not declare, and none "
+        "for [], which it declares",
     ),
     # a mechanism
     "state is not batch first": law(

@@ -96,7 +96,7 @@ class Subject:
         return InputBatch(self.fill_rows(pos, seed), pos, self.only, self.also, source, source_pos)
 
     def ragged(self, length: int, *, seed: int = 0) -> InputBatch:
-        """Three rows: one full, one padded left, one padded right."""
+        """Return three rows: one full, one padded left, one padded right."""
         left, right = (length + 2) // 4, length // 3
         return self.batch([length, length - left, length - right], [0, left, 0], length, seed=seed)
 
