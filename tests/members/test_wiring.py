@@ -171,7 +171,7 @@ def test_what_makes_no_sense_is_refused_in_one_line(
     with pytest.raises(ValueError, match=says) as caught:
         member(**{**SMALL, **keywords})
     assert "\n" not in str(caught.value)
-    with pytest.raises(TypeError, match="'rotery' came"):
+    with pytest.raises(TypeError, match="got 'rotery'"):
         member(position="rotery")
 
 

@@ -61,7 +61,8 @@ def test_a_forget_gate_starts_as_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "width", "match"), [(2, 3, "has width 3 and this LSTM 4"), (3, 4, "the state is of 2 rows and x of 3")]
+    ("rows", "width", "match"),
+    [(2, 3, r"^LSTM got x of shape \[2, 1, 3\], expected width d=4$"), (3, 4, "the state is of 2 rows and x of 3")],
 )
 def test_what_pytorch_would_read_beyond_is_refused(rows: int, width: int, match: str) -> None:
     layer, pos = LSTM(4), torch.zeros(rows, 1, dtype=torch.long)
