@@ -1,6 +1,7 @@
 """Misuse of the first calls that a user writes: each is refused in one line that says what to give."""
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -23,19 +24,23 @@ ADVICE = (
 
 
 def misuse() -> list[str]:
-    layer, x = kf.Attention(kf.QKV(8, 2), kf.Softmax(kf.Causal())), torch.randn(2, 4, 8)
-    model, mask = kf.gpt(d=8, depth=1, heads=2, vocab=10), torch.ones(2, 4, dtype=torch.bool)
+    layer, model = kf.Attention(kf.QKV(8, 2), kf.Softmax(kf.Causal())), kf.gpt(d=8, depth=1, heads=2, vocab=10)
+    x = torch.randn(2, 4, 8)
+    mask: Any = torch.ones(2, 4, dtype=torch.bool)
+    text: Any = "text"
+    path: Any = Path("notes.txt")
+    linear: Any = nn.Linear(3, 3)
     return refusals(
         [
             lambda: layer(x[..., :6]),
-            lambda: layer("text"),
+            lambda: layer(text),
             lambda: layer(x, mask),
             lambda: layer(x, None, mask),
             lambda: kf.Softmax(mask),
-            lambda: kf.Stack([nn.Linear(3, 3)]),
-            lambda: model("text"),
-            lambda: kf.generate(model, "text", 5),
-            lambda: kf.fit(model, Path("notes.txt"), steps=1),
+            lambda: kf.Stack([linear]),
+            lambda: model(text),
+            lambda: kf.generate(model, text, 5),
+            lambda: kf.fit(model, path, steps=1),
         ]
     )
 
