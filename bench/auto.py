@@ -186,7 +186,7 @@ def _able(request: Drawn, name: str) -> Contender | None:
         call = request.call(impl_of(name))
         call()()
     except ValueError as refused:
-        if f"impl={name!r} cannot do this" not in str(refused):
+        if f"impl={name!r} cannot compute this call" not in str(refused):
             raise
         return None
     return call

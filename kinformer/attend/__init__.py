@@ -43,7 +43,7 @@ def read(request: Request, impl: str = "auto") -> AttentionOutput:
     if impl != "auto":
         named_cost = EXECUTORS[impl_of(impl)].cost(request)
         if isinstance(named_cost, Refusal):
-            raise ValueError(f"impl={impl!r} cannot do this: {named_cost.reason}; use impl='auto'")
+            raise ValueError(f"impl={impl!r} cannot compute this call: {named_cost.reason}; use impl='auto'")
         return EXECUTORS[impl].read(request)
     best, least, compiling = "reference", torch.inf, torch.compiler.is_compiling()
     asking = {} if compiling else {name: _estimation_time(name, request) for name in EXECUTORS}
@@ -122,7 +122,10 @@ def attend(
         check_part("bias", bias, Bias, "a bias, such as ALiBi(heads)")
     _check_shapes(q, k, v, q_pos, k_pos)
     if q_pos is None and q.shape[2] > k.shape[2] and type(pattern) is not Full:
-        raise ValueError(f"{q.shape[2]} queries are no last ones of {k.shape[2]} keys; give q_pos= and k_pos=")
+        raise ValueError(
+            f"got {q.shape[2]} queries but only {k.shape[2]} keys; pass q_pos= and k_pos= if they come from different "
+            "sequences"
+        )
     plain = q_pos is None and k_pos is None
     # the promises of a context hold only for its own positions
     same = ctx is not None and q_pos is ctx.by_head and (k_pos is q_pos or _of_source(k_pos, ctx))
@@ -174,19 +177,19 @@ def _of_source(k_pos: Tensor | None, ctx: Context) -> bool:
 
 def _check_shapes(q: Tensor, k: Tensor, v: Tensor, q_pos: Tensor | None, k_pos: Tensor | None) -> None:
     if {q.dim(), k.dim(), v.dim()} != {4} or len({len(x) for x in (q, k, v)}) > 1 or k.shape[2] != v.shape[2]:
-        raise ValueError(f"attend wants q [B H T K], k [B G S K] and v [B U S V]; {_shapes(q, k, v)} came")
+        raise ValueError(f"attend needs q [B, H, T, K], k [B, G, S, K] and v [B, U, S, V], got {_shapes(q, k, v)}")
     if q.shape[3] != k.shape[3]:
-        raise ValueError(f"queries and keys have other widths ({_shapes(q, k, v)}); give both the same K")
+        raise ValueError(f"queries and keys have different widths ({_shapes(q, k, v)}); give both the same K")
     if len({autocast_dtype(x) for x in (q, k, v)}) > 1:
-        raise ValueError(f"q, k and v are {q.dtype}, {k.dtype} and {v.dtype}; give all the same")
+        raise ValueError(f"q, k and v are {q.dtype}, {k.dtype} and {v.dtype}; give all three the same dtype")
     for name, pos, x in (("q_pos", q_pos, q), ("k_pos", k_pos, k)):
         if pos is None:
             continue
         fits = pos.dim() == 3 and len(pos) == len(x) and pos.shape[2] == x.shape[2] and has_integer_dtype(pos)
         if not fits or pos.shape[1] not in (1, q.shape[1]):
             raise ValueError(
-                f"{name} has shape {list(pos.shape)} and {pos.dtype}; positions are whole numbers [B 1 N] or [B H N] "
-                f"for {_shapes(q, k, v)}; positions [B N] want {name}[:, None]"
+                f"{name} must be integers [B, 1, N] or [B, H, N] for {_shapes(q, k, v)}, got {pos.dtype} of shape "
+                f"{list(pos.shape)}; pass positions [B, N] as {name}[:, None]"
             )
 
 

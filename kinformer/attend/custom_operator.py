@@ -38,16 +38,20 @@ def cost(request: Request) -> float | Refusal:
     """
     q, k, v = request.queries.q, request.keys.k, request.keys.v
     if is_transformed():
-        return Refusal("it has no rules for vmap and forward derivatives")
+        return Refusal("it does not support vmap and forward-mode derivatives")
     if type(request.score) is not Product or request.bias is not None or not kernel.serves(request):
-        return Refusal("in a graph it takes the product alone, on a CPU, without bias or dropout, and values as wide")
+        return Refusal(
+            "in a compiled graph it needs product scores on a CPU, without bias or dropout, and as many and as wide "
+            "value heads as key heads"
+        )
     if not request.pairs:
-        return Refusal("it wants at least one pair")
+        return Refusal("it needs at least one pair of a query and a key")
     if request.where is not None:
-        return Refusal("it asks the pattern which pairs are read, and fewer are")
+        return Refusal("it reads all pairs of the pattern, but a mask allows fewer")
     if spell_pattern(request.pattern) is None:
         return Refusal(
-            "in a graph it takes patterns of whole numbers, flags, words, tensors, tuples and other patterns"
+            "in a compiled graph it supports only patterns made of integers, bools, strings, tensors, tuples and other "
+            "patterns"
         )
     back, ahead = request.pattern.reach()
     keys = k.shape[2] if isinstance(request.pattern, Full) else min(k.shape[2] / 2, back + 1 + ahead)

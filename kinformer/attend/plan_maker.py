@@ -184,6 +184,7 @@ class PlanMaker(NamedTuple):
                 yield q, k, tiles
 
     def windows(self, blocks: "_BlockCover", back: float, ahead: float, block: int) -> Iterator[list[TileCall]]:
+        """Yield calls in which each query block reads the window of keys from `back` to `ahead` around it."""
         where, q, k = blocks.where, blocks.q, blocks.k
         starts = torch.arange(0, q.size, block)
         ends = (starts + block).clamp_max(q.size)

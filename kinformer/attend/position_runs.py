@@ -89,19 +89,19 @@ def find_runs(request: Request) -> RunPair | LinePair | Refusal:
     """
     q, k = request.queries.pos, request.keys.pos
     if q.shape[1] > 1 or k.shape[1] > 1:
-        return Refusal("positions that differ by head are no runs")
+        return Refusal("it needs the same positions in all heads")
     if request.is_causal and request.pattern.period() == 1:
         # the pattern is the same at any start
         return RunPair(PositionRun(0, q.shape[2]), PositionRun(0, k.shape[2]))
     if q.is_meta or k.is_meta:
-        return Refusal("positions on the meta device are no numbers")
+        return Refusal("positions on the meta device have no values")
     return request.memo.get(lambda: _looked_at(q[:, 0], k[:, 0]), "runs", q, k)
 
 
 def _looked_at(q: Int[Tensor, "B T"], k: Int[Tensor, "B S"]) -> RunPair | LinePair | Refusal:
     (q_first, q_fine), (k_first, k_fine) = (_find_run_starts(pos[:1] if pos.stride(0) == 0 else pos) for pos in (q, k))
     if q_fine is None or k_fine is None:
-        return Refusal("positions are no runs")
+        return Refusal("it needs consecutive positions in each row, apart from padding")
     if q_fine and k_fine and len({*q_first}) == len({*k_first}) == 1:
         return RunPair(PositionRun(q_first[0], q.shape[1]), PositionRun(k_first[0], k.shape[1]))
     rows = max(len(q_first), len(k_first))

@@ -117,6 +117,7 @@ class TileSum:
         self.begun = [0 if fresh else to.shape[2]] * len(to)  # number of places written so far in each row
 
     def add(self, tiles: StridedTiles | BlockTable, batch: slice, tensors: Float[Tensor, "n H size D"]) -> None:
+        """Add tiles to the sum; places that no earlier tile covered are written, so they need no zeros."""
         begun = self.begun[batch.start]
         if begun == self.to.shape[2]:
             return add(self.to, tiles, batch, tensors)

@@ -35,7 +35,9 @@ def check_finite_outputs(outputs: Tensor) -> Tensor:
     Errors: ValueError if an output is not finite.
     """
     if not bool(outputs.isfinite().all()):
-        raise ValueError("what was said of an action is not finite; the weights are spoiled, or numbers too large")
+        raise ValueError(
+            "a model output for an action is NaN or infinite; the weights are damaged, or the observations too large"
+        )
     return outputs
 
 

@@ -39,16 +39,15 @@ def merge(*reads: AttentionOutput) -> AttentionOutput:
     Errors: ValueError if there is no read or one has no lse; TypeError if an argument is not an AttentionOutput.
     """
     if not reads:
-        raise ValueError("merge got no read; give it at least one")
+        raise ValueError("merge failed: got no attention output, expected at least one")
     for n, read in enumerate(reads):
         if not isinstance(read, AttentionOutput):
             raise TypeError(
-                f"merge joins reads: got a {type(read).__name__}, expected a AttentionOutput. Write merge(a, b)"
+                f"merge failed: argument {n} is of type {type(read).__name__}, expected AttentionOutput. "
+                "Call merge(a, b)"
             )
         if read.lse is None:
-            raise ValueError(
-                f"read {n} has no lse, so it cannot be merged; ask what made it for one (attend: lse=True)"
-            )
+            raise ValueError(f"merge failed: argument {n} has no lse. Compute it with its lse (attend: lse=True)")
     lse = torch.stack([at_least_float32(read.lse) for read in reads if read.lse is not None])
     highest = lse.detach().amax(0)
     highest = torch.where(highest == -torch.inf, 0.0, highest)

@@ -46,7 +46,10 @@ class TokenBatch(NamedTuple):
         if self.documents is None:
             return ctx
         if state is not None:
-            raise ValueError("documents that share a row are read without a state; give each a row of its own, or none")
+            raise ValueError(
+                "documents that share a row cannot continue from a state; put each document in a row of its own, or "
+                "call the model without a state"
+            )
         return ctx.replace(only=Document(self.documents[:, :columns]))
 
     def to_the_left(self) -> "TokenBatch":

@@ -156,7 +156,9 @@ class Plus(Bias):
         values = [bias.values(q_pos, k_pos) for bias in self.biases]  # := would not compile
         tables = [table for table in values if table is not None]
         if len(tables) > 1:
-            raise ValueError(f"{len(tables)} biases of a Plus add to the values; keep one, or join their tables in one")
+            raise ValueError(
+                f"got {len(tables)} biases that add to the values in a Plus, expected at most 1; leave some out"
+            )
         return tables[0] if tables else None
 
     def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
@@ -214,7 +216,7 @@ def check_bias_heads(name: str, heads: int, piece: Request) -> None:
     """
     layer_heads = piece.queries.q.shape[1]
     if layer_heads != heads:
-        raise ValueError(f"{name} came to a layer of {layer_heads} heads; give both the same number")
+        raise ValueError(f"got {name} in a layer of {layer_heads} heads; give both the same number of heads")
 
 
 def _piece_of_bias(piece: Request, n: int) -> Request:

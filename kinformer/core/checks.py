@@ -114,7 +114,7 @@ def check_in_range(name: str, value: float, low: float, high: float, *, open_end
     low, high: the limits; `high` may be infinite.
     open_end: if True, `high` itself is excluded.
     """
-    end = "up" if high == math.inf else f"below {high:g}" if open_end else f"to {high:g}"
+    end = "up" if high == math.inf else f"to below {high:g}" if open_end else f"to {high:g}"
     good = _is_number(int | float, value) and low <= value <= high and not (open_end and value == high)
     return _require(name, value, good, f"a number from {low:g} {end}")
 
@@ -157,7 +157,7 @@ def check_multiple(name: str, value: int, of: str, size: int) -> int:
     size: the divisor.
     """
     if check_at_least(name, value, 1) % check_at_least(of, size, 1):
-        raise ValueError(f"{name}={value} does not split into {of}={size}; make it a multiple")
+        raise ValueError(f"{name}={value} is not a multiple of {of}={size}; change one of them")
     return value
 
 
@@ -195,8 +195,9 @@ def check_part(name: str, value: V, kind: type | tuple[type, ...], example: str)
     example: the advice of the message.
     """
     if not isinstance(value, kind):
-        # the repr of a module has many lines
-        instance = f"of the kind {type(value).__name__}" if isinstance(value, nn.Module) else f"{value!r}"
+        # the repr of a module or tensor has many lines
+        many_lines = isinstance(value, nn.Module | Tensor)
+        instance = f"of the type {type(value).__name__}" if many_lines else f"{value!r}"
         value_text = f"the class {value.__name__}" if isinstance(value, type) else instance
         raise ValueError(f"{name} is {value_text}; give {example}")
     return value

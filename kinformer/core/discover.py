@@ -128,7 +128,7 @@ def load_plugins(kind: str, reserved: Iterable[str] = ()) -> dict[str, types.Mod
     for point in sorted(_plugins(kind), key=lambda point: point.name):
         try:
             if point.name in (*reserved, *loaded):
-                raise ImportError(f"{point.value} is called {point.name!r}, and {kind} has one of that name")
+                raise ImportError(f"{point.value} has the name {point.name!r}, which {kind} has already")
             loaded[point.name] = import_or_explain(point.value, point.load)
         except ImportError as error:
             warnings.warn(f"a plugin of {kind} is left out: {error}", stacklevel=3)
@@ -288,7 +288,9 @@ def _member(
     @functools.wraps(function)
     def build(*args: Any, **keywords: Any) -> Any:
         if len(args) > len(config.parameters):
-            raise TypeError(f"{name_of(function)!r} has {len(config.parameters)} keywords, and {len(args)} values came")
+            raise TypeError(
+                f"{name_of(function)!r} got {len(args)} positional arguments, expected at most {len(config.parameters)}"
+            )
         passed = dict(zip(config.parameters, args, strict=False))
         twice = [name for name in keywords if name in passed]
         if twice:
@@ -306,7 +308,7 @@ def _member(
 
     def construct(keywords: dict[str, Any]) -> Any:
         if isinstance(depth := keywords.get("depth"), int) and depth > DEEPEST:
-            raise ValueError(f"depth={depth}: a model of so many layers would never be built; give at most {DEEPEST:,}")
+            raise ValueError(f"depth={depth}: building so many layers would never finish; give at most {DEEPEST:,}")
         resolved = defaults | keywords
         model = function(**resolved)
         model.member = MemberRecord(name_of(function), resolved, origin.file, origin.sha256, recipe, defaults)
@@ -355,7 +357,7 @@ def check_member_name(name: str, names: Iterable[str]) -> None:
     names: the names of the members.
     """
     if name not in (names := tuple(names)):
-        near = suggest_names(name, names, "; kinformer list members has them all")
+        near = suggest_names(name, names, "; `kinformer list members` lists them all")
         raise LookupError(f"there is no member {name!r}{near}")
 
 

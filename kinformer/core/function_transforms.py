@@ -66,6 +66,6 @@ class _Twice(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> None:
         raise RuntimeError(
-            "a fast form cannot differentiate twice: take no gradient of its gradient, ask torch.func for it (hessian, "
-            "jacrev), or where the mechanism has impl=, name impl='reference'"
+            "this fast implementation cannot differentiate twice; use torch.func (hessian, jacrev), or pass "
+            "impl='reference' if the mechanism has impl="
         )

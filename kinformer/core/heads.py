@@ -214,5 +214,7 @@ def number_of_groups(heads: int, groups: int, name: str = "key heads") -> int:
     Errors: ValueError if `heads` is not a multiple of `groups`.
     """
     if not groups or heads % groups:
-        raise ValueError(f"{heads} query heads cannot share {groups} {name} evenly; make the first a multiple of them")
+        raise ValueError(
+            f"{heads} query heads cannot share {groups} {name} evenly; make the number of query heads a multiple"
+        )
     return heads // groups

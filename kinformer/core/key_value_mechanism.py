@@ -68,7 +68,9 @@ class KeyValueMechanism(Mechanism):
     def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
         of_score, of_bias = self.score.query_extras(sizes), {} if self.bias is None else self.bias.query_extras(sizes)
         if twice := of_score.keys() & of_bias.keys():
-            raise ValueError(f"the score and the bias both want a side {min(twice)!r}; rename it in one of them")
+            raise ValueError(
+                f"the score and the bias both have an extra named {min(twice)!r}; rename it in one of them"
+            )
         return {**of_score, **of_bias}
 
     def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
@@ -142,7 +144,7 @@ class KeyValueMechanism(Mechanism):
         """
         if read.lse is None:
             raise ValueError(
-                f"the received_attention of this {type(self).__name__} needs its lse; make it without lse=False"
+                f"received_attention of {type(self).__name__} needs the lse; build the mechanism without lse=False"
             )
         request, _ = self.prepare_request(queries, keys, None, ctx)
         return received_attention(request, read.lse).mean(1)
@@ -165,5 +167,5 @@ def check_reads_no_future(pattern: Pattern) -> None:
     if ahead > 0:
         raise NoState(
             f"{pattern} reads up to {ahead} positions ahead, so it cannot be decoded with a cache; "
-            "use Causal() & it, or generate(..., recompute=True)"
+            "use Causal() & pattern, or generate(..., recompute=True)"
         )

@@ -114,7 +114,7 @@ def _terms(condition: str) -> list[re.Match[str]]:
 def _split(part: str) -> list[re.Match[str]]:
     terms = [_TERM.fullmatch(text.strip()) for text in part.split(" and ")]
     if None in terms:
-        raise TypeError(f"the condition {part!r} cannot be read; write it as 'position=learned'")
+        raise TypeError(f"the condition {part!r} is not understood; write it like 'position=learned'")
     return terms  # type: ignore[return-value]
 
 

@@ -73,19 +73,20 @@ def signature(function: Callable[..., Any]) -> inspect.Signature:
     try:
         evaluated = inspect.signature(function, eval_str=True)
     except NameError as error:
-        raise TypeError(f"an annotation of {describe_callable(function)} cannot be read: {error}") from error
+        raise TypeError(f"an annotation of {describe_callable(function)} cannot be evaluated: {error}") from error
     for name, parameter in evaluated.parameters.items():
         place = f"the keyword {name!r} of {describe_callable(function)}"
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
-            raise TypeError(f"{place} must be named: *args, **kwargs and positional-only ones say nothing of a config")
+            raise TypeError(f"{place} must be a named keyword, not *args, **kwargs or positional-only")
         if parameter.default is parameter.empty:
             raise TypeError(f"{place} has no default; every keyword needs one")
         if not _is_known(parameter.annotation):
             expected = "int, float, bool, str, Literal, tuple[T, ...], X | None, or a union of these"
-            actual = "no annotation" if parameter.annotation is parameter.empty else describe(parameter.annotation)
-            raise TypeError(f"{place} has {actual}; it must have {expected}")
+            bare = parameter.annotation is parameter.empty
+            actual = "no annotation" if bare else f"the annotation {describe(parameter.annotation)}"
+            raise TypeError(f"{place} has {actual}; annotate it with {expected}")
         if not _fits(parameter.default, parameter.annotation):
-            raise TypeError(f"{place} is {describe(parameter.annotation)}, and its default is {parameter.default!r}")
+            raise TypeError(f"{place} is {describe(parameter.annotation)}, but its default is {parameter.default!r}")
     return evaluated
 
 
@@ -120,7 +121,7 @@ def check_keywords(function: Callable[..., Any], keywords: Mapping[str, Any]) ->
             raise TypeError(f"{describe_callable(function)} has no keyword {name!r}{suggest_names(name, parameters)}")
         if not _fits(value, parameters[name].annotation):
             expected = describe(parameters[name].annotation)
-            raise TypeError(f"the keyword {name!r} of {name_of(function)!r} is {expected}, and {value!r} came")
+            raise TypeError(f"the keyword {name!r} of {name_of(function)!r} must be {expected}, got {value!r}")
 
 
 def split(text: str, at: str = ",") -> list[str]:
@@ -189,9 +190,7 @@ def _advise_composing(text: str, annotation: Any) -> str:
     options = [option for option in typing.get_args(annotation) if isinstance(option, str)]
     if typing.get_origin(annotation) is not Literal or not options:
         return ""
-    return suggest_names(
-        text, options, "; a part of your own is taken by a member of your own, FILE.py:NAME, which composes it"
-    )
+    return suggest_names(text, options, "; to use a part of your own, write a member that composes it (FILE.py:NAME)")
 
 
 def as_texts(keywords: Mapping[str, Any]) -> list[str]:
@@ -222,7 +221,7 @@ def parse_keywords(function: Callable[..., Any], texts: Iterable[str]) -> dict[s
     for text in texts:
         name, equals, value = (piece.strip() for piece in text.partition("="))
         if not equals or not name:
-            raise TypeError(f"{text!r} is no keyword; write name=value")
+            raise TypeError(f"{text!r} is not a keyword; write name=value")
         if name not in parameters:
             raise TypeError(f"{describe_callable(function)} has no keyword {name!r}{suggest_names(name, parameters)}")
         if name in keywords:
@@ -231,6 +230,6 @@ def parse_keywords(function: Callable[..., Any], texts: Iterable[str]) -> dict[s
             keywords[name] = _convert(value, parameters[name].annotation)
         except ValueError:
             kind = parameters[name].annotation
-            problem = f"the keyword {name!r} of {name_of(function)!r} is {describe(kind)}, and {value!r} came"
+            problem = f"the keyword {name!r} of {name_of(function)!r} must be {describe(kind)}, got {value!r}"
             raise TypeError(f"{problem}{_advise_composing(value, kind)}") from None
     return keywords

@@ -97,7 +97,9 @@ class KV(NamedTuple):
         Errors: ValueError if the cache has a label that the new keys lack.
         """
         if missing := self.labels.keys() - keys.labels.keys():
-            raise ValueError(f"labels {min(missing)!r} came with earlier tokens of the row; give them with all")
+            raise ValueError(
+                f"got no labels {min(missing)!r}, but earlier tokens of the row have them; give them in every call"
+            )
         # keys without a label get -1
         labels = {name: self.labels.get(name, torch.full_like(self.pos, -1)) for name in keys.labels}
         return KV(
@@ -166,7 +168,10 @@ def update_cache(
     if state is None:
         return keys, None
     if keys.pos.shape[1] != 1:
-        raise ValueError("a cache keeps one position of a key for all heads; read keys with positions by head unkept")
+        raise ValueError(
+            "a cache keeps one position per key for all heads, but these keys have positions by head; call the layer "
+            "without a state"
+        )
     if not keys.own:
         return keys, KV.from_keys(keys, state)
     if not keys.pos.numel():

@@ -143,8 +143,7 @@ class Context:
             if pos is not None and not (isinstance(pos, Tensor) and has_integer_dtype(pos) and pos.dim() == 2):
                 actual = f"{pos.dtype} of shape {list(pos.shape)}" if isinstance(pos, Tensor) else f"{pos!r}"
                 raise ValueError(
-                    f"positions are whole numbers [B T], and {actual} came; "
-                    "Context.of_sequence(x, mask) numbers the tokens where a mask is True"
+                    f"positions must be integers [B, T], got {actual}; make them with Context.of_sequence(x, mask)"
                 )
 
     @classmethod
@@ -160,7 +159,7 @@ class Context:
             return cls(torch.arange(x.shape[1], device=x.device).expand(x.shape[0], -1), run=True, full=True)
         if mask.dtype != torch.bool or mask.shape != x.shape[:2]:
             actual = f"{mask.dtype} of shape {list(mask.shape)}"
-            raise ValueError(f"a mask is True where a token is real, bool of shape {list(x.shape[:2])}; {actual} came")
+            raise ValueError(f"mask must be bool of shape {list(x.shape[:2])}, True at each token, got {actual}")
         run = not torch.compiler.is_compiling() and not bool(gaps(mask).any())
         return cls(count_positions(mask), run=run)
 
@@ -173,7 +172,7 @@ class Context:
     def source_by_head(self) -> Int[Tensor, "B 1 S"]:
         """The source's positions with a dimension for heads, as keys carry them."""
         if self.source_pos is None:
-            raise ValueError("a source came without positions; give Context(source_pos=...), -1 where it is padding")
+            raise ValueError("the source has no positions; give Context(source_pos=...), with -1 at padding")
         return self.memo.by_head(self.source_pos)
 
     @property
@@ -281,11 +280,13 @@ class Layer(nn.Module, ABC):
     def __call__(self, x: Float[Tensor, "B T D"], state: State | None = None, ctx: Context | None = None) -> Out:
         if ctx is None:
             ctx = Context.of_sequence(_check_rows(x)) if state is None else _context_after(_check_rows(x), state)
+        elif not isinstance(ctx, Context):
+            raise TypeError(f"ctx is of type {type(ctx).__name__}, expected Context. Give Context.of_sequence(x, mask)")
         elif not torch.compiler.is_compiling() and ctx.pos.shape != x.shape[:2]:
-            raise ValueError(
-                f"positions have shape {list(ctx.pos.shape)} and x {list(_check_rows(x).shape)}; give one of each "
-                "token, [B T] beside x [B T D]"
-            )
+            expected = list(_check_rows(x).shape[:2])
+            raise ValueError(f"ctx.pos has shape {list(ctx.pos.shape)}, expected {expected}: one position per token")
+        if x.shape[-1] != self.d:
+            raise ValueError(f"{type(self).__name__} got x of shape {list(x.shape)}, expected width d={self.d}")
         if not (ctx.full or ctx.is_clean):
             x, ctx = _zero_padding(x, ctx)
         return super().__call__(x, state, ctx)
@@ -311,8 +312,9 @@ def _zero_padding(x: Float[Tensor, "B T D"], ctx: Context) -> tuple[Float[Tensor
 
 
 def _check_rows(x: Tensor) -> Tensor:
-    if x.dim() != 3:
-        raise ValueError(f"x has shape {list(x.shape)}; a layer takes rows of tokens [B T D], one row as x[None]")
+    if not isinstance(x, Tensor) or x.dim() != 3:
+        actual = f"has shape {list(x.shape)}" if isinstance(x, Tensor) else f"is of type {type(x).__name__}"
+        raise ValueError(f"x {actual}, expected a tensor [B, T, D]; pass a single row as x[None]")
     return x
 
 
@@ -320,9 +322,11 @@ def _context_after(x: Tensor, state: State) -> Context:
     """Return the context of tokens that follow the tokens in a state."""
     from kinformer.core.state import leaves
 
+    if isinstance(state, Tensor) and state.dtype == torch.bool:
+        raise TypeError("state is a bool tensor; pass a mask of real tokens as ctx=Context.of_sequence(x, mask)")
     fields = dict(leaves(state))
     if fields and "now" not in fields:
-        raise ValueError("this state does not tell how far it has read; give Context(pos, run=True) beside it")
+        raise ValueError("this state does not hold the number of tokens read; give ctx=Context(pos, run=True) too")
     at = torch.arange(x.shape[1], device=x.device)
     pos = fields["now"][:, None] + at if fields else at.expand(len(x), -1)
     return Context(pos, run=True, full=True)
@@ -361,7 +365,7 @@ def check_in_order(ctx: Context, name: str, instead: str = "") -> None:
     """
     if not ctx.run:
         advice = f"number tokens consecutively and pass Context(pos, run=True){instead}"
-        raise ValueError(f"{name} reads array order as time; {advice}")
+        raise ValueError(f"{name} needs the tokens in the order of their positions; {advice}")
 
 
 def make_state_spec(module: nn.Module, batch: int, length: int, dtype: Dtype, device: Device) -> StateSpec:

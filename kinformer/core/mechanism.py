@@ -111,4 +111,4 @@ class Mechanism(nn.Module, ABC):
         Errors: TypeError if the mechanism cannot tell.
         """
         name = type(self).__name__
-        raise TypeError(f"{name} does not tell how much attention a key got; use Softmax under this memory")
+        raise TypeError(f"{name} does not report how much attention each key received; use Softmax with this memory")

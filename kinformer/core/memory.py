@@ -146,12 +146,12 @@ class Memory(nn.Module, ABC):
             remembered = pair_mask(self.reads, q, k, range(1))[0, 0]
         problems = [("reads keys that the memory does not keep", readable & ~remembered & (k <= q.mT)[0])]
         if not self.cached:
-            problems.append(("never reads some of what the memory keeps", remembered.any(0) & ~readable.any(0)))
+            problems.append(("never reads some keys that the memory keeps", remembered.any(0) & ~readable.any(0)))
         for problem, wrong in problems:
             if wrong.any():
                 name = type(self).__name__
                 raise ValueError(
-                    f"the layer's pattern {pattern} {problem}; give it Causal() & {self.reads}, the {name}'s"
+                    f"the layer's pattern {pattern} {problem}; with this {name}, use Causal() & {self.reads}"
                 )
 
 

@@ -149,8 +149,8 @@ class Model(nn.Module, ABC):
         for want in body.wants:
             if not want.optional and not is_sent(want.name, sends):
                 raise ValueError(
-                    f"a part of {type(body).__name__} wants {want.name!r} from below, and no block beneath it sends "
-                    "that; let a block beneath send it, or take the part out"
+                    f"a part of {type(body).__name__} needs {want.name!r} from an earlier block, but no earlier block "
+                    "sends it; add a block that sends it, or remove the part"
                 )
 
 

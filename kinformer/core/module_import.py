@@ -16,13 +16,19 @@ PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def import_or_explain(name: str, load: Callable[[], object]) -> types.ModuleType:
-    """Return the module that `load` imports; ImportError of one line if it fails or returns something else."""
+    """Return the module that `load` imports.
+
+    name: the module's name in messages.
+    load: imports and returns the module.
+
+    Errors: ImportError of one line if `load` fails or returns something else.
+    """
     try:
         module = load()
     except Exception as error:
         raise ImportError(f"{name} failed to import: {type(error).__name__}: {error}") from error
     if not isinstance(module, types.ModuleType):
-        raise ImportError(f"{name} must name a module, and names a {type(module).__name__}")
+        raise ImportError(f"{name} is an object of type {type(module).__name__}, expected a module")
     return module
 
 

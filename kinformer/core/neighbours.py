@@ -71,7 +71,7 @@ class Entries(Store):
 
     def __init__(self, keys: Float[Tensor, "N d"], tokens: Int[Tensor, " N"]):
         if len(keys) != len(tokens):
-            raise ValueError(f"got {len(keys)} keys and {len(tokens)} tokens; give each key the token that followed")
+            raise ValueError(f"got {len(keys)} keys and {len(tokens)} tokens; give the token that follows each key")
         self.keys, self.tokens = keys, tokens
 
     @property
@@ -85,7 +85,7 @@ class Entries(Store):
         check_at_least("k", k, 1)
         if queries.dim() != 2 or queries.shape[1] != self.width or not bool(queries.isfinite().all()):
             raise ValueError(
-                f"got queries of shape {list(queries.shape)}; give [M, {self.width}], as wide as the keys, all finite"
+                f"got queries of shape {list(queries.shape)}, expected finite numbers of shape [M, {self.width}]"
             )
         queries = queries.to(torch.promote_types(queries.dtype, torch.float32))
         size = max(1, NUMBERS // max(self.keys.numel(), 1))

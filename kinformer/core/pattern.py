@@ -126,7 +126,9 @@ class Pattern(ABC):
 
     def __bool__(self) -> NoReturn:
         # without this error `Causal() and Band(3)` would be Band(3), which reads ahead
-        raise TypeError("a pattern is neither true nor false; join patterns by &, | and ~ instead of and, or and not")
+        raise TypeError(
+            "a pattern is neither true nor false; combine patterns with &, | and ~ instead of and, or and not"
+        )
 
 
 def check_pattern(name: str, value: Pattern) -> Pattern:
@@ -137,7 +139,8 @@ def check_pattern(name: str, value: Pattern) -> Pattern:
 
     Errors: ValueError if `value` is not a Pattern.
     """
-    return check_part(name, value, Pattern, "a pattern, such as Causal() & Band(64)")
+    mask = "; a mask of padding goes to Context.of_sequence(x, mask)" if isinstance(value, Tensor) else ""
+    return check_part(name, value, Pattern, f"a pattern, such as Causal() & Band(64){mask}")
 
 
 class _Joined(Pattern):
@@ -201,7 +204,7 @@ class _Pair(_Joined):
 
     def __post_init__(self) -> None:
         for operand in (self.left, self.right):
-            check_pattern(f"what stands beside {self.sign}", operand)
+            check_pattern(f"an operand of {self.sign}", operand)
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         return self._join(self.left(b, h, q, k), self.right(b, h, q, k))
@@ -236,7 +239,7 @@ class Not(Pattern):
     pattern: Pattern
 
     def __post_init__(self) -> None:
-        check_pattern("what stands beside ~", self.pattern)
+        check_pattern("the operand of ~", self.pattern)
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         return ~torch.as_tensor(self.pattern(b, h, q, k))
@@ -269,7 +272,7 @@ class Heads(_Joined):
     def __init__(self, *by_head: Pattern, patterns: tuple[Pattern, ...] = ()):
         patterns = by_head or patterns  # wrappers that rebuild dataclasses pass `patterns` by name
         if not patterns:
-            raise ValueError("Heads got no pattern; give one for each head, or a few that the heads take in turn")
+            raise ValueError("Heads got no pattern; give one for each head, or fewer that the heads use in turn")
         for n, pattern in enumerate(patterns):
             check_pattern(f"pattern {n} of Heads", pattern)
         object.__setattr__(self, "patterns", patterns)

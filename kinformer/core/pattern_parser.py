@@ -75,5 +75,5 @@ def _build(node: ast.expr, text: str, names: Made) -> Any:
 def _operand(node: ast.expr, text: str, names: Made) -> Pattern:
     operand = _build(node, text, names)
     if not isinstance(operand, Pattern):
-        raise ValueError(f"{ast.unparse(node)} in {text!r} is {operand!r}; & | ~ join patterns, such as Causal()")
+        raise ValueError(f"{ast.unparse(node)} in {text!r} is {operand!r}; & | ~ combine patterns, such as Causal()")
     return operand

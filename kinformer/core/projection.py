@@ -54,7 +54,7 @@ class Projection(nn.Module, ABC):
 
         Errors: ValueError if the projection has no such matrix.
         """
-        raise ValueError(f"{type(self).__name__} has no matrix of its own for {name!r}; use QKV with this mechanism")
+        raise ValueError(f"{type(self).__name__} has no separate matrix for {name!r}; use QKV with this mechanism")
 
 
 def by_head(x: Float[Tensor, "B T HN"], heads: int) -> Float[Tensor, "B H T N"]:

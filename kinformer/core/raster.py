@@ -43,8 +43,8 @@ class Raster:
     def __post_init__(self) -> None:
         check_at_least("width", self.width, 1)
         if len(check_whole_numbers("block", self.block, 1)) != 2:
-            raise ValueError(f"block={self.block} are not two numbers; give the rows and the columns of a block")
-        check_multiple("width", self.width, "columns of a block", self.block[1])
+            raise ValueError(f"block={self.block} does not have 2 numbers; give the rows and the columns of a block")
+        check_multiple("width", self.width, "block[1]", self.block[1])
 
     @property
     def size(self) -> int:

@@ -36,7 +36,8 @@ class ResidualBlock(Layer):
             raise ValueError("a block got no sublayers; give it at least one, such as Attention(...) and MLP(d)")
         if not len(layers) == len(joins) == len(norms):
             raise ValueError(
-                f"a block of {len(layers)} sublayers got {len(joins)} joins and {len(norms)} norms; give as many"
+                f"a block of {len(layers)} sublayers got {len(joins)} joins and {len(norms)} norms; give one join and "
+                "one norm for each sublayer"
             )
         self.d = layers[0].d
         widths = {layer.d for layer in layers}

@@ -15,7 +15,7 @@ from kinformer.core.keywords import parse_keywords
 
 BLOCK = 1 << 13  # default number of vectors in a block
 LONG = 2.0**60  # from this length on squared distances may overflow float32, which datastores and FAISS use
-SCALE = "Multiply vectors and queries by 2^-32, say, which does not change their order"
+SCALE = "Multiply vectors and queries by 2^-32, for example, which keeps the order of the neighbours"
 VectorBlock = tuple[int, Float[Tensor, "S D"]]  # the index of the block's first vector, and its vectors
 
 
@@ -128,7 +128,7 @@ def check_queries(queries: Float[Tensor, "N D"], vectors: Vectors) -> Float[Tens
         )
     queries = queries.detach().cpu().double()
     if not bool(queries.isfinite().all()):
-        raise ValueError("search failed: got a query with NaN or infinity, expected finite numbers. Mend the query")
+        raise ValueError("search failed: got a query with NaN or infinity, expected finite numbers. Correct the query")
     if bool((queries.square().sum(1) >= LONG**2).any()):
         raise ValueError(f"search failed: got a query of length 2^60 or more. {SCALE}")
     return queries
@@ -167,7 +167,7 @@ def search_named(text: str) -> Search:
     try:
         return kind(**parse_keywords(kind, tuple(numbers.split(",") if numbers else ())))
     except TypeError as error:
-        raise ValueError(f"{text!r} names no search: {error}") from error
+        raise ValueError(f"{text!r} is not a search: {error}") from error
 
 
 def format_search(search: Search) -> str:

@@ -55,7 +55,7 @@ def map_state(f: OfLeaf, state: State, name: str = "", *, at: Callable[[State], 
     if isinstance(state, dict):
         return {key: map_state(f, leaf, key, at=at) for key, leaf in state.items()}
     raise TypeError(
-        f"a state holds tensors in tuples, lists and dicts; got {type(state).__name__} at {name or 'its root'}"
+        f"a state must hold tensors in tuples, lists and dicts, got {type(state).__name__} at {name or 'its root'}"
     )
 
 

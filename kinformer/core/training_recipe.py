@@ -58,9 +58,9 @@ class Recipe:
         if self.lr is None and self.schedule != "noam":
             object.__setattr__(self, "lr", LR)
         if self.lr is not None and not _is_positive(self.lr):
-            raise ValueError(f"lr must be above 0, and {self.lr!r} came")
+            raise ValueError(f"lr must be above 0, got {self.lr!r}")
         if self.schedule in ("inverse_sqrt", "noam") and not self.warmup:
-            raise ValueError(f"schedule={self.schedule!r} falls from the end of its warm-up; give warmup above 0")
+            raise ValueError(f"schedule={self.schedule!r} decays from the end of the warm-up; give warmup above 0")
         check_betas(self.betas)
         check_eps(self.eps)
 
@@ -73,7 +73,9 @@ class Recipe:
     def peak(self) -> float:
         """The highest learning rate; ValueError if it depends on the model."""
         if self.lr is None:
-            raise ValueError("schedule='noam' takes its highest rate from the width of a model; give lr=")
+            raise ValueError(
+                "schedule='noam' computes its highest rate from the width of the model, which is unknown here; give lr="
+            )
         return self.lr
 
     def rate(self, step: int, spent: float) -> float:
@@ -114,7 +116,8 @@ def check_warmup(warmup: float | int) -> float | int:
     steps = isinstance(warmup, int) and not isinstance(warmup, bool) and warmup >= 0
     if not steps and not (isinstance(warmup, float) and 0 <= warmup <= 1):
         raise ValueError(
-            f"warmup={warmup!r}: give a fraction of the training from 0.0 to 1.0, such as 0.05, or an integer of steps"
+            f"warmup={warmup!r}: give a fraction of the training from 0.0 to 1.0, such as 0.05, or an integer number "
+            "of steps"
         )
     return warmup
 
@@ -128,7 +131,7 @@ def check_betas(betas: tuple[float, float]) -> tuple[float, float]:
     """
     good = isinstance(betas, tuple) and len(betas) == 2
     if not good or not all(isinstance(beta, int | float) and 0 <= beta < 1 for beta in betas):
-        raise ValueError(f"betas={betas!r}: give two numbers from 0 that are below 1, such as (0.9, 0.98)")
+        raise ValueError(f"betas={betas!r}: give two numbers from 0 to below 1, such as (0.9, 0.98)")
     return betas
 
 

@@ -11,10 +11,14 @@ def check_token_rows(tokens: Tensor) -> Tensor:
 
     Errors: TypeError if they are not integers; ValueError if they are not rows [B T].
     """
+    if not isinstance(tokens, Tensor):
+        raise TypeError(f"tokens are of type {type(tokens).__name__}, expected a tensor of integers [B, T]")
     if tokens.is_floating_point() or tokens.is_complex() or tokens.dtype == torch.bool:
-        raise TypeError(f"tokens are whole numbers, and {tokens.dtype} came; give them .long()")
+        raise TypeError(f"tokens must be integers, got {tokens.dtype}; convert them with .long()")
     if tokens.dim() != 2:
-        raise ValueError(f"tokens are rows [B T], and {list(tokens.shape)} came; give one row as tokens[None]")
+        raise ValueError(
+            f"tokens must be rows [B, T], got shape {list(tokens.shape)}; pass a single row as tokens[None]"
+        )
     return tokens
 
 
@@ -43,7 +47,7 @@ def check_below(numbers: Tensor, end: int, name: str, advice: str) -> None:
     """
     if torch.compiler.is_compiling() or not numbers.numel():
         return
-    problem = f"is none of the {end} that there are, 0 to {end - 1}; {advice}"
+    problem = f"is out of range, expected 0 to {end - 1}; {advice}"
     if numbers.device.type != "cpu":
         torch._assert_async((numbers < end).all(), f"a {name} {problem}")
     elif (max_number := int(numbers.max())) >= end:

@@ -228,6 +228,8 @@ def _prompt(
         if source is None or begin is None:
             raise ValueError("tokens=None starts from a model's begin token and needs a source; give a prompt [B, T]")
         return torch.full((len(source), 1), begin), False
+    if not isinstance(tokens, Tensor):
+        raise TypeError(f"the prompt is of type {type(tokens).__name__}, expected token ids [B, T]; encode text first")
     if tokens.dtype == torch.bool or tokens.is_floating_point():
         raise ValueError(f"the prompt has no token ids: got {tokens.dtype}, expected integers. Pass tokens.long()")
     if tokens.dim() != 2 or not len(tokens):

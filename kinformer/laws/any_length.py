@@ -10,7 +10,7 @@ from kinformer.laws.support.findings import Broken, findings
 from kinformer.laws.support.input_batch import InputBatch, positions
 from kinformer.laws.support.subject import EFFORT, Subject, TrainingSubject
 
-SAYS = "rows of any number of tokens work"
+SAYS = "rows may have any number of tokens"
 OVER = ("layer", "model")
 LENGTHS = (1, 2, 3, 7, 31) if EFFORT > 1 else (1, 2, 31)
 
@@ -43,11 +43,11 @@ def _check_call(subject: Subject, module: Any, batch: InputBatch, case: str) -> 
             out, leaf = subject.call_traced(module, batch, state)
             (gradient,) = torch.autograd.grad(out.y.square().sum(), leaf, allow_unused=True)
         except Exception as error:
-            raise Broken(f"fails at {case}: {type(error).__name__}: {error}") from error
+            raise Broken(f"a call with {case} fails: {type(error).__name__}: {error}") from error
         if tuple(out.y.shape[:2]) != batch.size:
-            raise Broken(f"{case} in, an output of shape {tuple(out.y.shape)} out")
+            raise Broken(f"a call with {case} gives an output of shape {tuple(out.y.shape)}")
         if not (out.y.isfinite().all() and (gradient is None or gradient.isfinite().all())):
-            raise Broken(f"values or gradients are not finite at {case}")
+            raise Broken(f"a call with {case} gives NaN or infinite values or gradients")
 
 
 def _check_no_tokens(subject: Subject, module: Any) -> None:
@@ -56,12 +56,15 @@ def _check_no_tokens(subject: Subject, module: Any) -> None:
             out = subject.call(module, subject.batch([0] * 2, columns=0), state)
         except ValueError as error:
             if "\n" in str(error):
-                raise Broken(f"a row of no tokens is refused in more than one line: {error}") from error
+                raise Broken(f"a row without tokens is refused with an error of more than one line: {error}") from error
             continue
         except Exception as error:
-            raise Broken(f"a row of no tokens gives {type(error).__name__}: {error}; return it or refuse it") from error
+            raise Broken(
+                f"a row without tokens gives {type(error).__name__}: {error}; return an empty row, or raise a "
+                "ValueError of one line"
+            ) from error
         if tuple(out.y.shape[:2]) != (2, 0):
-            raise Broken(f"no tokens in, an output of shape {tuple(out.y.shape)} out")
+            raise Broken(f"a row without tokens gives an output of shape {tuple(out.y.shape)}")
 
 
 def _check_training(subject: TrainingSubject, module: Any, length: int) -> None:
@@ -70,6 +73,6 @@ def _check_training(subject: TrainingSubject, module: Any, length: int) -> None:
         parameters = [p for p in module.parameters() if p.requires_grad]
         gradients = torch.autograd.grad(loss.sum(), parameters, allow_unused=True)
     except Exception as error:
-        raise Broken(f"its loss fails at rows of {length}: {type(error).__name__}: {error}") from error
+        raise Broken(f"the loss of rows of {length} tokens fails: {type(error).__name__}: {error}") from error
     if not loss.isfinite().all() or not all(g.isfinite().all() for g in gradients if g is not None):
-        raise Broken(f"its loss or a gradient of it is not finite at rows of {length}")
+        raise Broken(f"the loss of rows of {length} tokens, or one of its gradients, is NaN or infinite")

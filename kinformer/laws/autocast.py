@@ -19,7 +19,7 @@ from kinformer.laws.support.dependences import gradients
 from kinformer.laws.support.findings import Broken, findings
 from kinformer.laws.support.subject import EFFORT, ROWS, Subject, TrainingSubject
 
-SAYS = "under autocast to bfloat16 what it gives, reports and learns by stays finite and close"
+SAYS = "under autocast to bfloat16, results, reports and gradients are finite and close to float64"
 OVER = ("layer", "model")
 LENGTH = 13
 MOST = 2e-2  # largest relative error of results and of each report, as in law dtype
@@ -108,9 +108,12 @@ def _close(low: Tensor, theirs: Tensor, name: str, max_error: float, case: str, 
     mine, theirs = low.detach().double(), theirs.detach()
     if not mine.isfinite().all():
         raise Broken(
-            f"{name}: {int((~mine.isfinite()).sum())} of {mine.numel()} are not finite under autocast ({case})"
+            f"{name}: {int((~mine.isfinite()).sum())} of {mine.numel()} numbers are NaN or infinite under autocast "
+            f"({case})"
         )
     error, size = float((mine - theirs).norm()), max(float(theirs.norm()), least)
     if error > max_error * size:
         share = error / size if size else math.inf
-        raise Broken(f"{name}: the relative error under autocast is {share:.2g}, above {max_error:g} ({case})")
+        raise Broken(
+            f"{name}: the relative error under autocast is {share:.2g}, expected at most {max_error:g} ({case})"
+        )

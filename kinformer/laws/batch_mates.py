@@ -11,7 +11,7 @@ from kinformer.laws.support.comparisons import agree, agree_out, agree_states
 from kinformer.laws.support.findings import find_smallest
 from kinformer.laws.support.subject import ROWS, Subject, TrainingSubject
 
-SAYS = "a row does not depend on the others of its batch"
+SAYS = "the result for a row does not depend on the other rows in its batch"
 OVER = ("layer", "model")
 LENGTH = 13
 
@@ -43,12 +43,12 @@ def _check_alone(length: int, subject: Subject, module: Any, decodes: bool) -> N
         out_alone = subject.call(module, mine, subject.start(module, len(rows), length) if decodes else None)
         whole = out._replace(y=out.y[rows], aux={key: v[rows] if v.dim() else v for key, v in out.aux.items()})
         stats += [dict(out_alone.stats)] if len(rows) == 1 else []
-        sentence = f"rows {rows} of {length} tokens give another result in a batch of three than by themselves"
+        sentence = f"rows {rows} of {length} tokens give a different result in a batch of three than alone"
         agree_out(out_alone, whole, sentence, mine.pos, bound=1e-12)
         if decodes:
             agree_states(out_alone.state, select(out.state, torch.tensor(rows)), sentence)
     for name, value in out.stats.items():
-        sentence = f"the stats {name!r} of three rows of {length} are not the sum of theirs"
+        sentence = f"the stats {name!r} of three rows of {length} tokens differ from the sum over the single rows"
         agree(torch.stack([row_stats[name] for row_stats in stats]).sum(0), value, sentence)
 
 
@@ -57,11 +57,11 @@ def _check_totals(length: int, subject: TrainingSubject, model: Any) -> None:
     whole = model.judge(batch.x).totals
     alone = [model.judge(batch.rows([n]).x).totals for n in range(ROWS)]
     for name, (total, count) in whole.items():
-        sentence = f"{name!r} of three rows of {length} is not the sum of theirs"
+        sentence = f"{name!r} of three rows of {length} tokens differs from the sum over the single rows"
         agree(torch.stack([row[name][0] for row in alone]).sum(), total, sentence)
         agree(torch.stack([row[name][1] for row in alone]).sum(), count, f"{sentence} (its count)")
     losses, loss = [model(batch.rows([n]).x) for n in range(ROWS)], model(batch.x)
-    sentence = f"of three rows of {length} is not the sum of theirs"
+    sentence = f"of three rows of {length} tokens differs from the sum over the single rows"
     agree(torch.as_tensor(sum(int(row.count) for row in losses)), torch.as_tensor(loss.count), f"the count {sentence}")
     for name in loss.parts.keys() & {"nll"}:
         whole_nll = loss.parts[name] * loss.count

@@ -76,13 +76,13 @@ def verdicts(
         of_examples: list[Verdict] = []
         left = limit
         for n, example in enumerate(examples):
-            tell(f"{name}: {n + 1} of {len(examples)}")
+            tell(f"law {name}: example {n + 1} of {len(examples)}")
             begin = monotonic()
             try:
                 with limit_time(left):
                     answer = verdict(name, known_laws[name], example)
             except TimeIsUp:
-                text = f"no answer in {limit:g} s; make the example smaller (width 16, 2 heads), or give --seconds"
+                text = f"no answer in {limit:g} s; use a smaller example (width 16, 2 heads), or a larger --seconds"
                 answer = Verdict(name, example.name, "slow", text)
             left = None if left is None else max(1.0, left - (monotonic() - begin))
             of_examples += [] if answer is None else [answer]

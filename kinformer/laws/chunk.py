@@ -20,7 +20,7 @@ from kinformer.laws.support.input_batch import InputBatch
 from kinformer.laws.support.lse_record import agree_lse, record_lse
 from kinformer.laws.support.subject import EFFORT, ROWS, Subject, TrainingSubject
 
-SAYS = "cut anywhere, the state carried on, it gives what one call gives"
+SAYS = "a row in chunks with a carried state gives the result of one call"
 OVER = ("layer", "model")
 LENGTH = 13
 
@@ -37,7 +37,7 @@ def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
     module = subject.build()
     if isinstance(subject, TrainingSubject):
         if not module.predicts_next or not isinstance(subject.ragged(2).x, Tensor):
-            raise Unjudged("its batches are no text that could be cut")
+            raise Unjudged("its batches are not rows of text that can be cut into chunks")
         try:
             module.start(1, LENGTH)
         except NoState as error:
@@ -53,7 +53,7 @@ def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
             if not subject.vocab:
                 yield from find_smallest(_check_remembering, LENGTH, subject, module)
         elif "use " not in text:
-            yield f"start() says that there is no state but not what to do instead: {text!r}"
+            yield f"NoState from start() does not say what to use instead (write 'use ...'): {text!r}"
         else:
             stateless = text
     if stateless:
@@ -65,18 +65,18 @@ def _check_cuts(length: int, subject: Subject, module: Any, seed: int) -> None:
     with record_lse(module) as reads:
         whole = subject.call(module, batch, subject.start(module, 3, length))
     if whole.state is None:
-        raise Broken("a state went in and none came out, so the next chunk cannot go on")
+        raise Broken("a call with a state returns no state, so the next chunk cannot continue")
     with record_lse(module) as lse_records:
         plain = subject.call(module, batch)
-    sentence = "a call with a fresh state differs from one without"
+    sentence = "a call with a fresh state gives a different result than a call without a state"
     agree_out(whole, plain, sentence, batch.pos)
     agree_lse(reads, lse_records, sentence, batch.pos)
     if plain.state is not None:
-        raise Broken("no state went in and one came out: training would pay for a cache")
+        raise Broken("a call without a state returns a state, so training would build a cache that it does not need")
     even = ((length, [1] * length), (length // 3 + 1, _primes(length)))
     odd = ((2 * length, _draw_sizes(length, seed)), (length // 3 + 1, [1] * length))
     for announced, sizes in odd if seed % 2 else even:
-        sentence = f"cut into chunks of {sizes}, {length} tokens give another result than in one call"
+        sentence = f"{length} tokens in chunks of {sizes} give a different result than one call"
         with torch.no_grad(), record_lse(module) as lse_records:
             out = call_in_chunks(subject, module, batch, sizes, subject.start(module, 3, announced))
         agree_out(out, whole, sentence, batch.pos)
@@ -84,7 +84,9 @@ def _check_cuts(length: int, subject: Subject, module: Any, seed: int) -> None:
         agree_states(out.state, whole.state, sentence)
         if announced >= length and not subject.source and subject.also is None:
             _no_growth(
-                subject.start(module, 3, announced), out.state, f"{announced} tokens announced and {length} read"
+                subject.start(module, 3, announced),
+                out.state,
+                f"start() for {announced} tokens and {length} tokens read",
             )
 
 
@@ -98,18 +100,25 @@ def _check_remembering(length: int, subject: Subject, module: Any) -> None:
             piece = batch.columns(lo, hi)
             state = module(piece.x, state, piece.context().replace(remember=remember and hi < length)).state
         ends_as.append(state)
-    agree_states(ends_as[1], ends_as[0], f"calls up to columns {ends[:2]} that only remember leave another state")
+    agree_states(
+        ends_as[1],
+        ends_as[0],
+        f"calls with ctx.remember up to columns {ends[:2]} leave a different state than full calls",
+    )
 
 
 def _check_losses(length: int, subject: TrainingSubject, model: Any) -> None:
     x = subject.ragged(length).x
-    for ask, quantity in ((_losses, "the loss"), (_measures, "what it is measured by")):
+    for ask, quantity in ((_losses, "the loss"), (_measures, "a measure")):
         whole, _ = ask(model, x, model.start(ROWS, length))
         for cut in (1, length // 2):
             first, state = ask(model, x[:, : cut + 1], model.start(ROWS, length))
             second, _ = ask(model, x[:, cut:], state)
             for n, (first_part, second_part, total) in enumerate(zip(first, second, whole, strict=True)):
-                sentence = f"{quantity} of {length} tokens is not that of pieces which meet at token {cut} (number {n})"
+                sentence = (
+                    f"{quantity} of {length} tokens differs from the sum over two pieces that share token {cut} "
+                    f"(number {n})"
+                )
                 agree(first_part + second_part, total, sentence)
 
 
@@ -128,7 +137,7 @@ def _no_growth(start: State, end: State, sentence: str) -> None:
     for name, (before, _) in entries(start):
         if name in after and after[name][0].numel() > before.numel():
             shapes = f"from {list(before.shape)} to {list(after[name][0].shape)}"
-            raise Broken(f"with {sentence}, the state's {name} grew {shapes}: start() made too little room")
+            raise Broken(f"with {sentence}, {name} of the state grew {shapes}; start() must make it large enough")
 
 
 def call_in_chunks(subject: Subject, module: Any, batch: InputBatch, sizes: list[int], state: State) -> Out:

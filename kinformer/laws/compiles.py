@@ -12,7 +12,7 @@ from kinformer.laws.support.dependences import gradients
 from kinformer.laws.support.findings import Broken, Unjudged, findings
 from kinformer.laws.support.subject import EFFORT, ROWS, Subject, TrainingSubject
 
-SAYS = "it compiles as one graph, with a state too"
+SAYS = "the part compiles as one graph and gives the same result, also with a state"
 OVER = ("layer", "model")
 LENGTH, CHUNK = 9, 3
 BACKEND = "aot_eager" if EFFORT > 1 else "eager"  # a backend that generates code could fail for reasons of its own
@@ -28,14 +28,14 @@ def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
     checks of annotations cannot compile, so tests run this law in a separate process.
     """
     if hasattr(Out.__init__, "__wrapped__") or hasattr(agree_out, "__wrapped__"):
-        raise Unjudged("annotations are checked at run time here, and such code does not compile")
+        raise Unjudged("annotations are checked at run time in this process, and such code does not compile")
     if EFFORT == 1 and isinstance(subject, Subject) and (subject.tried or subject.secondary):
-        raise Unjudged("this way of use is compiled in the long run, KINFORMER_PROVE=1")
+        raise Unjudged("this use is compiled only with KINFORMER_PROVE=1")
     module, in_its_loss = subject.build(), EFFORT == 1 and isinstance(subject, Subject) and bool(subject.vocab)
     # under `also`, a state needs more slots than `start` provides, and a compiled cache cannot grow
     decodes = len(subject.states(module, ROWS, LENGTH)) > 1 and subject.also is None
     if in_its_loss and not decodes:
-        raise Unjudged("a call of it is compiled in its loss; by itself in the long run, KINFORMER_PROVE=1")
+        raise Unjudged("its plain call is compiled as part of its loss, and by itself only with KINFORMER_PROVE=1")
     if not in_its_loss:
         for _ in subject.modes(module) if isinstance(subject, Subject) else (False,):
             yield from findings(_check_call, subject, module)
@@ -47,9 +47,9 @@ def _check_call(subject: Any, module: Any) -> None:
     batch = subject.ragged(LENGTH)
     call = _prepare(subject, module, batch)
     expected, actual = call(None), _call_compiled(call, None)
-    agree_out(actual, expected, "compiled, it computes something else", batch.pos)
+    agree_out(actual, expected, "the compiled call gives a different result", batch.pos)
     theirs, mine = (gradients(out.y.sin().sum(), module) for out in (expected, actual))
-    agree_gradients(mine, theirs, "compiled, it trains otherwise")
+    agree_gradients(mine, theirs, "the compiled call has different gradients")
 
 
 def _check_decoding(subject: Subject, module: Any) -> None:
@@ -60,7 +60,9 @@ def _check_decoding(subject: Subject, module: Any) -> None:
             chunk = batch.columns(lo, hi)
             call = _prepare(subject, module, chunk)
             expected, actual = call(fork(state)), _call_compiled(call, fork(state))
-            sentence = f"compiled, {hi - lo} token{'s' if hi - lo > 1 else ''} after {lo} give another result"
+            sentence = (
+                f"a compiled call of {hi - lo} token{'s' if hi - lo > 1 else ''} after {lo} gives a different result"
+            )
             agree_out(actual, expected, sentence, chunk.pos)
             agree_states(actual.state, expected.state, sentence)
             state = expected.state
@@ -80,4 +82,4 @@ def _call_compiled(call: Callable[[Any], Out], state: Any) -> Out:
         return torch.compile(call, fullgraph=True, backend=BACKEND)(state)
     except Exception as error:
         first = str(error).strip().splitlines()[0]
-        raise Broken(f"does not compile as one graph: {type(error).__name__}: {first}") from error
+        raise Broken(f"the part does not compile as one graph: {type(error).__name__}: {first}") from error

@@ -15,7 +15,7 @@ from kinformer.laws.support.dropout_on import drop_share
 from kinformer.laws.support.findings import Broken, findings
 from kinformer.laws.support.subject import Subject
 
-SAYS = "its gradients are those of its values, with dropout too"
+SAYS = "gradients agree with difference quotients, also with dropout"
 OVER = "layer"  # a loss may stop gradients on purpose, for example to train only a probe
 LENGTH = 7
 STEP, MOST = 1e-6, 1e-5  # a difference quotient in float64 has about eight correct digits
@@ -75,7 +75,10 @@ def _check_along(subject: Subject, module: Any, length: int, where: str) -> None
         (key for key, x in variables.items() if _find_mismatch({key: x}, slopes, replay_value) is not None),
         "x and parameters",
     )
-    raise Broken(f"{where}, the gradient along {broken} says {wrong[0]:.6g} where values change by {wrong[1]:.6g}")
+    raise Broken(
+        f"{where}, the gradient along a direction of {broken} is {wrong[0]:.6g}, but the difference quotient is "
+        f"{wrong[1]:.6g}"
+    )
 
 
 def _weights(row: Tensor) -> Tensor:

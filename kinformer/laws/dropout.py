@@ -14,7 +14,7 @@ from kinformer.laws.support.dropout_on import drop_share
 from kinformer.laws.support.findings import Broken, Unjudged, findings
 from kinformer.laws.support.subject import ROWS, Subject, TrainingSubject
 
-SAYS = "it drops in training, and nothing else"
+SAYS = "every dropout drops numbers in train mode and none in eval mode"
 OVER = ("layer", "model")
 LENGTH = 7
 
@@ -40,7 +40,13 @@ def _never_in_eval(subject: Any, module: nn.Module, parts: list[nn.Module]) -> N
     with drop_share(parts, 0.5):
         for state, expected in zip(subject.states(module, ROWS, LENGTH), expected_outs, strict=True):
             actual = subject.call(module, batch, state)
-            agree_out(actual, expected, "in eval mode it drops what only training may", batch.pos, bound=1e-12)
+            agree_out(
+                actual,
+                expected,
+                "with dropout 0.5, eval mode gives a different result than without dropout",
+                batch.pos,
+                bound=1e-12,
+            )
 
 
 def _in_training(subject: Any, module: nn.Module, parts: list[nn.Module]) -> None:
@@ -52,7 +58,9 @@ def _in_training(subject: Any, module: nn.Module, parts: list[nn.Module]) -> Non
     for kind, alike in by_kind.items():
         with drop_share(alike, 0.5):
             if torch.equal(_call_seeded(subject, module), want):
-                raise Broken(f"{kind.__name__} says that half is dropped, and in train mode nothing is")
+                raise Broken(
+                    f"with dropout 0.5 in {kind.__name__}, train mode gives the same result as without dropout"
+                )
 
 
 def _call_seeded(subject: Any, module: nn.Module) -> Tensor:

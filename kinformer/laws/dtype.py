@@ -23,7 +23,7 @@ from kinformer.laws.support.findings import Broken, findings
 from kinformer.laws.support.input_batch import InputBatch
 from kinformer.laws.support.subject import EFFORT, ROWS, Subject, TrainingSubject, make_rounded_pair
 
-SAYS = "bfloat16 and float16 stay finite and close"
+SAYS = "results in bfloat16 and float16 are finite and close to float64"
 OVER = ("layer", "model")
 LENGTH, FAR = 13, 1000
 LONG, CHUNK = 1024 if EFFORT > 1 else 512, 8
@@ -69,7 +69,7 @@ def _check_near(subject: Any, low: Any, exact: Any, dtype: torch.dtype, max_erro
         batch = _spread_positions(batch)
     actual, expected = _call_twice(lambda module, of: _result(subject, module, of, case).y, low, exact, batch, dtype)
     if actual.dtype != dtype and isinstance(subject, Subject):
-        raise Broken(f"numbers in {name} go in and {actual.dtype} comes out ({case})")
+        raise Broken(f"an input in {name} gives an output in {actual.dtype} ({case})")
     _check_close(actual[batch.is_real], expected[batch.is_real], dtype, max_error, case)
 
 
@@ -86,10 +86,12 @@ def _call_twice(call: Any, low: Any, exact: Any, batch: Any, dtype: torch.dtype)
 def _check_close(low: Tensor, exact: Tensor, dtype: torch.dtype, max_error: float, case: str) -> None:
     mine, name = low.double(), str(dtype).removeprefix("torch.")
     if not mine.isfinite().all():
-        raise Broken(f"{int((~mine.isfinite()).sum())} of {mine.numel()} results are not finite in {name} ({case})")
+        raise Broken(
+            f"{int((~mine.isfinite()).sum())} of {mine.numel()} results in {name} are NaN or infinite ({case})"
+        )
     error = float((mine - exact).norm() / exact.norm())
     if not error <= max_error:
-        raise Broken(f"the relative error in {name} is {error:.2g}, above {max_error:g} ({case})")
+        raise Broken(f"the relative error in {name} is {error:.2g}, expected at most {max_error:g} ({case})")
 
 
 def _carry(subject: Subject, start: Callable[[Any], State | None], module: Any, batch: InputBatch) -> Tensor:

@@ -18,7 +18,7 @@ from kinformer.laws.support.input_batch import InputBatch, positions
 from kinformer.laws.support.subject import ROWS, SOURCE, Subject
 from kinformer.nn.patterns.band import Band
 
-SAYS = "where there is nothing to read it gives 0, and nothing is NaN"
+SAYS = "a query without keys gives 0, and no value or gradient is NaN or infinite"
 OVER = "layer"
 LENGTH = 7
 
@@ -40,12 +40,12 @@ def judge(subject: Subject) -> Iterator[str]:
 def _cases(subject: Subject) -> Iterator[tuple[str, InputBatch]]:
     lengths = [LENGTH, 0, LENGTH - 2]
     batch = subject.batch(lengths, [0, 0, 2], LENGTH)
-    yield "a row is all padding", batch
-    yield "every query is kept from itself", batch.narrow(~Band(0))
+    yield "all tokens of a row are padding", batch
+    yield "no query may read its own position", batch.narrow(~Band(0))
     if subject.source == "other":
         pos = positions([SOURCE, 0, 3], [0, 0, 1], SOURCE)
         empty = dataclasses.replace(subject.batch([LENGTH] * 3), source=subject.fill_rows(pos, 0), source_pos=pos)
-        yield "a source is all padding", empty
+        yield "all tokens of a source are padding", empty
 
 
 def _finite(subject: Subject, module: Any, batch: InputBatch, state: Any, case: str) -> None:
@@ -70,7 +70,7 @@ def _finite(subject: Subject, module: Any, batch: InputBatch, state: Any, case: 
 def _check_finite_values(value: Tensor, name: str, case: str) -> None:
     if not value.isfinite().all():
         count = int((~value.isfinite()).sum())
-        raise Broken(f"where {case}, {count} of {value.numel()} numbers of {name} are NaN or infinite")
+        raise Broken(f"if {case}, {count} of {value.numel()} numbers of {name} are NaN or infinite")
 
 
 @contextmanager
@@ -100,12 +100,10 @@ def _zero(part: nn.Module, inputs: tuple, out: Out, case: str) -> None:
         nothing = nothing.all(1, keepdim=True).expand(y.shape[:3])
     name = type(part).__name__
     if not bool((y.abs().sum(-1)[nothing] <= 1e-12).all()) or y.isnan().any():
-        raise Broken(
-            f"{name}: where {case}, a query without keys reads {float(y[nothing].abs().max()):.3g} instead of 0"
-        )
+        raise Broken(f"{name}: if {case}, a query without keys gives {float(y[nothing].abs().max()):.3g} instead of 0")
     if lse is not None and (lse[nothing] != -torch.inf).any():
         max_lse = float(lse.detach()[nothing].max())
-        raise Broken(f"{name}: where {case}, a query without keys has lse {max_lse:.3g} instead of -inf")
+        raise Broken(f"{name}: if {case}, a query without keys has lse {max_lse:.3g} instead of -inf")
 
 
 def _keyless(part: nn.Module, queries: Queries, keys: Keys, ctx: Context) -> Tensor:

@@ -13,7 +13,7 @@ from kinformer.laws.support.findings import Broken, Unjudged, find_smallest
 from kinformer.laws.support.subject import ROWS, Subject
 from kinformer.nn.attention import Attention
 
-SAYS = "cut anywhere, the state carried with its graph, gradients are the same; none flows where a part stops it"
+SAYS = "chunks with a carried state have the gradients of one call, and no gradient flows through stopped pairs"
 OVER = "layer"
 LENGTH = 9
 
@@ -37,7 +37,7 @@ def judge(subject: Subject) -> Iterator[str]:
             yield from find_smallest(_check_stops, LENGTH, subject, module, stops[0])
         judged = judged or not stateless or bool(stops and stopping)
     if not judged:
-        raise Unjudged(f"no state to cut at: {stateless}")
+        raise Unjudged(f"no state to judge: {stateless}")
 
 
 def _check_cuts(length: int, subject: Subject, module: Any) -> None:
@@ -48,7 +48,7 @@ def _check_cuts(length: int, subject: Subject, module: Any) -> None:
         cut = call_in_chunks(subject, module, batch, sizes, subject.start(module, ROWS, length))
         actual = gradients(loss(cut, batch), module)
         agree_gradients(
-            actual, expected, f"cut into chunks of {sizes}, {length} tokens train it otherwise than in one call"
+            actual, expected, f"{length} tokens in chunks of {sizes} give different gradients than one call"
         )
 
 
@@ -60,4 +60,4 @@ def _check_stops(length: int, subject: Subject, module: Any, stops: Pattern) -> 
     if wrong.any():
         r, t, s = wrong.nonzero()[0].tolist()
         query, key = int(batch.pos[r, t]), int(batch.pos[r, s])
-        raise Broken(f"position {query} gives position {key} a gradient, and it says that none flows where {stops}")
+        raise Broken(f"position {query} gives position {key} a gradient, but gradient_stops={stops} stops it")

@@ -16,7 +16,7 @@ from kinformer.laws.support.findings import Unjudged, findings
 from kinformer.laws.support.queries_and_keys import TOKENS, draw_queries_and_keys
 from kinformer.nn.mechanisms.softmax import Softmax
 
-SAYS = "grouped heads read what heads with copies of the keys read, or are refused"
+SAYS = "query heads that share key heads give the result of copied key heads, or are refused"
 OVER = ("mechanism", "score", "bias")
 SIZES = ((2, 1), (4, 2), (4, 1))  # heads of queries and of keys
 SOURCE = TOKENS - 3
@@ -52,13 +52,13 @@ def judge(part: Mechanism | Score | Bias) -> Iterator[str]:
             except (ValueError, NoState) as error:
                 refused = refused or f"refused: {error}"
                 if "\n" in str(error):
-                    yield f"{groups} heads of keys for {heads} are refused in more than one line: {error}"
+                    yield f"{groups} key heads for {heads} query heads give an error of more than one line: {error}"
                 continue
-            case = f"{heads} heads that share {groups} of {'a source' if source else 'keys'}"
-            yield from findings(_check_same, actual, expected, f"{case} read otherwise than with copies of their keys")
+            case = f"{heads} query heads that share {groups} key heads{' of a source' if source else ''}"
+            yield from findings(_check_same, actual, expected, f"{case} give a different result than copied key heads")
             judged += 1
     if not judged:
-        raise Unjudged(refused or "it takes none of these numbers of heads")
+        raise Unjudged(refused or "the part refuses all tried numbers of heads")
 
 
 def _copy_heads(keys: Keys, times: int) -> Keys:

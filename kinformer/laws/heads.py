@@ -19,7 +19,7 @@ from kinformer.laws.support.findings import Unjudged
 from kinformer.laws.support.queries_and_keys import draw_queries_and_keys
 from kinformer.nn.mechanisms.softmax import Softmax
 
-SAYS = "other numbers of heads than it was made for are refused in one line"
+SAYS = "a number of heads that the part does not support is refused in one line"
 OVER = ("mechanism", "score", "bias")
 HEADS = (4, 3, 2)  # numbers of heads in the examples
 MORE, FEWER = (6, 8), (1, 2, 3)
@@ -45,12 +45,12 @@ def judge(part: Mechanism | Score | Bias) -> Iterator[str]:
         for n, key_heads in fewer
     }
     for (asking, key_heads), answer in answers.items():
-        case = f"{asking} head{'s' if asking > 1 else ''} of queries over {key_heads} of keys"
+        case = f"{asking} query head{'s' if asking > 1 else ''} with {key_heads} key head{'s' if key_heads > 1 else ''}"
         if answer is None and (asking, key_heads) in fewer:
-            yield f"it reads {case} though it was made for {heads} heads; refuse them in one line"
+            yield f"a part made for {heads} heads accepts {case}; raise a ValueError of one line"
         elif answer is not None and not _in_one_line(answer):
             message = str(answer).strip().splitlines()[0]
-            yield f"{case} give {type(answer).__name__}: {message}; refuse them in one line, as a ValueError"
+            yield f"{case} give {type(answer).__name__}: {message}; raise a ValueError of one line instead"
 
 
 def _find_heads(mechanism: Mechanism) -> tuple[int, Queries, Keys]:
@@ -65,7 +65,7 @@ def _find_heads(mechanism: Mechanism) -> tuple[int, Queries, Keys]:
         refusal = _refusal(mechanism, queries, keys)
         if refusal is None:
             return heads, queries, keys
-    raise Unjudged(f"it takes none of {HEADS} heads: {refusal}")
+    raise Unjudged(f"the part refuses each of {HEADS} heads: {refusal}")
 
 
 def _refusal(mechanism: Mechanism, queries: Queries, keys: Keys) -> Exception | None:

@@ -19,7 +19,7 @@ from kinformer.laws.support.findings import Broken, Unjudged, find_smallest
 from kinformer.laws.support.random_requests import draw_request, requests_of_each_feature
 from kinformer.laws.support.subject import EFFORT
 
-SAYS = "every executor reads what the reference reads"
+SAYS = "every executor gives the result of the reference executor"
 OVER = ("executor", "pattern", "bias")
 LENGTH = 11
 DRAWS, FEW = 40 * EFFORT, 6 * EFFORT  # requests for an executor; for each executor with one pattern or bias
@@ -46,7 +46,7 @@ def judge(subject: ModuleType | Pattern | Bias) -> Iterator[str]:
         for request in makers:
             yield from find_smallest(_check_executor, LENGTH, executor, request, refused)
     if refused.total() and refused.total() >= len(makers) * len(list(executors)):
-        raise Unjudged(f"refused, {', '.join(f'{n} times: {reason}' for reason, n in refused.most_common())}")
+        raise Unjudged(f"refused {', '.join(f'{n} times: {reason}' for reason, n in refused.most_common())}")
 
 
 def _check_executor(length: int, executor: Any, make: Callable[[int], Request], refused: Counter[str]) -> None:
@@ -57,7 +57,7 @@ def _check_executor(length: int, executor: Any, make: Callable[[int], Request], 
         return
     name = executor.__name__.rpartition(".")[2]
     if not cost >= 0:
-        raise Broken(f"executor {name!r} estimates {cost} seconds; give a number or a Refusal")
+        raise Broken(f"cost of executor {name!r} is {cost}; return a number of seconds of at least 0, or a Refusal")
     actual, expected = executor.read(request), reference.read(request)
     description = f"under {request.pattern}, {_describe(request)}"
     _check_same(actual, expected, request, f"executor {name!r} differs from the reference", description)
@@ -69,7 +69,7 @@ def _check_same(
     _check_near(actual.y, expected.y, f"{sentence} in y {description}")
     if request.lse:
         if actual.lse is None or expected.lse is None:
-            raise Broken(f"{sentence}: an lse was asked for and none came {description}")
+            raise Broken(f"{sentence}: the request asks for the lse, but there is none {description}")
         _check_near(actual.lse, expected.lse, f"{sentence} in lse {description}")
     leaves = _differentiable(request)
     ours, theirs = (_gradients(read, request, leaves) for read in (actual, expected))
@@ -104,6 +104,6 @@ def _gradients(read: AttentionOutput, request: Request, leaves: dict[str, Tensor
 def _describe(request: Request) -> str:
     q, k, v = (list(x.shape) for x in (request.queries.q, request.keys.k, request.keys.v))
     bias = "" if request.bias is None else f", bias {type(request.bias).__name__}"
-    by_rows = ", by batch rows" if request.rows is not None else ""
-    fewer = "" if request.where is None else ", of these pairs fewer"
+    by_rows = ", with exchanged or repeated batch rows" if request.rows is not None else ""
+    fewer = "" if request.where is None else ", with a mask that allows fewer pairs"
     return f"q {q}, k {k}, v {v}, lse={request.lse}{bias}{by_rows}{fewer}"

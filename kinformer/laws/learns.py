@@ -24,7 +24,7 @@ from kinformer.nn.patterns.band import Band
 
 SYMBOLS = 8
 TINY = {"d": 32, "heads": 2, "vocab": SYMBOLS, "dropout": 0.0, "hidden": 64, "smoothing": 0.0}
-SAYS = "it learns to copy from as far as it reads, and no further"
+SAYS = "the model learns to copy a token from as far back as it reads, and no further"
 OVER = "member"
 LENGTH = 16
 FURTHEST = 6
@@ -48,13 +48,13 @@ def judge(model: Any) -> Iterator[str]:
     gradients flow. Mechanisms that refuse `ctx.only`, such as linear attention, are not restricted to their own token.
     """
     if not hasattr(model, "logits"):
-        raise Unjudged("it says nothing of tokens, so it cannot copy")
+        raise Unjudged("the model has no logits of tokens, so it cannot copy")
     try:
         _make_tiny(model, 1)
     except ValueError as error:
-        raise Unjudged(f"a tiny one of a single layer is refused: {error}") from error
+        raise Unjudged(f"a tiny model of one layer is refused: {error}") from error
     if CHOICES in penalties_of(model):
-        raise Unjudged("what it reads is chosen by chance and learned by a reward, and here the text alone teaches")
+        raise Unjudged("the model learns its choices by a reward, but this law trains with cross-entropy only")
     yield from findings(_check_source if hasattr(model, "encoder") else _check_back, model)
 
 
@@ -75,16 +75,20 @@ def _check_back(example: Any) -> None:
     depth = 1 if math.isfinite(reach) else 2
     near = _readable_distance(_make_tiny(example, depth))
     steps = _check_learns(
-        _make_tiny(example, depth), _from_back(near, None), f"{near} back, where every token may read"
+        _make_tiny(example, depth), _from_back(near, None), f"{near} tokens back, which every token may read"
     )
     alone = _from_back(near, Band(0))
     if _is_accepted(_make_tiny(example, depth), alone):
         _check_cannot(
-            _make_tiny(example, depth), alone, PATIENCE * steps, CUT, f"{near} back while each token reads itself alone"
+            _make_tiny(example, depth),
+            alone,
+            PATIENCE * steps,
+            CUT,
+            f"{near} tokens back although each token may read only itself",
         )
     if math.isfinite(reach):
         far = int(reach) + 1
-        case = f"{far} back although it reaches {far - 1}"
+        case = f"{far} tokens back although its patterns reach {far - 1} back"
         beyond = _from_back(far, None)
         if _is_accepted(_make_tiny(example, 1), beyond):  # a model may refuse rows longer than its reach
             _check_cannot(_make_tiny(example, 1), beyond, PATIENCE * steps, CHANCE, case)
@@ -94,8 +98,8 @@ def _check_learns(model: Any, task: Task, case: str) -> int:
     accuracy, steps = _train(model, task, STEPS)
     if accuracy < LEARNT:
         raise Broken(
-            f"it does not learn to copy from {case}: accuracy {accuracy:.2f} where {LEARNT} is wanted, after all "
-            f"{steps} steps that it is given ({ROWS} rows of {LENGTH}, learning rate {RATE:g})"
+            f"the model does not learn to copy from {case}: accuracy {accuracy:.2f} after {steps} steps, expected at "
+            f"least {LEARNT} ({ROWS} rows of {LENGTH} tokens, learning rate {RATE:g})"
         )
     return steps
 
@@ -104,8 +108,8 @@ def _check_cannot(model: Any, task: Task, steps: int, max_accuracy: float, case:
     accuracy, _ = _train(model, task, steps)
     if accuracy > max_accuracy:
         raise Broken(
-            f"it copies from {case}: accuracy {accuracy:.2f} where at most {max_accuracy:.2f} is allowed, "
-            f"after {steps} steps"
+            f"the model copies from {case}: accuracy {accuracy:.2f} after {steps} steps, expected at most "
+            f"{max_accuracy:.2f}"
         )
 
 
@@ -128,7 +132,7 @@ def _train(model: Any, task: Task, steps: int) -> tuple[float, int]:
             group["lr"] = RATE * min(1.0, step / 30)
         logits, targets = task(model, g)
         if not logits.requires_grad:
-            raise Unjudged("its weights are frozen, so no text teaches it")
+            raise Unjudged("its weights are frozen, so it cannot learn")
         loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-1)
         optimiser.zero_grad()
         loss.backward()
@@ -234,5 +238,5 @@ def _readable_distance(model: Any) -> int:
         if reads and not any(bool(p.matrix(LENGTH).diagonal(-distance).all()) for p in stops):
             return distance
     raise Broken(
-        f"none of its patterns lets every token read one of the {FURTHEST} before it, so nothing can be copied"
+        f"no pattern lets every token read at the same distance, from 1 to {FURTHEST} back, so the model cannot copy"
     )

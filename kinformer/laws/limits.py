@@ -20,7 +20,7 @@ from kinformer.laws.support.input_batch import InputBatch
 from kinformer.laws.support.queries_and_keys import draw_queries_and_keys
 from kinformer.laws.support.subject import GARBAGE, Subject
 
-SAYS = "what a batch shuts out is not read, or the batch is refused"
+SAYS = "pairs that ctx.only excludes are not read, or the batch is refused"
 OVER = ("layer", "mechanism")
 LENGTH = 9
 HEADS = 4
@@ -70,7 +70,7 @@ def _check_documents(length: int, subject: Subject, module: Any) -> None:
     if wrong.any():
         r, t, s = wrong.nonzero()[0].tolist()
         query, key = int(batch.pos[r, t]), int(batch.pos[r, s])
-        raise Broken(f"position {query} of {length} reads position {key}, which ctx.only=Document(...) shuts out")
+        raise Broken(f"position {query} of {length} reads position {key}, which ctx.only=Document(...) excludes")
     _redraw(length, subject, module, batch, token_documents)
 
 
@@ -84,7 +84,9 @@ def _redraw(length: int, subject: Subject, module: Any, batch: InputBatch, docum
             mark = batch.is_real & (document == changed)
             x = torch.where(mark if batch.x.dim() == 2 else mark[..., None], redrawn, batch.x)
             after = subject.call(module, dataclasses.replace(batch, x=x))
-            sentence = f"other tokens of one of two documents in a row of {length} change the other document"
+            sentence = (
+                f"in a row of {length} tokens with two documents, changed tokens of one document change the other one"
+            )
             agree(after.y, before.y, sentence, pos=other_pos)
             for name, value in before.aux.items():
                 if value.dim():
@@ -92,7 +94,7 @@ def _redraw(length: int, subject: Subject, module: Any, batch: InputBatch, docum
 
 
 def _by_head(mechanism: Mechanism) -> Iterator[str]:
-    judged, why = False, "it takes none of these numbers of heads"
+    judged, why = False, "the part refuses all tried numbers of heads"
     for heads in (HEADS, 2):
         for first in (0, 1):
             try:
@@ -102,7 +104,7 @@ def _by_head(mechanism: Mechanism) -> Iterator[str]:
             except Exception:
                 continue  # made for another number of heads, or needs further inputs: other laws check that
             if _are_heads_mixed(expected, queries.q):
-                why = "its heads are mixed"
+                why = "its outputs mix the heads"
                 continue
             try:
                 actual = _read(mechanism, queries, keys, ODD_HEADS)
@@ -127,8 +129,8 @@ def _are_heads_mixed(y: Tensor, q: Tensor) -> bool:
 
 def _check_heads(actual: Tensor, expected: Tensor, first: int) -> None:
     for h in range(actual.shape[1]):
-        head = f"head {first + h} of heads that count from {first}"
+        head = f"head {first + h} (of heads numbered from {first})"
         if (first + h) % 2 == 0 and not bool((actual[:, h].abs() <= 1e-12).all()):
-            raise Broken(f"{head} reads keys, which ctx.only={ODD_HEADS} shuts out")
+            raise Broken(f"{head} reads keys, which ctx.only={ODD_HEADS} excludes")
         if (first + h) % 2 and not torch.allclose(actual[:, h], expected[:, h], atol=1e-9, rtol=1e-9):
-            raise Broken(f"{head} reads otherwise under ctx.only={ODD_HEADS}, which shuts nothing out of it")
+            raise Broken(f"{head} gives a different result with ctx.only={ODD_HEADS}, which excludes none of its keys")

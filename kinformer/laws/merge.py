@@ -15,7 +15,7 @@ from kinformer.core.mechanism import Mechanism
 from kinformer.laws.support.findings import Broken, findings
 from kinformer.laws.support.queries_and_keys import draw_queries_and_keys
 
-SAYS = "reads of pieces of the keys merge to the read of all"
+SAYS = "outputs for parts of the keys merge to the output for all keys"
 OVER = "mechanism"
 PIECES = (2, 3, 9)
 
@@ -30,7 +30,7 @@ def judge(mechanism: Mechanism) -> Iterator[str]:
     whole = _read(mechanism, queries, keys)
     if whole.lse is None:
         yield (
-            f"{type(mechanism).__name__} gives no lse, so its output cannot merge; return AttentionOutput(y, lse) "
+            f"{type(mechanism).__name__} returns no lse, so its outputs cannot merge; return AttentionOutput(y, lse) "
             "with the log-sum-exp of its scores, or declare in breaks why there is none"
         )
         return
@@ -75,4 +75,4 @@ def _check_same(name: str, quantity: str, whole: Tensor | None, joined: Tensor |
     if not torch.allclose(whole, joined, atol=1e-9, rtol=1e-9):
         apart = (whole - joined).detach().abs()
         max_difference = float(apart[apart.isfinite()].max())
-        raise Broken(f"{name}: {quantity} of merged pieces is {max_difference:.2g} away from that of one read")
+        raise Broken(f"{name}: {quantity} of merged parts differs from one read of all keys by {max_difference:.2g}")

@@ -11,7 +11,7 @@ from kinformer.core.layer import Context, Out
 from kinformer.laws.support.findings import Broken, findings
 from kinformer.laws.support.subject import ROWS, Subject, TrainingSubject
 
-SAYS = "a call changes nothing but what it returns"
+SAYS = "a call changes no parameter, buffer or input"
 OVER = ("layer", "model")
 LENGTH = 9
 MAPPINGS = ("aux", "up", "stats", "taps")
@@ -29,7 +29,7 @@ def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
     try:
         yield from findings(_check, subject, subject.build())
         if any(shared):
-            yield "a forward writes to the empty mapping that every Out shares"
+            yield "forward writes to the empty mapping that every Out shares; pass a mapping of its own to Out"
     finally:
         for mapping in shared:
             mapping.clear()  # other judgements must not be affected
@@ -44,9 +44,7 @@ def _check(subject: Any, module: nn.Module) -> None:
             for name, tensor in _numbers(module).items():
                 if name not in before or not torch.equal(tensor, before[name]):
                     mode = "train" if training else "eval"
-                    raise Broken(
-                        f"a forward in {mode} mode changes {name}; what must change once per step belongs in after_step"
-                    )
+                    raise Broken(f"forward in {mode} mode changes {name}; move a change of once per step to after_step")
 
 
 def _numbers(module: nn.Module) -> dict[str, Tensor]:
@@ -86,7 +84,7 @@ def _forward(subject: Any, module: Any, state: Any) -> None:
         out = subject.call(module, batch, state)
     except TypeError as error:
         if "mappingproxy" in str(error):
-            raise Broken(f"a forward writes to ctx.below or ctx.labels: {error}") from error
+            raise Broken(f"forward writes to ctx.below or ctx.labels: {error}") from error
         raise
     finally:
         for hook in hooks:
@@ -99,12 +97,12 @@ def _forward(subject: Any, module: Any, state: Any) -> None:
         for name, entries in mappings.items():
             now = getattr(returned, name)
             if now.keys() != entries.keys() or any(now[key] is not entries[key] for key in entries):
-                raise Broken(f"the mapping {name} of a part's Out is written to after it was returned: {sorted(now)}")
+                raise Broken(f"the mapping {name} of an Out changes after forward returned it: {sorted(now)}")
     for label, tensor, version in versions:
         if tensor._version != version:
-            raise Broken(f"a forward writes to a tensor that others hold, {label}")
+            raise Broken(f"forward writes to a tensor that other layers use: {label}")
     if not all(map(torch.equal, originals, batch.tensors())):
-        raise Broken("a forward writes to its inputs")
+        raise Broken("forward writes to its inputs")
 
 
 def _versions(where: str, entries: Mapping[str, Any]) -> Versions:
@@ -116,7 +114,7 @@ def _versions(where: str, entries: Mapping[str, Any]) -> Versions:
 
 def _check_stats(out: Out, training: bool) -> None:
     if out.stats and not training:
-        raise Broken(f"stats {sorted(out.stats)} are for after_step, and none is given in eval mode")
+        raise Broken(f"eval mode returns stats {sorted(out.stats)}, which after_step needs only in train mode")
     attached = sorted(name for name, value in out.stats.items() if value.requires_grad)
     if attached:
         raise Broken(f"stats {attached} have a gradient; detach them")

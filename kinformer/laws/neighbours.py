@@ -25,7 +25,7 @@ from kinformer.nn.memories.hidden import Hidden
 from kinformer.nn.patterns.band import Band
 from kinformer.nn.projections.qkv import QKV
 
-SAYS = "beside other layers it computes what it computes alone"
+SAYS = "other layers in the same call do not change the result"
 OVER = "layer"
 LENGTH, NEAR = 7, Causal() & Band(1)
 
@@ -39,10 +39,10 @@ def judge(subject: Subject) -> Iterator[str]:
     the part. A layer with a state shares its positions with the state of the other layer, as in a stack.
     """
     if subject.vocab or subject.source:
-        raise Unjudged("a model makes the context of its layers itself; other uses see to those that read a source")
+        raise Unjudged("a model makes its own context, and a layer with a source is judged in its other uses")
     module = subject.build()
     if subject.tried:
-        raise Unjudged("what is shared is the same in this use")
+        raise Unjudged("this use shares the same cached results as the plain use")
     other_layers = list(_other_layers(subject, module))
     for training in subject.modes(module):
         for layer in other_layers:
@@ -89,7 +89,10 @@ def _check_together(subject: Subject, module: Any, other: Layer) -> None:
     except ValueError:
         return  # the other layer refuses the limits of this batch
     agree_out(
-        module(batch.x, None, ctx), want, f"in one call after {_describe(other)} it computes something else", batch.pos
+        module(batch.x, None, ctx),
+        want,
+        f"in the same call after {_describe(other)}, the part gives a different result",
+        batch.pos,
     )
 
 
@@ -109,7 +112,7 @@ def _check_shared_state(subject: Subject, module: Any, other: Layer) -> None:
         agree_out(
             actual,
             expected,
-            f"in one state with {_describe(other)} it computes something else at {hi} tokens",
+            f"in the same state with {_describe(other)}, the part gives a different result at {hi} tokens",
             piece.pos,
         )
         alone, mine = expected.state, actual.state
@@ -117,4 +120,4 @@ def _check_shared_state(subject: Subject, module: Any, other: Layer) -> None:
 
 def _describe(other: Any) -> str:
     mechanism = getattr(other, "mechanism", None)
-    return f"attention under {mechanism.pattern}" if isinstance(mechanism, Softmax) else "another use of itself"
+    return f"attention under {mechanism.pattern}" if isinstance(mechanism, Softmax) else "another use of the same part"

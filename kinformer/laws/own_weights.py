@@ -15,7 +15,7 @@ from torch import nn
 from kinformer.core.layer import Context, Layer
 from kinformer.laws.support.subject import Subject, TrainingSubject
 
-SAYS = "each layer has weights of its own, except those that the example declares in `shares`"
+SAYS = "each layer has weights of its own, except weights that the example declares in `shares`"
 OVER = ("layer", "model")
 LENGTH = 7
 
@@ -47,7 +47,7 @@ def _sentence(names: list[str]) -> str:
 
 
 def _of_several_layers(subject: Subject | TrainingSubject) -> list[list[str]]:
-    """Groups of names, one for each weight that belongs to several layers."""
+    """Return groups of names, one for each weight that belongs to several layers."""
     with torch.random.fork_rng(devices=[]):
         module = subject.make()  # not cast: a cast would separate two parameters over the same memory
     layers = [name for name, part in module.named_modules(remove_duplicate=False) if isinstance(part, Layer)]
@@ -64,19 +64,19 @@ def _of_several_layers(subject: Subject | TrainingSubject) -> list[list[str]]:
 
 
 def _memory(weight: nn.Parameter) -> tuple[int, int]:
-    """The memory range of a weight: first address, and first address after it."""
+    """Return the memory range of a weight: its first address, and the first address after it."""
     last = sum((size - 1) * stride for size, stride in zip(weight.shape, weight.stride(), strict=True))
     begin = weight.data_ptr()
     return begin, begin + (last + 1 if weight.numel() else 0) * weight.element_size()
 
 
 def _owner(name: str, layers: list[str]) -> str:
-    """The innermost layer that a weight belongs to, "" for none."""
+    """Return the innermost layer that a weight belongs to, "" for none."""
     return max((layer for layer in layers if name.startswith(f"{layer}.")), key=len, default="")
 
 
 def _applied_again(subject: Any) -> list[list[str]]:
-    """The layers with weights that read a position of a row more than once in one call of the enclosing layer."""
+    """Return layers with weights that read a position of a row twice or more in one call of the enclosing layer."""
     module = subject.build()
     with _calls(module) as repeated, torch.no_grad():
         subject.call(module, subject.ragged(LENGTH))

@@ -14,7 +14,7 @@ from kinformer.laws.support.findings import Broken, Unjudged, find_smallest
 from kinformer.laws.support.input_batch import InputBatch, place_content, positions
 from kinformer.laws.support.subject import EFFORT, ROWS, SOURCE, Subject, TrainingSubject
 
-SAYS = "padding changes nothing, left or right, in values and gradients"
+SAYS = "padding on the left or right changes no value and no gradient"
 OVER = ("layer", "model")
 LENGTH = 13
 WILD = math.nan, math.inf, -math.inf, 1e300, -1e300
@@ -36,7 +36,7 @@ def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
         elif _marks(subject.ragged(2).x) is not None:
             yield from find_smallest(_check_marks, LENGTH, subject, module)
         else:
-            raise Unjudged("its batches have neither tokens nor marks, so the law cannot mark padding")
+            raise Unjudged("its batches have neither tokens nor marks, so this law cannot add padding")
         return
     for _ in subject.modes(module):
         for seed in range(EFFORT):
@@ -55,12 +55,12 @@ def _check_moves(length: int, subject: Subject, module: Any, seed: int) -> None:
     }
     want = _values(subject, module, tight)
     for where, batch in padded.items():
-        sentence = f"rows of {lengths} tokens give another result with more padding {where}"
+        sentence = f"rows of {lengths} tokens give a different result with more padding {where}"
         _compare(sentence, want, _values(subject, module, batch))
     spoiled, resourced = _spoil_padding(tight), _move_source(subject, tight, seed)
-    _compare("NaN or infinite numbers at padding matter", want, _values(subject, module, spoiled))
+    _compare("NaN or infinite numbers at padding change the result", want, _values(subject, module, spoiled))
     if resourced is not tight:
-        _compare("what stands at padding of the source matters", want, _values(subject, module, resourced))
+        _compare("numbers at padding of the source change the result", want, _values(subject, module, resourced))
     _stats(subject, module, tight, padded)
     if subject.no_state(module) is None:
         states = [
@@ -68,7 +68,9 @@ def _check_moves(length: int, subject: Subject, module: Any, seed: int) -> None:
             for batch in (tight, *padded.values(), spoiled)
         ]
         for where, state in zip((*padded, "that is NaN"), states[1:], strict=True):
-            agree_states(state, states[0], f"rows of {lengths} tokens leave another state with more padding {where}")
+            agree_states(
+                state, states[0], f"rows of {lengths} tokens leave a different state with more padding {where}"
+            )
 
 
 def _stats(subject: Subject, module: Any, tight: InputBatch, padded: dict[str, InputBatch]) -> None:
@@ -79,7 +81,7 @@ def _stats(subject: Subject, module: Any, tight: InputBatch, padded: dict[str, I
     for where, batch in padded.items() if want else ():
         actual = subject.call(module, batch).stats
         for name, value in want.items():
-            agree(actual[name], value, f"with more padding {where} the stats {name!r} are others")
+            agree(actual[name], value, f"with more padding {where}, the stats {name!r} are different")
     module.train(training)
 
 
@@ -95,7 +97,7 @@ def _check_tokens(length: int, subject: TrainingSubject, model: Any) -> None:
         padded = sampled.map_tensors(lambda t, pos=pos: place_content(t, pos, -1) if t.dim() > 1 else t)  # type: ignore[misc]
         actual = _evaluate(model, padded.x)
         for name, value in expected.items():
-            agree(actual[name], value, f"rows of {lengths} tokens give another {name} with more padding {where}")
+            agree(actual[name], value, f"rows of {lengths} tokens give a different {name} with more padding {where}")
 
 
 def _labels_rows(x: Any) -> bool:
@@ -134,7 +136,7 @@ def _check_marks(length: int, subject: TrainingSubject, model: Any) -> None:
         loss = model(sampled.map_tensors(spoil_padding).x)
         by_name = gradients(loss.total, model)
         values.append({"loss": loss.total, **{f"the gradient of {name}": g for name, g in by_name.items()}})
-    _compare("NaN or infinite numbers at padding matter", *values)
+    _compare("NaN or infinite numbers at padding change the result", *values)
 
 
 def _evaluate(model: Any, x: Any) -> dict[str, Tensor]:
@@ -155,7 +157,7 @@ def _spoil_padding(batch: InputBatch) -> InputBatch:
 
 
 def _wild_numbers(like: Tensor) -> Tensor:
-    """NaN, infinite and huge numbers, repeated to the shape of `like`."""
+    """Return NaN, infinite and huge numbers, repeated to the shape of `like`."""
     return torch.tensor(WILD, dtype=like.dtype).repeat(like.numel() // len(WILD) + 1)[: like.numel()].view_as(like)
 
 
@@ -181,7 +183,7 @@ def _values(subject: Subject, module: Any, batch: InputBatch) -> dict[str, list[
     if x is not None:
         numbers["the gradient of x"] = real_values(x, batch)
         if not subject.vocab and not bool((x[~batch.is_real].abs() <= ROUNDING * x[batch.is_real].abs().max()).all()):
-            raise Broken("a loss on real positions has a gradient at padding of x, so what stands there mattered")
+            raise Broken("a loss on real positions has a gradient at padding of x, so the result depends on padding")
     return numbers | {f"the gradient of {name}": g for name, g in by_name.items()}
 
 
@@ -194,6 +196,6 @@ def _compare(sentence: str, expected: dict, actual: dict) -> None:
                 agree(mine, theirs, f"{case}, row {n}")
         elif value is None or actual[name] is None:
             if value is not actual[name]:
-                raise Broken(f"{case}: there is a gradient in one case and none in the other")
+                raise Broken(f"{case}: only one of the two calls has a gradient")
         else:
             agree(actual[name], value, case)

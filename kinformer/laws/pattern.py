@@ -17,7 +17,7 @@ from kinformer.core.pattern import And, Heads, Not, Or, Pattern
 from kinformer.laws.support.findings import Broken, find_smallest, findings
 from kinformer.laws.support.subject import EFFORT
 
-SAYS = "what it says of its heads, spelling, reach, period, live positions, cache, cover and parts is true"
+SAYS = "of_head, expression, reach, period, live, capacity, cover and parts agree with the predicate"
 OVER = "pattern"
 BATCH, HEADS = 2, 3
 LENGTHS = (1, 2, 7, 13, 22) if EFFORT > 1 else (1, 7, 13)
@@ -89,19 +89,21 @@ def _kinds(pattern: Pattern, length: int) -> None:
     answer = pattern(0, 0, at[:, None], at)
     if not isinstance(answer, bool) and getattr(answer, "dtype", None) is not torch.bool:
         kind = getattr(answer, "dtype", type(answer).__name__)
-        raise Broken(f"{pattern}: it answers with {kind}; answer with true or false, by comparisons alone")
+        raise Broken(f"{pattern}: the predicate returns {kind}, expected bool; build it from comparisons")
     if not isinstance(answer, bool) and torch.broadcast_shapes(answer.shape, (length, length)) != (length, length):
-        raise Broken(f"{pattern}: {length} queries and {length} keys give an answer of shape {list(answer.shape)}")
+        raise Broken(f"{pattern}: {length} queries and {length} keys give a result of shape {list(answer.shape)}")
     far = torch.tensor([0, FAR])
     try:  # a cache, or a row longer than a table, evaluates a pattern at any position
         pattern(0, 0, far[:, None], far), pattern.live(far[None], far[None, -1:])
     except Exception as error:
-        raise Broken(f"{pattern}: it fails at position {FAR}: {type(error).__name__}: {error}") from error
+        raise Broken(
+            f"{pattern}: the predicate or live() fails at position {FAR}: {type(error).__name__}: {error}"
+        ) from error
     reach = pattern.reach()
     if not isinstance(reach, tuple) or len(reach) != 2:
-        raise Broken(f"{pattern}: reach() is {reach!r}; give two numbers, how far back and how far ahead")
+        raise Broken(f"{pattern}: reach() is {reach!r}; return two numbers, how far back and how far ahead")
     if not isinstance(pattern.capacity(length), int):
-        raise Broken(f"{pattern}: capacity({length}) is {pattern.capacity(length)!r}; give a whole number of slots")
+        raise Broken(f"{pattern}: capacity({length}) is {pattern.capacity(length)!r}; return a whole number of slots")
 
 
 def _first_index(wrong: Tensor) -> list[int]:
@@ -113,7 +115,9 @@ def _of_head(pattern: Pattern, m: Tensor, length: int) -> None:
         wrong = matrix(pattern.of_head(h), length) != m[:, h : h + 1]
         if wrong.any():
             _, other, q, k = _first_index(wrong)
-            raise Broken(f"{pattern}: of_head({h}) differs from head {h} in pair ({q}, {k}), asked as head {other}")
+            raise Broken(
+                f"{pattern}: of_head({h}), called with head index {other}, differs from head {h} in pair ({q}, {k})"
+            )
 
 
 def _expression(pattern: Pattern, m: Tensor, length: int) -> None:
@@ -123,7 +127,7 @@ def _expression(pattern: Pattern, m: Tensor, length: int) -> None:
     wrong = matrix(spelled, length) != m
     if wrong.any():
         _, h, q, k = _first_index(wrong)
-        raise Broken(f"{pattern}: pair ({q}, {k}) of head {h} is not as in its expression {spelled}")
+        raise Broken(f"{pattern}: pair ({q}, {k}) of head {h} differs from its expression {spelled}")
 
 
 def _reach(pattern: Pattern, m: Tensor, length: int) -> None:
@@ -134,7 +138,7 @@ def _reach(pattern: Pattern, m: Tensor, length: int) -> None:
     if wrong.any():
         _, h, q, k = _first_index(wrong)
         raise Broken(
-            f"{pattern}: reads position {k} at position {q} of head {h}, but its reach() says at most "
+            f"{pattern}: position {q} reads position {k} in head {h}, but reach() says at most "
             f"{f'{ahead} ahead' if k > q else f'{back} back'}"
         )
 
@@ -145,7 +149,7 @@ def _period(pattern: Pattern, m: Tensor, length: int) -> None:
         if wrong.any():
             _, h, q, k = _first_index(wrong)
             raise Broken(
-                f"{pattern}: pair ({q}, {k}) of head {h} differs from ({q + n}, {k + n}), but its period() is {n}"
+                f"{pattern}: pair ({q}, {k}) of head {h} differs from pair ({q + n}, {k + n}), but period() is {n}"
             )
 
 
@@ -156,8 +160,8 @@ def _live(pattern: Pattern, m: Tensor, length: int) -> None:
         wrong = needed & ~pattern.live(keys, torch.full((BATCH, 1), now))
         if wrong.any():
             raise Broken(
-                f"{pattern}: position {_first_index(wrong)[1]} is read at position {now} or later, but its live() says "
-                f"at {now} that nobody will"
+                f"{pattern}: a query at position {now} or later reads position {_first_index(wrong)[1]}, but live() "
+                f"drops it at position {now}"
             )
 
 
@@ -169,7 +173,7 @@ def _capacity(pattern: Pattern, m: Tensor, length: int) -> None:
         max_live, fullest = (count, now) if count > max_live else (max_live, fullest)
         if max_live > (slots := pattern.capacity(now)):
             raise Broken(
-                f"{pattern}: {max_live} positions are live at position {fullest}, but its capacity({now}) is {slots}"
+                f"{pattern}: {max_live} positions are live at position {fullest}, but capacity({now}) is {slots}"
             )
 
 
@@ -180,11 +184,11 @@ def _cover(pattern: Pattern, m: Tensor, length: int) -> None:
         k_lo, k_hi = sorted(rng.choices(range(length), k=2))
         block = m[:, :, q_lo : q_hi + 1, k_lo : k_hi + 1]
         any_pair, every = pattern.cover(*map(torch.tensor, (q_lo, q_hi, k_lo, k_hi)))
-        where = f"{pattern}: of queries {q_lo}..{q_hi} and keys {k_lo}..{k_hi}"
+        where = f"{pattern}: for queries {q_lo} to {q_hi} and keys {k_lo} to {k_hi},"
         if block.any() and not any_pair.all():
-            raise Broken(f"{where} some pair is allowed, but its cover() says none is")
+            raise Broken(f"{where} some pair is allowed, but cover() says that none is")
         if every.any() and not block.all():
-            raise Broken(f"{where} not every pair is allowed, but its cover() says that all are")
+            raise Broken(f"{where} some pair is not allowed, but cover() says that all are")
 
 
 def _parts(pattern: Pattern, m: Tensor, length: int) -> None:
@@ -194,7 +198,8 @@ def _parts(pattern: Pattern, m: Tensor, length: int) -> None:
     if (count != m.long()).any():
         _, h, q, k = _first_index(count != m.long())
         raise Broken(
-            f"{pattern}: pair ({q}, {k}) of head {h} is in {int(count[0, h, q, k])} parts, not {int(m[0, h, q, k])}"
+            f"{pattern}: pair ({q}, {k}) of head {h} is in {int(count[0, h, q, k])} parts, expected "
+            f"{int(m[0, h, q, k])}"
         )
     at = torch.arange(length)
     for part, piece in zip(disjoint, pieces, strict=True):
@@ -202,5 +207,5 @@ def _parts(pattern: Pattern, m: Tensor, length: int) -> None:
         if outside.any():
             _, _, q, k = _first_index(outside)
             raise Broken(
-                f"{pattern}: part {part.where} allows ({q}, {k}), which its layout {part.layout} does not read"
+                f"{pattern}: part {part.where} allows pair ({q}, {k}), which its layout {part.layout} does not read"
             )

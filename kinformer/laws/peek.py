@@ -22,7 +22,7 @@ from kinformer.laws.support.input_batch import InputBatch
 from kinformer.laws.support.subject import EFFORT, GARBAGE, ROWS, Subject, TrainingSubject
 from kinformer.nn.attention import Attention
 
-SAYS = "it reads nothing ahead of what it says"
+SAYS = "a part that must not read ahead depends on no later token, and queries read the pairs of their pattern"
 OVER = ("layer", "model")
 LENGTH = 9
 CHANGED = 16  # changed tokens from everywhere in the row, one per row; half as many are added near an edge
@@ -46,7 +46,7 @@ def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
     module = subject.build()
     if isinstance(subject, TrainingSubject):
         if not isinstance(module, Forecaster):
-            raise Unjudged("it forecasts no rows; what a model says of each token is judged where it says it")
+            raise Unjudged("the model forecasts no rows; its outputs for tokens are judged with its logits")
         yield from findings(_check_forecast, subject, module)
         return
     judged, modes = False, list(subject.modes(module))
@@ -64,7 +64,7 @@ def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
         if memory is not None:
             yield from findings(_check_memory, subject, module, memory)
     if not judged:
-        raise Unjudged("it promises nothing: it has no state, and reads ahead by its pattern or names none")
+        raise Unjudged("the part may read ahead: it has no state, and its pattern reads ahead or is unknown")
 
 
 @torch.no_grad()
@@ -73,16 +73,16 @@ def _check_forecast(subject: TrainingSubject, model: Any) -> None:
     forecast, foretold = model.forecast(batch), torch.arange(batch.values.shape[1]) >= model.context
     for change, values in (("redrawing", batch.values.flip(0, 1)), ("a large change of", GARBAGE * batch.values)):
         changed = batch._replace(values=torch.where(foretold[:, None], values, batch.values))
-        sentence = f"{change} the rows that it is to forecast, by which it is judged, changes its forecast"
+        sentence = f"{change} the rows to forecast changes the forecast"
         agree(model.forecast(changed), forecast, sentence, bound=1e-12)
 
 
 def _promise(subject: Subject, module: Any) -> str:
     """Return why the part must not read ahead, or "" if it may."""
     if subject.no_state(module) is None:
-        return "start() says that it can decode"
+        return "it has a state for decoding"
     if getattr(module, "predicts_next", False):
-        return "it learns to say what comes next"
+        return "it learns to predict the next token"
     patterns = list(_patterns(module))
     if not patterns or any(p is None or p.reach()[1] > 0 for p in patterns):
         return ""
@@ -141,7 +141,7 @@ def _redraw(length: int, subject: Subject, module: Any, seed: int, because: str)
         after = _call_seeded(subject, module, changed)
         for t in range(length - 1):
             pos = torch.where(later | (after_column != t), -1, copies.pos)
-            sentence = f"{because}, but {change} what follows column {t} of {length} changes it{mode}"
+            sentence = f"{because}, but {change} the columns after column {t} of {length} changes the output{mode}"
             agree(after.y, before.y, sentence, pos=pos, bound=1e-12)
             agree_names(after.aux, before.aux, sentence)
             for name, value in before.aux.items():
@@ -178,14 +178,16 @@ def _differentiate(length: int, subject: Subject, module: Any, decodes: bool, be
     if because and ahead.any():
         r, t, s = ahead.nonzero()[0].tolist()
         query, key = int(batch.pos[r, t]), int(batch.pos[r, s])
-        raise Broken(f"reads position {key} at position {query} of {length}: {because}, so it may not read ahead")
+        raise Broken(
+            f"position {query} of {length} reads position {key}, but the part must not read ahead because {because}"
+        )
     if subject.pattern is not None:
         _check_pattern(subject.pattern, module.projection.heads, batch, read)
     elif not subject.source and (read[batch.is_real].sum(-1) == 0).all():
-        raise Broken(f"its output depends on none of {length} tokens; finding no peeking there says nothing")
+        raise Broken(f"the output depends on none of {length} tokens, so this law cannot find reads of later tokens")
     elif decodes and length > 2 and not subject.source and _has_content(subject, module):
         if not (read.tril(-1) > 0).any():
-            raise Broken(f"has a state, yet no position of {length} depends on an earlier one")
+            raise Broken(f"the part has a state, but none of {length} positions depends on an earlier one")
 
 
 @torch.no_grad()
@@ -211,8 +213,8 @@ def _check_memory(subject: Subject, module: Any, memory: Memory) -> None:
     wrong = receptive_field & ~reach.matrix(length)[:, at]
     if wrong.any():
         t, s = wrong.nonzero()[0].tolist()
-        sentence = f"position {t} of {length} hears of position {int(at[s])}, and its memory says that it hears {reach}"
-        raise Broken(f"{sentence}; choices among states are made by kinformer.core.choice.choice")
+        sentence = f"position {t} of {length} depends on position {int(at[s])}, outside of receptive_field={reach}"
+        raise Broken(f"{sentence}; use kinformer.core.choice.choice for a choice among states")
 
 
 def _has_content(subject: Subject, module: Any) -> bool:
@@ -230,4 +232,4 @@ def _check_pattern(pattern: Pattern, heads: int, batch: InputBatch, read: Tensor
         verb = "does not read" if may[r, t, s] else "reads"
         allows = "allows" if may[r, t, s] else "does not allow"
         query, key = int(batch.pos[r, t]), int(batch.pos[r, s])
-        raise Broken(f"position {query} {verb} position {key}, which its pattern {allows}: {pattern}")
+        raise Broken(f"position {query} {verb} position {key}, but its pattern {allows} it: {pattern}")

@@ -16,7 +16,7 @@ from kinformer.laws.support.findings import Broken, findings
 from kinformer.laws.support.input_batch import numbers, positions
 from kinformer.laws.support.subject import build_module
 
-SAYS = "queries and keys have the sizes that it says, and are the same at once, apart and by its matrices"
+SAYS = "queries, keys and values have the declared sizes, and all methods and matrices give the same numbers"
 OVER = "projection"
 LENGTH = 7
 
@@ -46,10 +46,10 @@ def _at_once(projection: Projection) -> None:
     }
     for name, shape in shapes.items():
         if want[name].shape != shape:
-            raise Broken(f"{name} has shape {list(want[name].shape)}, and by its sizes() it is {list(shape)}")
+            raise Broken(f"{name} has shape {list(want[name].shape)}, but sizes() says {list(shape)}")
     for method, outputs in (("both", projection.queries_and_keys(x, pos)), ("forward", projection(x, pos, x, pos))):
         for name, value in _by_name(*outputs).items():
-            agree(value, want[name], f"{method}() makes another {name} than queries() and keys()")
+            agree(value, want[name], f"{method}() gives a different {name} than queries() and keys()")
 
 
 @torch.no_grad()
@@ -58,7 +58,7 @@ def _by_matrix(projection: Projection, name: str) -> None:
         weight, bias = projection.matrix(name)
     except ValueError as error:
         if "\n" in str(error):
-            raise Broken(f"matrix({name!r}) is refused in more than one line: {error}") from error
+            raise Broken(f"matrix({name!r}) is refused with an error of more than one line: {error}") from error
         return
     heads = {"q": projection.heads, "k": projection.key_heads, "v": projection.value_heads}[name]
     x = numbers(2, LENGTH, projection.d, 1)
@@ -71,11 +71,11 @@ def _by_matrix(projection: Projection, name: str) -> None:
         return  # a norm makes the result nonlinear
     expected = project(x)
     if (rows := len(weight)) != heads * expected.shape[-1]:
-        raise Broken(f"matrix({name!r}) has {rows} rows for {heads} heads of width {expected.shape[-1]}")
+        raise Broken(f"matrix({name!r}) has {rows} rows, expected {heads} heads times width {expected.shape[-1]}")
     agree(
         by_head(F.linear(x, weight, bias), heads),
         expected,
-        f"matrix({name!r}) makes another {name} than it does itself",
+        f"matrix({name!r}) gives a different {name} than queries() and keys()",
     )
 
 

@@ -20,7 +20,7 @@ from kinformer.laws.support.queries_and_keys import WIDTH, draw_queries_and_keys
 from kinformer.laws.support.subject import make_rounded_pair
 from kinformer.nn.mechanisms.softmax import Softmax
 
-SAYS = "the attention that it says each key got is what the key's value was read with"
+SAYS = "the received attention of each key is the sum of the weights of its value"
 OVER = ("mechanism", "score", "bias")
 NEAR = {torch.float32: 1e-4, torch.bfloat16: 5e-2}  # relative to the largest received attention
 PIECES = 3
@@ -49,7 +49,7 @@ def judge(part: Mechanism | Score | Bias) -> Iterator[str]:
         received = mechanism.received_attention(queries, keys, read, _context(queries))
     except (ValueError, TypeError) as error:
         if "\n" in str(error):
-            yield f"it refuses to tell how much attention a key got in more than one line: {error}"
+            yield f"received_attention is refused with an error of more than one line: {error}"
         raise Unjudged(f"refused: {error}") from error
     yield from findings(_check_plausible, received, pos)
     for dtype in NEAR:
@@ -59,13 +59,14 @@ def judge(part: Mechanism | Score | Bias) -> Iterator[str]:
 
 def _check_plausible(received: Tensor, pos: Tensor) -> None:
     if received.shape != (shape := pos.squeeze(1).shape):
-        raise Broken(f"the attention that keys got has shape {list(received.shape)} instead of {list(shape)}")
+        raise Broken(f"the received attention has shape {list(received.shape)}, expected {list(shape)}")
     if not received.isfinite().all() or bool((received < -ROUNDING).any()):
         raise Broken(
-            f"a key got attention of {float(received.nan_to_num().min()):.6g}; it is a sum of weights, at least 0"
+            f"a key has a received attention of {float(received.nan_to_num().min()):.6g} or NaN or infinity; a sum of "
+            "weights is finite and at least 0"
         )
     if bool((received[pos.squeeze(1) < 0].abs() > ROUNDING).any()):
-        raise Broken("padding got attention, and nobody reads it")
+        raise Broken("a key at padding has a received attention above 0, but no query reads it")
 
 
 @torch.no_grad()
@@ -74,14 +75,18 @@ def _check_sums(mechanism: Mechanism, queries: Queries, keys: Keys, read: Attent
     one_hot = (torch.eye(KEYS, dtype=keys.v.dtype)[:, at].expand_as(keys.v) for at in torch.arange(KEYS).split(WIDTH))
     weights = torch.cat([_read(mechanism, queries, keys._replace(v=v)).y - nothing for v in one_hot], -1)  # [B H T S]
     if weights.shape[1] != keys.v.shape[1] or not torch.allclose(weights @ keys.v + nothing, read.y, atol=1e-9):
-        raise Unjudged("values are not read by weights of their own head, so weights cannot be summed by key")
+        raise Unjudged(
+            "the output is not a weighted sum of the values of the same head, so weights cannot be summed by key"
+        )
     real = (queries.pos >= 0)[..., None]
     want = weights.where(real, 0.0).sum(2).mean(1)
     unread = (want <= ROUNDING) & (received > 1000 * ROUNDING)
     if unread.any():
         b, k = unread.nonzero()[0].tolist()
-        raise Broken(f"key {k} of row {b} got attention of {float(received[b, k]):.6g}, and nobody reads it")
-    agree(received, want, "a key got other attention than the sum of the weights that its value is read with")
+        raise Broken(
+            f"key {k} of row {b} has a received attention of {float(received[b, k]):.6g}, but no query reads it"
+        )
+    agree(received, want, "the received attention of a key differs from the sum of the weights of its value")
 
 
 @torch.no_grad()
@@ -93,7 +98,9 @@ def _check_rounded(mechanism: Mechanism, queries: Queries, keys: Keys, pos: Tens
         with choosing():
             received.append(mechanism_copy.received_attention(q, k, _read(mechanism_copy, q, k), _context(q)))
     _check_plausible(received[0], pos)
-    agree(received[0], received[1], f"in {dtype} a key got other attention than in float64", bound=NEAR[dtype])
+    agree(
+        received[0], received[1], f"the received attention of a key in {dtype} differs from float64", bound=NEAR[dtype]
+    )
 
 
 def _rounded_to(dtype: torch.dtype, wide: torch.dtype, part: Part) -> Part:

@@ -13,7 +13,7 @@ from kinformer.laws.support.comparisons import agree
 from kinformer.laws.support.findings import findings
 from kinformer.laws.support.subject import build_module
 
-SAYS = "it keeps lengths, turns nothing at position 0, and products of what it turns know the distance alone"
+SAYS = "the rotation keeps lengths, does nothing at position 0, and makes products depend only on the distance"
 OVER = "rotation"
 WIDTH, LENGTH = 8, 9  # width of a head, and number of positions
 LATER = (1, 5, 900)
@@ -32,8 +32,8 @@ def judge(rotation: Rotation) -> Iterator[str]:
 @torch.no_grad()
 def _lengths(rotation: Rotation) -> None:
     x, first = _numbers(0), torch.zeros(2, LENGTH, dtype=torch.long)
-    agree(rotation(x, first), x, "at position 0 it gives something else than it gets")
-    agree(rotation(x, _positions()).norm(dim=-1), x.norm(dim=-1), "what it turns has another length")
+    agree(rotation(x, first), x, "the rotation changes a vector at position 0")
+    agree(rotation(x, _positions()).norm(dim=-1), x.norm(dim=-1), "the rotation changes the length of a vector")
 
 
 @torch.no_grad()
@@ -41,9 +41,9 @@ def _distances(rotation: Rotation) -> None:
     q, k, pos = _numbers(1), _numbers(2), _positions()
     products = _products(rotation, q, k, pos)
     for offset in LATER:
-        sentence = f"{offset} positions later queries and keys at the same distances have other products"
+        sentence = f"products of queries and keys at equal distances change if positions grow by {offset}"
         agree(_products(rotation, q, k, pos + offset), products, sentence)
-    agree(rotation(q.flip(1), pos), rotation(q, pos).flip(1), "it turns a head otherwise than another one")
+    agree(rotation(q.flip(1), pos), rotation(q, pos).flip(1), "the rotation turns one head differently from another")
 
 
 def _products(rotation: Rotation, q: Tensor, k: Tensor, pos: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from kinformer.laws.support.findings import Broken, Unjudged, find_smallest, fin
 from kinformer.laws.support.input_batch import InputBatch
 from kinformer.laws.support.subject import Subject
 
-SAYS = "rows of its state can be reset, picked, copied and given more slots"
+SAYS = "rows of a state can be reset and selected, and a state can be forked and get more slots"
 OVER = "layer"
 LENGTH = 6
 PICKED = [2, 0, 0, 1]
@@ -48,7 +48,9 @@ def _batch_first(subject: Subject, module: Any) -> None:
     for name, leaf in leaves(subject.start(module, 3, 2 * LENGTH)):
         if leaf.shape[:1] != (3,):
             shape = list(leaf.shape)
-            raise Broken(f"the state's {name or 'leaf'} is {shape} for 3 rows; every leaf must be batch first")
+            raise Broken(
+                f"{name or 'a tensor'} of the state has shape {shape} for 3 rows; the first dimension must be the batch"
+            )
 
 
 def _check(length: int, subject: Subject, module: Any) -> None:
@@ -67,8 +69,9 @@ def _widen(subject: Subject, module: Any, state: State, rest: InputBatch) -> Non
     """Widen a state, as `generate` does for a text longer than its state."""
     expected = subject.call(module, rest, fork(state))
     actual = subject.call(module, rest, widen_caches(state, subject.start(module, 3, 4 * rest.size[1])))
-    agree_out(actual, expected, "a state with more slots goes on otherwise", rest.pos)
-    agree_states(actual.state, expected.state, "a state with more slots goes on otherwise")
+    sentence = "a state with more slots continues differently from the original"
+    agree_out(actual, expected, sentence, rest.pos)
+    agree_states(actual.state, expected.state, sentence)
 
 
 def _state_after(subject: Subject, module: Any, batch: InputBatch, length: int) -> State:
@@ -82,7 +85,7 @@ def _select(subject: Subject, module: Any, state: State, rest: InputBatch) -> No
     chosen = expected._replace(
         y=expected.y[PICKED], aux={key: value[PICKED] if value.dim() else value for key, value in expected.aux.items()}
     )
-    sentence = f"rows {PICKED} of a state, selected, go on otherwise than their origins"
+    sentence = f"selected rows {PICKED} of a state continue differently from the original rows"
     agree_out(actual, chosen, sentence, rest.rows(PICKED).pos)
     agree_states(actual.state, select(expected.state, torch.tensor(PICKED)), sentence)
 
@@ -92,7 +95,7 @@ def _fork(subject: Subject, module: Any, state: State, rest: InputBatch, other: 
     copy = fork(state)
     for (name, mine), (_, original) in zip(leaves(copy), leaves(state), strict=True):
         if mine.numel() and mine.data_ptr() == original.data_ptr():
-            raise Broken(f"the state's {name or 'leaf'} and its fork are one memory, so writing to one writes to both")
+            raise Broken(f"{name or 'a tensor'} of the state and of its fork share memory, so a write changes both")
     middle, end = rest.size[1] // 2, rest.size[1]
     with torch.no_grad():  # without gradients, a state is written in place
         alone = subject.call(module, rest.columns(0, middle), fork(state))
@@ -100,7 +103,7 @@ def _fork(subject: Subject, module: Any, state: State, rest: InputBatch, other: 
         first = subject.call(module, rest.columns(0, middle), state)
         subject.call(module, other.columns(0, middle), copy)
         second = subject.call(module, rest.columns(middle, end), first.state)
-    agree_out(join_outs([first, second]), want, "a state goes on otherwise because its fork does", rest.pos)
+    agree_out(join_outs([first, second]), want, "a state continues differently after a call with its fork", rest.pos)
 
 
 def _reset(subject: Subject, module: Any, state: State, rest: InputBatch, length: int) -> None:
@@ -113,8 +116,8 @@ def _reset(subject: Subject, module: Any, state: State, rest: InputBatch, length
     want_old = subject.call(module, rest, fork(state))
     actual = subject.call(module, mixed, reset(state, mark))
     cases = (
-        (mark, want_fresh, "a reset row differs from a fresh one"),
-        (~mark, want_old, "a reset row changes others"),
+        (mark, want_fresh, "a reset row continues differently from a fresh row"),
+        (~mark, want_old, "resetting a row changes other rows"),
     )
     for rows, want, sentence in cases:
         at = rows.nonzero().flatten()

@@ -50,16 +50,18 @@ def _call(length: int, subject: Subject, module: Any) -> None:
     if hidden:
         readers = "; ".join(f"{name}: {', '.join(names)}" for name, names in hidden.items())
         agree_out(
-            without_hidden, out, f"what comes from below is read though `wants` does not name it ({readers})", batch.pos
+            without_hidden, out, f"a part reads a name of ctx.below that its `wants` lacks ({readers})", batch.pos
         )
     _check_out(out, type(module).__name__)
     if tuple(out.y.shape[:2]) != batch.size:
-        raise Broken(f"{list(batch.size)} tokens in, an output of shape {list(out.y.shape)} out")
+        raise Broken(f"an input of {list(batch.size)} tokens gives an output of shape {list(out.y.shape)}")
     _check_other_calls(subject, module, batch, out)
     numbers = out.y[batch.is_real]
     if not numbers.isfinite().all():
         wrong = int((~numbers.isfinite()).sum())
-        raise Broken(f"{wrong} of {numbers.numel()} numbers of its output are NaN or infinite, in rows of {length}")
+        raise Broken(
+            f"{wrong} of {numbers.numel()} numbers of the output are NaN or infinite, in rows of {length} tokens"
+        )
 
 
 def _check_other_calls(subject: Subject, module: Any, batch: InputBatch, out: Out) -> None:
@@ -67,7 +69,7 @@ def _check_other_calls(subject: Subject, module: Any, batch: InputBatch, out: Ou
     if isinstance(module, Writer) and batch.only is None and batch.also is None:
         source: dict[str, Any] = {} if batch.source is None else {"source": batch.source}
         last = module.logits(batch.x, last=True, **source).y
-        agree(last, out.y[:, -1:], "logits(last=True) are not the last of all logits", bound=1e-12)
+        agree(last, out.y[:, -1:], "logits(last=True) differ from the last column of all logits", bound=1e-12)
     layers = getattr(module, "layers", None)
     if subject.vocab or not isinstance(layers, nn.ModuleList) or not isinstance(layers[0], Layer):
         return
@@ -80,31 +82,35 @@ def _check_other_calls(subject: Subject, module: Any, batch: InputBatch, out: Ou
     for name, want in zip(("0.input", "0"), first_layer_calls[0] if first_layer_calls else (), strict=False):
         if name in tapped.taps:
             agree(
-                tapped.taps[name], want, f"the tap {name!r} is not what sublayer 0 {'gave' if name == '0' else 'got'}"
+                tapped.taps[name],
+                want,
+                f"the tap {name!r} differs from the {'out' if name == '0' else 'in'}put of sublayer 0",
             )
 
 
 def _model(length: int, model: Model, subject: TrainingSubject) -> None:
     name, batch, batch_again = type(model).__name__, subject.ragged(length), subject.ragged(length)
     if not all(map(torch.equal, batch.tensors(), batch_again.tensors())):
-        raise Broken(f"{name}.sample gives other rows for the same seed")
+        raise Broken(f"{name}.sample gives different rows for the same seed")
     loss, judged = model(batch.x), model.judge(batch.x)
     if not isinstance(judged, EvaluationSums) or next(iter(judged.totals), None) != model.metric.name:
-        raise Broken(
-            f"{name}.judge must return EvaluationSums totals, the first of them its metric {model.metric.name!r}"
-        )
+        raise Broken(f"{name}.judge must return EvaluationSums, with its metric {model.metric.name!r} first in totals")
     if loss.total.shape or not loss.total.isfinite() or int(loss.count) < 1:
-        raise Broken(f"the loss of {length} tokens is {loss.total.tolist()} over {int(loss.count)} targets")
+        raise Broken(
+            f"the loss of {length} tokens is {loss.total.tolist()} over {int(loss.count)} targets, expected one finite "
+            "number over at least 1 target"
+        )
     for measure, (total, count) in judged.totals.items():
         if total.shape or count.shape or not total.isfinite():
             raise Broken(
-                f"{name}.judge gives {measure!r} as {total.tolist()} of {count.tolist()}; give a sum and a count"
+                f"{name}.judge gives {measure!r} as {total.tolist()} of {count.tolist()}, expected a finite sum and a "
+                "count, one number each"
             )
     if model.predicts_next:
         try:
             model.start(1, length)
         except NoState as error:
-            raise Broken(f"it learns to say what comes next, but has no state: {error}") from error
+            raise Broken(f"the model learns to predict the next token, but has no state: {error}") from error
 
 
 @contextmanager
@@ -155,7 +161,7 @@ def _look(part: nn.Module, inputs: tuple, out: Any) -> None:
         return  # the call only updates the state
     if isinstance(part, Layer):
         _check_out(out, name)
-        _shape(out.y, inputs[0].shape, name, "y, as x has")
+        _shape(out.y, inputs[0].shape, name, "y, the shape of x")
     elif isinstance(part, Mechanism):
         _mechanism(out, inputs[0].q, inputs[1], name)
     elif isinstance(part, Position):
@@ -163,7 +169,7 @@ def _look(part: nn.Module, inputs: tuple, out: Any) -> None:
     if isinstance(part, Layer | Mechanism):
         for sent in out.up:
             if not is_sent(sent, part.sends) and sent not in part.sends:
-                raise Broken(f"{name} sends {sent!r} up, and its `sends` do not name it")
+                raise Broken(f"{name} sends {sent!r} up, but its `sends` lacks this name")
 
 
 def _mechanism(out: Any, q: Tensor, keys: Any, name: str) -> None:

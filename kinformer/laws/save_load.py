@@ -14,7 +14,7 @@ from kinformer.laws.support.comparisons import agree_out
 from kinformer.laws.support.findings import Broken, findings
 from kinformer.laws.support.subject import Subject, TrainingSubject
 
-SAYS = "what is saved and loaded computes the same"
+SAYS = "after saving and loading, the part computes the same"
 OVER = ("layer", "model")
 LENGTH = 7
 
@@ -37,14 +37,12 @@ def _check_same(subject: Any, module: Any) -> None:
     loaded = _through_a_folder(module) if member else _through_numbers(subject, module)
     if _shared_parameters(loaded) != _shared_parameters(module):
         raise Broken(
-            f"parameters are shared by {_shared_parameters(module)}, and after loading by {_shared_parameters(loaded)}"
+            f"parameters are shared by {_shared_parameters(module)}, but after loading by {_shared_parameters(loaded)}"
         )
-    _compare(subject, module, loaded, "what was saved and loaded computes something else")
+    _compare(subject, module, loaded, "the result is different after saving and loading")
     for model in (module, loaded):
         after_step(model, 0.6, stats)
-    _compare(
-        subject, module, loaded, "what was saved and loaded computes something else after one more step of training"
-    )
+    _compare(subject, module, loaded, "the result is different after saving, loading and one more after_step")
 
 
 def _compare(subject: Any, module: Any, loaded: Any, sentence: str) -> None:
@@ -74,7 +72,7 @@ def _through_a_folder(module: Any) -> Any:
         file = module.member.file
         loaded = load(folder, find_member(f"{file}:{module.member.name}") if file else None)
     if loaded.member != module.member:
-        raise Broken(f"{module.member} was saved and {loaded.member} loaded")
+        raise Broken(f"saved {module.member}, but loaded {loaded.member}")
     return loaded
 
 

@@ -12,7 +12,7 @@ from kinformer.laws.support.dependences import trainable
 from kinformer.laws.support.findings import find_smallest
 from kinformer.laws.support.subject import ROWS, SampledBatch, TrainingSubject
 
-SAYS = "rows in shares, weighed by their targets, train it as all of them at once"
+SAYS = "a batch in shares, weighted by their targets, has the loss and gradients of the whole batch"
 OVER = "model"
 LENGTH = 13
 PROGRESS = 0.5
@@ -32,7 +32,7 @@ def _check_shares(length: int, subject: TrainingSubject, model: Any) -> None:
     batch = subject.ragged(length).map_tensors(_shorten_rows)
     whole, *shares = (_loss_and_gradients(model, share) for share in (batch, batch.rows([0]), batch.rows([1, 2])))
     count = whole[0].count
-    sentence = f"three rows of up to {length} tokens train it otherwise than one and two of them"
+    sentence = f"three rows of up to {length} tokens at once train differently from one row and two rows"
     counts = torch.as_tensor(sum(int(loss.count) for loss, _ in shares))
     agree(counts, torch.as_tensor(count), f"{sentence} (the count)")
     weights = [float(loss.count) / max(float(count), 1.0) for loss, _ in shares]

@@ -15,7 +15,7 @@ from torch import Tensor
 from kinformer.core.pattern import And, Heads, Not, Or, Pattern, Spelled
 from kinformer.laws.support.findings import Broken, Unjudged, findings
 
-SAYS = "what it says of its reach, period, live positions, cache and cover is as sharp as can be"
+SAYS = "reach, period, live, capacity and cover are as tight as the predicate permits"
 OVER = "pattern"
 HEADS = 400  # enough heads for a random pattern to draw every possible block
 LENGTH = 40
@@ -33,10 +33,10 @@ def judge(pattern: Pattern) -> Iterator[str]:
     while isinstance(spelled, Spelled):
         spelled = spelled.expression
     if isinstance(spelled, And | Or | Not | Heads):
-        raise Unjudged("a pattern composed of others knows bounds")
+        raise Unjudged("a pattern composed of others need not have the tightest declarations")
     declared = [law for name, law in LAWS.items() if getattr(type(spelled), name) is not getattr(Pattern, name)]
     if not declared:
-        raise Unjudged("it declares nothing beyond its predicate")
+        raise Unjudged("the pattern declares nothing besides its predicate")
     for law in declared:
         yield from findings(law, pattern)
 
@@ -63,7 +63,7 @@ def _reach(pattern: Pattern) -> None:
         return
     for side, word, far in zip(declared, ("back", "ahead"), (int(distance.max()), -int(distance.min())), strict=True):
         if far < (length // 2 if side == math.inf else side):
-            raise Broken(f"{pattern}: it reads at most {far} {word}, but its reach() says {side}")
+            raise Broken(f"{pattern}: queries read at most {far} {word}, but reach() says {side}")
 
 
 def _period(pattern: Pattern) -> None:
@@ -72,7 +72,7 @@ def _period(pattern: Pattern) -> None:
     m = read(pattern, 4 * n)[0]
     for less in range(1, n):
         if bool((m[less:, less:] == m[:-less, :-less]).all()):
-            raise Broken(f"{pattern}: it is the same {less} positions later, but its period() is {n}")
+            raise Broken(f"{pattern}: the pairs are the same {less} positions later, but period() is {n}")
 
 
 def _needed_keys(pattern: Pattern, length: int) -> Tensor:
@@ -87,7 +87,7 @@ def _live(pattern: Pattern) -> None:
     wrong = pattern.live(keys, now) & ~_needed_keys(pattern, length)
     if wrong.any():
         at, k = wrong.nonzero()[0].tolist()
-        raise Broken(f"{pattern}: nobody reads position {k} at {at} or later, but its live() says so")
+        raise Broken(f"{pattern}: no query at position {at} or later reads position {k}, but live() keeps it")
 
 
 def _capacity(pattern: Pattern) -> None:
@@ -95,9 +95,7 @@ def _capacity(pattern: Pattern) -> None:
     needed_slots = _needed_keys(pattern, CACHED).tril(-1).sum(1).cummax(0).values.tolist()
     for length, slots in enumerate(needed_slots):
         if pattern.capacity(length) > slots:
-            raise Broken(
-                f"{pattern}: {slots} slots are enough, but its capacity({length}) is {pattern.capacity(length)}"
-            )
+            raise Broken(f"{pattern}: {slots} slots are enough, but capacity({length}) is {pattern.capacity(length)}")
 
 
 def _cover(pattern: Pattern) -> None:
@@ -110,11 +108,13 @@ def _cover(pattern: Pattern) -> None:
     may, must = (answer.expand(BLOCKS, BLOCKS).tolist() for answer in declared)
     for n, m in itertools.product(range(BLOCKS), repeat=2):
         box = slice(q_lo[n], q_hi[n] + 1), slice(k_lo[m], k_hi[m] + 1)
-        where = f"{pattern}: of queries {q_lo[n]}..{q_hi[n]} and keys {k_lo[m]}..{k_hi[m]}"
+        where = f"{pattern}: for queries {q_lo[n]} to {q_hi[n]} and keys {k_lo[m]} to {k_hi[m]},"
         if may[n][m] != bool(any_read[box].any()):
-            raise Broken(f"{where} {'none' if may[n][m] else 'some'} is read, but its cover() says otherwise")
+            raise Broken(f"{where} {'no' if may[n][m] else 'some'} pair is read, but cover() says the opposite")
         if must[n][m] != bool(every[box].all()):
-            raise Broken(f"{where} {'not every one' if must[n][m] else 'every one'} is read, but its cover() differs")
+            raise Broken(
+                f"{where} {'not every' if must[n][m] else 'every'} pair is read, but cover() says the opposite"
+            )
 
 
 LAWS: dict[str, Callable[[Pattern], None]] = {

@@ -11,7 +11,7 @@ from kinformer.laws.support.dependences import ROUNDING, trainable
 from kinformer.laws.support.findings import Broken, Unjudged, findings
 from kinformer.laws.support.subject import Subject, TrainingSubject
 
-SAYS = "each penalty moves exactly the parameters it names"
+SAYS = "each penalty has gradients for exactly the parameters that it declares"
 OVER = ("layer", "model")
 LENGTH = 9
 
@@ -33,18 +33,18 @@ def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
     if not declared:
         raise Unjudged("no part of it declares a penalty")
     if isinstance(subject, Subject) and subject.vocab:
-        raise Unjudged("penalties of a model are judged in its loss, where those of an encoder are too")
+        raise Unjudged("penalties of a model are judged in its loss, together with the penalties of an encoder")
     y, sums, leaf = _read(subject, module)
     alone = [p for entries in declared.values() for _, penalty in entries if penalty.alone for p in penalty.trains]
     trains = bool(alone) and y.requires_grad
     gradients = torch.autograd.grad(y.sum(), alone, allow_unused=True, retain_graph=True) if trains else ()
     if any(g is not None and bool(g.any()) for g in gradients):
-        yield "its output moves parameters of which a penalty says that it trains them alone"
+        yield "the output has gradients for parameters that a penalty with alone=True must train alone"
     for name, entries in declared.items():
         if name not in sums and leaf is not None and all(penalty.by for _, penalty in entries):
             continue  # the model above the layer computes it
         if name not in sums:
-            yield f"it declares the penalty {name!r}, and reports {', '.join(map(repr, sorted(sums))) or 'nothing'}"
+            yield f"it declares the penalty {name!r}, but reports {', '.join(map(repr, sorted(sums))) or 'nothing'}"
         else:
             yield from findings(_check_trained, module, name, sums[name], entries, leaf)
 
@@ -63,7 +63,7 @@ def _check_trained(
     module: Any, name: str, value: Tensor, entries: list[tuple[nn.Module, Penalty]], leaf: Tensor | None
 ) -> None:
     if not value.requires_grad:
-        raise Broken(f"the penalty {name!r} depends on no parameter at all")
+        raise Broken(f"the penalty {name!r} has no gradient for any parameter")
     parameters = trainable(module)
     sizes = _slopes(value, {**parameters, **({} if leaf is None else {"x": leaf})})
     moving = {key for key, size in sizes.items() if size > ROUNDING * max(sizes.values())}
@@ -72,14 +72,18 @@ def _check_trained(
     by_x = any(id(parameters[key]) not in parameter_ids for key in trained) if leaf is None else "x" in moving
     reaches = any(penalty.reaches_x for _, penalty in entries)
     if by_x != reaches:
-        raise Broken(f"the penalty {name!r} {'trains' if by_x else 'does not train'} through x; say so by reaches_x")
+        raise Broken(
+            f"the penalty {name!r} has {'a' if by_x else 'no'} gradient through x, but is declared with "
+            f"reaches_x={reaches}"
+        )
     trains = {id(p) for _, penalty in entries for p in penalty.trains}
     declared = {key for key, p in parameters.items() if id(p) in trains}
     undeclared = sorted(key for key in trained - declared if not reaches or id(parameters[key]) in parameter_ids)
     less = sorted(declared - trained)
     if undeclared or less:
         raise Broken(
-            f"the penalty {name!r} moves {undeclared} without declaring it, and declares {less} without moving it"
+            f"the penalty {name!r} has gradients for {undeclared}, which it does not declare, and none for {less}, "
+            "which it declares"
         )
 
 

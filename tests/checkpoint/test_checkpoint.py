@@ -227,7 +227,7 @@ def test_tuples_come_back_as_tuples(tmp_path: Path) -> None:
     model = tiny.bigram(d=4)
     model.member = MemberRecord("bigram", {"d": (4, 5)})
     save(model, tmp_path)
-    with pytest.raises(CheckpointError, match=r"is int, and \(4, 5\) came"):
+    with pytest.raises(CheckpointError, match=r"must be int, got \(4, 5\)"):
         load(tmp_path, member=tiny.bigram)
 
 

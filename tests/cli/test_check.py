@@ -108,50 +108,60 @@ BROKEN = {
         "pattern",
         "k <= q",
         "k <= q + 2",
-        says="Alternate(): reads position 2 at position 0 of head 0, but its reach() says at most 0 ahead",
+        says="Alternate(): position 0 reads position 2 in head 0, but reach() says at most 0 ahead",
     ),
-    "peeks": law("peek", "pattern", "k <= q", "k <= q + 2", says="redrawing what follows column 0 of 3 changes it"),
+    "peeks": law(
+        "peek", "pattern", "k <= q", "k <= q + 2", says="redrawing the columns after column 0 of 3 changes the output"
+    ),
     "reaches too short": law(
         "pattern",
         "pattern",
         "torch.inf, 0",
         "4, 0",
-        says="Alternate(): reads position 0 at position 6 of head 0, but its reach() says at most 4 back",
+        says="Alternate(): position 6 reads position 0 in head 0, but reach() says at most 4 back",
     ),
     "reaches a number": law(
-        "pattern", "pattern", "torch.inf, 0", "3", says="reach() is 3; give two numbers, how far back and how far ahead"
+        "pattern",
+        "pattern",
+        "torch.inf, 0",
+        "3",
+        says="reach() is 3; return two numbers, how far back and how far ahead",
     ),
     "gives numbers": law(
-        "pattern", "pattern", " % 2 == 0", " % 2", says="it answers with torch.int64; answer with true or false"
+        "pattern", "pattern", " % 2 == 0", " % 2", says="the predicate returns torch.int64, expected bool"
     ),
     "lets live keys die": law(
         "pattern",
         "pattern",
         "def reach",
         LIVE,
-        says="position 0 is read at position 3 or later, but its live() says at 3 that nobody will",
+        says="a query at position 3 or later reads position 0, but live() drops it at position 3",
     ),
     "has endless slots": law(
         "pattern",
         "pattern",
         "def reach",
         "def capacity(self, length):\n        return torch.inf\n\n    def reach",
-        says="capacity(1) is inf; give a whole number of slots",
+        says="capacity(1) is inf; return a whole number of slots",
     ),
     "fails": law("pattern", "pattern", "(q - k)", "(q - k).none()", says="line 16 of fails.py: AttributeError: "),
     # a bias
     "is NaN": law(
-        "runs", "bias", ".abs()", ".abs().to(s.dtype).log() * 0", says="numbers of its output are NaN or infinite"
+        "runs", "bias", ".abs()", ".abs().to(s.dtype).log() * 0", says="numbers of the output are NaN or infinite"
     ),
     "counts columns": law(
         "chunk",
         "bias",
         "(at(q_pos, b, h, i) - at(k_pos, b, h, j))",
         "(i - j)",
-        says="on 2 heads under Causal(): cut into chunks of [1, 1], 2 tokens give another result",
+        says="on 2 heads under Causal(): 2 tokens in chunks of [1, 1] give a different result",
     ),
     "is for another number of heads": law(
-        "runs", "bias", "lambda: Decay(2)", "lambda: Decay(1)", says="on 2 heads under Causal(): it fails: line 18 of"
+        "runs",
+        "bias",
+        "lambda: Decay(2)",
+        "lambda: Decay(1)",
+        says="on 2 heads under Causal(): the law fails with an error: line 18 of",
     ),
     "moves what it does not name": law(
         "targets",
@@ -160,7 +170,8 @@ BROKEN = {
         PENALTIES.replace("(self.log_rate,)", "()"),
         "from kinformer.core.request import Request",
         "from kinformer.core.loss import Penalty\nfrom kinformer.core.request import Request",
-        says="the penalty 'rate' moves ['mechanism.bias.log_rate'] without declaring it, and declares []",
+        says="the penalty 'rate' has gradients for ['mechanism.bias.log_rate'], which it does not declare, and none "
+        "for [], which it declares",
     ),
     # a mechanism
     "state is not batch first": law(
@@ -168,7 +179,7 @@ BROKEN = {
         "mechanism",
         "torch.zeros(spec.batch, sizes",
         "torch.zeros(1, sizes",
-        says="the state's total is [1, 2, 8] for 3 rows; every leaf must be batch first",
+        says="total of the state has shape [1, 2, 8] for 3 rows; the first dimension must be the batch",
     ),
     "changes a buffer": law(
         "mutation",
@@ -177,14 +188,14 @@ BROKEN = {
         BUFFER,
         "q, v, real =",
         "self.calls += 1\n        q, v, real =",
-        says="a forward in eval mode changes mechanism.calls; what must change once per step belongs in after_step",
+        says="forward in eval mode changes mechanism.calls; move a change of once per step to after_step",
     ),
     "counts padding": law(
         "padding",
         "mechanism",
         "keys.pos[:, 0] >= 0",
         "keys.pos[:, 0] >= -1",
-        says="a loss on real positions has a gradient at padding of x, so what stands there mattered",
+        says="a loss on real positions has a gradient at padding of x, so the result depends on padding",
     ),
     "returns a tensor": law(
         "runs", "mechanism", f"Out({READ}, state)", "mean", says="Mean.forward returns a Tensor; return Out(y, state)"
@@ -204,41 +215,49 @@ BROKEN = {
         says="Mean.forward gives [3, 2, 2, 4]; it must give [3, 2, 2, 8] for y",
     ),
     "does not merge": law(
-        "merge", "mechanism", "torch.float32)).log()", "torch.float32))", says="of merged pieces is "
+        "merge",
+        "mechanism",
+        "torch.float32)).log()",
+        "torch.float32))",
+        says="of merged parts differs from one read of all keys by ",
     ),
     "forgets": law(
         "chunk",
         "mechanism",
         "count[:, -1]) if",
         "count[:, -1] * 0) if",
-        says="cut into chunks of [1, 1], 2 tokens give another result than in one call: row 0, position 1 is",
+        says="2 tokens in chunks of [1, 1] give a different result than one call: row 0, position 1 is",
     ),
     "gives no advice": law(
         "chunk",
         "mechanism",
         "total = torch.zeros(spec",
         "from kinformer.core.mechanism import NoState\n        raise NoState('none')\n        total = torch.zeros(spec",
-        says="start() says that there is no state but not what to do instead: 'none'",
+        says="NoState from start() does not say what to use instead (write 'use ...'): 'none'",
     ),
     "is slow": law(
         "runs",
         "mechanism",
         "q, v, real =",
         "while True:\n            pass\n        q, v, real =",
-        says="no answer in 0.5 s; make the example smaller (width 16, 2 heads), or give --seconds",
+        says="no answer in 0.5 s; use a smaller example (width 16, 2 heads), or a larger --seconds",
         options=("--seconds", "0.5"),
     ),
     "overflows": law(
-        "dtype", "mechanism", "total / count", "total * 9e4 / 9e4 / count", says="results are not finite in float16"
+        "dtype",
+        "mechanism",
+        "total / count",
+        "total * 9e4 / 9e4 / count",
+        says="results in float16 are NaN or infinite",
     ),
     # a memory
-    "fades": law("chunk", "memory", "[state.x, x]", "[0.9 * state.x, x]", says="cut into chunks of [1, 1], 2 tokens"),
+    "fades": law("chunk", "memory", "[state.x, x]", "[0.9 * state.x, x]", says="2 tokens in chunks of [1, 1]"),
     "reads empty slots": law(
         "chunk",
         "memory",
         "(spec.batch, slots), -1",
         "(spec.batch, slots), 0",
-        says="the state's x grew from [3, 2, 16] to [3, 4, 16]",
+        says="x of the state grew from [3, 2, 16] to [3, 4, 16]",
     ),
     # a block
     "mixes rows": law(
@@ -246,30 +265,30 @@ BROKEN = {
         "join",
         "self.g * out.y",
         "self.g * out.y.mean(0)",
-        says="rows [0] of 2 tokens give another result in a batch of three than by themselves",
+        says="rows [0] of 2 tokens give a different result in a batch of three than alone",
     ),
     "writes to aux": law(
         "mutation",
         "join",
         "out = f(norm(x))",
         'out = f(norm(x))\n        out.aux["g"] = self.g',
-        says="the mapping aux of a part's Out is written to after it was returned",
+        says="the mapping aux of an Out changes after forward returned it",
     ),
     # depth
-    "shares one state": law("chunk", "depth", "collected.call(n", "collected.call(0", says="cut into chunks"),
+    "shares one state": law("chunk", "depth", "collected.call(n", "collected.call(0", says="tokens in chunks of"),
     "has no width": law(
         "runs",
         "depth",
         "self.d, self.layer, self.times = layer.d, layer, times",
         "self.layer, self.times = layer, times",
-        says="it cannot be put to work: AttributeError: 'Repeat' object has no attribute 'd'",
+        says="no layer can be built with the part: AttributeError: 'Repeat' object has no attribute 'd'",
     ),
     "makes a state": law(
         "chunk",
         "depth",
         "return collected.make_out(x)",
         "return collected.make_out(x)._replace(state=tuple(collected.states))",
-        says="no state went in and one came out",
+        says="a call without a state returns a state",
     ),
     # graphs
     "asks for a number": law(
@@ -296,12 +315,12 @@ BROKEN = {
         "from torch import nn\n\nfrom kinformer import Attention",
         "norm=RMSNorm",
         "norm=Centre",
-        says="start() says that it can decode, but ",
+        says="it has a state for decoding, but ",
     ),
     # breaks
     "breaks nothing": Case(
         breaking("join", "peek", "the paper sorts the whole row"),
-        "breaks is out of date: it keeps this law; drop 'peek' from it",
+        "breaks is out of date: the part keeps this law; remove 'peek' from breaks",
         1,
         ("peek",),
     ),
@@ -351,12 +370,14 @@ UNJUDGED = {
     "has no examples": Case(ending("pattern", ""), "has no EXAMPLES; end it with EXAMPLES = (Alternate(...),)"),
     "a member has none": Case(ending("member", ""), "has no EXAMPLES; end it with EXAMPLES = (lambda: sinks(...),)"),
     "has no comma": Case(
-        ending("pattern", "EXAMPLES = (Alternate())"), "is an Alternate, and must be a tuple; write EXAMPLES = ("
+        ending("pattern", "EXAMPLES = (Alternate())"), "is an Alternate, expected a tuple; write EXAMPLES = ("
     ),
-    "has empty examples": Case(ending("bias", "EXAMPLES = ()"), "is empty, and must be a tuple"),
-    "is already made": Case(ending("bias", "EXAMPLES = (Decay(2),)"), "is a Decay that is already made; write lambda:"),
+    "has empty examples": Case(ending("bias", "EXAMPLES = ()"), "is empty, expected a tuple"),
+    "is already made": Case(
+        ending("bias", "EXAMPLES = (Decay(2),)"), "is a Decay that is already built; write lambda:"
+    ),
     "makes a number": Case(
-        ending("bias", "EXAMPLES = (lambda: 3,)"), "makes an int, which is none of pattern, bias, score,"
+        ending("bias", "EXAMPLES = (lambda: 3,)"), "makes an int, expected one of pattern, bias, score,"
     ),
     "is a number": Case(ending("bias", "EXAMPLES = (3,)"), "is an int, which is neither a pattern nor a function"),
     "cannot be built": Case(
@@ -366,12 +387,14 @@ UNJUDGED = {
         "import nothing_of_the_kind", "cannot be imported: line 1 of does_not_import.py: ModuleNot"
     ),
     "is no Python": Case("\ndef f(:", "cannot be imported: line 2 of is_no_python.py: SyntaxError: "),
-    "exits": Case("raise SystemExit(3)", "leaves Python while it is imported; put such code under __name__"),
+    "exits": Case(
+        "raise SystemExit(3)", "exits Python while it is imported; put such code under if __name__ == '__main__'"
+    ),
     "hangs": Case("while True: pass", "and its examples not built in 0.5 s", options=("--seconds", "0.5")),
     "has a keyword without default": Case(
         twin("member", "d: int = 128", "d: int"), "the keyword 'd' of the member 'sinks'"
     ),
-    "breaks no law": Case(breaking("join", "chunks", "why"), "names 'chunks', which is no law; the nearest is"),
+    "breaks no law": Case(breaking("join", "chunks", "why"), "names 'chunks', which is not a law; the nearest is"),
     "breaks in a list": Case(
         breaking("join", "chunk", "why").replace('{"chunk": "why"}', '["chunk"]'), "must be a dict of law and reason"
     ),
@@ -449,14 +472,14 @@ def test_a_file_that_cannot_be_judged_is_refused_in_one_line(outputs: Checks, na
 
 def test_where_there_is_no_file_or_no_such_part(outputs: Checks) -> None:
     assert outputs["nowhere"][0] == 2 and "there is no file or folder " in outputs["nowhere"][2]
-    assert outputs["helped"][0] == 2 and "it lies beside the file, so run with PYTHONPATH=" in outputs["helped"][2]
-    assert outputs["folder"][0] == 2 and "is no Python file; give one, like mine.py" in outputs["folder"][2]
+    assert outputs["helped"][0] == 2 and "it is in the same folder, so run with PYTHONPATH=" in outputs["helped"][2]
+    assert outputs["folder"][0] == 2 and "is not a Python file; give a file such as mine.py" in outputs["folder"][2]
     assert outputs["nobody"][0] == 2 and "is a 'Maen'; the nearest is 'Mean'" in outputs["nobody"][2]
 
 
 def test_what_no_law_judges_is_no_success(outputs: Checks) -> None:
     code, out, err = outputs["unheard"]
-    assert code == 2 and "no law looks at a Distilled by itself" in out
+    assert code == 2 and "no law judges a Distilled by itself" in out
     assert err.startswith("kinformer: no law judges anything of ") and err.count("\n") == 1
 
 

@@ -159,7 +159,7 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, text: Path, capsys: p
         ([out, *data, "--lanes", "1"], "and this model has learned 32 positions"),
         ([out, *data, "--device", "gpu"], "there is no device 'gpu' here"),
         ([out, *data, "--length", "0"], "--length"),
-        ([out, *data, "depth"], "'depth' is no keyword; write name=value"),
+        ([out, *data, "depth"], "'depth' is not a keyword; write name=value"),
     ]
     for words, message in wrong:
         fails(capsys, ["evaluate", *words], message)

@@ -13,9 +13,9 @@ SMALL = "d=16 depth=1 heads=2 length=8"
 WRONG = {
     "gtp --steps 1": "there is no member 'gtp'",
     f"gpt {SMALL} dept=3 --steps 1": "has no keyword 'dept'",
-    "gpt depth=two --steps 1": "'two' came",
-    "gpt depth --steps 1": "'depth' is no keyword",
-    "gpt d=10 heads=3 --steps 1": "d=10 does not split into heads=3",
+    "gpt depth=two --steps 1": "got 'two'",
+    "gpt depth --steps 1": "'depth' is not a keyword",
+    "gpt d=10 heads=3 --steps 1": "d=10 is not a multiple of heads=3",
     f"gpt {SMALL} --steps 1 --lr nan": "lr",
     f"gpt {SMALL} --steps 1 --lr 0": "lr must be above 0",
     f"gpt {SMALL}": "give one of --steps N and --minutes M",
@@ -35,7 +35,7 @@ WRONG = {
     f"gpt {SMALL} --steps 1 --step 1": "No such option",
     f"gpt {SMALL} --steps 1 --parallel shard": "--parallel has no effect",
     f"gpt {SMALL} --steps 1 --then steps=x": "--then steps=x",
-    f"gpt {SMALL} --steps 1 --then depth=two": "'two' came",
+    f"gpt {SMALL} --steps 1 --then depth=two": "got 'two'",
     "transformer d=16 depth=1 --steps 1": "reads pairs",
 }
 

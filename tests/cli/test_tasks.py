@@ -89,4 +89,4 @@ def test_a_task_of_one_s_own_is_checked(tmp_path: Path, capsys: pytest.CaptureFi
     wrong = tmp_path / "wrong.py"
     wrong.write_text(toy.read_text().replace("return 4", "return 3"))
     assert run(["check", str(wrong)]) == 1
-    assert "has 4 symbols, and width says at most 3" in capsys.readouterr().out
+    assert "has 4 symbols, but the task has width=3" in capsys.readouterr().out

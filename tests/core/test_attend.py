@@ -70,10 +70,10 @@ def test_without_positions_as_many_queries_as_keys_read_like_with_them(pattern):
 
 SHAPES = [(B, S), (H, S), (B, 2, S), (B, 1, S + 1), (1, 1, S)]
 MISFITS = [
-    (((B, T, K), (B, H, S, K), (B, H, S, V)), "attend wants q"),
-    (((B, H, T, K), (B, H, S, K), (B, H, S + 1, V)), "attend wants q"),
-    (((B, H, T, K), (B + 1, H, S, K), (B, H, S, V)), "attend wants q"),
-    (((B, H, T, K), (B, H, S, K + 1), (B, H, S, V)), "queries and keys have other widths"),
+    (((B, T, K), (B, H, S, K), (B, H, S, V)), "attend needs q"),
+    (((B, H, T, K), (B, H, S, K), (B, H, S + 1, V)), "attend needs q"),
+    (((B, H, T, K), (B + 1, H, S, K), (B, H, S, V)), "attend needs q"),
+    (((B, H, T, K), (B, H, S, K + 1), (B, H, S, V)), "queries and keys have different widths"),
 ]
 
 
@@ -91,13 +91,15 @@ def refusal_messages() -> dict[str, list[str]]:
 def test_positions_of_another_shape_are_refused_with_advice():
     names = [name for _ in SHAPES for name in ("q_pos", "k_pos")]
     for text, name in zip(unhooked(f"{__name__}:{refusal_messages.__name__}")["positions"], names, strict=True):
-        assert text.startswith(f"ValueError: {name} has shape [") and f"positions [B N] want {name}[:, None]" in text
+        assert text.startswith(f"ValueError: {name} must be integers [B, 1, N]") and text.endswith(
+            f"positions [B, N] as {name}[:, None]"
+        )
 
 
 def test_positions_without_a_head_axis_are_refused_where_batch_and_heads_are_equal():
     """Broadcast, they would be positions by head of every row: a wrong read without an error."""
     (text,) = unhooked(f"{__name__}:{refusal_messages.__name__}")["equal"]
-    assert text.startswith(f"ValueError: q_pos has shape [{H}, {S}]")
+    assert text.startswith("ValueError: q_pos must be integers") and f"of shape [{H}, {S}]; pass positions" in text
     q, pos = torch.randn(H, H, S, K), torch.arange(S).expand(H, S)
     attend(q, q, q, q_pos=pos[:, None], k_pos=pos[:, None])
 
@@ -181,7 +183,7 @@ def test_scale_and_bias():
 def test_an_executor_by_name_obeys_or_says_why_not():
     q, k, v = qkv(t=S)
     for keywords, reason in (({}, "returns no lse"), ({"lse": False, "bias": ALiBi(H)}, "without a bias")):
-        with pytest.raises(ValueError, match=f"impl='sdpa' cannot do this: .*{reason}; use impl='auto'"):
+        with pytest.raises(ValueError, match=f"impl='sdpa' cannot compute this call: .*{reason}; use impl='auto'"):
             attend(q, k, v, impl="sdpa", **keywords)
     with pytest.raises(ValueError, match="impl='flash' is not known; choose 'auto' or "):
         attend(q, k, v, impl="flash")
@@ -210,7 +212,7 @@ def test_what_a_context_promises_says_nothing_of_other_positions():
 def test_more_queries_than_keys_want_positions_unless_all_is_read():
     q, k = torch.randn(1, 2, 5, 4), torch.randn(1, 2, 3, 4)
     assert attend(q, k, k).y.shape == (1, 2, 5, 4)
-    with pytest.raises(ValueError, match="give q_pos="):
+    with pytest.raises(ValueError, match="got 5 queries but only 3 keys; pass q_pos="):
         attend(q, k, k, pattern=Causal())
 
 

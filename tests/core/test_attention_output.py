@@ -85,7 +85,7 @@ def test_merge_is_associative_and_takes_one_and_nothing():
     torch.testing.assert_close(merge(reads[0]).y, reads[0].y)
     with pytest.raises(ValueError, match="at least one"):
         merge()
-    with pytest.raises(ValueError, match="read 1 has no lse"):
+    with pytest.raises(ValueError, match="argument 1 has no lse"):
         merge(reads[0], reads[1]._replace(lse=None))
 
 
@@ -137,5 +137,5 @@ def test_reads_in_bfloat16_merge_to_half_a_percent(pieces):
 def test_what_is_no_read_is_refused_in_one_line(call) -> None:
     q, k, keywords = call
     read = attend(q, k, k, lse=True, **keywords)
-    with pytest.raises(TypeError, match=r"got a list, expected a AttentionOutput. Write merge\(a, b\)"):
+    with pytest.raises(TypeError, match=r"argument 0 is of type list, expected AttentionOutput. Call merge\(a, b\)"):
         merge.__wrapped__([read, read])

@@ -65,11 +65,12 @@ def refusal_messages() -> list[str]:
 
 def test_a_mask_or_positions_of_another_kind_or_shape_are_refused_with_advice() -> None:
     texts = unhooked(f"{__name__}:{refusal_messages.__name__}")
-    assert texts[0].startswith("ValueError: a mask is True where a token is real, bool of shape [2, 3]; torch.float32")
-    assert texts[1].endswith("torch.bool of shape [2, 4] came")
+    rule = "ValueError: mask must be bool of shape [2, 3], True at each token, got "
+    assert texts[0].startswith(f"{rule}torch.float32")
+    assert texts[1] == f"{rule}torch.bool of shape [2, 4]"
     for text, received in zip(texts[2:], ("torch.bool", "torch.float32", "torch.int64 of shape [3]"), strict=True):
-        assert text.startswith(f"ValueError: positions are whole numbers [B T], and {received}")
-        assert text.endswith("Context.of_sequence(x, mask) numbers the tokens where a mask is True")
+        assert text.startswith(f"ValueError: positions must be integers [B, T], got {received}")
+        assert text.endswith("make them with Context.of_sequence(x, mask)")
 
 
 def test_columns_cut_all_that_is_of_tokens_and_nothing_else() -> None:
@@ -147,5 +148,5 @@ def test_positions_by_head_are_one_object_for_all_layers() -> None:
     ctx = whole()
     assert ctx.by_head is ctx.replace(below={}).by_head and torch.equal(ctx.by_head[:, 0], POS)
     assert ctx.source_by_head is ctx.source_by_head and ctx.source_by_head.shape == (2, 1, 5)
-    with pytest.raises(ValueError, match=r"give Context\(source_pos=...\), -1 where it is padding"):
+    with pytest.raises(ValueError, match=r"give Context\(source_pos=...\), with -1 at padding"):
         _ = Context(POS, source=torch.zeros(2, 5, 3)).source_by_head

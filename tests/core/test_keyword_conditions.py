@@ -60,7 +60,7 @@ def test_a_condition_says_what_it_reads(condition: str, holds: bool) -> None:
 
 def test_conditions_of_what_is_no_keyword_are_refused_where_a_member_is_declared() -> None:
     for needs in ({"x": "form=a"}, {"form": "x=a"}, {"form": "=a"}, {"form": "form=a or "}):
-        with pytest.raises(TypeError, match="which is not a keyword|cannot be read; write it as"):
+        with pytest.raises(TypeError, match="which is not a keyword|is not understood; write it like"):
             member(needs=needs)(_declared)
 
 

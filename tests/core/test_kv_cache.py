@@ -140,7 +140,7 @@ def test_positions_are_never_written_in_place_and_keys_are():
 
 
 def test_reading_ahead_has_no_state_and_says_what_to_do():
-    with pytest.raises(NoState, match=r"Causal\(\) & it, or generate"):
+    with pytest.raises(NoState, match=r"Causal\(\) & pattern, or generate"):
         Attention(QKV(4, 1), Softmax(Full())).start(1, 4)
 
 
@@ -435,7 +435,7 @@ def test_labels_that_earlier_tokens_lacked_are_of_none_and_missing_ones_are_refu
     out = layer(x[:, :2], layer.start(1, 4), Context(pos[:, :2], run=True))
     out = layer(x[:, 2:], out.state, Context(pos[:, 2:], run=True, labels=label))
     assert out.state.labels["segment"].tolist() == [[-1, -1, 0, 0]]
-    with pytest.raises(ValueError, match="came with earlier tokens"):
+    with pytest.raises(ValueError, match="earlier tokens of the row have them"):
         layer(x[:, :1], out.state, Context(pos[:, :1] + 4, run=True))
 
 

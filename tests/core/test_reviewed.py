@@ -122,7 +122,7 @@ def test_another_source_is_not_promised_to_be_full() -> None:
     expected = layer(x, None, Context(ctx.pos, run=True, source=source, source_pos=pos)).y
     assert torch.allclose(layer(x, None, ctx.replace(source=source, source_pos=pos)).y, expected, atol=1e-6)
     assert ctx.full and not ctx.replace(source_pos=pos).full and ctx.replace(labels={}).full
-    with pytest.raises(ValueError, match="whole numbers"):
+    with pytest.raises(ValueError, match="positions must be integers"):
         ctx.replace(source_pos=pos >= 0)
 
 
@@ -181,14 +181,14 @@ def test_queries_without_positions_stand_where_the_last_keys_do() -> None:
 @pytest.mark.usefixtures("unchecked")
 def test_what_does_not_fit_is_said_in_a_line() -> None:
     layer, x = Attention(QKV(8, 2), Softmax(Causal())), torch.randn(2, 4, 8)
-    with pytest.raises(ValueError, match="rows of tokens"):
+    with pytest.raises(ValueError, match=r"x has shape \[4, 8\], expected a tensor \[B, T, D\]"):
         layer(x[0])
-    with pytest.raises(ValueError, match=r"positions have shape \[1, 4\]"):
+    with pytest.raises(ValueError, match=r"ctx.pos has shape \[1, 4\], expected \[2, 4\]"):
         layer(x, None, Context(torch.arange(4)[None]))
-    with pytest.raises(ValueError, match="whole numbers"):
+    with pytest.raises(ValueError, match="positions must be integers"):
         Context(torch.arange(4, dtype=torch.uint8)[None])
     q = torch.randn(1, 2, 4, 8)
-    with pytest.raises(ValueError, match="give all the same"):
+    with pytest.raises(ValueError, match="give all three the same dtype"):
         attend(q, q.double(), q.double())
 
 

@@ -14,7 +14,7 @@ SIZE = {"d": 8, "depth": 1, "heads": 1, "vocab": 11}
 def test_a_token_beyond_the_vocabulary_is_named(name: str, own: int) -> None:
     model: Model = find_member(name)(**SIZE)
     for tokens in ([[11 + own, 1, 2]], [[1, 2, 11 + own]]):
-        with pytest.raises(IndexError, match=f"token {11 + own} is none of the {11 + own} that there are, 0 to"):
+        with pytest.raises(IndexError, match=f"token {11 + own} is out of range, expected 0 to {10 + own};"):
             model(torch.tensor(tokens))
     assert model(torch.tensor([[10, 1, 2], [3, 10, -1]])).total.isfinite()
 
@@ -23,12 +23,14 @@ def test_pairs_name_a_token_of_either_side() -> None:
     model = find_member("transformer")(**SIZE)
     good, bad = torch.tensor([[1, 2]]), torch.tensor([[1, 13]])
     for pair in ((good, bad), (bad, good)):
-        with pytest.raises(IndexError, match="token 13 is none of the 13"):
+        with pytest.raises(IndexError, match="token 13 is out of range, expected 0 to 12"):
             model(pair)
 
 
 def test_what_is_no_row_of_tokens_is_told() -> None:
-    with pytest.raises(TypeError, match=r"tokens are whole numbers, and torch.float32 came; give them .long\(\)"):
+    with pytest.raises(TypeError, match=r"tokens must be integers, got torch.float32; convert them with .long\(\)"):
         check_token_rows(torch.zeros(1, 2))
-    with pytest.raises(ValueError, match=r"tokens are rows \[B T\], and \[3\] came; give one row as tokens\[None\]"):
+    with pytest.raises(
+        ValueError, match=r"tokens must be rows \[B, T\], got shape \[3\]; pass a single row as tokens\[None\]"
+    ):
         check_token_rows(torch.arange(3))

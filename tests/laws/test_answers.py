@@ -38,18 +38,21 @@ def answered(answer: Callable[[bytes, Generator], bytes]) -> Made:
 
 unseeded = numpy.random.default_rng(0)
 BROKEN: dict[str, tuple[Any, str]] = {
-    "not seeded": (Made(lambda row, rng: Copy().row(unseeded)), "rows from the same seed differ"),
+    "not seeded": (Made(lambda row, rng: Copy().row(unseeded)), "rows with the same seed differ"),
     "one row": (Made(lambda row, rng: Copy().row(numpy.random.default_rng(0))), "different seeds are the same"),
     "by chance": (
         Made(lambda row, rng: TaskRow([(b"a|", b"ab"[(n := int(rng.integers(2))) : n + 1])])),
-        "the question 'a|' has the answers '",
+        "the question 'a|' has two answers, '",
     ),
-    "too long": (answered(lambda answer, rng: answer + b"a"), "has 26 symbols, and width says at most 25"),
+    "too long": (answered(lambda answer, rng: answer + b"a"), "has 26 symbols, but the task has width=25"),
     "no question": (Made(lambda row, rng: TaskRow([(b"", row.answer)])), "begins with an answer"),
-    "no answer": (answered(lambda answer, rng: b""), "asks for nothing"),
-    "not printed": (answered(lambda answer, rng: answer[:-1] + b"\n"), "has a symbol that is not printed"),
-    "several lengths": (answered(lambda answer, rng: answer[: int(answer[0]) % 3 + 1]), "answers have 1 symbols and 3"),
-    "no share": (Made(scores=1.5), "chance_accuracy is 1.5, and a share is from 0 to 1"),
+    "no answer": (answered(lambda answer, rng: b""), "contains no answer"),
+    "not printed": (answered(lambda answer, rng: answer[:-1] + b"\n"), "has a symbol that is not printable"),
+    "several lengths": (
+        answered(lambda answer, rng: answer[: int(answer[0]) % 3 + 1]),
+        "some answers have 1 symbols and others 3",
+    ),
+    "no share": (Made(scores=1.5), "chance_accuracy is 1.5, expected a number from 0 to 1"),
 }
 
 

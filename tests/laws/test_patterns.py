@@ -126,7 +126,7 @@ def test_a_pattern_that_is_spelled_as_another_is_caught(monkeypatch):
     assert [message for subject in of_file("shifted") for message in law.judge(subject)] == []
     monkeypatch.setattr(Shifted, "expression", property(spelled))
     message = [message for subject in of_file("shifted") for message in law.judge(subject)]
-    assert "pair (0, 0) of head 0 is not as in its expression Heads(Causal(), Band(left=2, right=0))" in message[0]
+    assert "pair (0, 0) of head 0 differs from its expression Heads(Causal(), Band(left=2, right=0))" in message[0]
 
 
 def test_a_cache_with_too_many_slots_is_caught_at_each_length(monkeypatch):
@@ -138,8 +138,8 @@ def test_a_cache_with_too_many_slots_is_caught_at_each_length(monkeypatch):
     def segment(pattern, length):
         return min(length, pattern.length - 1 + pattern.memory)
 
-    faults = {Columns: (columns, "2 slots are enough, but its capacity(5) is 3")}
-    faults[Segment] = segment, "3 slots are enough, but its capacity(4) is 4"
+    faults = {Columns: (columns, "2 slots are enough, but capacity(5) is 3")}
+    faults[Segment] = segment, "3 slots are enough, but capacity(4) is 4"
     for kind, (capacity, says) in faults.items():
         every = of_file(kind.__name__.lower())
         assert [message for subject in every for message in sharp.judge(subject)] == []
@@ -149,7 +149,7 @@ def test_a_cache_with_too_many_slots_is_caught_at_each_length(monkeypatch):
 
 def test_a_cache_with_too_few_slots_is_caught_at_each_length(monkeypatch):
     monkeypatch.setattr(Segment, "capacity", lambda pattern, length: min(length, 6 if length != 5 else 3))
-    assert "4 positions are live at position 5, but its capacity(5) is 3" in next(law.judge(Segment(4, 3)))
+    assert "4 positions are live at position 5, but capacity(5) is 3" in next(law.judge(Segment(4, 3)))
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ class SmallPowers(PowersOfTwo):
 
 @pytest.mark.parametrize(
     ("pattern", "says"),
-    [(ForgetfulPowers(), "its live()"), (NarrowPowers(), "its reach()"), (SmallPowers(), "its capacity")],
+    [(ForgetfulPowers(), "but live()"), (NarrowPowers(), "but reach()"), (SmallPowers(), "but capacity")],
 )
 def test_a_bound_that_fails_far_out_is_caught(pattern: Pattern, says: str) -> None:
     assert not list(law.judge(PowersOfTwo()))
@@ -199,14 +199,20 @@ def test_sdpa_that_forgets_which_pairs_are_read_is_caught(monkeypatch):
     honest = sdpa.additive_mask
     whole = lambda request: request.full and type(request.pattern) is Full  # noqa: E731
     monkeypatch.setattr(sdpa, "additive_mask", lambda request: None if whole(request) else honest(request))
-    assert "in y under Full(), " in (message := next(impl.judge(sdpa))) and "of these pairs fewer" in message
+    assert (
+        "in y under Full(), " in (message := next(impl.judge(sdpa)))
+        and "with a mask that allows fewer pairs" in message
+    )
     monkeypatch.undo()
     assert list(impl.judge(sdpa)) == []
 
 
 def test_sdpa_that_takes_fewer_pairs_for_causal_is_caught(monkeypatch):
     monkeypatch.setattr(sdpa, "_is_causal", lambda request: request.is_causal and type(request.pattern) is Causal)
-    assert "in y under Causal(), " in (message := next(impl.judge(sdpa))) and "of these pairs fewer" in message
+    assert (
+        "in y under Causal(), " in (message := next(impl.judge(sdpa)))
+        and "with a mask that allows fewer pairs" in message
+    )
 
 
 def test_pieces_that_forget_the_batch_rows_are_caught(monkeypatch):
@@ -214,7 +220,9 @@ def test_pieces_that_forget_the_batch_rows_are_caught(monkeypatch):
     honest = pieces.PlannedRead
     monkeypatch.setattr(pieces, "PlannedRead", lambda plan, rows, *arguments: honest(plan, None, *arguments))
     messages = [message for message in impl.judge(pieces) if "bias" not in message]
-    assert messages and all("in y under" in message and "by batch rows" in message for message in messages)
+    assert messages and all(
+        "in y under" in message and "with exchanged or repeated batch rows" in message for message in messages
+    )
 
 
 def wrong_lse(request: Request) -> AttentionOutput:
@@ -239,9 +247,9 @@ def blind_to_rows(request: Request) -> AttentionOutput:
         ({"read": blind_to_groups}, "differs from the reference in"),
         ({"read": lambda request: reference.read(request.replace(bias=None))}, "bias"),
         ({"read": lambda request: reference.read(request.replace(scale=1.0))}, "in y under"),
-        ({"read": blind_to_rows}, "by batch rows"),
-        ({"read": lambda request: reference.read(request.replace(where=None))}, "of these pairs fewer"),
-        ({"cost": lambda request: -1.0}, "estimates -1.0 seconds"),
+        ({"read": blind_to_rows}, "with exchanged or repeated batch rows"),
+        ({"read": lambda request: reference.read(request.replace(where=None))}, "with a mask that allows fewer pairs"),
+        ({"cost": lambda request: -1.0}, "is -1.0; return a number of seconds"),
     ],
     ids=["lse", "groups", "bias", "scale", "rows", "where", "cost"],
 )
@@ -251,5 +259,5 @@ def test_a_faulty_executor_is_caught(spoiled, says):
 
 def test_what_an_executor_refuses_is_counted():
     requests = impl.DRAWS + len(list(requests_of_each_feature()))
-    with pytest.raises(Unjudged, match=f"refused, {requests} times: not today"):
+    with pytest.raises(Unjudged, match=f"refused {requests} times: not today"):
         list(impl.judge(executor(cost=lambda request: Refusal("not today"))))

@@ -49,7 +49,7 @@ def test_each_has_three_forms_and_reads_ahead_in_an_encoder_alone(member: Callab
         (hard_coded_gaussian, {"across": "hard_coded", "ratio": 0.0}, "ratio=0.0: give a number"),
         (hard_coded_gaussian, {"offsets": ()}, "the number of offsets=0: give a whole number of at least 1"),
         (hard_coded_gaussian, {"sigma": 0.0}, "sigma=0.0: give a number from 0.01"),
-        (hard_coded_gaussian, {"heads": 3}, "d=16 does not split into heads=3"),
+        (hard_coded_gaussian, {"heads": 3}, "d=16 is not a multiple of heads=3"),
         *((member, {"depth": 0}, "depth=0: give a whole number of at least 1") for member in MEMBERS),
     ],
 )

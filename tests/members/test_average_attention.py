@@ -59,9 +59,9 @@ def test_its_keywords_change_what_they_name() -> None:
     [
         ({"smoothing": 0.1}, "smoothing=0.1 has no effect with form=decoder"),
         ({"heads": 7}, "heads=7 has no effect with form=decoder; leave it out, or give form=encoder_decoder"),
-        ({"position": "rotary"}, "'none', and 'rotary' came"),
+        ({"position": "rotary"}, "'none', got 'rotary'"),
         ({"depth": 0}, "depth=0: give a whole number of at least 1"),
-        ({"form": "encoder_decoder", "heads": 3}, "d=16 does not split into heads=3"),
+        ({"form": "encoder_decoder", "heads": 3}, "d=16 is not a multiple of heads=3"),
     ],
 )
 def test_what_means_nothing_is_refused(keywords: dict, says: str) -> None:

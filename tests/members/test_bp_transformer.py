@@ -123,7 +123,7 @@ def test_what_it_cannot_read_is_refused() -> None:
     whole = Context.of_sequence(x)
     with pytest.raises(ValueError, match="a span covers several tokens"):
         body(x, None, whole.replace(only=Document(torch.zeros(1, 5, dtype=torch.long))))
-    with pytest.raises(ValueError, match="a tree of spans reads array order as time"):
+    with pytest.raises(ValueError, match="a tree of spans needs the tokens in the order of their positions"):
         body(x, None, Context(whole.pos))
     with pytest.raises(ValueError, match="k=0: give a whole number of at least 1"):
         bp_transformer(k=0, **SMALL)

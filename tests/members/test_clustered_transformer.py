@@ -58,5 +58,5 @@ def test_refusals() -> None:
     with pytest.raises(ValueError, match="topk=3 has no effect with form=plain"):
         clustered_transformer(form="plain", topk=3, **SMALL)
     for wrong in ({"form": "both"}, {"position": "rotary"}):
-        with pytest.raises(TypeError, match="and '(both|rotary)' came"):
+        with pytest.raises(TypeError, match="got '(both|rotary)'"):
             clustered_transformer(**SMALL, **wrong)

@@ -129,9 +129,9 @@ def test_a_bias_of_a_gate_that_has_none_is_refused() -> None:
     [
         ({"b_g": -1.0}, "b_g=-1.0: give a number from 0 up"),
         ({"depth": 0}, "depth=0: give a whole number of at least 1"),
-        ({"heads": 3}, "d=16 does not split into heads=3"),
+        ({"heads": 3}, "d=16 is not a multiple of heads=3"),
         ({"hidden": 0}, "hidden=0: give a whole number of at least 1"),
-        ({"dropout": 1.0}, "dropout=1.0: give a number from 0 below 1"),
+        ({"dropout": 1.0}, "dropout=1.0: give a number from 0 to below 1"),
     ],
 )
 def test_what_means_nothing_is_refused(keywords: dict, says: str) -> None:

@@ -96,7 +96,7 @@ def test_super_resolution_reads_a_smaller_copy_and_nothing_else_of_what_comes() 
     assert torch.equal(small[0, 1, 0, 1], pixels[0, 1, :2, 2:].double().mean().round().to(torch.uint8))
     before = model.predict(values, **condition)
     assert not torch.allclose(model.predict(values, source=255 - small)[:, 0], before[:, 0])
-    with pytest.raises(ValueError, match="rows of a picture=4 does not split into factor=3"):
+    with pytest.raises(ValueError, match="rows of a picture=4 is not a multiple of factor=3"):
         image_transformer(**TINY, upscale=3)
 
 
@@ -107,7 +107,7 @@ def test_super_resolution_reads_a_smaller_copy_and_nothing_else_of_what_comes() 
         ({"form": "2d", "block": 5}, "block=5 has no effect with form=2d"),
         ({"mixtures": 3}, "mixtures=3 has no effect with output=categorical"),
         ({"form": "2d", "tile": (0, 2)}, r"tile\[0\]=0: give a whole number of at least 1"),
-        ({"form": "2d", "tile": (2, 3)}, "columns of a picture=4 does not split into columns of a tile=3"),
+        ({"form": "2d", "tile": (2, 3)}, "columns of a picture=4 is not a multiple of columns of a tile=3"),
         ({"upscale": 0}, "upscale=0: give a whole number of at least 2"),
     ],
 )

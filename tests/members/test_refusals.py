@@ -22,7 +22,7 @@ TINY = {"d": 16, "depth": 2, "heads": 2, "vocab": 11}
 def test_no_head_is_refused(member: Callable) -> None:
     with pytest.raises(ValueError, match="^heads=0: give a whole number of at least 1$"):
         member(**{**TINY, "heads": 0})
-    with pytest.raises(ValueError, match="^d=16 does not split into heads=3"):
+    with pytest.raises(ValueError, match="^d=16 is not a multiple of heads=3"):
         member(**{**TINY, "heads": 3})
 
 

@@ -148,5 +148,5 @@ def test_every_form_of_the_published_codes_is_a_keyword() -> None:
 def test_what_is_wrong_is_said_in_words() -> None:
     with pytest.raises(ValueError, match="commitment=-1.0: give a number from 0 up"):
         tiny(commitment=-1.0)
-    with pytest.raises(ValueError, match="heads=3 does not split into halves=2"):
+    with pytest.raises(ValueError, match="heads=3 is not a multiple of halves=2"):
         routing_transformer(d=12, heads=3)

@@ -68,7 +68,7 @@ def test_its_keywords_change_what_they_name() -> None:
         ({"scores": "dense", "rank": 4}, "rank=4 has no effect with scores=dense"),
         ({"scores": "dense", "weights": "sum"}, "weights='sum' has no effect with scores=dense; leave it out"),
         ({"scores": "random", "first": 3}, "first=3 has no effect with scores=random"),
-        ({"scores": "factorised_dense", "first": 5}, "length=12 does not split into first=5; make it a multiple"),
+        ({"scores": "factorised_dense", "first": 5}, "length=12 is not a multiple of first=5; change one of them"),
         (
             {"scores": ("dense", "dense")},
             "two scores of a Mixture need the same extra projection 'dense'. Pass only one of them",

@@ -156,7 +156,7 @@ def test_per_layer_is_of_positions_that_are_added() -> None:
 
 WRONG = [
     ({"position": "rotary", "head_dim": 5}, "must be even and at most head_dim=5: got 5"),
-    ({"heads": 3}, "d=16 does not split into heads=3"),
+    ({"heads": 3}, "d=16 is not a multiple of heads=3"),
     ({"head_dim": 0}, "head_dim=0"),
     ({"pattern": "Bnd(4)"}, "Bnd in 'Bnd\\(4\\)' is not a pattern; the nearest is 'Band'"),
     ({"length": 0}, "length=0"),
@@ -171,7 +171,7 @@ def test_what_makes_no_sense_is_refused_in_one_line(
     with pytest.raises(ValueError, match=says) as caught:
         member(**{**SMALL, **keywords})
     assert "\n" not in str(caught.value)
-    with pytest.raises(TypeError, match="'rotery' came"):
+    with pytest.raises(TypeError, match="got 'rotery'"):
         member(position="rotery")
 
 

@@ -159,9 +159,9 @@ class Sending(MLP):
 
 
 def test_what_a_part_wants_and_nobody_sends_is_refused() -> None:
-    with pytest.raises(ValueError, match="a part of Stack wants 'vector' from below"):
+    with pytest.raises(ValueError, match="a part of Stack needs 'vector' from an earlier block"):
         LM(11, 16, Stack([Wanting(16)]))
-    with pytest.raises(ValueError, match="wants 'vector'"):
+    with pytest.raises(ValueError, match="needs 'vector' from an earlier block"):
         LM(11, 16, Stack([Wanting(16), Sending(16)]))
     LM(11, 16, Stack([Sending(16), Wanting(16)]))
 

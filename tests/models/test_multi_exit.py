@@ -184,7 +184,7 @@ def test_beyond_its_learned_positions_it_is_judged_in_windows(float64: None) -> 
 
 
 def test_a_body_without_exits_and_other_weights_are_refused() -> None:
-    with pytest.raises(ValueError, match="^body is of the kind Stack; give an EarlyExit"):
+    with pytest.raises(ValueError, match="^body is of the type Stack; give an EarlyExit"):
         unchecked(MultiExit.__init__)(torch.nn.Module.__new__(MultiExit), 7, D, Stack(blocks()))
     with pytest.raises(ValueError, match="alpha=-1.0"):
         build(ConfidenceThreshold(SoftmaxResponse(), 0.2), alpha=-1.0)

@@ -68,7 +68,7 @@ def test_what_it_refuses() -> None:
         MultiTask(11, 16, MAB(16, 2, cross=False), classes=(2, 1))
     with pytest.raises(ValueError, match="the number of tasks=0"):
         MultiTask(11, 16, MAB(16, 2, cross=False), classes=())
-    with pytest.raises(IndexError, match="task 3 is none of the 2 that there are, 0 to 1; give MultiTask"):
+    with pytest.raises(IndexError, match="task 3 is out of range, expected 0 to 1; give MultiTask"):
         MultiTask(11, 16, MAB(16, 2, cross=False)).scores(PADDED, TASK + 2)
     with pytest.raises(NoState, match="use a causal member"):
         camtl(**SMALL).start(1, 4)  # type: ignore[arg-type]

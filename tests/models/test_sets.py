@@ -108,8 +108,8 @@ def test_a_set_without_elements_is_refused() -> None:
         ({"decoder": -1}, "decoder=-1"),
         ({"depth": 0}, "depth=0"),
         ({"inputs": 0}, "inputs=0"),
-        ({"heads": 3}, "d=16 does not split into heads=3"),
-        ({"heads": 3, "form": "published"}, "d=16 does not split into heads=3"),
+        ({"heads": 3}, "d=16 is not a multiple of heads=3"),
+        ({"heads": 3, "form": "published"}, "d=16 is not a multiple of heads=3"),
         ({"dropout": 1.0}, "dropout=1.0"),
     ],
 )

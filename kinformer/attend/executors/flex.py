@@ -70,17 +70,26 @@ def cost(request: Request) -> float | Refusal:
     # evaluated for one pair, because the result for all pairs has quadratic size
     added = None if bias is None else bias.values(queries.pos[..., :1], keys.pos[..., :1])
     refusals = (
-        (torch.compiler.is_compiling() or _C._are_functorch_transforms_active(), "it makes lists outside of graphs"),
-        (not (importlib.util.find_spec("triton") if cuda else q.is_cpu), "it is for CUDA with Triton, and for CPUs"),
-        (learns and any(x.requires_grad for x in learned), "gradients of a bias through it are unproven"),
-        (learns and not cuda and any(x.requires_grad for x in (q, k, v)), "PyTorch has no backward of it on a CPU"),
-        (type(request.score) is not Product or request.dropout > 0, "it takes the plain product, and drops no weights"),
-        (request.where is not None, "it asks the pattern which pairs are read, and fewer are"),
-        (bias is not None and bool(bias.wants), "what comes from the block beneath is a matrix that it does not cut"),
-        (added is not None, "it adds nothing to values"),
-        (not request.pairs * narrow, "it wants at least one pair, and numbers in each"),
-        (k.shape[1] != v.shape[1] or q.shape[1] % max(k.shape[1], 1) > 0, "heads of keys and values must be alike"),
-        (cuda and (narrow < 16 or q.dtype == torch.float64), "its kernels take widths from 16 up, and no float64"),
+        (
+            torch.compiler.is_compiling() or _C._are_functorch_transforms_active(),
+            "it builds its block lists outside of graphs",
+        ),
+        (not (importlib.util.find_spec("triton") if cuda else q.is_cpu), "it needs CUDA with Triton, or a CPU"),
+        (learns and any(x.requires_grad for x in learned), "its gradients of a learned bias are untested"),
+        (learns and not cuda and any(x.requires_grad for x in (q, k, v)), "PyTorch has no backward for it on a CPU"),
+        (type(request.score) is not Product or request.dropout > 0, "it needs product scores without dropout"),
+        (request.where is not None, "it reads all pairs of the pattern, but a mask allows fewer"),
+        (bias is not None and bool(bias.wants), "it does not cut the matrix that the bias reads from an earlier block"),
+        (added is not None, "it does not support a bias that adds to the values"),
+        (not request.pairs * narrow, "it needs at least one pair of a query and a key, and a head width above 0"),
+        (
+            k.shape[1] != v.shape[1] or q.shape[1] % max(k.shape[1], 1) > 0,
+            "it needs equal numbers of key and value heads, which divide the number of query heads",
+        ),
+        (
+            cuda and (narrow < 16 or q.dtype == torch.float64),
+            "its CUDA kernels need head widths of at least 16 and another dtype than float64",
+        ),
     )
     if reason := next((reason for holds, reason in refusals if holds), None):
         return Refusal(reason)

@@ -22,13 +22,16 @@ def cost(request: Request) -> float | Refusal:
     request: the attention to compute. Its scores must be products of query and key, with an optional added term.
     """
     if torch.compiler.is_compiling():
-        return Refusal("its gradient is no part of a graph")
+        return Refusal("its backward cannot be part of a compiled graph")
     # a subclass of Product may add its own numbers, but a subclass with its own `forward` is another score
     plain = isinstance(request.score, Product) and type(request.score).forward is Product.forward
     if not plain or request.bias is not None or not kernel.serves(request) or not request.pairs:
-        return Refusal("it takes the product of query and key on a CPU, without bias or dropout, and values as wide")
+        return Refusal(
+            "it needs product scores on a CPU, without bias or dropout, at least one pair of a query and a key, and as "
+            "many and as wide value heads as key heads"
+        )
     if not are_plain_tensors(request.queries.q, request.keys.k, request.keys.v):
-        return Refusal("it takes plain tensors: none that are traced, faked or under a transform of functions")
+        return Refusal("it needs plain tensors; some are traced, fake or under a function transform")
     return CALL + request.pairs * SECONDS * (request.queries.q.shape[3] + request.keys.v.shape[3])
 
 

@@ -44,18 +44,18 @@ def cost(request: Request) -> float | Refusal:
     if torch.compiler.is_compiling():
         return operator.cost(request)
     if request.where is not None:
-        return Refusal("it asks the pattern which pairs are read, and fewer are")
+        return Refusal("it reads all pairs of the pattern, but a mask allows fewer")
     if not are_plain_tensors(request.queries.q, request.keys.k, request.keys.v):
-        return Refusal("it takes plain tensors: none that are traced, faked or under a transform of functions")
+        return Refusal("it needs plain tensors; some are traced, fake or under a function transform")
     if type(request.score) is not Product or (request.bias is not None and request.bias.wants):
-        return Refusal("what comes from the block beneath is a matrix that it does not cut")
+        return Refusal("it needs product scores, without a bias that reads a matrix from an earlier block")
     if not request.pairs:
-        return Refusal("it wants at least one pair")
+        return Refusal("it needs at least one pair of a query and a key")
     plan = plan_request(request)
     if isinstance(plan, Refusal):
         return plan
     if not plan.stages and (request.bias is not None or not kernel.serves(request)):
-        return Refusal("no query reads a key, and plain operations of nothing have no gradient")
+        return Refusal("no query reads a key, so its result would have no gradient")
     by_distance = request.bias is not None and type(request.bias).by_distance is not Bias.by_distance
     rate = (
         EXPLICIT if not kernel.serves(request) else FLASH if request.bias is None else BAND if by_distance else EXPLICIT

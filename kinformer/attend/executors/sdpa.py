@@ -29,11 +29,13 @@ def cost(request: Request) -> float | Refusal:
     if is_forward_mode():
         return Refusal("its fused kernels have no forward-mode derivative")
     if request.bias is not None or type(request.score) is not Product:
-        return Refusal("it takes the plain product of query and key alone, without a bias")
+        return Refusal("it needs product scores without a bias")
     if keys.k.shape[1] != keys.v.shape[1] or not request.pairs or not queries.q.shape[3]:
-        return Refusal("it wants as many heads of keys as of values, and at least one pair of some width")
+        return Refusal(
+            "it needs as many key heads as value heads, at least one pair of a query and a key, and a key width above 0"
+        )
     if queries.q.shape[1] % keys.k.shape[1]:
-        return Refusal("query heads must be a multiple of key heads")
+        return Refusal("the number of query heads must be a multiple of the number of key heads")
     return request.pairs * _seconds(request) * (queries.q.shape[3] + keys.v.shape[3])
 
 

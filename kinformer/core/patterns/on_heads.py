@@ -32,7 +32,7 @@ class OnHeads(Pattern):
     def __post_init__(self) -> None:
         check_at_least("OnHeads.of", self.of, 1)
         if check_at_least("OnHeads.turn", self.turn, 0) >= self.of:
-            raise ValueError(f"{self}: the turn must be below {self.of}")
+            raise ValueError(f"OnHeads.turn={self.turn}: give a number below OnHeads.of={self.of}")
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         return torch.as_tensor(h % self.of == self.turn) & (q >= 0)

@@ -38,7 +38,10 @@ class Product(Score):
         """
         change = self.change(request)
         if change is not None and change.requires_grad:
-            raise ValueError(f"{type(self).__name__}.change has a gradient, which is lost; write forward in its place")
+            raise ValueError(
+                f"{type(self).__name__}.change requires a gradient, which no executor computes; implement forward "
+                "instead"
+            )
         return change
 
     def change(self, request: Request) -> Float[Tensor, "#B #H T S"] | None:

@@ -146,8 +146,8 @@ def _advice_for(folder: Path) -> str:
 
 
 def _data(data: Any, valid: str | None) -> Data | Batches:
-    if isinstance(data, str):
-        return read_spec(data, **({} if valid is None else {"valid": valid}))
+    if isinstance(data, str | Path):
+        return read_spec(str(data), **({} if valid is None else {"valid": valid}))
     if valid is not None:
         raise ValueError("valid= goes with data that is named, such as data='text=PATH'; else the data brings its own")
     return data if isinstance(data, Data | Batches) else Batches(data)

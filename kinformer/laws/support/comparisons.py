@@ -53,7 +53,7 @@ def agree_names(actual: Mapping[str, Any], expected: Mapping[str, Any], sentence
     sentence: beginning of the finding.
     """
     if actual.keys() != expected.keys():
-        raise Broken(f"{sentence}: the aux are {sorted(actual)} instead of {sorted(expected)}")
+        raise Broken(f"{sentence}: the names are {sorted(actual)} instead of {sorted(expected)}")
 
 
 def agree_gradients(
@@ -71,7 +71,7 @@ def agree_gradients(
         elif value is not mine and any(
             gradient is not None and bool((gradient != 0).any()) for gradient in (value, mine)
         ):
-            raise Broken(f"{sentence} (the gradient of {name}): there is one in one case and none in the other")
+            raise Broken(f"{sentence} (the gradient of {name}): only one of the two calls has it")
 
 
 def join_outs(outs: list[Out]) -> Out:
@@ -86,7 +86,7 @@ def join_outs(outs: list[Out]) -> Out:
         pieces = [out.aux[name] for out in outs]
         aux[name] = torch.cat(pieces, 1) if value.dim() else value
         for piece in pieces if not value.dim() else ():
-            agree(piece, value, f"the penalty {name!r} depends on the chunk")
+            agree(piece, value, f"the penalty {name!r} differs between chunks")
     return Out(torch.cat([out.y for out in outs], 1), outs[-1].state, aux)
 
 

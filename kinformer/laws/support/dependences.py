@@ -1,4 +1,4 @@
-"""Dependences of a result: a loss that shows them by its gradients, and the columns that each output reads."""
+"""Dependences of a result: a loss that shows them by its gradients, and the columns that outputs read."""
 
 from typing import Any
 

@@ -63,14 +63,14 @@ class InputBatch:
         return chunk if lo == 0 else dataclasses.replace(chunk, source=None, source_pos=None)
 
     def rows(self, rows: Sequence[int]) -> "InputBatch":
-        """The given rows, which may repeat."""
+        """Return the given rows, which may repeat."""
         at = torch.tensor(rows)
         source, source_pos = (None if tensor is None else tensor[at] for tensor in (self.source, self.source_pos))
         patterns = _rows(self.only, at), _rows(self.also, at)
         return InputBatch(self.x[at], self.pos[at], *patterns, source, source_pos, self.is_clean)
 
     def to(self, dtype: torch.dtype) -> "InputBatch":
-        """The same batch in another precision."""
+        """Return the same batch in another precision."""
 
         def cast(t: Tensor) -> Tensor:
             return t.to(dtype) if t.is_floating_point() else t

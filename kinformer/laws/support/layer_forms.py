@@ -75,11 +75,11 @@ class PoolingLayer(Layer):
         self.d, self.pooling = d, pooling
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
-        raise NoState("a pooling reads whole rows, so nothing goes on from a part of one; use a causal layer")
+        raise NoState("a pooler reads whole rows and has no state; use a causal layer")
 
     def forward(self, x: Any, state: State | None, ctx: Context) -> Out:
         if ctx.only is not None or ctx.also is not None:
-            raise ValueError("a pooling is of one whole row of tokens; give it one, without ctx.only and ctx.also")
+            raise ValueError("a pooler reads one whole row of tokens; call it without ctx.only and ctx.also")
         vectors = self.pooling(x, ctx.pos >= 0).unflatten(1, (self.pooling.vectors, 1, self.d))
         return Out(x + vectors.sum(1), state)
 
@@ -150,7 +150,7 @@ def _score_forms(part: Bias | Score, softmax: Callable[[Pattern], Softmax]) -> F
     for p in (Causal(), Full()):
         yield Subject(part, _layer_of(partial(softmax, p)), f"on 2 heads under {p}", secondary=p == Full())
     across = _layer_of(partial(softmax, Full()), projection=partial(QKV, 16, 2, key_heads=1), cross=True)
-    yield Subject(part, across, "across, one key head", source="other", tried=True)
+    yield Subject(part, across, "cross-attention, one key head", source="other", tried=True)
     if isinstance(part, Score) and SCORES in part.wants:
         above = _stack_layers(partial(Explicit, Causal(), up=True), partial(softmax, Causal()))
         yield Subject(part, above, f"above a layer that sends {SCORES.name!r}", secondary=True)
@@ -165,9 +165,9 @@ def _mechanism(mechanism: Mechanism, make: Make) -> Forms:
     one_key_head = partial(QKV, 16, 2, key_heads=1)
     yield Subject(mechanism, _layer_of(make))
     yield Subject(mechanism, _layer_of(make, projection=one_key_head), "one key head", tried=True)
-    yield Subject(mechanism, _layer_of(make, cross=True), "across", source="other", tried=True)
+    yield Subject(mechanism, _layer_of(make, cross=True), "cross-attention", source="other", tried=True)
     equal = _layer_of(make, projection=one_key_head, cross=True)
-    yield Subject(mechanism, equal, "across, one key head, a source as long", source="equal", tried=True)
+    yield Subject(mechanism, equal, "cross-attention, one key head, equal lengths", source="equal", tried=True)
     if SCORES in mechanism.wants and SCORES.name in mechanism.sends:
         yield Subject(mechanism, _stack_layers(make, make), f"above a layer that sends {SCORES.name!r}", secondary=True)
 
@@ -175,7 +175,7 @@ def _mechanism(mechanism: Mechanism, make: Make) -> Forms:
 def _projection(projection: Projection, make: Make) -> Forms:
     yield Subject(projection, _layer_of(partial(Softmax, Causal()), projection=make))
     across = _layer_of(partial(Softmax, Full()), projection=make, cross=True)
-    yield Subject(projection, across, "across", source="other", tried=True)
+    yield Subject(projection, across, "cross-attention", source="other", tried=True)
 
 
 def _map(feature_map: FeatureMap, make: Make) -> Forms:

@@ -73,7 +73,7 @@ def agree_lse(actual: LseRecord, expected: LseRecord, sentence: str, pos: Tensor
         if mine is not None and theirs is not None:
             agree(mine, theirs, description, pos=pos)
         elif mine is not theirs:
-            raise Broken(f"{description}: there is one in one case and none in the other")
+            raise Broken(f"{description}: only one of the two calls has it")
 
 
 def _each_once(calls: list[MechanismRead], pos: Tensor) -> bool:

@@ -46,7 +46,7 @@ def read_parts(text: str) -> PartsFile:
     before, colon, name = text.rpartition(".py:")
     path = Path(f"{before}.py" if colon else text).expanduser()
     if path.is_dir() or (path.is_file() and path.suffix != ".py"):
-        raise Unreadable(f"{path} is no Python file; give one, like mine.py")
+        raise Unreadable(f"{path} is not a Python file; give a file such as mine.py")
     module = _run(path)
     if hasattr(module, "cost") and hasattr(module, "read") and not hasattr(module, "EXAMPLES"):
         return PartsFile(
@@ -86,14 +86,16 @@ def _run(path: Path) -> ModuleType:
         why = error.__cause__ or error
         raise Unreadable(f"{path} cannot be imported: {error_line(why, path)}{_import_advice(why, path)}") from error
     except SystemExit as error:
-        raise Unreadable(f"{path} leaves Python while it is imported; put such code under __name__") from error
+        raise Unreadable(
+            f"{path} exits Python while it is imported; put such code under if __name__ == '__main__'"
+        ) from error
 
 
 def _import_advice(error: BaseException, path: Path) -> str:
     """Return advice if the missing module lies in the same folder."""
     folder, name = path.resolve().parent, error.name if isinstance(error, ModuleNotFoundError) else None
     is_neighbour = name is not None and any((folder / end).exists() for end in (name, f"{name}.py"))
-    return f"; it lies beside the file, so run with PYTHONPATH={folder}" if is_neighbour else ""
+    return f"; it is in the same folder, so run with PYTHONPATH={folder}" if is_neighbour else ""
 
 
 def _examples(path: Path, module: ModuleType) -> Iterator[JudgedPart]:
@@ -102,7 +104,7 @@ def _examples(path: Path, module: ModuleType) -> Iterator[JudgedPart]:
         raise Unreadable(f"{path} has no EXAMPLES; end it with {_advice(module)}")
     if not isinstance(entries, tuple | list) or not entries:
         text = "empty" if isinstance(entries, tuple | list) else with_article(type(entries).__name__)
-        raise Unreadable(f"EXAMPLES of {path} is {text}, and must be a tuple; write {_advice(module)}, with the comma")
+        raise Unreadable(f"EXAMPLES of {path} is {text}, expected a tuple; write {_advice(module)}, with the comma")
     for n, entry in enumerate(entries):
         yield _example(path, f"EXAMPLES[{n}]", entry)
 
@@ -112,7 +114,7 @@ def _example(path: Path, label: str, entry: Any) -> JudgedPart:
     if not isinstance(entry, Pattern | Example):
         if isinstance(entry, CLASSES):
             raise Unreadable(
-                f"{label} of {path} is {with_article(kind)} that is already made; write lambda: {kind}(...)"
+                f"{label} of {path} is {with_article(kind)} that is already built; write lambda: {kind}(...)"
             )
         if not callable(entry):
             raise Unreadable(f"{label} of {path} is {with_article(kind)}, which is neither a pattern nor a function")
@@ -123,7 +125,7 @@ def _example(path: Path, label: str, entry: Any) -> JudgedPart:
         if not isinstance(part, CLASSES):
             words = ", ".join(dict.fromkeys(filter(None, (_class_words(kind_of_part) for kind_of_part in CLASSES))))
             raise Unreadable(
-                f"{label} of {path} makes {with_article(type(part).__name__)}, which is none of {words} or member"
+                f"{label} of {path} makes {with_article(type(part).__name__)}, expected one of {words} or member"
             )
     return JudgedPart.from_example(label, example, path)
 
@@ -146,7 +148,9 @@ def _check_breaks(path: Path, label: str, example: Example) -> None:
             raise Unreadable(f"{field} of {label} of {path} must be a dict of {key_kind} and reason, like {like}")
     for law in breaks:
         if law not in laws():
-            raise Unreadable(f"breaks of {label} of {path} names {law!r}, which is no law{suggest_names(law, laws())}")
+            raise Unreadable(
+                f"breaks of {label} of {path} names {law!r}, which is not a law{suggest_names(law, laws())}"
+            )
 
 
 def _class_words(kind: type) -> str:

@@ -71,7 +71,11 @@ class Subject:
             module = self.build()
             missing = [want.name for want in getattr(module, "wants", ()) if not want.optional]
             if missing or not self.tried:
-                return f"it wants {missing[0]!r} from below, and nothing here sends that" if missing else ""
+                return (
+                    f"the part needs {missing[0]!r} from an earlier layer, and no layer sends it here"
+                    if missing
+                    else ""
+                )
             self.call(module, self.ragged(5))
             self.call(module, self.batch([4] * ROWS), None if self.no_state(module) else self.start(module, ROWS, 4))
         except (ValueError, NoState) as error:
@@ -92,7 +96,7 @@ class Subject:
         return InputBatch(self.fill_rows(pos, seed), pos, self.only, self.also, source, source_pos)
 
     def ragged(self, length: int, *, seed: int = 0) -> InputBatch:
-        """Three rows: one full, one padded left, one padded right."""
+        """Return three rows: one full, one padded left, one padded right."""
         left, right = (length + 2) // 4, length // 3
         return self.batch([length, length - left, length - right], [0, left, 0], length, seed=seed)
 

@@ -138,7 +138,9 @@ def verdict(name: str, law: ModuleType, example: JudgedPart) -> Verdict | None:
     try:
         at_work = subjects(law, example)
     except Exception as error:
-        return Verdict(name, example.name, "broken", f"it cannot be put to work: {error_line(error, example.file)}")
+        return Verdict(
+            name, example.name, "broken", f"no layer can be built with the part: {error_line(error, example.file)}"
+        )
     reason, holds = example.breaks.get(name), 0
     unjudged: list[tuple[str, str]] = []
     for subject in at_work:
@@ -155,7 +157,9 @@ def verdict(name: str, law: ModuleType, example: JudgedPart) -> Verdict | None:
         except Unjudged as why:
             unjudged.append((place, str(why)))
         except Exception as error:
-            return Verdict(name, example.name, "broken", f"{where}it fails: {error_line(error, example.file)}")
+            return Verdict(
+                name, example.name, "broken", f"{where}the law fails with an error: {error_line(error, example.file)}"
+            )
         else:
             if finding is not None and reason:
                 return Verdict(name, example.name, "declared", reason)
@@ -165,7 +169,9 @@ def verdict(name: str, law: ModuleType, example: JudgedPart) -> Verdict | None:
     if not at_work and not reason:
         return None
     if reason:
-        return Verdict(name, example.name, "broken", f"breaks is out of date: it keeps this law; drop {name!r} from it")
+        return Verdict(
+            name, example.name, "broken", f"breaks is out of date: the part keeps this law; remove {name!r} from breaks"
+        )
     text = law.SAYS if holds else f"nothing to judge: {unjudged[0][1]}"
     return Verdict(name, example.name, "holds" if holds else "nothing", text, tuple(unjudged))
 
@@ -176,7 +182,7 @@ def unjudged_kind(example: JudgedPart) -> Verdict:
     example: the part.
     """
     name = type(example.part).__name__
-    return Verdict("every law", example.name, "nothing", f"nothing to judge: no law looks at a {name} by itself")
+    return Verdict("every law", example.name, "nothing", f"nothing to judge: no law judges a {name} by itself")
 
 
 def error_line(error: BaseException, path: Path | None) -> str:

@@ -6,6 +6,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 import kinformer as kf
+from kinformer.core.checks import check_part
 from kinformer.core.collected_outputs import Collected, wants_and_sends
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 from kinformer.core.state import share_positions
@@ -25,6 +26,8 @@ class Stack(Layer):
     def __init__(self, layers: Iterable[Layer], norm: nn.Module | None = None):
         super().__init__()
         self.layers = nn.ModuleList(layers)
+        for n, layer in enumerate(self.layers):
+            check_part(f"layers[{n}]", layer, Layer, "a layer, such as PreNorm(Attention(...), MLP(d))")
         widths = sorted({layer.d for layer in self.layers})
         if not widths:
             raise ValueError("layers=[] is empty. Pass at least one layer, such as PreNorm(Attention(...), MLP(d))")

@@ -79,7 +79,7 @@ def test_a_batch_of_documents_is_learned_from_as_rows_of_their_own(make) -> None
         assert torch.allclose(together.total, sum(loss.total * loss.count for loss in apart) / count, atol=1e-5)
         judged = model.judge(TokenBatch(tokens, None, IDS)).totals["bits per byte"]
         assert float(judged[0]) == pytest.approx(float(together.total.detach()) * count / math.log(2), rel=1e-5)
-        with pytest.raises(ValueError, match="documents that share a row are read without a state"):
+        with pytest.raises(ValueError, match="documents that share a row cannot continue from a state"):
             model(TokenBatch(tokens, None, IDS), model.start(1, 24))
     else:
         scored = torch.rand(tokens.shape) < 0.4

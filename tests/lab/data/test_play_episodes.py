@@ -132,7 +132,7 @@ def test_weights_that_are_spoiled_are_one_line() -> None:
     model: Any = decision_transformer(**{**TINY, "actions": 1}, discrete=False)
     with torch.no_grad():
         model.action.bias.fill_(float("nan"))
-    with pytest.raises(EnvironmentFailure, match="what was said of an action is not finite"):
+    with pytest.raises(EnvironmentFailure, match="a model output for an action is NaN or infinite"):
         list(roll_out(model, PlaySettings("Pendulum-v1", 1)))
 
 
@@ -143,7 +143,7 @@ def test_no_kind_is_chosen_by_weights_that_are_spoiled(member: str) -> None:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.fill_(float("nan"))
-    with pytest.raises(EnvironmentFailure, match="what was said of an action is not finite"):
+    with pytest.raises(EnvironmentFailure, match="a model output for an action is NaN or infinite"):
         list(roll_out(model, PlaySettings(COUNTING, 1)))
 
 

@@ -93,7 +93,7 @@ def test_rows_of_several_lengths_are_padded_behind() -> None:
 WRONG = {
     "recal": "there is no task 'recal'; the nearest is 'recall'",
     "recall,pair=3": "the task 'Recall' has no keyword 'pair'; the nearest is 'pairs'",
-    "recall,pairs=x": "the keyword 'pairs' of 'Recall' is int, and 'x' came",
+    "recall,pairs=x": "the keyword 'pairs' of 'Recall' must be int, got 'x'",
     "recall,pairs=60": "pairs=60: give a whole number from 1 to 52",
     "mine.py:Twice": "there is no file or folder mine.py",
 }

@@ -10,9 +10,9 @@ from kinformer.lab.environments.support.make_environment import make
 WRONG = {
     "t_maz": "there is no environment 't_maz'; the nearest is 't_maze'",
     "t_maze,coridor=3": "no keyword 'coridor'; the nearest is 'corridor'",
-    "t_maze,corridor=x": "'corridor' of 'TMaze' is int, and 'x' came",
+    "t_maze,corridor=x": "'corridor' of 'TMaze' must be int, got 'x'",
     "t_maze,corridor=0": "corridor=0: give a whole number of at least 1",
-    "t_maze,corridor": "'corridor' is no keyword; write name=value",
+    "t_maze,corridor": "'corridor' is not a keyword; write name=value",
     "CartPol-v1": "the nearest is 'CartPole-v1'",
     "CartPole-v9": "there is no environment 'CartPole-v9'",
     "CartPole-v1,foo=2": "cannot be made: .*unexpected keyword argument 'foo'",

@@ -81,7 +81,7 @@ def test_noam_is_the_equation_of_the_paper_and_knows_the_step_alone() -> None:
     with_peak = Settings(schedule="noam", warmup=WARMUP, lr=PEAK).recipe(gpt(d=48, depth=1, heads=2))
     actual = rates(RecipeLR(optimiser(with_peak.peak), with_peak))
     assert max(actual) == actual[WARMUP - 1] == PEAK
-    with pytest.raises(ValueError, match=r"width of a model; give lr="):
+    with pytest.raises(ValueError, match=r"width of the model, which is unknown here; give lr="):
         _ = Recipe(schedule="noam", warmup=9).peak
 
 
@@ -165,14 +165,14 @@ def test_the_last_rate_is_the_one_that_begin_has_set() -> None:
     [
         ({"lr": 0.0}, "lr must be above 0"),
         ({"lr": float("nan")}, "lr must be above 0"),
-        ({"lr": "x"}, "lr must be above 0, and 'x' came"),
-        ({"lr": True}, "lr must be above 0, and True came"),
+        ({"lr": "x"}, "lr must be above 0, got 'x'"),
+        ({"lr": True}, "lr must be above 0, got True"),
         ({"warmup": 1.5}, "warmup=1.5: give a fraction of the training from 0.0 to 1.0, such as 0.05, or an integer"),
         ({"warmup": -3}, "warmup=-3: give"),
         ({"warmup": 0.0, "schedule": "inverse_sqrt"}, "give warmup above 0"),
         ({"warmup": 0, "schedule": "noam"}, "give warmup above 0"),
         ({"schedule": "wave"}, "schedule='wave' is not known; choose cosine, linear, constant, inverse_sqrt, noam"),
-        ({"betas": (0.9, 1.0)}, r"betas=\(0.9, 1.0\): give two numbers from 0 that are below 1"),
+        ({"betas": (0.9, 1.0)}, r"betas=\(0.9, 1.0\): give two numbers from 0 to below 1"),
         ({"betas": (0.9,)}, "give two numbers"),
         ({"eps": 0.0}, "eps=0.0: give a number above 0"),
         ({"eps": "x"}, "eps='x': give a number above 0"),

@@ -224,7 +224,7 @@ def test_a_phase_is_named_by_its_member_whatever_brackets_stand_there(
         (["--then", "steps=x"], "--then steps=x: steps is a number; write steps=100"),
         (["--then", "steps=1,minutes=1"], "--then steps=1,minutes=1: give one of steps= and minutes="),
         (["--then", "steps=1,steps=2"], "gives a name twice"),
-        (["--then", "lr=-1"], "lr must be above 0, and -1.0 came"),
+        (["--then", "lr=-1"], "lr must be above 0, got -1.0"),
         (["--then", "windw=3"], "the member 'gpt' has no keyword 'windw'"),
     ],
 )

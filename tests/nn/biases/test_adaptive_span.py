@@ -260,7 +260,7 @@ def test_what_is_no_option_is_refused() -> None:
 
 
 def test_spans_of_other_heads_are_an_error() -> None:
-    with pytest.raises(ValueError, match="spans of 3 heads came to a layer of 2 heads"):
+    with pytest.raises(ValueError, match="got spans of 3 heads in a layer of 2 heads"):
         attend(*torch.randn(3, 2, 2, 9, 4), q_pos=POS, k_pos=POS, pattern=Causal(), bias=spans(1.0, 2.0, 3.0))
 
 

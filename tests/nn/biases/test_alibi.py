@@ -61,5 +61,5 @@ def test_only_distance_counts(float64: None) -> None:
 def test_another_number_of_heads_is_an_error() -> None:
     q = torch.zeros(1, 4, 2, 4)
     pos = torch.arange(2)[None, None]
-    with pytest.raises(ValueError, match=r"ALiBi\(8\) came to a layer of 4 heads"):
+    with pytest.raises(ValueError, match=r"got ALiBi\(8\) in a layer of 4 heads"):
         attend(q, q, q, q_pos=pos, k_pos=pos, pattern=Causal(), bias=ALiBi(8))

@@ -108,9 +108,9 @@ def test_what_it_refuses(kind: type[ConditionalBlocks]) -> None:
         ValueError, match=r"reads the label 'task' of queries, but the queries have none\. Pass Context"
     ):
         with_task(bias, task=None)
-    with pytest.raises(IndexError, match="task 3 is none of the 3 that there are, 0 to 2; create .* with more tasks"):
+    with pytest.raises(IndexError, match="task 3 is out of range, expected 0 to 2; create .* with more tasks"):
         with_task(bias, task=TASK + 1)
-    with pytest.raises(IndexError, match="position 7 is none of the 7 .*larger length"):
+    with pytest.raises(IndexError, match="position 7 is out of range, expected 0 to 6.*larger length"):
         with_task(bias, pos=POS + 1)
     for wrong in ({"blocks": 0}, {"blocks": 8}, {"tasks": 0}, {"length": 0}):
         with pytest.raises(ValueError, match=f"{next(iter(wrong))}="):

@@ -101,7 +101,7 @@ def test_starts_without_distance_and_can_leave_that_point() -> None:
 def test_another_number_of_heads_is_an_error() -> None:
     q = torch.zeros(1, 4, 2, 4)
     pos = torch.arange(2)[None, None]
-    with pytest.raises(ValueError, match=r"DistanceAware\(2\) came to a layer of 4 heads"):
+    with pytest.raises(ValueError, match=r"got DistanceAware\(2\) in a layer of 4 heads"):
         attend(q, q, q, q_pos=pos, k_pos=pos, pattern=Causal(), bias=DistanceAware(2))
 
 

@@ -65,7 +65,7 @@ def test_both_numbers_learn_from_the_start() -> None:
 
 def test_what_does_not_fit_is_refused() -> None:
     q = torch.zeros(1, 4, 2, 4)
-    with pytest.raises(ValueError, match=r"GaussianPrior\(2\) came to a layer of 4 heads"):
+    with pytest.raises(ValueError, match=r"got GaussianPrior\(2\) in a layer of 4 heads"):
         attend(q, q, q, bias=GaussianPrior(2))
     attend(q, q, q, bias=GaussianPrior())
     for wrong in ({"sigma": 0.0}, {"own": -1.0}, {"heads": 0}):

@@ -152,7 +152,7 @@ def test_what_does_not_fit_is_refused() -> None:
     for kind in KINDS:
         with pytest.raises(ValueError, match=r"has head_dim=4, but got queries of width 8\. Make them equal"):
             Attention(QKV(16, 2), Softmax(Full(), kind(2, 4)))
-        with pytest.raises(ValueError, match=r"Localness\(2, 4\) came to a layer of 4 heads"):
+        with pytest.raises(ValueError, match=r"Localness\(2, 4\) in a layer of 4 heads"):
             attend(*torch.zeros(3, 1, 4, 5, 4), bias=kind(2, 4))
     with pytest.raises(ValueError, match="width=0"):
         FixedLocalness(2, 4, 0)

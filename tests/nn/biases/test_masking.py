@@ -105,7 +105,7 @@ def test_what_makes_no_mask_is_refused() -> None:
         inspect.unwrap(FunctionMasking.__init__)(FunctionMasking.__new__(FunctionMasking), 0.5)
     with pytest.raises(ValueError, match=r"windows\[1\]=-1: give a whole number of at least 0"):
         StepMasking((2, -1))
-    with pytest.raises(ValueError, match="StepMasking of 3 windows came to a layer of 2 heads"):
+    with pytest.raises(ValueError, match="got StepMasking of 3 windows in a layer of 2 heads"):
         read(StepMasking((1, 2, 3)), *inputs())
 
 

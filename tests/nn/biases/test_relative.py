@@ -81,7 +81,7 @@ def test_a_negative_clip_and_tables_of_other_heads_are_refused() -> None:
     with pytest.raises(ValueError, match="clip=-1"):
         Relative(8, -1)
     q, pos = torch.randn(1, 2, 5, K), torch.arange(5)[None, None]
-    with pytest.raises(ValueError, match="a Relative of 3 heads came to a layer of 2 heads"):
+    with pytest.raises(ValueError, match="got a Relative of 3 heads in a layer of 2 heads"):
         attend(q, q, q, q_pos=pos, k_pos=pos, pattern=Full(), bias=Relative(K, 1, heads=3))
 
 

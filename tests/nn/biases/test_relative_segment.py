@@ -46,7 +46,7 @@ def test_segments_of_one_side_alone_are_refused(side: str) -> None:
 
 def test_a_layer_of_other_heads_is_an_error() -> None:
     q, pos = torch.randn(1, 2, 5, 4), torch.arange(5)[None, None]
-    with pytest.raises(ValueError, match="a RelativeSegment of 3 heads came to a layer of 2 heads"):
+    with pytest.raises(ValueError, match="got a RelativeSegment of 3 heads in a layer of 2 heads"):
         scores(make_request(q, q, q_pos=pos, k_pos=pos, bias=RelativeSegment(3, 4)))
 
 

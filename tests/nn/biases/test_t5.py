@@ -48,5 +48,5 @@ def test_what_is_wrong_is_said_in_words():
     with pytest.raises(ValueError, match="buckets=8, furthest=2: expected at least 2 buckets per direction"):
         T5(2, 8, 2)
     x = torch.randn(1, 4, 3, 2)
-    with pytest.raises(ValueError, match="a T5 of 2 heads came to a layer of 4 heads"):
+    with pytest.raises(ValueError, match="got a T5 of 2 heads in a layer of 4 heads"):
         attend(x, x, x, bias=T5(2))

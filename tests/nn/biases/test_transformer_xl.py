@@ -175,7 +175,7 @@ def test_a_u_of_another_shape_is_refused() -> None:
 
 def test_a_layer_of_other_heads_is_an_error() -> None:
     q, pos = torch.randn(1, 2, 5, DIM), torch.arange(5)[None, None]
-    with pytest.raises(ValueError, match="a TransformerXL of 4 heads came to a layer of 2 heads"):
+    with pytest.raises(ValueError, match="got a TransformerXL of 4 heads in a layer of 2 heads"):
         scores(make_request(q, q, q_pos=pos, k_pos=pos, bias=strong()))
 
 

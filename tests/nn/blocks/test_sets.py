@@ -136,7 +136,7 @@ def test_wrong_uses_are_one_line() -> None:
         PublishedMAB(D, HEADS)(x)
     with pytest.raises(ValueError, match="asks=8 and tells=5 must be equal with cross=False"):
         PublishedMAB(D, HEADS, cross=False, asks=8, tells=5)
-    with pytest.raises(ValueError, match="d=8 does not split into heads=3"):
+    with pytest.raises(ValueError, match="d=8 is not a multiple of heads=3"):
         PublishedMAB(D, 3)
     with pytest.raises(ValueError, match="points=0"):
         ISAB(MAB(D, HEADS), MAB(D, HEADS), 0)

@@ -274,5 +274,5 @@ def unchecked(function: Callable) -> Callable:
 
 @pytest.mark.parametrize("epsilon", [1.0, -0.1])
 def test_an_epsilon_that_means_nothing_is_refused(epsilon: float) -> None:
-    with pytest.raises(ValueError, match=f"epsilon={epsilon}: give a number from 0 below 1"):
+    with pytest.raises(ValueError, match=f"epsilon={epsilon}: give a number from 0 to below 1"):
         Halting(D, epsilon=epsilon)

@@ -40,5 +40,5 @@ def test_remembering_brings_the_state_up_to_date(float64: None) -> None:
 
 
 def test_an_odd_width_has_no_halves() -> None:
-    with pytest.raises(ValueError, match="the layer's d=7 does not split into halves=2; make it a multiple"):
+    with pytest.raises(ValueError, match="the layer's d=7 is not a multiple of halves=2; change one of them"):
         Doubled(MLP(7))

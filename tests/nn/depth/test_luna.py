@@ -120,7 +120,7 @@ def test_the_member_s_keywords_reach_its_parts() -> None:
         ({"form": "decoder", "pack_heads": 2}, "pack_heads=2 has no effect with form=decoder"),
         ({"packs": 0}, "^packs=0"),
         ({"pack_heads": 0}, "^pack_heads=0"),
-        ({"pack_heads": 3}, "^d=8 does not split into pack_heads=3"),
+        ({"pack_heads": 3}, "^d=8 is not a multiple of pack_heads=3"),
         ({"depth": 0}, "depth=0"),
     ],
 )

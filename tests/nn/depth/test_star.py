@@ -121,7 +121,7 @@ def test_what_it_cannot_read_is_refused() -> None:
     whole = Context.of_sequence(x)
     with pytest.raises(ValueError, match=r"without ctx.only and ctx.also"):
         body(x, None, whole.replace(only=Document(torch.zeros(1, 5, dtype=torch.long))))
-    with pytest.raises(ValueError, match="a ring reads array order as time"):
+    with pytest.raises(ValueError, match="a ring needs the tokens in the order of their positions"):
         body(x, None, Context(whole.pos))
     with pytest.raises(ValueError, match="rounds=0"):
         StarRounds([])

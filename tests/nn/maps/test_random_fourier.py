@@ -100,7 +100,7 @@ def test_a_read_has_no_lse_and_so_does_not_merge():
     for mechanism in (LinearAttention, FullLinearAttention):
         read = call(mechanism(RandomFourier(1, 4)), q, k, v).y
         assert read.lse is None
-        with pytest.raises(ValueError, match="read 0 has no lse"):
+        with pytest.raises(ValueError, match="argument 0 has no lse"):
             merge(read, read)
 
 

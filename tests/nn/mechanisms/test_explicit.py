@@ -242,7 +242,7 @@ def test_changed_weights_say_that_they_cannot_be_merged() -> None:
     q, pos = torch.randn(1, 2, 3, 8), torch.arange(3)[None, None]
     read = Explicit(Causal(), after=AddOne())(Queries(q, pos), Keys(q, q, pos), None, Context(pos[0])).y
     assert read.lse is None
-    with pytest.raises(ValueError, match="read 0 has no lse"):
+    with pytest.raises(ValueError, match="argument 0 has no lse"):
         merge(read, read)
 
 

@@ -327,7 +327,7 @@ def test_rows_of_its_state_are_reset_selected_and_forked() -> None:
 
 @pytest.mark.parametrize("mechanism", [GlobalSoftmax(Band(2)), GlobalSoftmax(Causal() & Band(2), Rows(2))])
 def test_what_reads_ahead_has_no_state(mechanism: GlobalSoftmax) -> None:
-    with pytest.raises(NoState, match="use Causal\\(\\) & it"):
+    with pytest.raises(NoState, match="use Causal\\(\\) & pattern"):
         mechanism.start(StateSpec(1, 8, torch.float64, torch.device("cpu")), HeadSizes(2, 2, 2, 8, 8))
 
 

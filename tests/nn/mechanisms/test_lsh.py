@@ -461,7 +461,7 @@ def test_what_a_key_gets_is_of_the_buckets_alone(monkeypatch):
     attention = call(mechanism, q, k, eye).y.y
     assert torch.allclose(mechanism.received_attention(queries, keys, out.y, ctx), attention.sum(2).mean(1), atol=1e-12)
     published = PublishedLSH(H, K, 4, 3)
-    with pytest.raises(TypeError, match="PublishedLSH does not tell how much attention a key got"):
+    with pytest.raises(TypeError, match="PublishedLSH does not report how much attention each key received"):
         published.received_attention(queries, keys, published(queries, keys, None, ctx).y, ctx)
 
 

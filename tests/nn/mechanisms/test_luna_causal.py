@@ -111,7 +111,7 @@ def test_wrong_use_is_refused() -> None:
         mechanism(queries, keys._replace(own=False), None, ctx)
     with pytest.raises(ValueError, match="does not support"):
         mechanism(queries, keys, None, ctx.replace(only=Causal()))
-    with pytest.raises(ValueError, match="array order as time"):
+    with pytest.raises(ValueError, match="the order of their positions"):
         mechanism(queries, keys, None, ctx.replace(run=False))
     with pytest.raises(ValueError, match="2 key heads of width 4, but got 1 of width 4"):
         Attention(QKV(8, 2, key_heads=1, head_dim=4), mechanism)

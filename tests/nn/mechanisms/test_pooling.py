@@ -157,5 +157,5 @@ def test_what_it_cannot_do_is_refused() -> None:
     for name, wrong in (("far", -1), ("kernel", 0), ("kernel", 8)):  # 7 tokens are within far=3
         with pytest.raises(ValueError, match=f"^{name}={wrong}: give"):
             poolingformer(**{**SMALL, name: wrong})  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="'median' came"):
+    with pytest.raises(TypeError, match="got 'median'"):
         poolingformer(**SMALL, pool="median")  # type: ignore[arg-type]

@@ -237,7 +237,7 @@ def test_what_it_cannot_do_is_refused_with_advice():
             NoState, match=r"cannot be decoded with a cache here, because [^.]*\. Use .*generate\(..., recompute=True\)"
         ):
             part.start(2, 9)
-    with pytest.raises(NoState, match=r"reads up to inf positions ahead.*; use Causal\(\) & it"):
+    with pytest.raises(NoState, match=r"reads up to inf positions ahead.*; use Causal\(\) & pattern"):
         layer(Shortened(Softmax(Full()), MeanPooled(3))).start(2, 9)
     part = Shortened(Softmax(Causal()), MeanPooled(3), NullKey(2, 4))
     for limits in ({"only": Causal()}, {"also": Band(1)}):

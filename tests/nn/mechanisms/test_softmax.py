@@ -108,7 +108,7 @@ def test_without_an_lse_y_is_the_same():
 
 
 def test_reading_ahead_has_no_state_and_says_what_to_do():
-    with pytest.raises(NoState, match=r"Causal\(\) & it, or generate\(..., recompute=True\)"):
+    with pytest.raises(NoState, match=r"Causal\(\) & pattern, or generate\(..., recompute=True\)"):
         Attention(QKV(8, 2), Softmax(Full())).start(1, 5)
     layer = Attention(QKV(8, 2), Softmax(C))
     ctx = Context(torch.arange(3)[None], also=Tokens(2))

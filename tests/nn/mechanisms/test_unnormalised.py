@@ -115,7 +115,7 @@ def test_a_window_bounds_its_cost() -> None:
 
 
 def test_what_does_not_fit_is_refused() -> None:
-    with pytest.raises(ValueError, match="HardCodedGaussian of 2 offsets came to a layer of 4 heads"):
+    with pytest.raises(ValueError, match="got HardCodedGaussian of 2 offsets in a layer of 4 heads"):
         attend(*torch.zeros(3, 1, 4, 5, 4), bias=HardCodedGaussian((-1, 1)))
     with pytest.raises(ValueError, match="sigma has 1 numbers for 2 offsets"):
         HardCodedGaussian((-1, 1), (1.0,))

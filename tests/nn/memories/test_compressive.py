@@ -345,7 +345,7 @@ def test_the_use_of_a_state_is_counted_in_float32_at_least() -> None:
 
 
 def test_errors_say_what_came_and_what_to_do() -> None:
-    with pytest.raises(ValueError, match="length=6 does not split into rate=4; make it a multiple"):
+    with pytest.raises(ValueError, match="length=6 is not a multiple of rate=4; change one of them"):
         Compressive(6, 4, 2, MeanPool(4))
     with pytest.raises(ValueError, match="compressed=-1"):
         Compressive(4, 4, -1, MeanPool(4))

@@ -281,7 +281,9 @@ def test_a_memory_is_kept_in_the_precision_it_was_started_in() -> None:
     ids=str,
 )
 def test_a_pattern_that_reads_more_than_is_kept_is_refused(pattern: Pattern) -> None:
-    with pytest.raises(ValueError, match=r"reads keys that the memory does not keep; give it Causal\(\) & Segment"):
+    with pytest.raises(
+        ValueError, match=r"reads keys that the memory does not keep; with this Hidden, use Causal\(\) & Segment"
+    ):
         Attention(QKV(D, 2), Softmax(pattern), memory=Hidden(32, 32))
 
 
@@ -298,7 +300,9 @@ def test_a_memory_that_was_made_shorter_than_the_pattern_wants_is_refused_when_a
     """Training used to read less than decoding from then on."""
     layer, x = attention(4, 6).train(training), torch.randn(1, 3, D)
     layer.memory.memory = 2
-    with pytest.raises(ValueError, match=r"reads keys that the memory does not keep; give it Causal\(\) & Segment"):
+    with pytest.raises(
+        ValueError, match=r"reads keys that the memory does not keep; with this Hidden, use Causal\(\) & Segment"
+    ):
         layer.start(1, 8)
     if training:
         with pytest.raises(ValueError, match="reads keys that the memory does not keep"):

@@ -108,7 +108,7 @@ def test_no_matrix_of_pairs_is_made_forward_or_backward() -> None:
 def test_what_it_cannot_do_is_refused() -> None:
     layer, x = make_layer(True, True), torch.randn(1, 4, D)
     pos = torch.arange(4)[None]
-    with pytest.raises(ValueError, match="reads array order as time"):
+    with pytest.raises(ValueError, match="needs the tokens in the order of their positions"):
         layer(x, None, Context(pos))
     for limits in ({"only": Causal()}, {"also": Full()}):
         with pytest.raises(

@@ -62,7 +62,7 @@ def test_a_forget_gate_starts_as_told() -> None:
 
 @pytest.mark.parametrize(
     ("rows", "width", "match"),
-    [(2, 3, "x has the wrong width: got 3, expected 4"), (3, 4, "got a state of 2 rows for 3 rows of x")],
+    [(2, 3, r"^LSTM got x of shape \[2, 1, 3\], expected width d=4$"), (3, 4, "got a state of 2 rows for 3 rows of x")],
 )
 def test_what_pytorch_would_read_beyond_is_refused(rows: int, width: int, match: str) -> None:
     layer, pos = LSTM(4), torch.zeros(rows, 1, dtype=torch.long)

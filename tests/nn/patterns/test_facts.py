@@ -172,5 +172,5 @@ def test_the_matrix_of_a_row_is_that_rows():
 def test_python_s_own_and_or_and_not_are_refused() -> None:
     """`Causal() and Band(3)` would be Band(3) alone, which reads ahead."""
     for join in (lambda: Causal() and Band(3), lambda: Causal() or Band(3), lambda: not Causal()):
-        with pytest.raises(TypeError, match="join patterns by &, | and ~"):
+        with pytest.raises(TypeError, match="combine patterns with &, | and ~"):
             join()

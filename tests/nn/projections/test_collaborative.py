@@ -128,7 +128,7 @@ def unchecked(**keywords: object) -> None:
 
 
 REFUSED = {
-    "d=10 does not split into heads=4": lambda: Collaborative(10, 4),
+    "d=10 is not a multiple of heads=4": lambda: Collaborative(10, 4),
     "shared=0": lambda: Collaborative(8, 2, shared=0),
     r"shared=3 is too small for 4 heads that each have columns of their own\. Pass at least 4": lambda: Collaborative(
         8, 4, shared=3, mixing="concatenated"

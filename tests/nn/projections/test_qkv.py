@@ -110,9 +110,9 @@ def test_the_cache_holds_key_heads_only() -> None:
 
 
 def test_refuses_heads_that_do_not_fit() -> None:
-    with pytest.raises(ValueError, match="d=10 does not split into heads=4"):
+    with pytest.raises(ValueError, match="d=10 is not a multiple of heads=4"):
         QKV(10, 4)
-    with pytest.raises(ValueError, match="heads=4 does not split into key_heads=3"):
+    with pytest.raises(ValueError, match="heads=4 is not a multiple of key_heads=3"):
         QKV(12, 4, key_heads=3)
     with pytest.raises(ValueError, match="name='o' is not known"):
         QKV(12, 4).matrix("o")

@@ -54,7 +54,7 @@ def test_softmax_decodes_under_it():
 
 
 def test_a_width_that_does_not_split_is_refused():
-    with pytest.raises(ValueError, match="d=10 does not split into heads=4"):
+    with pytest.raises(ValueError, match="d=10 is not a multiple of heads=4"):
         SharedQK(10, 4)
 
 

@@ -140,7 +140,7 @@ def test_values_own_nothing_of_queries_and_keys() -> None:
     assert state.k.numel() == 0 and state.v.shape == (1, HEADS, LENGTH, 3)
     queries, keys = layer.projection.queries_and_keys(torch.randn(1, 4, D), torch.arange(4)[None])
     assert queries.q.shape == keys.k.shape == (1, HEADS, 4, 0)
-    with pytest.raises(ValueError, match="ValueProjection has no matrix of its own for 'q'; use QKV"):
+    with pytest.raises(ValueError, match="ValueProjection has no separate matrix for 'q'; use QKV"):
         layer.projection.matrix("q")
 
 
