@@ -70,7 +70,7 @@ def test_its_keywords_change_what_they_name() -> None:
         ({"scores": "random", "first": 3}, "first=3 has no effect with scores=random"),
         ({"scores": "factorised_dense", "first": 5}, "length=12 does not split into first=5; make it a multiple"),
         ({"scores": ("dense", "dense")}, "two scores of a Mixture want a side 'dense'; give it one of a kind"),
-        ({"scores": ()}, "scores=() has none; give one or more, such as random,product"),
+        ({"scores": ()}, "scores=() is empty; give one or more, such as random,product"),
     ],
 )
 def test_what_means_nothing_is_refused(keywords: dict, says: str) -> None:

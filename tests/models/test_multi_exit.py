@@ -239,7 +239,7 @@ def test_a_rule_that_a_model_would_leave_untrained_is_refused(rule: Callable[[],
 
 
 def test_a_rule_that_reads_a_source_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"^MultiExit has no source for BySequence[^\n]*$"):
+    with pytest.raises(ValueError, match=r"^MultiExit has no source, which BySequence reads[^\n]*$"):
         build(BySequence(D, DEPTH))
 
 

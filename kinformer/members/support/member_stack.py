@@ -19,10 +19,10 @@ def parse_stack(text: str) -> LM:
     """
     match = re.fullmatch(r"\s*(?P<name>[^()=,\s]+)\s*(\((?P<words>.*)\))?\s*", text, re.DOTALL)
     if match is None:
-        raise ValueError(f"stack={text!r} is no member; write gpt, or gpt(depth=2, heads=4)")
+        raise ValueError(f"stack={text!r} is not a member; write gpt, or gpt(depth=2, heads=4)")
     known_members, name = members(), match["name"]
     if name not in known_members:
-        advice = suggest_names(name, known_members, "; give one that kinformer list members names")
+        advice = suggest_names(name, known_members, "; `kinformer list members` shows all members")
         raise ValueError(f"stack={text!r} names no member of the library{advice}")
     try:
         keywords = parse_keywords(known_members[name], [word for word in split(match["words"] or "") if word])

@@ -33,8 +33,8 @@ def growing_windows(window: int | tuple[int, ...], top: int | None, depth: int, 
         return numbers_per_layer("window", window, depth, least)
     if isinstance(window, tuple):
         raise ValueError(
-            f"window={window} names every layer's and top={top} the highest one's; give one of the two, "
-            "add top=none for the first"
+            f"window={window} sets the window of every layer, so top={top} has no effect; add top=none, or give one "
+            "number as window="
         )
     check_at_least("window", window, max(least, 1))
     ratio = check_at_least("top", top, max(least, 1)) / window

@@ -89,7 +89,8 @@ class Wiring:
         check_at_least("length", self.length, 1)
         if self.per_layer and self.position not in ("learned", *SINUSOIDS):
             raise ValueError(
-                f"position={self.position!r} is in every layer as it is; per_layer is for 'learned' and sinusoids"
+                f"position={self.position!r} already acts in every layer; leave out per_layer, or choose 'learned' or "
+                "sinusoidal positions"
             )
         if self.position != "relative":
             check_unused(f"position={self.position!r}", by_head=(self.by_head, False))
