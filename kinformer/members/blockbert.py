@@ -93,7 +93,7 @@ def _shares(heads: int, blocks: int, turns: int, shares: tuple[int, ...] | None)
     counts = (paper if len(paper) == turns else (heads // turns,) * turns) if shares is None else shares
     if len(counts) != turns or sum(counts) != heads or min(counts) < 0:
         summary = f"{heads} heads cannot be divided among {turns} permutations: got shares {counts}"
-        raise ValueError(f"{summary}; give shares= a number for each permutation that add up to {heads}")
+        raise ValueError(f"{summary}; give one share for each permutation, {heads} in total")
     return counts
 
 

@@ -118,7 +118,7 @@ class Trajectory(TrajectoryModel):
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NoReturn:
         raise NoState(
-            f"this model has no state, and the last {self.context} steps are read again for each action; act with actor()"
+            f"this model has no state; the last {self.context} steps are read again for each action. Use actor() to act"
         )
 
     def actor(self, target_return: Float[Tensor, " B"] | None = None, *, seed: int = 0) -> WindowActor:

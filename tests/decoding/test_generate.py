@@ -539,5 +539,5 @@ def test_a_state_of_other_rows_or_beside_recompute_is_refused(model: LM) -> None
 
 
 def test_what_cannot_be_continued_is_named() -> None:
-    with pytest.raises(TypeError, match="Linear has no start and logits"):
+    with pytest.raises(TypeError, match=r"Linear cannot generate: it has no start\(\) and logits\(\)"):
         generate(nn.Linear(2, 2), torch.tensor([[1]]), 2)

@@ -180,7 +180,7 @@ def test_numbers_of_actions_are_in_the_environment_s_units_and_the_highest_retur
 
 
 def test_what_cannot_be_is_one_line() -> None:
-    with pytest.raises(NoState, match=r"the last 4 steps are read again for each action; act with actor\(\)"):
+    with pytest.raises(NoState, match=r"the last 4 steps are read again for each action. Use actor\(\) to act"):
         built().start(1, 4)
     with pytest.raises(ValueError, match="this model was trained without returns"):
         behaviour_cloning(**TINY).actor(torch.ones(1))
@@ -196,7 +196,7 @@ def test_what_cannot_be_is_one_line() -> None:
 def test_a_body_whose_own_losses_would_be_dropped_is_refused() -> None:
     block = PostNorm(MLP(8))
     leaving = EarlyExit([block, PostNorm(MLP(8))], LayerNorm(8), Geometric(8, 2))
-    with pytest.raises(ValueError, match="Trajectory would train nothing of Geometric"):
+    with pytest.raises(ValueError, match="Trajectory does not train Geometric"):
         Trajectory(3, 2, leaving)
     leaving.rule.requires_grad_(False)
     Trajectory(3, 2, leaving)
