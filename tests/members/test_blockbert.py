@@ -55,7 +55,8 @@ def test_what_is_no_permutation_is_refused(text: str) -> None:
 def test_shares_that_do_not_fit_are_refused(heads: int, blocks: int, shares: tuple[int, ...] | None) -> None:
     with pytest.raises(
         ValueError,
-        match=rf"4 heads cannot be divided among {blocks} permutations: got shares .*give one share for each permutation, 4 in total",
+        match=rf"4 heads cannot be divided among {blocks} permutations: got shares .*"
+        "give one share for each permutation, 4 in total",
     ):
         blockbert(d=16, heads=heads, blocks=blocks, shares=shares)
 

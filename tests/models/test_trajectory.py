@@ -200,9 +200,7 @@ def test_a_body_whose_own_losses_would_be_dropped_is_refused() -> None:
         Trajectory(3, 2, leaving)
     leaving.rule.requires_grad_(False)
     Trajectory(3, 2, leaving)
-    with pytest.raises(
-        ValueError, match="a model of trajectories weighs no loss of a part, and its body reports ponder"
-    ):
+    with pytest.raises(ValueError, match="a trajectory model uses no auxiliary losses, but its body reports ponder"):
         Trajectory(3, 2, ACT(Universal(block, 3), Halting(8)))
 
 

@@ -1,4 +1,4 @@
-"""Member stacks: the layers of a language model's member, for a model of another kind."""
+"""Member stacks: the layers of a language-model member, used inside another kind of model."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -12,10 +12,15 @@ from kinformer.models.lm import LM
 
 
 def parse_stack(text: str) -> LM:
-    """The language model of "gtrxl(d=64, depth=2)", whose body, position and penalties another model takes.
+    """Build the language model that a text such as "gtrxl(d=64, depth=2)" describes.
 
-    Errors: ValueError for what is no member of the library or of a plugin, for its keywords, and for one that is no
-    language model: a file of one's own is not run, since a text like this stands in checkpoints.
+    Another model takes its body, position and penalties. Files of users are not allowed, because such texts are stored
+    in checkpoints, and loading a checkpoint must not run code from a file.
+
+    text: name of a member, with keywords in brackets.
+
+    Errors: ValueError if the name is not a member of the library or of a plugin, if a keyword is wrong, or if the
+    member is not a plain language model.
     """
     match = re.fullmatch(r"\s*(?P<name>[^()=,\s]+)\s*(\((?P<words>.*)\))?\s*", text, re.DOTALL)
     if match is None:
@@ -44,6 +49,10 @@ def _build(function: Any, keywords: Mapping[str, Any]) -> Any:
 
 
 def format_stack(function: Callable[..., Any], keywords: Mapping[str, Any]) -> str:
-    """A member and its keywords as such a text."""
+    """Return the text that `parse_stack` reads, such as "gtrxl(d=64, depth=2)".
+
+    function: the member function.
+    keywords: its keywords.
+    """
     words = ", ".join(f"{name}={value}" for name, value in keywords.items())
     return f"{name_of(function)}({words})" if words else name_of(function)
