@@ -19,8 +19,8 @@ def parse_stack(text: str) -> LM:
 
     text: name of a member, with keywords in brackets.
 
-    Errors: ValueError if the name is not a member of the library or of a plugin, if a keyword is wrong, or if the
-    member is not a plain language model.
+    Errors: ValueError if the name is not a member of the library or of a plugin, or if a keyword is wrong. ValueError
+    also if the member is not a plain language model.
     """
     match = re.fullmatch(r"\s*(?P<name>[^()=,\s]+)\s*(\((?P<words>.*)\))?\s*", text, re.DOTALL)
     if match is None:

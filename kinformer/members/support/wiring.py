@@ -56,10 +56,10 @@ class Wiring:
     head_dim: width of a head; d / heads if None.
     v_dim: width of a value head; the width of a head if None.
     position: encoding of positions. "learned" and "sinusoidal" vectors are added to the embedded tokens.
-        "tensor2tensor" adds sinusoids in the order and at the frequencies of the 2017 code. "sines_first" adds the
-        paper's sinusoids with all sines before all cosines, as in Marian's models in Hugging Face transformers.
-        "rotary" rotates queries and keys, and "alibi" adds slopes to scores. "relative" adds Shaw's vectors to keys
-        and values. "none" leaves order to the pattern.
+        So are the sinusoids of "tensor2tensor", in the order and at the frequencies of the 2017 code. With
+        "sines_first", all sines of the paper come before all cosines, as in Marian's models in Hugging Face
+        transformers. With "rotary", queries and keys are rotated; "alibi" adds slopes to scores. Shaw's vectors are
+        added to keys and values by "relative". With "none", only the pattern encodes order.
     length: number of learned positions.
     per_layer: True adds positions again before each block, with its own table for each block.
     clip: largest distance with its own relative vector.
