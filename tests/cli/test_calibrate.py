@@ -224,7 +224,7 @@ def test_what_cannot_be_calibrated_is_said_in_one_line(
     fails(
         capsys,
         ["calibrate", out, "--data", f"text={tmp_path / 'short'}"],
-        "windows of 96 bytes of valid, side by side, are wanted",
+        "windows of 96 bytes of valid, side by side, were requested",
     )
     fails(capsys, ["calibrate", out, "--data", "sets=maximum"], "reads a text")
     fails(capsys, ["calibrate", str(tmp_path / "none"), *TASK], "there is no file or folder")

@@ -150,8 +150,8 @@ def test_what_is_wrong_is_said_in_one_line(
         f"has no {FILE}, which is tuned first: kinformer knn-lm {never} --datastore DS",
     )
     fails(capsys, ["knn-lm", other, *tune], "the datastore is of another model")
-    fails(capsys, ["knn-lm", masked, *tune], "does not predict the next token")
-    fails(capsys, ["evaluate", masked, *setup.data, "--knn"], "does not predict the next token")
+    fails(capsys, ["knn-lm", masked, *tune], "predicts no next token")
+    fails(capsys, ["evaluate", masked, *setup.data, "--knn"], "predicts no next token")
     fails(capsys, ["knn-lm", setup.out, "--datastore", str(tmp_path), *setup.data], "there is no datastore in")
     fails(capsys, [*setup.tune()[:4], "--data", "task=recall"], "a datastore is of a text; give text=PATH")
     calm = folder(tmp_path / "calm", "calm", length=16)
