@@ -76,7 +76,7 @@ class MemberResult:
     @property
     def is_continuation(self) -> bool:
         """Whether the sample continues the prompt."""
-        return self.shown.startswith("goes on")
+        return self.shown.startswith("continues")
 
     def as_json(self) -> dict[str, Any]:
         """Return the record of the member for results.json, with each measure under its own name."""
