@@ -75,7 +75,7 @@ class MemberResult:
 
     @property
     def is_continuation(self) -> bool:
-        """Whether the sample continues the prompt."""
+        """Whether the sample continues the prompt: its caption then begins with "continues"."""
         return self.shown.startswith("continues")
 
     def as_json(self) -> dict[str, Any]:

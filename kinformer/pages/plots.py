@@ -19,7 +19,8 @@ from kinformer.lab.plot import Plot  # noqa: E402
 from kinformer.pages.save_figure import save_figure  # noqa: E402
 
 WIDTH = 0.8  # width of all bars of one category together; categories are 1 apart
-COLOURS = ("#3d86d1", "#e0762f", "#2fa36b", "#c8508a", "#8f6bd6", "#b08a1e", "#3aa6b0", "#8a8f98")  # for any page
+# readable on light and dark pages
+COLOURS = ("#3d86d1", "#e0762f", "#2fa36b", "#c8508a", "#8f6bd6", "#b08a1e", "#3aa6b0", "#8a8f98")
 INK = "#010203"  # placeholder that svg() replaces by the text colour of the page
 INKED = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
 

@@ -183,7 +183,7 @@ def test_a_file_of_an_earlier_version_leaves_as_it_did(out: str) -> None:
         if isinstance(threshold, list):
             assert apply_calibration(Path(out), model) and model.exits.rule.threshold == (0.5, 0.75)
         else:
-            with pytest.warns(UserWarning, match="has no guarantee any more. .*; run `kinformer calibrate` again"):
+            with pytest.warns(UserWarning, match=r"has no guarantee any more\. .*; run `kinformer calibrate` again"):
                 apply_calibration(Path(out), model := load(out))
             assert model.exits.rule.threshold == DecayingThreshold(0.5, 32)
 

@@ -180,7 +180,7 @@ def test_numbers_of_actions_are_in_the_environment_s_units_and_the_highest_retur
 
 
 def test_what_cannot_be_is_one_line() -> None:
-    with pytest.raises(NoState, match=r"the last 4 steps are read again for each action. Use actor\(\) to act"):
+    with pytest.raises(NoState, match=r"the last 4 steps are read again for each action\. Use actor\(\) to act"):
         built().start(1, 4)
     with pytest.raises(ValueError, match="this model was trained without returns"):
         behaviour_cloning(**TINY).actor(torch.ones(1))

@@ -40,7 +40,8 @@ def early_exit(
     wiring: positions, norms, heads and dropout of the model.
     form: "decoder" for a model like `gpt`, "encoder_decoder" for one like `transformer`.
     depth: number of layers of each stack.
-    pattern: pattern of self-attention; with an encoder, it holds for both stacks.
+    pattern: pattern of self-attention; with an encoder, it holds for both stacks. If it is causal without other limits,
+        the encoder reads both directions.
     rule: exit rule.
     vocab: vocabulary size, in tokens.
     outputs: "shared" for one norm and head, tied to the embedding; "each" for a norm and a head at each exit.

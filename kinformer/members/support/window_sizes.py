@@ -48,7 +48,7 @@ def growing_windows(window: int | tuple[int, ...], top: int | None, depth: int, 
     depth: number of layers.
     least: smallest allowed window.
 
-    Errors: ValueError if `window` is a tuple and `top` is given.
+    Errors: ValueError if `window` is a tuple, `top` is given, and there are several layers.
     """
     if top is None or depth == 1:
         return numbers_per_layer("window", window, depth, least)

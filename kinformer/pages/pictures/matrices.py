@@ -60,7 +60,7 @@ def score_convolution(part: ScoreConvolution, where: str, length: int | None) ->
     level[:, down[:, None], across] = of_most(part.conv.weight.detach().abs().sum(1), 1, 2)  # summed over input heads
     names = [f"{step:+d}" if step else "0" for step in steps]
     panels = tuple(shades(f"head {n}", level[n], names, names) for n in range(min(FIRST, len(level))))
-    caption = "score convolution: weight of the scores of the layer below, by their offset from the query and key"
+    caption = "score convolution: weight of each input score, by its offset from the query and key"
     note = "absolute weights summed over input heads, relative to the largest; untrained weights"
     return Picture(caption, (), panels, note=note)
 

@@ -20,7 +20,7 @@ def pictures(example: Any, length: int | None) -> Iterator[Picture]:
     A row is a step or a layer, and a column is a token.
 
     example: a language model or a layer that reports its steps or exits.
-    length: number of tokens; None for at most 24.
+    length: number of tokens, at most 48 and at most the window of the model; None for 24.
     """
     if not isinstance(example, Writer | Layer):
         return

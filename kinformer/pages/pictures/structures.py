@@ -1,4 +1,4 @@
-"""Pictures of reads that the structure of a part fixes: stars, sets, reused weights, guided heads."""
+"""Pictures of reads fixed by structure: stars, sets, reused weights, guided heads and merged reads."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any

@@ -138,10 +138,10 @@ def sensitivity(layer: Layer, x: Float[Tensor, "1 T D"]) -> Float[Tensor, "T T"]
 def synthesized(example: Any, length: int | None) -> Iterator[Picture]:
     """Yield a picture of the attention weights of the lowest layer with synthesized scores.
 
-    Each head has a panel.
+    A Synthesizer makes the scores, alone or inside a `Mixture`. Each head has a panel, up to 4.
 
     example: a score, or a module with attention layers inside.
-    length: number of positions; None for 16.
+    length: number of positions, at most the longest row of the score; None for 16.
     """
     layers = attentions(example)
     if isinstance(example, Score):

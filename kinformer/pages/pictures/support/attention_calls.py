@@ -273,7 +273,7 @@ def group_equal_layers(example: Any, elsewhere: set[nn.Module]) -> Iterator[tupl
     out, because other files draw them.
 
     example: a module with attention layers inside.
-    elsewhere: further layers to leave out.
+    elsewhere: further layers to leave out, because they have their own pictures.
     """
     groups: dict[Any, tuple[list[str], list[MechanismCall]]] = {}
     for place, layer in attentions(example).items():
