@@ -144,7 +144,8 @@ def must_slide(model: Any, length: int) -> bool:
         return False
     warnings.warn(
         f"{length:,} tokens are more than the {window:,} positions that this model has learned. "
-        "Whenever they are full, the last half is read again from position 0. Train with a larger length for a longer context",
+        "Whenever they are full, the last half is read again from position 0. "
+        "Train with a larger length for a longer context",
         stacklevel=3,
     )
     return True
