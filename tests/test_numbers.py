@@ -117,4 +117,4 @@ def test_numbers_of_the_command_line_have_an_end(tmp_path: Path, capsys: pytest.
     assert "Input should be less than or equal to 1000" in capsys.readouterr().err
     words = ["generate", folder(tmp_path / "gpt", "gpt"), "--prompt", "a", "--beam", "2", "--length-penalty", "1e30"]
     assert run(words) == 2
-    assert "length_penalty=1e+30 is no number from 0 to 40" in capsys.readouterr().err
+    assert "length_penalty=1e+30 is not a number from 0 to 40" in capsys.readouterr().err

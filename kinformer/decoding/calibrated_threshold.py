@@ -21,7 +21,7 @@ from kinformer.nn.exits.threshold import Threshold
 EDITION = 1  # version of the file format
 FILE = "exits.json"
 CLOCK = "output"  # decaying thresholds count the tokens of the output
-ANEW = "run `kinformer calibrate` again, or take the file away"
+ANEW = "run `kinformer calibrate` again, or delete the file"
 
 
 class CalibrationError(ValueError):
@@ -66,7 +66,7 @@ def apply_calibration(folder: Path, model: Any) -> dict[str, Any] | None:
         body.rule.leave_at(tuple(threshold) if isinstance(threshold, list) else threshold)
         body.rule.check_sizes(body.d, len(body.layers))
     except ValueError as error:
-        raise CalibrationError(f"{path} fits no rule of this model: {error}; {ANEW}") from error
+        raise CalibrationError(f"{path} does not fit the exit rule of this model: {error}; {ANEW}") from error
     if "clock" not in record:
         _adapt_old_threshold(body.rule, path)
     return record
@@ -81,8 +81,8 @@ def _adapt_old_threshold(rule: ExitRule, path: Path) -> None:
         rule.threshold = falling.threshold  # in files without a clock, thresholds by layer do not decay
     elif falling.temperature:
         warnings.warn(
-            f"the threshold in {path} is no longer proven: it was measured while thresholds fell with the position in "
-            f"the row, and now they fall with the position in the output; {ANEW}",
+            f"the threshold in {path} has no guarantee any more. It was measured for thresholds that fall with the "
+            f"position in the row, but now they fall with the position in the output; {ANEW}",
             stacklevel=4,
         )
 
@@ -100,7 +100,7 @@ def calibration(folder: Path, model: Any) -> dict[str, Any] | None:
         return None
     record = _read(path)
     if record["model"] != fingerprint(model):
-        raise CalibrationError(f"{path} was made for other weights than those beside it; {ANEW}")
+        raise CalibrationError(f"{path} was made for other weights than this model has; {ANEW}")
     return record
 
 
@@ -108,15 +108,15 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         record = from_json(read_file(path))
     except ValueError as error:
-        raise CalibrationError(f"{path} is truncated or no JSON: {error}; {ANEW}") from error
+        raise CalibrationError(f"{path} is truncated or not JSON: {error}; {ANEW}") from error
     if not isinstance(record, dict) or not isinstance(record.get("model"), str) or "threshold" not in record:
-        raise CalibrationError(f"{path} was not written by kinformer: it has no 'model' and 'threshold'; {ANEW}")
+        raise CalibrationError(f"{path} was not written by kinformer: 'model' or 'threshold' is missing; {ANEW}")
     if record.get("edition") != EDITION:
         raise CalibrationError(
-            f"{path} is of edition {record.get('edition')!r:.20}, and this version reads edition {EDITION}; {ANEW}"
+            f"{path} has edition {record.get('edition')!r:.20}, but this kinformer reads edition {EDITION}; {ANEW}"
         )
     threshold = record["threshold"]
     values = threshold if isinstance(threshold, list) else [] if threshold is None else [threshold]
     if any(isinstance(value, bool) or not isinstance(value, int | float) for value in values):
-        raise CalibrationError(f"{path} fits no rule: threshold={threshold!r:.40}, and numbers are wanted; {ANEW}")
+        raise CalibrationError(f"{path} fits no rule: got threshold={threshold!r:.40}, expected numbers; {ANEW}")
     return record

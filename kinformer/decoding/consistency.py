@@ -43,8 +43,8 @@ class GeneratedTexts(NamedTuple):
 def losses(by: By, prompts: Prompts, early: Sequence[Text], full: Sequence[Text]) -> list[float]:
     """Return the loss, in [0, 1], of each text written with exits, relative to the full model.
 
-    by: "textual" for the distance between both texts. "risk" for the increase of the distance from the reference: the
-        early text's distance minus the full text's, or 0 if that is negative.
+    by: "textual" for the distance between both texts. "risk" for the increase of the distance from the reference.
+        It is the early text's distance minus the full text's distance, or 0 if negative.
     prompts: prompts with their references.
     early: texts written with exits.
     full: texts written by the full model.
@@ -95,7 +95,7 @@ def write_texts(
 def use_rule(body: EarlyExit, rule: ExitRule) -> Iterator[None]:
     """Use another exit rule within a `with` block.
 
-    body: layers whose rule is replaced.
+    body: layers that get the other rule.
     rule: rule to use.
     """
     old_rule, body.rule = body.rule, rule

@@ -45,8 +45,8 @@ def generate(
     """Continue each prompt by up to `steps` new tokens, by sampling or by beam search.
 
     The result is [B, T + steps], with -1 after the end of a row that has ended. The model runs in eval mode, without
-    gradients, and its mode is restored. A model whose learned positions are full reads the last half of its window
-    again from position 0, and continues.
+    gradients, and its mode is restored. When the learned positions of a model are full, it reads the last half of its
+    window again from position 0, and continues.
 
     model: a language model, or a sequence-to-sequence model, which also has `begin` and `end`.
     tokens: prompts, padded with -1 on the left if their lengths differ. None starts from `model.begin`, which is not
@@ -84,7 +84,9 @@ def generate(
     if stop is not None and not callable(stop):
         check_whole_between("stop", stop, -(2**63), 2**63 - 1)
     if not callable(getattr(model, "start", None)) or not callable(getattr(model, "logits", None)):
-        raise TypeError(f"{type(model).__name__} has no start and logits, so it cannot go on; give an LM or a Seq2Seq")
+        raise TypeError(
+            f"{type(model).__name__} cannot generate: it has no start() and logits(); give an LM or a Seq2Seq"
+        )
     prompt, padded = _prompt(model, tokens, source, state, seed)
     if isinstance(stop, int) and (vocabulary := _vocabulary_size(model)) is not None and stop >= vocabulary:
         raise ValueError(
@@ -120,16 +122,18 @@ class _Method(NamedTuple):
             check_finite_number("top_p", top_p)
         if not 0 <= temperature < math.inf:
             raise ValueError(
-                f"temperature={temperature} is no number from 0 up; 0 takes the likeliest, 1 draws as it is"
+                f"temperature={temperature} is not a number from 0 up; 0 takes the most probable token, 1 samples as is"
             )
         if top_k is not None and top_k < 1:
-            raise ValueError(f"top_k={top_k} leaves no token; give 1 or more, or None for all")
+            raise ValueError(f"top_k={top_k} leaves no token; give 1 or more, or None for all tokens")
         if top_p is not None and not 0 < top_p <= 1:
-            raise ValueError(f"top_p={top_p} is no probability above 0; give up to 1, or None for all tokens")
+            raise ValueError(f"top_p={top_p} is not a probability above 0; give at most 1, or None for all tokens")
         if beam < 1:
-            raise ValueError(f"beam={beam} keeps no row; give 1 to draw, or more to search")
+            raise ValueError(f"beam={beam} keeps no row; give 1 to sample, or more for beam search")
         if not 0 <= length_penalty <= PENALTY:
-            raise ValueError(f"length_penalty={length_penalty} is no number from 0 to {PENALTY}; 0 favours short rows")
+            raise ValueError(
+                f"length_penalty={length_penalty} is not a number from 0 to {PENALTY}; 0 favours short rows"
+            )
 
     def go_on(
         self,
@@ -204,11 +208,11 @@ def _refuse_unused(
     """Refuse arguments without effect. temperature=0 is allowed with a beam, because a beam draws nothing either."""
     cuts = {"top_k": (top_k, None), "top_p": (top_p, None)}
     if beam > 1:
-        check_unused(f"beam={beam}, which draws nothing", temperature=(temperature or None, None), **cuts)
+        check_unused(f"beam={beam}, which does not sample", temperature=(temperature or None, None), **cuts)
     else:
         check_unused("beam=1", length_penalty=(length_penalty, None))
     if temperature == 0:
-        check_unused("temperature=0, which takes the likeliest token", **cuts)
+        check_unused("temperature=0, which takes the most probable token", **cuts)
 
 
 def _check(steps: int, method: _Method, state: State | None, recompute: bool) -> None:
@@ -216,7 +220,7 @@ def _check(steps: int, method: _Method, state: State | None, recompute: bool) ->
         raise ValueError(f"steps={steps} is negative; give the number of tokens to generate")
     method.check()
     if recompute and state is not None:
-        raise ValueError("recompute=True reads the whole row at each step and takes no state; drop one of the two")
+        raise ValueError("recompute=True reads the whole row at each step and cannot use state=; drop one of the two")
 
 
 def _prompt(
@@ -226,7 +230,7 @@ def _prompt(
     if tokens is None:
         begin = getattr(model, "begin", None)
         if source is None or begin is None:
-            raise ValueError("tokens=None starts from a model's begin token and needs a source; give a prompt [B, T]")
+            raise ValueError("tokens=None needs source= and a model with a begin token; give a prompt [B, T]")
         return torch.full((len(source), 1), begin), False
     if not isinstance(tokens, Tensor):
         raise TypeError(f"the prompt is of type {type(tokens).__name__}, expected token ids [B, T]; encode text first")
@@ -234,7 +238,7 @@ def _prompt(
         raise ValueError(f"the prompt has no token ids: got {tokens.dtype}, expected integers. Pass tokens.long()")
     if tokens.dim() != 2 or not len(tokens):
         raise ValueError(
-            f"the prompt is no batch of rows: got shape {list(tokens.shape)}, expected [B, T]. Give at least one row."
+            f"the prompt is not a batch of rows: got shape {list(tokens.shape)}, expected [B, T]. Give one row or more."
         )
     if not tokens.shape[1]:
         raise ValueError("the prompt is empty (T = 0); give at least one token for each row")
@@ -253,7 +257,7 @@ def _prompt(
         ("seed", seeds),
     ):
         if rows not in (None, len(tokens)):
-            raise ValueError(f"the prompt has {len(tokens)} rows and the {name} {rows}; give both the same number")
+            raise ValueError(f"the prompt has {len(tokens)} rows, but the {name} has {rows}; give both the same number")
     return tokens, bool((tokens < 0).any())
 
 
@@ -282,7 +286,7 @@ def _sliding_window(model: Any, length: int) -> int | None:
     free = getattr(model, "window", None) is None and not getattr(model, "lanes", False)
     if trained is not None and free and length > trained and not _has_endless_positions(model):
         warnings.warn(
-            f"got {length} tokens, but the model was trained on rows of {trained}: text beyond may make no sense; "
+            f"got {length} tokens, but the model was trained on rows of {trained}: text beyond that may make no sense; "
             "generate fewer, or train with a larger length",
             stacklevel=4,
         )

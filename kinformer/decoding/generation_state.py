@@ -45,7 +45,7 @@ def next_logits(model: Any, text: GenerationState) -> tuple[Float[Tensor, "B V"]
     out = model.logits(rows[:, first:], text.state, _context(text, first), last=True, **text.inputs)
     logits = at_least_float32(out.y[:, -1])
     if bool((logits.amax(-1).isnan() & (rows[:, -1] >= 0)).any()):  # rows that have ended are padding
-        raise ValueError("what the model says of the next token is no number; its weights are spoiled, or too large")
+        raise ValueError("the logits of the next token are NaN: the weights are damaged or too large")
     return logits, text._replace(state=out.state, unread=0, inputs=text.inputs if out.state is None else {})
 
 

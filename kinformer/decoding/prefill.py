@@ -66,7 +66,7 @@ def prefill(
     """
     if model.reads not in ("text", "masked"):  # a masked model raises NoState itself
         does = "a source and writes a target" if model.reads == "pairs" else f"{model.reads} and no text"
-        raise ValueError(f"this {display_name(model)} reads {does}; only a language model goes on")
+        raise ValueError(f"this {display_name(model)} reads {does}; only a language model can continue a text")
     device, writer = next(model.parameters()).device, make_reader(model)
     last, tokens = torch.empty(1, 0, dtype=torch.long, device=device), 0
     with evaluating(model):
@@ -80,7 +80,7 @@ def prefill(
             last = unread[:, -1:]
             on_progress(tokens)
     if not tokens:
-        raise ValueError("there is nothing to read: the text is empty; give at least one token")
+        raise ValueError("the text to read is empty; give at least one token")
     return PrefilledText(state, last, tokens)
 
 

@@ -35,5 +35,5 @@ def draw_places(count: int, total: int, name: str) -> list[int]:
     Errors: ValueError if `count` is below 1 or above `total`.
     """
     if not 1 <= count <= total:
-        raise ValueError(f"{count:,} {name} are wanted, and {total:,} are there; ask for fewer, or give more data")
+        raise ValueError(f"{count:,} {name} were requested, but there are {total:,}; ask for fewer, or give more data")
     return torch.randperm(total, generator=torch.Generator().manual_seed(0))[:count].tolist()

@@ -76,11 +76,11 @@ def load_reading(path: Path, model: Any) -> PrefilledText:
         header = from_json(data[8 : 8 + int.from_bytes(data[:8], "little")]).get("__metadata__", {}).get(HEADER, "{}")
         description = from_json(header)
     except (SafetensorError, KeyError, ValueError, AttributeError) as error:
-        raise StateError(f"{path} is truncated or no state file: {error}") from error
+        raise StateError(f"{path} is truncated or not a state file: {error}") from error
     _check(description, tensors, path)
     if description["model"] != fingerprint(model):
         raise StateError(
-            f"{path} is the state of another model: its weights or keywords differ; read the text again with this one"
+            f"{path} is the state of another model: weights or keywords differ; read the text again with this model"
         )
     device = next(model.parameters()).device
     on_device = {name: tensor.to(device) for name, tensor in tensors.items()}
@@ -92,7 +92,7 @@ def load_reading(path: Path, model: Any) -> PrefilledText:
         if leaves:
             raise KeyError(min(leaves))
     except KeyError as error:
-        raise StateError(f"{path} was written by another version: its {error} is not where it should be") from error
+        raise StateError(f"{path} was written by another version: its entry {error} does not fit this model") from error
     return PrefilledText(state, torch.tensor([[description["last"]]], device=device), description["tokens"])
 
 
@@ -112,14 +112,14 @@ def _check(header: Any, tensors: dict[str, Tensor], path: Path) -> None:
     """Raise StateError for a file without a header, of another edition, or with a wrong checksum."""
     form = {"edition": int, "model": str, "tokens": int, "last": int, "tree": dict, "sum": str}
     if not isinstance(header, dict) or any(not isinstance(header.get(name), kind) for name, kind in form.items()):
-        raise StateError(f"{path} is no state file: kinformer did not write it")
+        raise StateError(f"{path} is not a state file: kinformer did not write it")
     if header["edition"] != EDITION:
         raise StateError(
-            f"{path} is of edition {header['edition']} of the form of a state, and this version reads edition "
+            f"{path} has edition {header['edition']} of the state format, but this kinformer reads edition "
             f"{EDITION}; read the text again"
         )
     if header["sum"] != _sum(header, tensors):
-        raise StateError(f"{path} is damaged: what it holds is not what was written; read the text again")
+        raise StateError(f"{path} is damaged: its checksum does not match; read the text again")
 
 
 def _sum(header: dict[str, Any], tensors: dict[str, Tensor]) -> str:

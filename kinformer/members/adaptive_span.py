@@ -86,7 +86,7 @@ def adaptive_span(
 
 
 TINY: dict[str, Any] = {"d": 16, "depth": 2, "heads": 2, "segment": 5, "longest": 8, "vocab": 11}
-TABLE = {"*.bias.biases.0.keys": "all layers share the vectors of distances, as in the authors' code"}
+TABLE = {"*.bias.biases.0.keys": "all layers share the relative position vectors, as in the authors' code"}
 EXAMPLES = (
     Example(lambda: adaptive_span(**TINY, ramp=8), shares=TABLE),
     Example(lambda: adaptive_span(**TINY, spans="dynamic", ramp=3, itself=True), shares=TABLE),

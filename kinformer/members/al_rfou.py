@@ -109,7 +109,7 @@ EXAMPLES = (
     lambda: al_rfou(**TINY),
     Example(
         lambda: al_rfou(**TINY, every_position=False, targets=1, shared_head=True, norm="pre", lower_schedule="linear"),
-        breaks={"chunk": "the last position of each row that came is learned alone, so a cut row has more of them"},
+        breaks={"chunk": "the loss counts only the last position of a row in a call, and a row cut in chunks has more"},
     ),
     lambda: al_rfou(
         d=16,

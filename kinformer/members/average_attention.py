@@ -95,7 +95,7 @@ def average_attention(
     )
 
 
-FORGETS = "means tell what stood in a row, not how far back it stood"
+FORGETS = "averages keep the earlier tokens of a row, but not how far back they are"
 TINY: dict[str, Any] = {"d": 16, "hidden": 24, "vocab": 11}
 PAIRS: dict[str, Any] = {**TINY, "depth": 1, "heads": 2, "form": "encoder_decoder"}
 EXAMPLES = (

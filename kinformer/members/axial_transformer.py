@@ -56,7 +56,7 @@ def axial_transformer(
     """
     channels, rows, columns = check_shape(shape)
     if channels == 1:
-        check_unused("pictures of one channel", channel=(channel, 1))
+        check_unused("images of one channel", channel=(channel, 1))
     wiring = Wiring(d, heads, head_dim, dropout=dropout)
     arrays = (channels, rows, columns)
     row, column = Axial(arrays, 2), Axial(arrays, 1)
@@ -78,7 +78,7 @@ def axial_transformer(
 
 
 TINY: dict[str, Any] = {"shape": (1, 4, 3), "d": 16, "heads": 2, "outer": 1, "inner": 1}
-CHANNELS = {"body.encoder": "the same encoder reads the channels before each channel"}
+CHANNELS = {"body.encoder": "the same encoder reads the earlier channels for every channel"}
 EXAMPLES = (
     lambda: axial_transformer(**TINY),
     Example(lambda: axial_transformer(**{**TINY, "shape": (3, 2, 4)}, hidden=24), shares=CHANNELS),

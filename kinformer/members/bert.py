@@ -75,7 +75,7 @@ EXAMPLES = (
     lambda: bert(d=16, depth=2, heads=2, length=64, vocab=11),
     Example(
         lambda: bert(d=16, depth=2, heads=2, pattern="Band(0)", drawn=2, length=64, vocab=11),
-        {"learns": "drawn tokens stand at other distances from each token"},
+        {"learns": "each token reads only itself and random keys, which are at a different distance for each token"},
     ),
     lambda: bert(d=16, depth=2, heads=2, segments="line", length=64, vocab=11),
     lambda: bert(

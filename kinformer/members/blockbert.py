@@ -82,7 +82,9 @@ def _permutations(blocks: int, texts: tuple[str, ...]) -> list[tuple[int, ...]]:
     for text, turn in zip(texts, parsed, strict=True):
         if sorted(turn) != list(range(blocks)):
             example = "-".join(map(str, (*range(1, blocks), 0)))
-            raise ValueError(f"permutation {text!r} is none of {blocks} blocks; give each of them once, as {example!r}")
+            raise ValueError(
+                f"permutation {text!r} is invalid for {blocks} blocks; name each block once, as {example!r}"
+            )
     return parsed
 
 
@@ -90,8 +92,8 @@ def _shares(heads: int, blocks: int, turns: int, shares: tuple[int, ...] | None)
     paper = SHARES.get((heads, blocks), ())
     counts = (paper if len(paper) == turns else (heads // turns,) * turns) if shares is None else shares
     if len(counts) != turns or sum(counts) != heads or min(counts) < 0:
-        summary = f"{heads} heads and {turns} permutations, shared {counts}"
-        raise ValueError(f"{summary}; give shares= of {heads}, one for each permutation")
+        summary = f"{heads} heads cannot be divided among {turns} permutations: got shares {counts}"
+        raise ValueError(f"{summary}; give one share for each permutation, {heads} in total")
     return counts
 
 

@@ -66,7 +66,7 @@ def bloom(
 
 
 NO_DISTANCE = (
-    "ALiBi tells near from far but singles out no distance, and there are no positions: it learns to copy from 1 back, "
-    "and not from 3 back in the steps of the law"
+    "ALiBi prefers near tokens but cannot single out a distance, and there are no positions. In the steps of the law "
+    "it learns to copy from 1 back, but not from 3 back"
 )
 EXAMPLES = (Example(lambda: bloom(d=16, depth=2, heads=2, vocab=11), {"learns": NO_DISTANCE}),)

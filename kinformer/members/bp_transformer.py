@@ -74,7 +74,7 @@ def bp_transformer(
     return MLM(vocab, d, SpanNodes(stack, causal=False), position=waves, dropout=dropout)
 
 
-NODES = {"learns": "its patterns speak of nodes, and none of these reads another as far away everywhere"}
+NODES = {"learns": "its patterns connect nodes of a tree, and no node reads another at the same distance everywhere"}
 EXAMPLES = (
     Example(lambda: bp_transformer(d=16, depth=2, heads=2, k=2, clip=2, vocab=11), NODES),
     Example(lambda: bp_transformer(d=16, depth=2, heads=2, k=1, form="encoder", vocab=11), NODES),

@@ -83,7 +83,7 @@ def calm(
     if confidence != "probe":
         check_unused(f"confidence={confidence!r}", balance=(balance, False), frozen=(frozen, False))
     if temperature is None:
-        check_unused("a threshold that does not fall, temperature=None", decay=(decay, "paper"))
+        check_unused("temperature=None, a constant threshold", decay=(decay, "paper"))
     if temperature == "paper":
         temperature = 0.0 if confidence == "saturation" else 4.0
     falls = threshold if temperature is None else DecayingThreshold(threshold, length, temperature, decay)

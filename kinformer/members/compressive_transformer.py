@@ -97,7 +97,7 @@ def compressive_transformer(
 
 
 GRAPH = {"compiles": CUTS}
-DOCUMENTS = "the autoencoding loss is a norm over all states that a segment compresses, of whatever document"
+DOCUMENTS = "the autoencoding loss is a norm over all states that a segment compresses, across documents"
 TOGETHER = {**GRAPH, "limits": DOCUMENTS}
 WHOLE = {**GRAPH, **dict.fromkeys(("batch_mates", "chunk", "gradients", "padding", "peek", "rows"), ONE)}
 TINY: dict[str, Any] = {"d": 16, "heads": 2, "segment": 4, "memory": 4, "compressed": 2, "rate": 2, "vocab": 11}

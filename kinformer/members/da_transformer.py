@@ -62,7 +62,7 @@ def da_transformer(
     return MLM(vocab, d, body, position=wiring.added_position(), scale=wiring.scale, dropout=dropout)
 
 
-NO_SIDE = "the distance has no sign, and nothing else tells what stands before a token from what stands after it"
+NO_SIDE = "the distance has no sign, and no other part separates earlier from later tokens"
 EXAMPLES = (
     Example(lambda: da_transformer(d=16, depth=2, heads=2, vocab=11), {"learns": NO_SIDE}),
     lambda: da_transformer(

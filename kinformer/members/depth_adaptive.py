@@ -96,7 +96,9 @@ def depth_adaptive(
         rule = Multinomial(d, depth, oracle=named)
     elif classifier == "sequence":
         if form == "decoder":
-            raise ValueError("classifier='sequence' reads what an encoder made; add form=encoder_decoder")
+            raise ValueError(
+                "classifier='sequence' reads the output of an encoder, but there is none; add form=encoder_decoder"
+            )
         rule = BySequence(d, depth, oracle=named)
     elif classifier == "geometric":
         rule = Geometric(d, depth, threshold=threshold, shared=shared, oracle=named)
@@ -142,7 +144,9 @@ EXAMPLES = (
             length=64,
             vocab=11,
         ),
-        breaks=dict.fromkeys(("batch_mates", "shard"), "mixed training draws each token's exit, as dropout is drawn"),
+        breaks=dict.fromkeys(
+            ("batch_mates", "shard"), "mixed training draws a random exit for each token, as dropout draws its masks"
+        ),
     ),
     Example(
         lambda: depth_adaptive(

@@ -85,7 +85,7 @@ def guided_attention(
     heads_of = {guides[n % len(guides)] for n in range(depth * guided)} if guides else set()
     for name, values in {"delimiter": (delimiter, 10), "period": (period, 46)}.items():
         if name not in heads_of:
-            check_unused(f"{depth * guided} guided heads, all with other guides", **{name: values})
+            check_unused(f"{depth * guided} guided heads that all have other guides", **{name: values})
 
     def labels(tokens: Tensor, _: object) -> Tensor:
         return (tokens == delimiter).long() + 2 * (tokens == period)
@@ -104,7 +104,7 @@ def guided_attention(
     return MLM(vocab, d, body, position=Learned(d, length), **options)
 
 
-SHARES = {"shard": "a penalty is a mean over tokens, the loss one over hidden ones; shares have more or fewer"}
+SHARES = {"shard": "the penalty is a mean over tokens, the loss a mean over hidden tokens; processes have other ratios"}
 EXAMPLES = (
     Example(
         lambda: guided_attention(

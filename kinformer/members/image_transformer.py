@@ -123,7 +123,7 @@ def _divide(
 
 def _pair(name: str, value: tuple[int, ...], least: int) -> tuple[int, int]:
     if len(check_whole_numbers(name, value, least)) != 2:
-        raise ValueError(f"{name}={value} are not two numbers; give rows and columns, as (4, 7)")
+        raise ValueError(f"{name}={value} is not a pair of numbers; give rows and columns, such as (4, 7)")
     return value[0], value[1]
 
 

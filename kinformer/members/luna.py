@@ -91,11 +91,11 @@ def _decoder() -> LM | MLM:
 
 
 SLOW = {
-    "learns": "running averages of all tokens so far part one of them from the others late: it copies from 6 back "
-    "at 0.68 of places after the law's 800 steps, and with 16 packs at 0.97 after 1,040"
+    "learns": "running averages over all earlier tokens separate single tokens late: accuracy 0.68 at copying from "
+    "6 back after the law's 800 steps, and 0.97 after 1,040 steps with 16 packs"
 }
-LATER = {"learns": "later still than with softplus: 0.40 of places after the law's 800 steps"}
-NARROW = {"learns": "more and narrower heads that pack learn later: 0.86 of places after the law's 800 steps"}
+LATER = {"learns": "even later than with softplus: accuracy 0.40 after the law's 800 steps"}
+NARROW = {"learns": "more and narrower packing heads learn later: accuracy 0.86 after the law's 800 steps"}
 EXAMPLES = (
     lambda: luna(d=16, depth=2, heads=2, packs=3, length=64, vocab=11),
     Example(_decoder, breaks=SLOW),

@@ -62,7 +62,9 @@ def memory_compressed_transformer(
     """
     width = resolve_head_dim(d, heads, head_dim)
     if not layers or set(layers) - {"L", "M"}:
-        raise ValueError(f"layers={layers!r}: give letters L (a block) and M (compressed), such as 'LMLML'")
+        raise ValueError(
+            f"layers={layers!r}: give the letters L (blocks of tokens) and M (compressed keys), such as 'LMLML'"
+        )
 
     def mechanism(kind: str) -> Mechanism:
         if kind == "L":

@@ -58,7 +58,7 @@ def multi_scale(
     wiring = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout)
     bands = check_whole_numbers("scales", scales or default_scales(length), 0)
     if list(bands) != sorted(set(bands)):
-        raise ValueError(f"scales={scales} do not rise; give each width once, the narrowest first")
+        raise ValueError(f"scales={scales} are not in ascending order; give each width once, the narrowest first")
     check_at_least("heads", heads, 1)
     if len(bands) == 1:
         check_unused("a single scale", alpha=(alpha, 0.5))

@@ -79,7 +79,7 @@ def nystromformer(
     return MLM(vocab, d, body, position=Learned(d, length), kinds=kinds, eps=EPS, dropout=dropout)
 
 
-PADDED = {"padding": "columns of padding are counted into the means of landmarks, as in the authors' code"}
+PADDED = {"padding": "padding counts in the means of the landmarks, as in the authors' code"}
 MATES = dict.fromkeys(("batch_mates", "shard"), ACROSS_ROWS)
 EXAMPLES = (
     lambda: nystromformer(d=16, depth=1, heads=2, landmarks=4, conv=7, length=64, vocab=11),

@@ -72,7 +72,7 @@ def predictive_attention(
         check_option("scores", scores, Scores) == "evolving",
     )
     if not causal and check_at_least("size", size, 1) % 2 == 0:
-        raise ValueError(f"size={size} has no middle; give an odd one, or form=decoder")
+        raise ValueError(f"size={size} is even, so the kernel has no centre; give an odd size, or form=decoder")
     pattern: Pattern = Causal() if causal else Full()
     kernel: Literal["causal", "centred"] = "causal" if causal else "centred"
 

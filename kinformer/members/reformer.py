@@ -126,7 +126,7 @@ def reformer(
     return LM(vocab, width, body, position=Learned(width, length), tie=tie, std=tied_start(width, 0.5), dropout=dropout)
 
 
-GRAPH = {"compiles": "its reversible layers are computed again in the backward, which is no one graph"}
+GRAPH = {"compiles": "the backward pass computes reversible layers again, so there is no single graph"}
 BORDERS = "the published form sorts all tokens of a call and cuts the list, so later tokens move the borders of chunks"
 SORTED = {**GRAPH, **dict.fromkeys(("chunk", "gradients", "padding", "peek"), BORDERS)}
 EXAMPLES = (

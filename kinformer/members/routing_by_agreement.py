@@ -132,7 +132,7 @@ def _em() -> LM | Seq2Seq:
 
 
 EXAMPLES = (
-    Example(_em, {"autocast": "capsules near the floor of their variances turn rounding into other gradients"}),
+    Example(_em, {"autocast": "capsules with variances near their lower limit amplify rounding errors in gradients"}),
     lambda: routing_by_agreement(d=16, depth=1, heads=2, routing="dynamic", capsules=4, length=64, vocab=11),
     lambda: routing_by_agreement(d=16, depth=1, heads=2, form="encoder_decoder", routing="dynamic", vocab=11),
     lambda: routing_by_agreement(

@@ -134,7 +134,7 @@ def routing_transformer(
     return LM(vocab, d, body, position=added, scale=scale, std=tied_start(d, 0.5), dropout=dropout, penalties=penalties)
 
 
-PUSHED = "a cluster takes a fixed number of tokens, so a later token of a call pushes an earlier one out of it"
+PUSHED = "a cluster takes a fixed number of tokens, so a later token of a call can displace an earlier one"
 TAKEN = dict.fromkeys(("chunk", "gradients", "padding", "peek"), PUSHED)
 TINY: dict[str, Any] = {"d": 16, "heads": 4, "local": 4, "vocab": 11}
 

@@ -79,7 +79,7 @@ def synthesizer(
     """
     kinds = scores if isinstance(scores, tuple) else (scores,)
     if not kinds:
-        raise ValueError("scores=() has none; give one or more, such as random,product")
+        raise ValueError("scores=() is empty; give one or more, such as random,product")
     width, causal = resolve_head_dim(d, heads, head_dim), check_option("form", form, Form) == "decoder"
     if len(kinds) == 1:
         check_unused(f"scores={kinds[0]}", weights=(weights, "learned"))
@@ -113,7 +113,7 @@ def _divisor(length: int) -> int:
     return max(n for n in range(1, isqrt(check_at_least("length", length, 1)) + 1) if length % n == 0)
 
 
-DRAWN = {"learns": "tables that stay as they were drawn read no token alone: 0.83 of places after the law's 800 steps"}
+DRAWN = {"learns": "fixed random tables select no single token: accuracy 0.83 after the law's 800 steps"}
 EXAMPLES = (
     lambda: synthesizer(d=16, depth=2, heads=2, length=64, vocab=11),
     lambda: synthesizer(d=16, depth=1, heads=2, scores="dense", length=64, vocab=11, form="encoder"),

@@ -65,8 +65,8 @@ def talking_heads(
     )
     if mixes == "scores" and values != between or mixes == "weights" and between != heads:
         raise ValueError(
-            f"mixes={mixes!r} and heads={heads}, softmax_heads={between}, value_heads={values}: where heads do not "
-            "talk, as many go on; give both the same"
+            f"mixes={mixes!r} does not fit heads={heads}, softmax_heads={between}, value_heads={values}: with "
+            "'scores', value_heads equals softmax_heads; with 'weights', softmax_heads equals heads. Change one of them"
         )
     v_dim = check_multiple("d", d, "value_heads", values) // values if head_dim is None else head_dim
 

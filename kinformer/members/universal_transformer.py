@@ -110,7 +110,7 @@ def universal_transformer(
 
 TINY: dict[str, Any] = {"d": 16, "depth": 2, "heads": 2, "vocab": 11}
 REPEATED = {"*.block": "every step applies the same block"}
-SOURCE = {"shard": "what a source's tokens ponder is a mean over them, and shares are weighed by their targets"}
+SOURCE = {"shard": "the ponder cost of a source is a mean over its tokens, but processes are weighted by their targets"}
 EXAMPLES = (
     Example(lambda: universal_transformer(**{**TINY, "depth": 3}), shares=REPEATED),
     Example(

@@ -56,7 +56,7 @@ class Agent(PolicyModel):
     discrete: True for a choice among kinds of actions, False for actions that are vectors of real numbers.
     position: position that is added to embedded steps; None if the body encodes positions itself or needs none.
     discount, trace: gamma and lambda of the advantages (`nn/losses/ppo.py`).
-    ratio: how far from 1 the ratio of probabilities is rewarded.
+    ratio: clipping range; the loss rewards probability ratios only up to this distance from 1.
     entropy, value: weights of the entropy and of the value's loss, relative to the policy's loss.
     epochs, pieces: number of passes over each rollout, and number of batches in each pass.
     burn_in: number of earlier steps that are read again without gradients before the steps that are learned from,
@@ -121,7 +121,7 @@ class Agent(PolicyModel):
         Errors: ValueError if `target_return` is given, because an agent always seeks the largest return.
         """
         if target_return is not None:
-            raise ValueError("an agent does as well as it can and is asked for no return; leave out the return")
+            raise ValueError("target_return has no effect: an agent always seeks the largest return; leave it out")
         return RecurrentActor(self, check_at_least("seed", seed, 0))
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NumberedState:
@@ -227,7 +227,7 @@ class ObservationEmbedding(nn.Module):
         super().__init__()
         self.shape = check_whole_numbers("observations", shape, 1)
         if not shape:
-            raise ValueError("observations=() has no numbers; give the shape of an observation, such as 4,")
+            raise ValueError("observations=() is empty; give the shape of an observation, such as (4,)")
         self.last = len(shape) == 3 and shape[2] <= CHANNELS
         self.picture = self.last or (len(shape) == 3 and shape[0] <= CHANNELS)
         self.layers = nn.Sequential(*(self._convolutions(d) if self.picture else self._flat(d)))

@@ -59,7 +59,9 @@ class ContinuousCache(WrappedLM):
     def __init__(self, model: LM, *, size: int = 500, weight: float = 0.1, theta: float = 0.3):
         super().__init__(model)
         if not isinstance(model, LM):
-            raise ValueError(f"model={type(model).__name__}: a cache keeps the states of an LM; give that")
+            raise ValueError(
+                f"model is a {type(model).__name__}, but a continuous cache keeps the states of an LM; give an LM"
+            )
         self.size, self.weight = check_at_least("size", size, 1), check_in_range("weight", weight, 0, 1)
         self.theta = check_in_range("theta", theta, 0, math.inf, open_end=True)
 
@@ -77,7 +79,7 @@ class ContinuousCache(WrappedLM):
         ctx = number_tokens(tokens, state) if ctx is None else ctx
         if ctx.only is not None:
             raise ValueError(
-                "a continuous cache cannot honour ctx.only: all of a row is its past; give each document its own row"
+                "a continuous cache cannot honour ctx.only: it reads the whole row; give each document its own row"
             )
         out = self.model.hidden(tokens, None if state is None else state.model, ctx)
         at = slice(-1 if last else 0, None)
@@ -137,8 +139,8 @@ EXAMPLES = (
     Example(
         _example,
         breaks={
-            "derivative": "what it keeps is held constant: nothing is trained by it",
-            "dtype": "probabilities are mixed, and given, in float32 or better",
+            "derivative": "cached states are constants, so no gradient flows through them",
+            "dtype": "probabilities are mixed and returned in float32 or better",
         },
     ),
 )

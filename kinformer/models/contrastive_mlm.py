@@ -45,7 +45,9 @@ class ContrastiveMLM(MLM):
         check_part("body", body, GlobalTokens, "GlobalTokens(Stack(blocks), n)")
         super().__init__(vocab, d, body, **kwargs)
         if self.segment is None:
-            raise ValueError("a ContrastiveMLM hides whole parts of a row; say by segment= which part a token is of")
+            raise ValueError(
+                "a ContrastiveMLM hides whole segments of a row; pass segment=, which assigns tokens to segments"
+            )
         self.contrastive, self.contrast = Contrastive(), check_in_range("contrast", contrast, 0, 1)
 
     def forward(self, batch: Tokens, state: State | None = None, progress: float | None = None) -> Loss:
@@ -78,7 +80,7 @@ class ContrastiveMLM(MLM):
     def parts(
         self, tokens: Int[Tensor, "B T"], segment: Int[Tensor, "B T"], *, fixed: bool, seed: int
     ) -> tuple[Bool[Tensor, "B n"], Bool[Tensor, "B n"]]:
-        """Return two masks over the segments of each row: which are hidden completely, and which exist.
+        """Return a mask of completely hidden segments, and a mask of existing segments, for each row.
 
         A segment is hidden if `hide` chooses its first token. If it chooses no first token, the segment of the first
         chosen token is hidden.
@@ -111,4 +113,4 @@ def _pairs(tokens: Int[Tensor, "B T"], _: object) -> Int[Tensor, "B T"]:
     return torch.where(real, (real.cumsum(1) - 1) // 2, -1)
 
 
-EXAMPLES = (Example(_example, {"shard": "a part is held against those of the rows that one process has"}),)
+EXAMPLES = (Example(_example, {"shard": "a segment is contrasted only with segments of rows on the same process"}),)

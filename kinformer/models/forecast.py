@@ -39,7 +39,7 @@ class Forecast(Forecaster):
     channels: number of values in a row.
     encoders: layers that read the known rows. The first reads all of them; each further one reads the last half of the
         rows of the one before. The decoder reads their outputs, concatenated along the sequence.
-    decoder: layers, some of which read the encoders by `cross=True`.
+    decoder: layers; layers with `cross=True` read the encoders.
     context, label, horizon: number of known rows, of known rows that the decoder reads again, and of rows to forecast.
     calendar: number of values that encode the time of a row, as data with dates provides; 0 for none.
     targets: number of columns to forecast, counted from the last; all by default.
@@ -87,7 +87,7 @@ class Forecast(Forecaster):
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NoReturn:
         raise NoState(
-            "a forecast is given all at once and has no state; for a longer one train it with a larger horizon"
+            "a forecast is computed in one pass and has no state; for a longer one, train it with a larger horizon"
         )
 
     def forecast(self, batch: SeriesWindows) -> Float[Tensor, "B N M"]:
@@ -134,8 +134,8 @@ class Forecast(Forecaster):
         size, expected = list(batch.values.shape[1:]), [self.context + self.horizon, self.channels]
         if size != expected or batch.calendar.shape[2] != self.calendar:
             raise ValueError(
-                f"windows of {size[0]} rows of {size[1]} numbers and {batch.calendar.shape[2]} of their calendar came; "
-                f"{expected[0]} rows of {expected[1]} and {self.calendar} are wanted"
+                f"windows have the wrong shape: got {size[0]} rows of {size[1]} numbers and {batch.calendar.shape[2]} "
+                f"calendar values, expected {expected[0]} rows of {expected[1]} and {self.calendar}"
             )
         values, calendar = batch.values[:, : self.context], batch.calendar
         stats: dict[str, Tensor] = {}

@@ -103,7 +103,7 @@ class ImageModel(Predictor):
         if check_flag("planes", planes):
             if values.n > 1:
                 raise ValueError(
-                    "planes=True goes channel by channel, and these values are whole pixels; give "
+                    "planes=True generates one channel after another, but these values are whole pixels; give "
                     "CategoricalIntensities"
                 )
             channels, rows = 1, channels * rows
@@ -135,7 +135,9 @@ class ImageModel(Predictor):
         Errors: ValueError for pictures of another shape.
         """
         if tuple(pixels.shape[1:]) != self.shape:
-            raise ValueError(f"pictures [C H W] are {list(pixels.shape[1:])}, and {list(self.shape)} are wanted")
+            raise ValueError(
+                f"images have the wrong shape [C, H, W]: got {list(pixels.shape[1:])}, expected {list(self.shape)}"
+            )
         return to_raster(pixels.reshape(-1, *self.laid), self.values.n)[:, self.order]
 
     def pictures(self, values: Int[Tensor, "B T n"]) -> Pixels:
@@ -256,7 +258,7 @@ class ImageModel(Predictor):
             x = self.values.embed(last, step - 1) * bool(step) + label_vectors  # the first step reads zeros
             out = self._read(x, state, ctx)
             if bool(out.y.isnan().any()):
-                raise ValueError("what the model says of a pixel is no number; its weights are spoiled, or too large")
+                raise ValueError("the logits of a pixel are NaN: the weights are damaged or too large")
             uniform = torch.stack([torch.rand(self.values.draws, generator=generator) for generator in dice]).to(device)
             steps[:, step + 1] = self.values.draw(out.y[:, 0], uniform, temperature)
             state, ctx = out.state, self._context(rows, step + 1, step + 2, device)
@@ -266,15 +268,15 @@ class ImageModel(Predictor):
     def _label_vectors(self, label: Int[Tensor, " B"] | None) -> Float[Tensor, "B 1 D"] | float:
         """Return the vector that is added to every step of each picture."""
         if (label is None) is not (self.classes is None):
-            expected = "knows no classes and reads none" if self.classes is None else "wants the class of each picture"
-            raise ValueError(f"label is {'missing' if label is None else 'given'}, and this model {expected}")
+            expected = "has no classes" if self.classes is None else "needs the class of each image"
+            raise ValueError(f"label is {'missing' if label is None else 'given'}, but this model {expected}")
         if label is None or self.classes is None:
             return 0.0
         count = len(self.classes.weight)
         if not torch.compiler.is_compiling() and bool((label >= count).any()):
             raise ValueError(
-                f"a label is {int(label.max())}, and classes={count} are 0 to {count - 1}; make classes more than the "
-                "highest label"
+                f"label {int(label.max())} is out of range: classes={count} allows 0 to {count - 1}; make classes "
+                "larger than the highest label"
             )
         return self.classes(label)[:, None]
 
@@ -290,8 +292,8 @@ class ImageModel(Predictor):
     def _encode_source(self, source: UInt8[Tensor, "B C h w"] | None, ctx: Context) -> tuple[Out | None, Context]:
         """Return the encoder's output for the smaller copies, and the context that includes it."""
         if (source is None) is not (self.encoder is None):
-            expected = "has no encoder and reads none" if self.encoder is None else "wants smaller copies to start from"
-            raise ValueError(f"source is {'missing' if source is None else 'given'}, and this model {expected}")
+            expected = "has no encoder" if self.encoder is None else "needs smaller images as its source"
+            raise ValueError(f"source is {'missing' if source is None else 'given'}, but this model {expected}")
         if source is None or self.encoder is None:
             return None, ctx
         values = to_raster(source, self.values.n)
@@ -310,7 +312,7 @@ def check_shape(shape: tuple[int, ...]) -> tuple[int, int, int]:
     Errors: ValueError for another count of numbers.
     """
     if len(check_whole_numbers("shape", shape, 1)) != 3:
-        raise ValueError(f"shape={shape} are not three numbers; give channels, rows and columns, as (1, 28, 28)")
+        raise ValueError(f"shape={shape} is not three numbers; give channels, rows and columns, such as (1, 28, 28)")
     channels, rows, columns = shape
     return channels, rows, columns
 

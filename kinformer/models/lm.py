@@ -50,8 +50,8 @@ class LM(TextModel):
     lanes: True trains on consecutive text and carries the state from batch to batch. Use it for bodies with a memory,
         which random windows would leave empty.
 
-    Errors: ValueError for a penalty that no part reports, for parts that need an input that no earlier part sends, and
-    for an `EarlyExit` whose rule learns: `MultiExit` trains it.
+    Errors: ValueError for a penalty that no part reports, and for parts that need an input that no earlier part sends.
+    ValueError also for an `EarlyExit` with a trainable rule: `MultiExit` trains it.
     Source: Radford et al., 2018, "Improving language understanding by generative pre-training".
     """
 
@@ -80,7 +80,7 @@ class LM(TextModel):
         if tie:
             self.head.weight = self.embedding.weight
         if body.d != d:
-            raise ValueError(f"d={d}, and the body is of width {body.d}; give both the same")
+            raise ValueError(f"d={d}, but the body has width {body.d}; give both the same")
         self.refuse_unmet(body)
         self.refuse_untrained(body)
         self.penalties = check_known_penalties(penalties or {}, (body, position))

@@ -62,7 +62,9 @@ class MLM(Encoder):
         self.head.weight = self.embedding.weight
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NoReturn:
-        raise NoState("a masked language model fills in hidden tokens and writes none; use a causal member, like gpt")
+        raise NoState(
+            "a masked language model fills in hidden tokens and cannot generate text; use a causal member, like gpt"
+        )
 
     def mask_batch(
         self, batch: TokenBatch, *, fixed: bool, seed: int = 0

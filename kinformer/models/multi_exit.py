@@ -34,8 +34,8 @@ class MultiExit(ManyExits, LM):
     outputs: "shared" for one head at all exits, "each" for one head per exit, which cannot be tied to the embedding.
         The paper has both.
 
-    Errors: ValueError for a body that is no EarlyExit, for `BySequence`, for other weights, for a tied head if each
-    exit has its own, for a state in mixed training, and the errors of `LM`.
+    Errors: ValueError for a body that is no EarlyExit, for `BySequence`, and for other weights. ValueError also for a
+    tied head if each exit has its own, and for a state in mixed training; and the errors of `LM`.
     Source: Elbayad et al., 2019, arXiv:1910.10073, section 2.2; Schuster et al., 2022, arXiv:2207.07061, section 3.5.
     """
 
@@ -72,7 +72,7 @@ class MultiExit(ManyExits, LM):
         """Raise ValueError for `BySequence`, and for rules inside the layers, which this loss does not train."""
         if isinstance(self.body.rule, BySequence):
             raise ValueError(
-                "MultiExit has no source for BySequence to read; give one such as Multinomial(d, depth), or use "
+                "MultiExit has no source, which BySequence reads; give a rule such as Multinomial(d, depth), or use "
                 "MultiExitSeq2Seq"
             )
         super().refuse_untrained(part)

@@ -80,7 +80,7 @@ class MultiTask(RowClassifier):
         return tokens, self.of_class.cpu()[targets], targets
 
     def _mask_other_tasks(self, y: Float[Tensor, "B classes"], task: Int[Tensor, " B"]) -> Float[Tensor, "B classes"]:
-        check_below(task, len(self.classes), "task", "give MultiTask classes of more")
+        check_below(task, len(self.classes), "task", "give MultiTask classes= with more tasks")
         return y.masked_fill(self.of_class != task[:, None], -torch.inf)
 
 

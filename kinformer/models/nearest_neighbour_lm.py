@@ -36,7 +36,7 @@ class NearestNeighbourLM(WrappedLM):
     `ContinuousCache` it is the paper's kNN-LM with the continuous cache.
 
     model: a trained `LM`, or a `ContinuousCache` around one.
-    store: entries whose keys this model made, such as a `Datastore`.
+    store: entries with keys from this model, such as a `Datastore`.
     tap: name of the inner state that serves as f(x); it must be the state that made the store's keys.
     k: number of neighbours; the default 1024 is the paper's.
     weight: lambda, the share of p_kNN. The paper tunes it on validation data and finds 0.25 on the model's own corpus.
@@ -58,7 +58,7 @@ class NearestNeighbourLM(WrappedLM):
     ):
         super().__init__(model)
         refuse_exits(self.model)
-        check_part("store", store, Store, "one, such as a Datastore")
+        check_part("store", store, Store, "a store, such as a Datastore")
         self.store, self.tap, self.k = store, tap, check_at_least("k", k, 1)
         self.weight = check_in_range("weight", weight, 0, 1)
         self.temperature = check_in_range("temperature", temperature, 1e-6, math.inf, open_end=True)
@@ -81,7 +81,7 @@ class NearestNeighbourLM(WrappedLM):
         ctx = number_tokens(tokens, state) if ctx is None else ctx
         out = self.model.logits(tokens, state, ctx.replace(taps=(*ctx.taps, self.tap)), last=last)
         if self.tap not in out.taps:
-            raise ValueError(f"the model hands back no inner state {self.tap!r}; build the datastore with it anew")
+            raise ValueError(f"the model has no inner state {self.tap!r}; build the datastore again with this model")
         states = out.taps[self.tap]
         at = slice(states.shape[1] - out.y.shape[1], None)
         return out, self.find_neighbours(states[:, at], ctx.pos[:, at] >= 0)
@@ -115,8 +115,8 @@ def refuse_exits(model: nn.Module) -> None:
     """
     if any(isinstance(part, EarlyExit) for part in model.modules()):
         raise ValueError(
-            "tokens leave this model early, and where a datastore is looked up by an inner state all layers are read, "
-            "for which it would be credited; give a model without exits"
+            "a datastore does not work with early exits: a lookup by an inner state needs all layers, so exits save "
+            "nothing. Give a model without exits"
         )
 
 
@@ -132,9 +132,9 @@ EXAMPLES = (
     Example(
         _example,
         breaks={
-            "compiles": "a search reads what lies on a disk, which no graph holds",
-            "derivative": "what is found is held constant: nothing is trained by it",
-            "dtype": "probabilities are mixed, and given, in float32 or better",
+            "compiles": "a search reads from a disk, which a graph cannot contain",
+            "derivative": "retrieved entries are constants, so no gradient flows through them",
+            "dtype": "probabilities are mixed and returned in float32 or better",
         },
     ),
 )

@@ -1,4 +1,4 @@
-"""ReinforcedLM, ReinforcedMLM: language models whose bodies learn hard choices from a reward."""
+"""ReinforcedLM, ReinforcedMLM: language models that learn hard choices from a reward."""
 
 import math
 from collections.abc import Callable
@@ -34,7 +34,9 @@ class RewardedModel(nn.Module):
         Errors: ValueError if no part of the body chooses.
         """
         if CHOICES not in penalties_of(body):
-            raise ValueError("no part of the body chooses anything that a reward could teach; give a SAC, or use LM")
+            raise ValueError(
+                "no part of the body makes choices that a reward can train; give a body with SAC, or use LM"
+            )
         self.reinforce, self.weight = Reinforce(per, decay), check_in_range("weight", weight, 0, math.inf)
 
     def reward_loss(self, out: Out, targets: Int[Tensor, "B T"]) -> tuple[Out, Tensor, dict[str, Tensor]]:
@@ -60,7 +62,7 @@ class ReinforcedLM(RewardedModel, LM):
     the sum of the aux "log_p" of all parts. In eval mode, parts take the most likely choice, and the model is an LM.
 
     vocab, d, kwargs: arguments of `LM`.
-    body: layers, some of which choose.
+    body: layers with parts that make hard choices.
     per, decay: arguments of `Reinforce`.
     weight: weight of the loss of the choices.
 

@@ -67,7 +67,7 @@ def _is_any_of(tokens: Tensor, symbols: bytes) -> Tensor:
 def _refuse_lost(tokenizer: ByteTable, unit: Unit) -> None:
     ends = STOPS if unit == "sentence" else bytes([LINE])
     if not any(byte in tokenizer.joined_pieces for byte in ends):
-        missing = "no stops" if unit == "sentence" else "no line ends"
+        missing = "no sentence ends" if unit == "sentence" else "no line ends"
         raise ValueError(
             f"unit={unit} cannot be found: tokens of {tokenizer.place} have {missing}; give another unit or tokenizer"
         )

@@ -57,7 +57,7 @@ class Seq2Seq(Writer):
     vocab: number of tokens.
     d: width of encoder and decoder.
     encoder: layers that read the source in both directions.
-    decoder: causal layers; those with `cross=True` read the encoder's output.
+    decoder: causal layers; layers with `cross=True` read the encoder's output.
     position: position that is added to embedded tokens; None if the layers encode positions themselves.
     scale: factor of embedded tokens.
     tie: True shares the embedding's matrix with the head; False gives the head its own.
@@ -67,7 +67,7 @@ class Seq2Seq(Writer):
     dropout: share of embedded numbers that training drops.
     penalties: weights of auxiliary losses, keyed by the last part of their names.
 
-    Errors: ValueError for a penalty that no part reports, and for an `EarlyExit` whose rule learns.
+    Errors: ValueError for a penalty that no part reports, and for an `EarlyExit` with a trainable rule.
     Source: Vaswani et al., 2017, arXiv:1706.03762; label smoothing: Szegedy et al., 2016, arXiv:1512.00567.
     """
 

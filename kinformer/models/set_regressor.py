@@ -126,7 +126,7 @@ def _context(real: Tensor) -> Context:
     if not torch.compiler.is_compiling():
         full, filled = (bool(flag) for flag in memo.look(real.all(), real.any(1).all()))
         if not filled:
-            raise ValueError("a set has no elements, and nothing can be said of it; leave it out")
+            raise ValueError("a set has no elements, so nothing can be predicted for it; leave it out")
     columns = torch.arange(real.shape[1], device=real.device)
     pos = columns.expand(len(real), -1) if full else torch.where(real, columns, -1)
     return Context(pos, full=full, memo=memo, is_clean=True)

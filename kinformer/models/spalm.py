@@ -90,11 +90,11 @@ class SPALM(LM):
         # in a tuple it is no submodule, so it is neither trained nor saved with these weights
         self.held = (check_part("frozen", frozen, LM, "a trained language model, such as load(folder)").eval(),)
         if frozen.vocab != vocab:
-            raise ValueError(f"vocab={vocab}, and the frozen model knows {frozen.vocab} tokens; give both the same")
+            raise ValueError(f"vocab={vocab}, but the frozen model has {frozen.vocab} tokens; give both the same")
         if self.lanes and not frozen.lanes:
             raise ValueError(
-                "the frozen model begins anew with every window, and this one reads on through a text; give one that "
-                "does too, like transformer_xl"
+                "the frozen model restarts at every window, but this model carries its state through a text; give a "
+                "frozen model that does too, like transformer_xl"
             )
         self.store, self.tap, self.k = store, tap, check_at_least("k", k, 1)
         self.pieces: PieceIndex | None = None
@@ -219,7 +219,7 @@ def _refuse_others(model: SPALM, _: object) -> None:
     """Raise ValueError for weights that were trained with other keys."""
     if bytes(model.made_by.tolist()) != model.digest:
         raise ValueError(
-            "the weights were trained with keys of another model than the datastore has; put its own there"
+            "the weights were trained with a datastore of another model; use the datastore of their training"
         )
 
 
@@ -312,5 +312,5 @@ def _make_example(distance: bool) -> SPALM:
     return SPALM(11, 16, body(), frozen=frozen, store=store, tap="0", k=3, distance=distance)
 
 
-DISK = {"compiles": "a search reads what lies on a disk, which no graph holds"}
+DISK = {"compiles": "a search reads from a disk, which a graph cannot contain"}
 EXAMPLES = tuple(Example(partial(_make_example, distance), breaks=DISK) for distance in (False, True))

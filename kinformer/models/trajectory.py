@@ -39,9 +39,9 @@ class Trajectory(TrajectoryModel):
     cloning conditioned on the return: asked for a high return, the model repeats the actions that led to one.
 
     Step t is three tokens: W_R R_t + E_t, W_s s_t + E_t and W_a a_t + E_t. R_t is the return to go, and E_t embeds the
-    step of the episode for all three. The tokens are normed, and read in this order without other positions. a_t is
-    predicted at the token of s_t: by a softmax over kinds of actions, or as real numbers through tanh. The loss is the
-    cross-entropy or the mean squared error of actions, over all steps of a row.
+    step of the episode for all three. The tokens are normed. The body reads them in this order, without
+    other positions. The token of s_t predicts a_t, as a softmax over kinds of actions or as real numbers through tanh.
+    The loss is the cross-entropy or the mean squared error of actions, over all steps of a row.
 
     states: number of values of an observation.
     actions: number of kinds of actions, or number of components of an action.
@@ -99,7 +99,7 @@ class Trajectory(TrajectoryModel):
         refuse_rules(self, body)
         if untrained := ", ".join(sorted(penalties_of(body))):
             raise ValueError(
-                f"a model of trajectories weighs no loss of a part, and its body reports {untrained}; take it out"
+                f"a trajectory model uses no auxiliary losses, but its body reports {untrained}; take it out"
             )
         self.metric = ACCURACY if discrete else ERROR
         self.measured = ScaleBuffers(states, 0 if discrete else actions)
@@ -117,7 +117,9 @@ class Trajectory(TrajectoryModel):
                 nn.init.normal_(table.weight, std=0.02)
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NoReturn:
-        raise NoState(f"the last {self.context} steps are read again for each action; use actor() to act step by step")
+        raise NoState(
+            f"this model has no state; the last {self.context} steps are read again for each action. Use actor() to act"
+        )
 
     def actor(self, target_return: Float[Tensor, " B"] | None = None, *, seed: int = 0) -> WindowActor:
         """Return an actor that requests these returns, reduced by each reward.
@@ -128,7 +130,7 @@ class Trajectory(TrajectoryModel):
         Errors: ValueError if returns are passed to a model that is not `conditioned`.
         """
         if target_return is not None and not self.conditioned:
-            raise ValueError("this model knows no returns and does what was done; leave out the return")
+            raise ValueError("target_return has no effect: this model was trained without returns; leave it out")
         low, high = self.measured.span.tolist()
         if (
             target_return is not None
@@ -136,7 +138,8 @@ class Trajectory(TrajectoryModel):
             and bool(((target_return < low) | (target_return > high)).any())
         ):
             warnings.warn(
-                f"it learned from returns of {low:g} to {high:g}; what is asked beyond is a guess", stacklevel=2
+                f"target_return is outside the returns of the training, {low:g} to {high:g}; the actions are guesses",
+                stacklevel=2,
             )
         return WindowActor(self, target_return, float(self.measured.span[1]))
 
@@ -199,7 +202,10 @@ class Trajectory(TrajectoryModel):
             parts = [self.of_returns(left.to(like)), *parts]
         ctx = context_of_tokens(batch.times.repeat_interleave(len(parts), 1))
         if not torch.compiler.is_compiling():
-            ctx.memo.expect(batch.times < self.steps, f"a step beyond the {self.steps} of this model came")
+            ctx.memo.expect(
+                batch.times < self.steps,
+                f"an episode is longer than the {self.steps} steps of this model; train it with a larger steps=",
+            )
         when = self.of_times(batch.times.clamp(0, self.steps - 1))
         return self.norm(torch.stack([vectors + when for vectors in parts], 2).flatten(1, 2)), ctx
 
@@ -237,5 +243,7 @@ def _example(**keywords: object) -> Trajectory:
 
 
 # for a model that also predicts the next state and return
-SHARES = {"shard": "what comes next is a mean over steps that have a next one, and shares are weighed by all steps"}
+SHARES = {
+    "shard": "the loss of next steps is a mean over steps with a next one, but processes are weighted by all steps"
+}
 EXAMPLES = (_example, Example(lambda: _example(discrete=False, beside=0.5), breaks=SHARES))

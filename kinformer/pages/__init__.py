@@ -1,1 +1,1 @@
-"""Pages and pictures: what turns parts and runs into something to look at."""
+"""Pages and pictures: reports, plots and drawings of parts and runs."""

@@ -10,11 +10,15 @@ matplotlib.use("Agg")
 
 from matplotlib import animation, pyplot  # noqa: E402  (the backend is chosen first)
 
-RATE = 30  # frames in a second
+RATE = 30  # frames per second
 
 
 def save_animation(frames: Sequence[Any], path: Path) -> None:
-    """Write frames [H W C] one after the other."""
+    """Write the frames of an episode as an animated GIF with 30 frames per second.
+
+    frames: images [H W C], all of one size; the first one sets the size of the animation.
+    path: the file to write.
+    """
     high, wide = frames[0].shape[:2]
     figure = pyplot.figure(figsize=(4, max(0.5, 4 * high / wide)), dpi=80)
     axes = figure.add_axes((0, 0, 1, 1))

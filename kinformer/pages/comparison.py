@@ -1,4 +1,4 @@
-"""The plots of a comparison: a file of curves, and drawings for its page."""
+"""Plots of a comparison: an image file of the learning curves, and SVG drawings for its report."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -9,7 +9,13 @@ from kinformer.pages.plots import colour, save_plots, svg
 
 
 def save_curves(results: Results, path: Path) -> None:
-    """Draw the measure on valid against the budget, a line for each member, with the levels it is compared with."""
+    """Draw the learning curves of a comparison: validation results against steps or minutes.
+
+    Each training is one line. Reference levels, such as compressors, are horizontal lines.
+
+    results: the results of the comparison.
+    path: the file to write; its ending sets the format.
+    """
     settings = results.settings
     against, xlabel = ("step", "steps") if "steps" in settings else ("minutes", "minutes of training")
     levels = [(value, f"{name}: {value:.2f}") for name, value in results.levels.items()]
@@ -18,7 +24,7 @@ def save_curves(results: Results, path: Path) -> None:
     plot = Plot(
         title,
         xlabel,
-        f"{measure} on valid",
+        f"{measure} on validation data",
         lines,
         levels=levels if settings["split"] == "valid" else (),
         xlim=(0, end),
@@ -27,28 +33,33 @@ def save_curves(results: Results, path: Path) -> None:
 
 
 def drawings(results: Results) -> Iterator[tuple[str, str]]:
-    """Each drawing as SVG, with a description in words."""
+    """Yield the drawings of a report as pairs of a description and SVG text.
+
+    results: the results of the comparison.
+    """
     measure, split = next(iter(results.members[0].measures)), results.settings["split"]
-    many = " A pale line is one seed." if results.settings["seeds"] > 1 else ""
+    many = " Each pale line is one seed." if results.settings["seeds"] > 1 else ""
     for against, xlabel, name in (("minutes", "minutes of training", "time"), ("step", "steps", "steps")):
         lines, end = _curves(results, against)
-        plot = Plot("", xlabel, f"{measure} on valid", [line._replace(label="") for line in lines], xlim=(0, end))
-        yield f"Quality against {name}: {measure} on valid.{many}", svg(plot)
-    description = f"Quality against parameters: {measure} on {split}, with its interval where there are seeds."
+        plot = Plot(
+            "", xlabel, f"{measure} on validation data", [line._replace(label="") for line in lines], xlim=(0, end)
+        )
+        yield f"Quality against {name}: {measure} on validation data.{many}", svg(plot)
+    description = f"Quality against parameters: {measure} on {split}, with intervals if there are several seeds."
     yield description, svg(_sizes(results, f"{measure} on {split}"))
     if any(row.lengths for row in results.members):
-        setting = "of one row, forward and backward, on the CPU"
+        setting = "for one row, forward and backward, on the CPU"
         clock = "milliseconds"
         yield f"Speed against length: {clock} {setting}.", svg(_against_length(results, "milliseconds", clock))
         memory = _against_length(results, "peak_bytes", "bytes")
-        yield f"Memory against length: most bytes of tensors {setting}.", svg(memory)
+        yield f"Memory against length: peak bytes of tensors {setting}.", svg(memory)
         if any(at["state_bytes"] for row in results.members for at in row.lengths):
             state = _against_length(results, "state_bytes", "bytes")
-            yield "Decoding state against length: bytes of a row.", svg(state)
+            yield "Decoding state against length: bytes per row.", svg(state)
 
 
 def _curves(results: Results, against: str) -> tuple[list[PlotLine], float]:
-    """A line for each seed of each member, and the end of the x axis."""
+    """Return one line for each seed of each member, and the end of the x axis."""
     lines = []
     for place, row in enumerate(results.members):
         for run in row.runs:
@@ -79,12 +90,12 @@ def _against_length(results: Results, quantity: str, unit: str) -> Plot:
 
 
 def _is_wide(values: Sequence[float]) -> bool:
-    """Do values reach over more than a factor of ten, so that a logarithmic scale shows them better?"""
+    """Whether the largest value is more than 10 times the smallest, so that a logarithmic scale is clearer."""
     return max(values) > 10 * min(values)
 
 
 def _margins(values: Sequence[float]) -> tuple[float, float]:
-    """The ends of an axis with room for a fifth of its width on either side."""
+    """Return the ends of an axis with a margin of a fifth of its width on either side."""
     low, high = min(values), max(values)
     if _is_wide(values):
         margin = (high / low) ** 0.2

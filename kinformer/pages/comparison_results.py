@@ -1,4 +1,4 @@
-"""What a comparison found: numbers, a table of them, and a file that holds the same."""
+"""Results of a comparison: the numbers of each member, their table, and results.json."""
 
 import json
 from collections.abc import Mapping
@@ -15,19 +15,34 @@ from kinformer.pages.interval import SURE, Interval, unresolved_pairs
 from kinformer.pages.terminal_safe_text import printable
 
 MEMORY = (
-    "Memory is that of a fresh process that trains on the CPU (`kinformer cost`); state is what decoding keeps of a "
-    "row as long as those of training."
+    "Memory is the peak of a fresh process that trains on the CPU (`kinformer cost`). State is the size of the "
+    "decoding state of one row of the training length."
 )
 
 
 @dataclass(frozen=True)
 class MemberResult:
-    """One member: how it was written, where its model is, and what was measured of it: means over its seeds.
+    """Results of one member in a comparison; the numbers are means over its seeds.
 
-    interval: that of the first measure over seeds, None for a single one. milliseconds: None where it does not write
-    token by token. runs: what each seed gave. tried: the mean on valid at each of several rates, None where a loss was
-    not finite. shown: what `prompt`, `sample` and `answer` are, in words. state_bytes: of a row of the training's
-    length, None without a state. peak_bytes: of a process that trains it. lengths: speed and memory of longer rows.
+    name: the member as the user wrote it.
+    folder: folder of its model.
+    member: name of the member function.
+    keywords: keywords of the member.
+    parameters: number of parameters.
+    lr: learning rate of the reported trainings.
+    measures: value of each measure by name; members are compared by the first one.
+    interval: 95% confidence interval of the first measure over seeds; None for a single seed.
+    tokens_per_second: tokens per second in training.
+    ms_per_token: milliseconds per generated token; None if the model does not generate token by token.
+    steps, minutes: number of training steps, and minutes of training.
+    points: points of the learning curve.
+    prompt, sample, answer: text that the model read, text that it generated, and the right answer if there is one.
+    shown: description of the sample, in words that follow the name of the member.
+    state_bytes: bytes of the decoding state of a row of the training length; None if the model has no state.
+    peak_bytes: peak memory in bytes of a process that trains the model.
+    lengths: speed and memory for rows of several lengths.
+    runs: results of each seed.
+    tried: mean validation value for each learning rate, if several were tried; None if a loss was not finite.
     """
 
     name: str
@@ -55,16 +70,16 @@ class MemberResult:
 
     @property
     def value(self) -> float:
-        """By what members are compared: the first of the measures."""
+        """Value that ranks the members: the first measure."""
         return next(iter(self.measures.values()))
 
     @property
     def is_continuation(self) -> bool:
-        """Whether the sample goes on from the prompt."""
-        return self.shown.startswith("goes on")
+        """Whether the sample continues the prompt: its caption then begins with "continues"."""
+        return self.shown.startswith("continues")
 
     def as_json(self) -> dict[str, Any]:
-        """It as it stands in results.json, each measure under its own name."""
+        """Return the record of the member for results.json, with each measure under its own name."""
         record: dict[str, Any] = {}
         for name, value in asdict(self).items():
             record |= (
@@ -75,10 +90,12 @@ class MemberResult:
 
 @dataclass(frozen=True)
 class Results:
-    """The settings, what the measure of no member is compared with, and a row per member.
+    """Results of a comparison: its settings, reference levels, and the results of each member.
 
-    On a text these are the bits per byte of general compressors on the same bytes, and for members that fill in the
-    entropy of single ones; on a task what guessing scores.
+    settings: everything besides the members that the numbers depend on.
+    levels: reference values by name. For a text, these are bits per byte of general compressors on the same bytes. For
+        masked models, this is the entropy of single bytes; for a task, the score of guessing.
+    members: results of each member.
     """
 
     settings: dict[str, Any]
@@ -87,18 +104,25 @@ class Results:
 
     @property
     def unresolved_pairs(self) -> list[tuple[str, str]]:
-        """The members whose intervals overlap, two by two."""
+        """Pairs of members that cannot be ranked because their intervals overlap."""
         return unresolved_pairs({row.name: row.interval for row in self.members})
 
     def save(self, path: Path) -> None:
-        """Write everything as JSON."""
+        """Write all results as JSON.
+
+        path: the file to write.
+        """
         named = "compressors" if "train_bytes" in self.settings and "unigram entropy" not in self.levels else "levels"
         rows = [row.as_json() for row in self.members]
         record = {"settings": self.settings, named: self.levels, "members": rows, "not_resolved": self.unresolved_pairs}
         write_file(path, (json.dumps(record, indent=2) + "\n").encode())
 
     def show(self, console: Console, folder: Path) -> None:
-        """Print the samples, then the table."""
+        """Print the samples, the table, the notes, and the list of files.
+
+        console: rich console to print on.
+        folder: folder of the comparison, for the list of files.
+        """
         for row in self.members:
             if not row.shown:
                 continue
@@ -112,43 +136,43 @@ class Results:
             console.print(line, markup=False)
 
     def notes(self) -> list[str]:
-        """What a reader of the table must know, a sentence or two each."""
+        """Return the notes that a reader of the table needs, each of one or two sentences."""
         settings = self.settings
-        notes = [f"Of {settings['measured']} of {settings['data']}. {settings['hardware']}."]
+        notes = [f"Measured on {settings['measured']} of {settings['data']}. {settings['hardware']}."]
         if "train_bytes" in settings:
             many = "xz -9e" in self.levels
-            less = " The compressors start from nothing on the same bytes; the members" if many else " The members"
-            notes[0] += f"{less} had {settings['train_bytes']:,} others to learn from."
+            less = " The compressors start untrained on the same bytes; the members" if many else " The members"
+            notes[0] += f"{less} trained on {settings['train_bytes']:,} other bytes."
         elif "guessing" in self.levels:
-            notes[0] += " Accuracy is the share of answers that are right, on rows that nobody learned from."
+            notes[0] += " Accuracy is the share of right answers on rows that are not in the training data."
         notes += settings["matched"]
         return [note for note in (*notes, self._resolution(), *self._rates(), MEMORY) if note]
 
     def _resolution(self) -> str:
-        """Which members are not told apart."""
+        """Return a note on the pairs of members that the comparison cannot rank."""
         if len(self.members) < 2:
             return ""
         if self.members[0].interval is None:
-            return "One seed each: nothing tells chance from merit, and no order is resolved; --seeds 3 may."
+            return "With one seed each, differences may be chance, so no order is resolved. Try --seeds 3."
         pairs = ", ".join(f"{name} and {other}" for name, other in self.unresolved_pairs)
         count = len(self.members[0].runs)
-        return f"Means of {count} seeds, with the {SURE:.0%} interval of each mean (Student's t). " + (
-            f"Not resolved, since their intervals overlap: {pairs}." if pairs else "All members are told apart."
+        return f"Means of {count} seeds, with the {SURE:.0%} confidence interval of each mean (Student's t). " + (
+            f"Not resolved because their intervals overlap: {pairs}." if pairs else "All differences are resolved."
         )
 
     def _rates(self) -> list[str]:
-        """At what rate each member is reported, and where a better one may lie outside of those that were tried."""
+        """Return a note on the learning rate of each member, and on rates at the edge of the range that was tried."""
         sentences = []
         for row in self.members:
             if row.tried:
                 means = ", ".join(f"{lr}: {'not finite' if v is None else f'{v:.3f}'}" for lr, v in row.tried.items())
                 ends = [float(lr) for lr, value in row.tried.items() if value is not None]
-                edge = " at the edge of what was tried;" if row.lr in (min(ends), max(ends)) else ""
-                sentences.append(f"{row.name}:{edge} lr {row.lr:g}, the best on valid ({means}).")
+                edge = " A better rate may lie outside this range." if row.lr in (min(ends), max(ends)) else ""
+                sentences.append(f"{row.name}: lr {row.lr:g} is best on validation data ({means}).{edge}")
         return sentences
 
     def table(self) -> Table:
-        """The numbers, as they are printed."""
+        """Return the table of all numbers, as it is printed."""
         heads, rows = self.cells()
         table = Table(title=f"{self.settings['budget']} of training each", title_justify="left")
         table.add_column(heads[0], overflow="fold")
@@ -162,7 +186,7 @@ class Results:
         return table
 
     def cells(self) -> tuple[list[str], list[list[str]]]:
-        """The headings of the table, and a row of words for each member."""
+        """Return the headings of the table, and the texts of one row for each member."""
         first, *measure_names = self.members[0].measures
         measure_names = [name for name in measure_names if all(name in row.measures for row in self.members)]
         rates = ["lr"] * any(row.tried for row in self.members)

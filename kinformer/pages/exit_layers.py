@@ -1,4 +1,4 @@
-"""Generated texts, each token on the colour of the number of layers that it took."""
+"""A picture of generated texts in which the colour of a token shows how many layers it used."""
 
 import warnings
 from collections.abc import Sequence
@@ -7,16 +7,25 @@ from typing import Any
 
 from kinformer.pages.save_figure import save_figure
 
-WIDE, TALL = 32, 40  # cells of a line, and lines of a picture
-CELL, LINE = 0.3, 0.42  # inches, so that letters can be read on a page
-LONGEST = 6  # letters of a token that are shown
+WIDE, TALL = 32, 40  # cells in a line, lines in a picture
+CELL, LINE = 0.3, 0.42  # width and height of a cell in inches, so that letters are readable on a page
+LONGEST = 6  # most letters of a token that are shown
 
 
-Layered = tuple[Sequence[int], Sequence[int]]  # the tokens of a text, and the layers that each of them took
+Layered = tuple[Sequence[int], Sequence[int]]  # the token ids of a text, and the number of layers that each token used
 
 
 def save_exit_layers(spelling: Any, texts: Sequence[Layered], depth: int, path: Path, title: str) -> None:
-    """Draw the beginning of each text, as much as there is room for; a light cell is a token that left early."""
+    """Draw the tokens of texts as coloured cells. A lighter cell is a token that used fewer layers.
+
+    The picture has at most 40 lines of 32 tokens; the rest is left out.
+
+    spelling: tokenizer that decodes one token id to bytes.
+    texts: pairs of token ids and the number of layers that each token used.
+    depth: number of layers of the model, which is the darkest colour.
+    path: the file to write; its ending sets the format.
+    title: text above the picture.
+    """
     import matplotlib
 
     matplotlib.use("Agg")
@@ -37,13 +46,13 @@ def save_exit_layers(spelling: Any, texts: Sequence[Layered], depth: int, path: 
     borders = [n + 0.5 for n in range(depth + 1)]
     figure.colorbar(image, ax=axes, ticks=range(1, depth + 1), label="layers", boundaries=borders)
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing")  # a font has not every script: a box stands there
+        warnings.filterwarnings("ignore", message="Glyph .* missing")  # the font draws a box for a missing script
         save_figure(figure, path)
     pyplot.close(figure)
 
 
 def _lines(spelling: Any, texts: Sequence[Layered]) -> list[list[tuple[str, int]]]:
-    """Cells of a token's text and its layers, in lines; each text begins a new line."""
+    """Return lines of (text of a token, number of layers that it used); each text begins a new line."""
     lines: list[list[tuple[str, int]]] = []
     for tokens, layers in texts:
         pieces = [spelling.decode([token]).decode(errors="replace") for token in tokens]
@@ -53,6 +62,6 @@ def _lines(spelling: Any, texts: Sequence[Layered]) -> list[list[tuple[str, int]
 
 
 def _cell(piece: str) -> str:
-    """The letters that fit a cell, with marks for spaces; a dollar is escaped because it begins a formula."""
+    """Shorten a token to fit a cell, mark its spaces, and escape dollar signs, which would begin a formula."""
     text = "".join(letter if letter.isprintable() else "·" for letter in piece.replace("\n", "⏎").replace(" ", "␣"))
     return (text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…").replace("$", r"\$")

@@ -7,14 +7,21 @@ from matplotlib import image
 from torch import Tensor
 from torch.nn import functional as F
 
-LEAST = 640  # places of the PNG along a side; images are enlarged up to there
-GAP = 1  # places between two images
+LEAST = 640  # pixels along the longer side of the PNG; smaller grids are enlarged by a whole factor up to this size
+GAP = 1  # pixels between two images, before the enlargement
 
 
 def save_images(pixels: Tensor, path: Path, columns: int) -> None:
-    """Write images [B C H W] in rows of `columns` as a PNG. ValueError for channels that are neither one nor three."""
+    """Write a batch of images as a grid in one PNG file.
+
+    pixels: images [B C H W] of bytes.
+    path: the file to write.
+    columns: number of images in each row of the grid; empty places are gray.
+
+    Errors: ValueError if the images have neither 1 nor 3 channels.
+    """
     if pixels.shape[1] not in (1, 3):
-        raise ValueError(f"pictures of {pixels.shape[1]} channels have no PNG; it takes one or three")
+        raise ValueError(f"an image cannot be written as PNG: got {pixels.shape[1]} channels, expected 1 or 3")
     rows = -(-len(pixels) // columns)
     missing = rows * columns - len(pixels)
     grid = F.pad(pixels, (0, GAP, 0, GAP), value=128)

@@ -1,4 +1,4 @@
-"""What the heads of a model have learned, as a table in text and as a picture."""
+"""Learned numbers of the attention heads of a model, as a text table and as a picture."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,7 +12,12 @@ if TYPE_CHECKING:
 
 
 def tables(by_name: "Mapping[str, LayerValues]") -> Iterator[str]:
-    """For each number a line that names it, then one line for each attention layer, with a column for each head."""
+    """Yield the lines of a text table for each learned number, such as the span of a head.
+
+    A table begins with a line that names the number. It has one row per attention layer and one column per head.
+
+    by_name: the values of each number by layer and head.
+    """
     for name, by_layer in by_name.items():
         heads = max(map(len, by_layer.layers.values()))
         yield _title(name, by_layer)
@@ -22,9 +27,13 @@ def tables(by_name: "Mapping[str, LayerValues]") -> Iterator[str]:
 
 
 def save_head_values(by_name: "Mapping[str, LayerValues]", path: Path, title: str) -> None:
-    """Draw each number as a plot with a bar for every head of every layer.
+    """Draw each learned number as a bar plot, with one bar for every head of every layer.
 
-    Errors: ValueError for an ending that Matplotlib does not know; OSError, in one line, if the file cannot be written.
+    by_name: the values of each number by layer and head.
+    path: the file to write; its ending sets the format.
+    title: text above all plots.
+
+    Errors: ValueError if Matplotlib does not know the ending of `path`; OSError if the file cannot be written.
     """
     plots = []
     for name, by_layer in by_name.items():

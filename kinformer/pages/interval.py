@@ -1,16 +1,19 @@
-"""The interval of a mean over seeds, and which members of a comparison it does not tell apart."""
+"""Confidence intervals of means over seeds, and the members of a comparison that they do not separate."""
 
 import math
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from statistics import fmean, stdev
 
-SURE = 0.95
+SURE = 0.95  # confidence level of all intervals
 Interval = tuple[float, float]
 
 
 def interval(values: Sequence[float]) -> Interval | None:
-    """The 95% interval of the mean that some values were drawn around, Student's; None of a single one."""
+    """Return the 95% confidence interval of a mean by Student's t, or None for fewer than 2 values.
+
+    values: measurements, such as one for each seed.
+    """
     if len(values) < 2:
         return None
     half = quantile(SURE, len(values) - 1) * stdev(values) / math.sqrt(len(values))
@@ -18,7 +21,10 @@ def interval(values: Sequence[float]) -> Interval | None:
 
 
 def unresolved_pairs(intervals: Mapping[str, Interval | None]) -> list[tuple[str, str]]:
-    """The pairs of names whose intervals overlap; what has none, of one seed, is told from nothing."""
+    """Return the pairs of names that cannot be ranked because their intervals overlap.
+
+    intervals: the interval of each name. A name with None, from a single seed, cannot be ranked against any other.
+    """
     return [
         (name, other)
         for (name, a), (other, b) in combinations(intervals.items(), 2)
@@ -27,7 +33,11 @@ def unresolved_pairs(intervals: Mapping[str, Interval | None]) -> list[tuple[str
 
 
 def quantile(share: float, freedom: int) -> float:
-    """How far from 0 the given share of Student's t lies on both sides, with so many degrees of freedom, from 1 on."""
+    """Return the t such that Student's t distribution has a given probability between -t and t.
+
+    share: the probability, from 0 up to but not including 1.
+    freedom: degrees of freedom, at least 1.
+    """
     low, high = 0.0, 1.0
     while central_probability(high, freedom) < share:
         low, high = high, 2 * high
@@ -38,7 +48,13 @@ def quantile(share: float, freedom: int) -> float:
 
 
 def central_probability(t: float, freedom: int) -> float:
-    """The share of Student's t between -t and t. Abramowitz and Stegun, 1964, 26.7.3 and 26.7.4."""
+    """Return the probability between -t and t under Student's t distribution.
+
+    t: the limit, at least 0.
+    freedom: degrees of freedom, at least 1.
+
+    Source: Abramowitz and Stegun, 1964, 26.7.3 and 26.7.4.
+    """
     angle = math.atan(t / math.sqrt(freedom))
     odd = freedom % 2
     term, total = (math.cos(angle) if odd else 1.0), 0.0

@@ -1,4 +1,4 @@
-"""Draws plots, which are plain data, with Matplotlib."""
+"""Matplotlib drawings of plots, which are plain data, as image files or as SVG text."""
 
 import io
 import re
@@ -18,14 +18,18 @@ from matplotlib.ticker import EngFormatter, NullFormatter  # noqa: E402
 from kinformer.lab.plot import Plot  # noqa: E402
 from kinformer.pages.save_figure import save_figure  # noqa: E402
 
-WIDTH = 0.8  # of all bars of a category
-COLOURS = ("#3d86d1", "#e0762f", "#2fa36b", "#c8508a", "#8f6bd6", "#b08a1e", "#3aa6b0", "#8a8f98")  # on light and dark
-INK = "#010203"  # stands for the colour of a page's text
+WIDTH = 0.8  # width of all bars of one category together; categories are 1 apart
+# readable on light and dark pages
+COLOURS = ("#3d86d1", "#e0762f", "#2fa36b", "#c8508a", "#8f6bd6", "#b08a1e", "#3aa6b0", "#8a8f98")
+INK = "#010203"  # placeholder that svg() replaces by the text colour of the page
 INKED = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
 
 
 def colour(place: int) -> str:
-    """The colour of a member of a comparison, the same in every drawing."""
+    """Return the colour of a member in a comparison. It is the same in every drawing.
+
+    place: index of the member in the comparison; colours repeat after the 8th.
+    """
     return COLOURS[place % len(COLOURS)]
 
 
@@ -39,11 +43,17 @@ def save_plots(
     share_y: bool = False,
     one_legend: bool = False,
 ) -> None:
-    """Draw plots into a file, all in one row or in rows of `columns`.
+    """Draw several plots side by side into one image file.
 
-    size: inches of each plot. share_y: plots of a row have the same y axis. one_legend: a legend for all, of the first.
+    plots: the plots, in reading order.
+    title: text above all plots, or "" for none.
+    path: the file to write; its ending sets the format.
+    columns: number of plots in each row; 0 puts all plots in one row.
+    size: width and height of each plot in inches.
+    share_y: give the plots of a row the same y axis.
+    one_legend: draw one legend below all plots, with the labels of the first plot, instead of one in each.
 
-    Errors: ValueError for an ending that Matplotlib does not know; OSError, in one line, if the file cannot be written.
+    Errors: ValueError if Matplotlib does not know the ending of `path`; OSError if the file cannot be written.
     """
     columns = columns or len(plots)
     rows = -(-len(plots) // columns)
@@ -67,7 +77,13 @@ def save_plots(
 
 
 def svg(plot: Plot) -> str:
-    """A plot as SVG, as wide as there is room for, with text that stays text and has the colour of the page."""
+    """Return a plot as SVG text for an HTML page.
+
+    The SVG has no fixed size, so it fills the width of its container. Labels stay text and take the text colour of the
+    page.
+
+    plot: the plot to draw.
+    """
     settings: Any = {
         "svg.fonttype": "none",
         "svg.hashsalt": plot.xlabel + plot.ylabel,
@@ -89,7 +105,12 @@ def svg(plot: Plot) -> str:
 
 
 def draw_plot(plot: Plot, axes: Any, *, legend: bool = True) -> None:
-    """Draw a plot into Matplotlib's axes."""
+    """Draw a plot into Matplotlib axes.
+
+    plot: the plot to draw.
+    axes: the Matplotlib axes.
+    legend: draw a legend if a line has a label.
+    """
     _draw_lines(plot, axes)
     for number, (label, categories) in enumerate(plot.samples.items()):
         _draw_samples(plot, axes, number, label, categories)

@@ -1,4 +1,4 @@
-"""The page of a comparison: one file that needs nothing else, for any width, light or dark."""
+"""The HTML report of a comparison: one self-contained file, for any screen width, light or dark."""
 
 import re
 from collections.abc import Iterator
@@ -10,8 +10,9 @@ from kinformer.pages.comparison import drawings
 from kinformer.pages.comparison_results import MemberResult, Results
 from kinformer.pages.plots import colour
 
-CONTROL = {code: "\ufffd" for code in (*range(9), 11, 12, *range(14, 32), *range(127, 160))}  # no page may hold them
-CONTROL[ord("\r")] = ""  # lines of a text may end in two
+# HTML does not allow control characters
+CONTROL = {code: "\ufffd" for code in (*range(9), 11, 12, *range(14, 32), *range(127, 160))}
+CONTROL[ord("\r")] = ""  # a line may end with a carriage return and a newline
 STYLE = """
 :root { color-scheme: light dark; --back: #fff; --ink: #1c2024; --soft: #5b6570; --line: #d9dee3; --box: #f5f7f9 }
 @media (prefers-color-scheme: dark) {
@@ -41,7 +42,11 @@ pre { white-space: pre-wrap; overflow-wrap: anywhere; background: var(--box); pa
 
 
 def report(results: Results, folder: Path) -> None:
-    """Write report.html: the table, what it does not resolve, the drawings, and what each member wrote."""
+    """Write report.html: the table of results, its notes, the drawings, and a sample of each member.
+
+    results: the results of the comparison.
+    folder: the folder of the comparison; the report is `folder`/report.html.
+    """
     names = ", ".join(row.name for row in results.members)
     title = f"{names}: {results.settings['budget']} of training each"
     body = "".join((*_table(results), *_drawings(results), *_samples(results), *_settings(results)))
@@ -67,12 +72,12 @@ def _table(results: Results) -> Iterator[str]:
 
 
 def _breakable(name: str) -> str:
-    """A name that may go on in another line behind its parts, and nowhere else."""
+    """Escape a name and allow line breaks only after `_`, `,` and `(`."""
     return re.sub(r"([_,(])", r"\1<wbr>", escape(name))
 
 
 def _keep_options_whole(words: str) -> str:
-    """Words whose options stay in one line, which a hyphen would break."""
+    """Keep options such as `--seeds` on one line; browsers break lines at hyphens."""
     return re.sub(r"--\w+", r'<span class="word">\g<0></span>', words)
 
 
@@ -85,7 +90,7 @@ def _drawings(results: Results) -> Iterator[str]:
     yield "".join(f"<li>{_dot(place)}{escape(row.name)}</li>" for place, row in enumerate(results.members))
     yield '</ul>\n<div class="drawings">\n'
     for number, (description, svg) in enumerate(drawings(results)):
-        # no two drawings have a name for one thing
+        # ids must be unique in the page, so each drawing gets its own prefix
         unique_svg = re.sub(r'( id="|href="#|url\(#)', rf"\1d{number}-", svg)
         alternative = unique_svg.replace("<svg", f'<svg role="img" aria-label="{escape(description)}"', 1)
         yield f"<figure>{alternative}<figcaption>{escape(description)}</figcaption></figure>\n"

@@ -1,4 +1,4 @@
-"""save_figure: a picture that is there whole, or as it was."""
+"""save_figure: writes a Matplotlib figure so that its file is either complete or unchanged."""
 
 from io import BytesIO
 from pathlib import Path
@@ -8,9 +8,13 @@ from kinformer.checkpoint.atomic_files import write
 
 
 def save_figure(figure: Any, path: Path, dpi: int = 110) -> None:
-    """Write a Matplotlib figure, as its file is called, .png unless said, in one step.
+    """Write a Matplotlib figure to a file in one step, so that no half-written file remains.
 
-    Errors: ValueError for an ending that Matplotlib does not know; OSError, in one line, where it cannot be written.
+    figure: the Matplotlib figure.
+    path: the file to write; its ending sets the format, PNG if it has none.
+    dpi: pixels per inch.
+
+    Errors: ValueError if Matplotlib does not know the ending of `path`; OSError if the file cannot be written.
     """
     buffer = BytesIO()
     figure.savefig(buffer, format=path.suffix[1:] or "png", dpi=dpi)

@@ -1,4 +1,4 @@
-"""Text of a model as a terminal may show it: without control characters, which could steer the terminal."""
+"""Generated text that is safe to print: without the control characters that could steer a terminal."""
 
 import sys
 import unicodedata
@@ -8,11 +8,18 @@ ALLOWED = "\n\t"
 
 
 def printable(text: str) -> str:
-    """The text with U+FFFD in place of every control character (ESC, BEL, CR, C1, ...) but newline and tab."""
+    """Replace every control character except newline and tab by U+FFFD.
+
+    text: the text, which may contain control characters such as ESC, BEL, CR and the C1 range.
+    """
     return "".join("�" if unicodedata.category(letter) == "Cc" and letter not in ALLOWED else letter for letter in text)
 
 
 def for_stream(text: str, to: TextIO | None = None) -> str:
-    """The text as it is written to standard output, or `to`: printable on a terminal, unchanged in a pipe or file."""
+    """Return text made printable if the stream is a terminal, and unchanged for a pipe or file.
+
+    text: the text to write.
+    to: the stream that will receive it; None means standard output.
+    """
     stream = sys.stdout if to is None else to
     return printable(text) if stream is not None and stream.isatty() else text

@@ -126,15 +126,19 @@ def test_a_model_of_pairs_is_calibrated_on_its_sources(tmp_path: Path, capsys: p
     assert run(["generate", out, "--source", "001", "--tokens", "3", "--json"]) == 0
     (text,) = json.loads(capsys.readouterr().out)["texts"]
     assert len(text["layers"]) == len(text["tokens"])
-    fails(capsys, ["calibrate", out, *words[:3], "valid", "--samples", "160"], "160 pairs of valid are wanted, and")
+    fails(
+        capsys,
+        ["calibrate", out, *words[:3], "valid", "--samples", "160"],
+        "160 pairs of valid were requested, but there are",
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("{", "truncated or no JSON"),
+        ("{", "truncated or not JSON"),
         ("[1]", "was not written by kinformer"),
-        ('{"model": "x", "threshold": 0.5}', "of edition None"),
+        ('{"model": "x", "threshold": 0.5}', "has edition None"),
         ('{"model": "x", "threshold": 0.5, "edition": 1}', "made for other weights"),
     ],
 )
@@ -179,7 +183,7 @@ def test_a_file_of_an_earlier_version_leaves_as_it_did(out: str) -> None:
         if isinstance(threshold, list):
             assert apply_calibration(Path(out), model) and model.exits.rule.threshold == (0.5, 0.75)
         else:
-            with pytest.warns(UserWarning, match="is no longer proven: .*; run `kinformer calibrate` again"):
+            with pytest.warns(UserWarning, match=r"has no guarantee any more\. .*; run `kinformer calibrate` again"):
                 apply_calibration(Path(out), model := load(out))
             assert model.exits.rule.threshold == DecayingThreshold(0.5, 32)
 
@@ -222,7 +226,7 @@ def test_what_cannot_be_calibrated_is_said_in_one_line(
     fails(
         capsys,
         ["calibrate", out, "--data", f"text={tmp_path / 'short'}"],
-        "windows of 96 bytes of valid, side by side, are wanted",
+        "windows of 96 bytes of valid, side by side, were requested",
     )
     fails(capsys, ["calibrate", out, "--data", "sets=maximum"], "reads a text")
     fails(capsys, ["calibrate", str(tmp_path / "none"), *TASK], "there is no file or folder")

@@ -155,7 +155,7 @@ def test_seeds_have_an_interval_and_overlap_is_said(
     low, high = first["interval"]
     assert low < first["bits_per_byte"] < high and f"{(high - low) / 2:.3f}" in out and " ±" in out
     assert ["bigram", "bigram#2"] in report["not_resolved"]
-    assert "Not resolved, since their intervals overlap: bigram and bigram#2" in out
+    assert "Not resolved because their intervals overlap: bigram and bigram#2" in out
     for trial in first["runs"]:
         assert (tmp_path / "o" / trial["folder"] / "model.safetensors").is_file()
 
@@ -172,7 +172,7 @@ def test_each_member_has_its_own_best_rate_and_is_measured_on_test(
     (row,) = report["members"]
     assert (report["settings"]["lr"], report["settings"]["lrs"]) == (None, [1e-5, 3e-2, 1e38])
     assert row["lr"] == 0.03 and row["tried"]["1e+38"] is None and row["tried"]["0.03"] < row["tried"]["1e-05"]
-    assert "on valid (1e-05: " in out and "1e+38: not finite" in out and "bytes of test of text=" in out
+    assert "on validation data (1e-05: " in out and "1e+38: not finite" in out and "bytes of test of text=" in out
     assert row["tried"]["0.03"] == min(point["valid"] for point in row["points"]) != row["bits_per_byte"]
     capsys.readouterr()
     limit = str(results(tmp_path / "o")["settings"]["valid_bytes"])

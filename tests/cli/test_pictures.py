@@ -66,7 +66,9 @@ def test_a_member_that_knows_classes_draws_one_of_them(
     out, png = str(tmp_path / "run"), tmp_path / "drawn.png"
     common = ["--data", data, "--steps", "1", "--batch", "2", "--out", out]
     fails(
-        capsys, ["train", "image_transformer", *SMALL, "classes=2", *common], "make classes more than the highest label"
+        capsys,
+        ["train", "image_transformer", *SMALL, "classes=2", *common],
+        "make classes larger than the highest label",
     )
     assert run(["train", "image_transformer", *SMALL, "output=logistics", "classes=10", *common, "--overwrite"]) == 0
     assert run(["generate", out, "--label", "9", "--pictures", "1", "--out", str(png)]) == 0

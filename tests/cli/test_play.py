@@ -106,7 +106,11 @@ def test_what_cannot_be_played_is_said_in_one_line(tmp_path: Path, capsys: pytes
         "has 4 numbers in an observation, but this behaviour_cloning reads 3",
     )
     fails(capsys, ["play", run_folder, "--env", "CartPol-v1"], "the nearest is 'CartPole-v1'")
-    fails(capsys, ["play", run_folder, "--env", COUNTING, "--return", "3"], "knows no returns and does what was done")
+    fails(
+        capsys,
+        ["play", run_folder, "--env", COUNTING, "--return", "3"],
+        "target_return has no effect: this model was trained without returns",
+    )
     fails(capsys, ["play", "--env", COUNTING, "--return", "3"], "--return has no effect when all actions")
     fails(capsys, ["play", run_folder, "--env", COUNTING, "--save", str(tmp_path / "a.txt")], "give FILE.npz")
     fails(capsys, ["play", run_folder, "--env", COUNTING, "--out", run_folder], "already exists")

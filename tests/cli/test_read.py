@@ -79,9 +79,9 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, text: Path, capsys: p
         ([out, str(text)], "Missing option '--save'"),
         ([out, str(text), "--save", str(tmp_path)], "is a folder; --save must name a file"),
         ([out, str(text), "--save", str(tmp_path / "no" / "state")], "cannot write to"),
-        ([masked, str(text), *to], "fills in hidden tokens and writes none"),
+        ([masked, str(text), *to], "fills in hidden tokens and cannot generate text"),
         ([pairs, str(text), *to], "reads a source and writes a target"),
-        ([draws, str(text), *to], "reads images and no text; only a language model goes on"),
+        ([draws, str(text), *to], "reads images and no text; only a language model can continue a text"),
     ]
     for words, message in wrong:
         fails(capsys, ["read", *words], message)
@@ -95,6 +95,6 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, text: Path, capsys: p
     fails(capsys, ["generate", other, *ask], "is the state of another model")
     fails(capsys, ["generate", folder(tmp_path / "seed", "gpt", seed=1), *ask], "is the state of another model")
     state.write_bytes(data[: len(data) // 2])
-    fails(capsys, ["generate", out, *ask], "is truncated or no state file")
+    fails(capsys, ["generate", out, *ask], "is truncated or not a state file")
     state.write_bytes(b"")
-    fails(capsys, ["generate", out, *ask], "is truncated or no state file")
+    fails(capsys, ["generate", out, *ask], "is truncated or not a state file")

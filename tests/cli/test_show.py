@@ -60,7 +60,14 @@ def test_a_page_begins_with_the_class_one_came_for_and_ends_with_its_helpers(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     out = run_show(capsys, "lsh", "--length", "4")
-    order = ["LSH(heads, k_dim, buckets", "heads: int\n", "Source: Kitaev", "who reads whom", "beside it", "Hashed  "]
+    order = [
+        "LSH(heads, k_dim, buckets",
+        "heads: int\n",
+        "Source: Kitaev",
+        "which keys each query reads",
+        "beside it",
+        "Hashed  ",
+    ]
     places = [out.index(word) for word in order]
     assert places == sorted(places)
     assert "jaxtyping" not in out and "kinformer.core" not in out
@@ -120,7 +127,7 @@ def test_every_word_of_a_topic_leads_to_places_that_are_there() -> None:
 def test_topics_lead_where_a_reader_means(capsys: pytest.CaptureFixture[str]) -> None:
     assert "members/longformer" in (sparse := run_show(capsys, "sparse")) and "Strided(3)" in sparse
     halting = run_show(capsys, "halting", "--length", "5")
-    assert "depth/act" in halting and "members/universal_transformer: how many steps each token takes" in halting
+    assert "depth/act" in halting and "members/universal_transformer: number of steps that each token takes" in halting
     for words, place in (
         ("factorised", "patterns/strided"),
         ("linear attention", "members/linear_transformer"),
@@ -156,11 +163,10 @@ def test_an_environment_shows_its_first_steps(capsys: pytest.CaptureFixture[str]
 
 def test_own_files(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     out = run_show(capsys, f"{TOY}:Alternate", "--length", "3")
-    assert "Alternate()" in out and cells(out, "who reads whom")[:3] == ["██ · ·", " ·██ ·", "██ ·██"]
-    assert cells(run_show(capsys, f"Causal() & {TOY}:Alternate()", "--length", "2"), "who reads whom")[:2] == [
-        "██ ·",
-        " ·██",
-    ]
+    assert "Alternate()" in out and cells(out, "which keys each query reads")[:3] == ["██ · ·", " ·██ ·", "██ ·██"]
+    assert cells(run_show(capsys, f"Causal() & {TOY}:Alternate()", "--length", "2"), "which keys each query reads")[
+        :2
+    ] == ["██ ·", " ·██"]
     assert "d: int = 8" in run_show(capsys, f"{MEMBERS}:bigram")
     assert "d: int = 8" in run_show(capsys, str(MEMBERS))
     assert "has no 'Alternat'; the nearest is 'Alternate'; it has Alternate" in refused(capsys, f"{TOY}:Alternat")
@@ -278,7 +284,7 @@ def test_reaching_nothing_is_said(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_pattern_is_drawn_as_it_reads(capsys: pytest.CaptureFixture[str]) -> None:
     out = run_show(capsys, "Band(2, 0)", "--length", "4")
-    assert cells(out, "who reads whom")[:4] == ["██ · · ·", "████ · ·", "██████ ·", " ·██████"]
+    assert cells(out, "which keys each query reads")[:4] == ["██ · · ·", "████ · ·", "██████ ·", " ·██████"]
 
 
 def test_heads_and_layers_stand_side_by_side() -> None:

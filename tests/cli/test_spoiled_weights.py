@@ -13,7 +13,7 @@ from tests.cli.test_commands import fails
 from tests.cli.test_forecast import a_series
 
 LOOSE = ["--samples", "6", "--delta", "0.7", "--epsilon", "0.2", "--tokens", "2", "--length", "4"]
-NONE = "no number; its weights are spoiled"
+NONE = "are NaN: the weights are damaged"
 
 
 def spoilt(path: Path, name: str, number: float, **keywords: Any) -> str:

@@ -96,5 +96,7 @@ def test_windows_of_a_text_lie_in_one_document(tmp_path) -> None:
     requests = documents.prompts(model, "train", 7, 6, 3)
     for prompt, next_ in zip(requests.prompts, requests.references, strict=True):
         assert any(bytes([*prompt, *next_]) in line for line in (tmp_path / "text").read_bytes().splitlines(True))
-    with pytest.raises(ValueError, match="9,999 windows of 9 bytes of test, side by side, are wanted, and"):
+    with pytest.raises(
+        ValueError, match="9,999 windows of 9 bytes of test, side by side, were requested, but there are"
+    ):
         whole.prompts(model, "test", 9999, 6, 3)

@@ -506,19 +506,19 @@ WRONG = {
     "top_p=1.1": dict(top_p=1.1),
     "beam=0": dict(beam=0),
     "length_penalty=-1": dict(beam=2, length_penalty=-1),
-    "the prompt has 1 rows and the seed 2": dict(seed=[1, 2]),
-    "temperature=0.5 has no effect with beam=2, which draws nothing": dict(beam=2, temperature=0.5),
+    "the prompt has 1 rows, but the seed has 2": dict(seed=[1, 2]),
+    "temperature=0.5 has no effect with beam=2, which does not sample": dict(beam=2, temperature=0.5),
     "top_k=5 has no effect with beam=2": dict(beam=2, top_k=5),
-    "top_p=0.5 has no effect with temperature=0, which takes the likeliest": dict(temperature=0, top_p=0.5),
+    "top_p=0.5 has no effect with temperature=0, which takes the most probable": dict(temperature=0, top_p=0.5),
     "stop=99 has no effect: got token id 99, expected 0 to 6": dict(stop=99),
     "length_penalty=0.5 has no effect with beam=1": dict(length_penalty=0.5),
-    r"no batch of rows: got shape \[0, 3\], expected \[B, T\]": dict(tokens=torch.zeros(0, 3, dtype=torch.long)),
-    r"no batch of rows: got shape \[0, 0\], expected \[B, T\]": dict(tokens=torch.zeros(0, 0, dtype=torch.long)),
+    r"not a batch of rows: got shape \[0, 3\], expected \[B, T\]": dict(tokens=torch.zeros(0, 3, dtype=torch.long)),
+    r"not a batch of rows: got shape \[0, 0\], expected \[B, T\]": dict(tokens=torch.zeros(0, 0, dtype=torch.long)),
     "T = 0": dict(tokens=torch.zeros(1, 0, dtype=torch.long)),
     "row 1 of the prompt ends with padding": dict(tokens=torch.tensor([[1, 2], [3, -1]])),
     "the prompt has no token ids: got torch.float32, expected integers": dict(tokens=torch.tensor([[1.0, 2.0]])),
     f"the prompt has an unknown token id: got {VOCAB}, expected 0 to {VOCAB - 1}": dict(tokens=torch.tensor([[VOCAB]])),
-    "tokens=None starts from a model's begin token": dict(tokens=None),
+    "tokens=None needs source= and a model with a begin token": dict(tokens=None),
 }
 
 
@@ -532,12 +532,12 @@ def test_wrong_arguments_get_one_line(message: str) -> None:
 
 
 def test_a_state_of_other_rows_or_beside_recompute_is_refused(model: LM) -> None:
-    with pytest.raises(ValueError, match="the prompt has 1 rows and the state 2"):
+    with pytest.raises(ValueError, match="the prompt has 1 rows, but the state has 2"):
         generate(model, torch.tensor([[1]]), 2, state=model.start(2, 4))
-    with pytest.raises(ValueError, match="takes no state"):
+    with pytest.raises(ValueError, match="cannot use state="):
         generate(model, torch.tensor([[1]]), 2, state=model.start(1, 4), recompute=True)
 
 
 def test_what_cannot_be_continued_is_named() -> None:
-    with pytest.raises(TypeError, match="Linear has no start and logits"):
+    with pytest.raises(TypeError, match=r"Linear cannot generate: it has no start\(\) and logits\(\)"):
         generate(nn.Linear(2, 2), torch.tensor([[1]]), 2)

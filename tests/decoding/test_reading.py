@@ -102,7 +102,7 @@ def test_what_keeps_no_state_or_reads_nothing_is_refused() -> None:
         prefill(bert(d=16, depth=1, heads=2, vocab=VOCAB), [TEXT], 23)
     with pytest.raises(ValueError, match="reads a source and writes a target"):
         prefill(transformer(d=16, depth=1, heads=2, vocab=VOCAB), [TEXT], 23)
-    with pytest.raises(ValueError, match="the text is empty"):
+    with pytest.raises(ValueError, match="the text to read is empty"):
         prefill(writer("rotary"), [], 0)
 
 
@@ -124,7 +124,7 @@ def refused(path: Path, model: Writer, message: str) -> None:
 
 def test_another_models_state_is_refused(saved_reading: tuple[Writer, Path]) -> None:
     model, path = saved_reading
-    refused(path, writer("rotary", seed=4), "is the state of another model: its weights or keywords differ")
+    refused(path, writer("rotary", seed=4), "is the state of another model: weights or keywords differ")
     torch.manual_seed(3)
     refused(path, gpt(d=16, depth=2, heads=2, vocab=VOCAB), "is the state of another model")
     with torch.no_grad():
@@ -144,14 +144,14 @@ def test_a_file_that_is_cut_changed_or_foreign_is_refused(saved_reading: tuple[W
     data = path.read_bytes()
     for size in (0, 7, 8, 100, len(data) // 2, len(data) - 1):
         path.write_bytes(data[:size])
-        refused(path, model, "is truncated or no state file")
+        refused(path, model, "is truncated or not a state file")
     for place in range(9, len(data), 97):  # a byte changed anywhere
         path.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
-        refused(path, model, "is truncated|is no state file|is damaged|is of edition|is the state of another")
+        refused(path, model, "is truncated|is not a state file|is damaged|has edition|is the state of another")
     path.write_bytes(b"no tensors at all" * 10)
-    refused(path, model, "is truncated or no state file")
+    refused(path, model, "is truncated or not a state file")
     save_file({"x": torch.zeros(2)}, path)
-    refused(path, model, "is no state file: kinformer did not write it")
+    refused(path, model, "is not a state file: kinformer did not write it")
     path.unlink()
     refused(path, model, "there is no file or folder")
 

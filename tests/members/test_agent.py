@@ -14,7 +14,7 @@ from kinformer.models.support.recurrent_actor import single_step
 TINY = "gpt(d=8, depth=1, heads=2, length=64)"
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no member": ({"stack": "gtp"}, "names no member of the library; the nearest is 'gpt'"),
-    "no text": ({"stack": "gpt(d=8"}, "is no member; write gpt"),
+    "no text": ({"stack": "gpt(d=8"}, "is not a member; write gpt"),
     "a keyword": ({"stack": "gpt(dd=8)"}, "no keyword 'dd'; the nearest is 'd'"),
     "an encoder": ({"stack": "bert(d=8)"}, "makes the model MLM; give a plain language model"),
     "dropout": ({"stack": "gpt(d=8, dropout=0.3)"}, "same policy: got dropout=0.3, expected 0. Pass dropout=0"),
@@ -128,5 +128,5 @@ def test_an_actor_is_told_what_was_done_in_place_of_its_own_action() -> None:
 
 
 def test_an_agent_is_asked_for_no_return() -> None:
-    with pytest.raises(ValueError, match="leave out the return"):
+    with pytest.raises(ValueError, match="target_return has no effect: an agent always seeks the largest return"):
         agent(stack=TINY).actor(torch.ones(1))

@@ -41,7 +41,7 @@ def test_what_the_paper_varies_is_a_keyword() -> None:
     model = al_rfou(**TINY, shared_head=True, targets=4, further=0.1, dropout=0.3, hidden=24, lower_schedule="linear")
     assert model.lower_schedule == "linear"
     assert (len(model.further), len(model.beneath), model.weight, model.dropout) == (3, 0, 0.1, 0.3)
-    with pytest.raises(ValueError, match="^position='rotary' is in every layer as it is"):
+    with pytest.raises(ValueError, match="^position='rotary' already acts in every layer"):
         al_rfou(d=16, heads=2, position="rotary")
     al_rfou(d=16, heads=2, position="rotary", per_layer=False)
 

@@ -47,14 +47,16 @@ def test_it_is_the_equation(float64: None) -> None:
 
 @pytest.mark.parametrize("text", ["0-1", "0-0-1", "1-2-3", "a-b-c", "0-1-2-3", ""])
 def test_what_is_no_permutation_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=rf"permutation '{text}' is none of 3 blocks; .* as '1-2-0'"):
+    with pytest.raises(ValueError, match=rf"permutation '{text}' is invalid for 3 blocks; .* as '1-2-0'"):
         blockbert(d=12, heads=3, blocks=3, permutations=(text,))
 
 
 @pytest.mark.parametrize(("heads", "blocks", "shares"), [(4, 3, None), (4, 2, (4,)), (4, 2, (3, 2)), (4, 2, (5, -1))])
 def test_shares_that_do_not_fit_are_refused(heads: int, blocks: int, shares: tuple[int, ...] | None) -> None:
     with pytest.raises(
-        ValueError, match=rf"4 heads and {blocks} permutations, shared .*give shares= of 4, one for each permutation"
+        ValueError,
+        match=rf"4 heads cannot be divided among {blocks} permutations: got shares .*"
+        "give one share for each permutation, 4 in total",
     ):
         blockbert(d=16, heads=heads, blocks=blocks, shares=shares)
 

@@ -45,7 +45,11 @@ def test_what_is_joined_is_as_wide_as_the_model_again(name: str, keywords: dict[
 @pytest.mark.parametrize(
     ("name", "keywords", "text"),
     [
-        ("predictive_attention", {"size": 2}, "size=2 has no middle; give an odd one, or form=decoder"),
+        (
+            "predictive_attention",
+            {"size": 2},
+            "size=2 is even, so the kernel has no centre; give an odd size, or form=decoder",
+        ),
         ("disagreement", {"position": -1.0}, "^position=-1.0: give"),
         ("guided_attention", {"alpha": -1.0}, "^alpha=-1.0: give"),
         ("guided_attention", {"share": 0.0, "alpha": 3.0}, "alpha=3.0 has no effect with guides=.*, share=0.0"),

@@ -114,10 +114,7 @@ def of_sides(layer: Attention, name: str) -> tuple[torch.Tensor, ...]:
 
 REFUSED = [
     ({"window": (1, 2)}, r"window=\(1, 2\) has 2 values for depth=3 layers; give one, or one each"),
-    (
-        {"window": (1, 2, 3), "top": 4},
-        "names every layer's and top=4 the highest one's; give one of the two, add top=none",
-    ),
+    ({"window": (1, 2, 3), "top": 4}, "sets the window of every layer, so top=4 has no effect; add top=none"),
     ({"window": 2, "top": 0}, "top=0: give a whole number of at least 1"),
     ({"dilation": (1, 2)}, r"dilation=\(1, 2\) has 2 values for depth=3"),
     ({"dilation": 0}, "dilation=0: give a whole number of at least 1"),

@@ -43,7 +43,7 @@ def test_a_layer_sees_as_far_as_its_widest_head() -> None:
 
 
 def test_what_is_wrong_is_told() -> None:
-    with pytest.raises(ValueError, match="do not rise; give each width once, the narrowest first"):
+    with pytest.raises(ValueError, match="are not in ascending order; give each width once, the narrowest first"):
         multi_scale(scales=(3, 1))
     with pytest.raises(ValueError, match="alpha=nan"):
         multi_scale(alpha=math.nan)

@@ -50,5 +50,5 @@ def test_at_the_end_of_its_weights_it_is_gpt(keywords: dict, float64: None) -> N
 def test_what_is_not_read_or_cannot_be_is_refused() -> None:
     with pytest.raises(ValueError, match="beta"):
         predictive_attention(**SMALL, scores="predictive", beta=0.7)
-    with pytest.raises(ValueError, match="size=2 has no middle"):
+    with pytest.raises(ValueError, match="size=2 is even, so the kernel has no centre"):
         predictive_attention(**SMALL, size=2)

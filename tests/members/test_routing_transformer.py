@@ -105,7 +105,7 @@ def test_clusters_of_one_size_are_the_published_form_and_training_says_that_they
     model = tiny(window=5, clusters=3)
     parts_found = [part for part in model.modules() if isinstance(part, PublishedRouting)]
     assert len(parts_found) == 3 and all((part.clusters, part.window) == (3, 5) for part in parts_found)
-    assert "pushes an earlier one out" in reads_ahead(model, 20)
+    assert "can displace an earlier one" in reads_ahead(model, 20)
 
 
 def test_keys_of_their_own_may_leave_a_query_alone_in_a_cluster_in_three_ways(float64: None) -> None:

@@ -101,7 +101,7 @@ def test_without_its_datastore_or_with_another_it_says_so_in_one_line(
     fails(capsys, [*ask, "--datastore", str(datastore_folder)], "there is no datastore in")
     other = folder(datastore_folder / "other", "transformer_xl", seed=1)
     Datastore.build(store, load(other), torch.tensor(list(TEXT), dtype=torch.uint8), home=other)
-    fails(capsys, ask, "trained with keys of another model")
+    fails(capsys, ask, "trained with a datastore of another model")
     keyword = f"datastore={copy}"
     (datastore_folder / "empty").mkdir()
     fails(
@@ -109,7 +109,7 @@ def test_without_its_datastore_or_with_another_it_says_so_in_one_line(
     )
     fails(capsys, trained(datastore_folder, "new", keyword, f"frozen={other}"), "the datastore is of another model")
     fails(capsys, trained(datastore_folder, "new", keyword, "frozen=nowhere"), "give frozen=FOLDER")
-    fails(capsys, trained(datastore_folder, "new", keyword, "vocab=300"), "the frozen model knows 256 tokens")
+    fails(capsys, trained(datastore_folder, "new", keyword, "vocab=300"), "the frozen model has 256 tokens")
     fails(capsys, trained(datastore_folder, "new", keyword, "k=0"), "k=0: give a whole number of at least 1")
     fails(capsys, trained(datastore_folder, "new", "k=8"), "k=8 has no effect with datastore=None")
     assert not (datastore_folder / "new").exists()

@@ -152,7 +152,7 @@ def test_a_picture_has_tables_of_rows_columns_and_channels() -> None:
         ({"form": "images", "attention": "strided", "length": 8}, "length=8 has no effect with form=images"),
         ({"factors": 0}, "factors=0"),
         ({"stride": 0}, "stride=0"),
-        ({"form": "images", "summary": 1, "shape": (3, 4)}, "are not three numbers"),
+        ({"form": "images", "summary": 1, "shape": (3, 4)}, "is not three numbers"),
     ],
 )
 def test_what_makes_no_sense_is_one_line(keywords: dict, says: str) -> None:

@@ -73,7 +73,7 @@ def test_its_keywords_change_what_they_name() -> None:
             {"scores": ("dense", "dense")},
             "two scores of a Mixture need the same extra projection 'dense'. Pass only one of them",
         ),
-        ({"scores": ()}, "scores=() has none; give one or more, such as random,product"),
+        ({"scores": ()}, "scores=() is empty; give one or more, such as random,product"),
     ],
 )
 def test_what_means_nothing_is_refused(keywords: dict, says: str) -> None:

@@ -150,7 +150,7 @@ def test_a_pattern_for_each_block() -> None:
 
 
 def test_per_layer_is_of_positions_that_are_added() -> None:
-    with pytest.raises(ValueError, match="position='rotary' is in every layer as it is"):
+    with pytest.raises(ValueError, match="position='rotary' already acts in every layer"):
         gpt(**SMALL, position="rotary", per_layer=True)
 
 

@@ -128,7 +128,7 @@ def test_a_whole_forecast_against_loops() -> None:
 
 def test_what_it_refuses_is_one_line() -> None:
     model = _example()
-    with pytest.raises(ValueError, match="windows of 12 rows of 3 numbers and 2 of their calendar came; 12 rows of 2"):
+    with pytest.raises(ValueError, match="got 12 rows of 3 numbers and 2 calendar values, expected 12 rows of 2"):
         model.forecast(model.sample(1, 0, 0)._replace(values=torch.zeros(1, 12, 3)))
     with pytest.raises(NoState, match="train it with a larger horizon"):
         model.start(1, 4)

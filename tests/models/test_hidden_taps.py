@@ -67,9 +67,9 @@ def test_it_goes_on_from_a_state() -> None:
 @pytest.mark.parametrize(
     ("make", "name", "message"),
     [
-        (lambda: gpt(**SIZES), "7.1.input", "gpt has no inner state '7.1.input'; give last_ffn_input, or such"),
+        (lambda: gpt(**SIZES), "7.1.input", "gpt has no inner state '7.1.input'; give last_ffn_input, or a name such"),
         (act_rnn, "last_ffn_input", "act_rnn has no feed-forward layer; name another inner state"),
-        (lambda: bert(**SIZES), "last_ffn_input", "predicts no next token of a text; give a language model"),
+        (lambda: bert(**SIZES), "last_ffn_input", "does not predict the next token of a text; give a language model"),
     ],
 )
 def test_what_has_no_such_state_is_refused_in_one_line(make: Callable[[], Any], name: str, message: str) -> None:

@@ -191,23 +191,23 @@ def test_a_label_adds_its_vector_to_every_step() -> None:
     y = model.predict(model.rows(pictures), label=label)
     predicted = [model.values.draw(y[:, t], torch.full((2, 1), 0.5), 0.0) for t in range(model.steps)]
     assert torch.equal(model.pictures(torch.stack(predicted, 1)), pictures)
-    with pytest.raises(ValueError, match="a label is 3, and classes=3 are 0 to 2; make classes more"):
+    with pytest.raises(ValueError, match="label 3 is out of range: classes=3 allows 0 to 2; make classes larger"):
         model((pixels, label + 1))
-    with pytest.raises(ValueError, match="label is missing, and this model wants the class of each picture"):
+    with pytest.raises(ValueError, match="label is missing, but this model needs the class of each image"):
         model.draw(1)
-    with pytest.raises(ValueError, match="label is given, and this model knows no classes and reads none"):
+    with pytest.raises(ValueError, match="label is given, but this model has no classes"):
         plain.draw(1, label=label[:1])
 
 
 def test_wrong_pictures_are_one_line() -> None:
     model = make_image(0)
-    with pytest.raises(ValueError, match=r"pictures \[C H W\] are \[1, 4, 2\], and \[3, 4, 2\] are wanted"):
+    with pytest.raises(ValueError, match=r"wrong shape \[C, H, W\]: got \[1, 4, 2\], expected \[3, 4, 2\]"):
         model.rows(torch.zeros(1, 1, 4, 2, dtype=torch.uint8))
-    with pytest.raises(ValueError, match="source is given, and this model has no encoder and reads none"):
+    with pytest.raises(ValueError, match="source is given, but this model has no encoder"):
         model.draw(1, source=torch.zeros(1, 3, 2, 1, dtype=torch.uint8))
-    with pytest.raises(ValueError, match="source is missing, and this model wants smaller copies"):
+    with pytest.raises(ValueError, match="source is missing, but this model needs smaller images"):
         make_image(1).draw(1)
-    for shape, block, says in (((3, 4), (1, 1), "are not three numbers"), ((3, 5, 2), (2, 1), "rows of a picture=5")):
+    for shape, block, says in (((3, 4), (1, 1), "is not three numbers"), ((3, 5, 2), (2, 1), "rows of a picture=5")):
         with pytest.raises(ValueError, match=says):
             ImageModel(shape, CategoricalIntensities(16), model.body, block=block)
 

@@ -186,7 +186,7 @@ def test_what_is_computed_again_has_the_same_exits_and_drops_the_same(float64: N
 
 def test_mixed_training_carries_no_state() -> None:
     model = build(ConfidenceThreshold(SoftmaxResponse(), 0.5), True)
-    with pytest.raises(ValueError, match=r"^mixed training reads a row several times[^\n]*$"):
+    with pytest.raises(ValueError, match=r"^mixed training reads each row several times[^\n]*$"):
         model(BATCH, model.start(2, 7))
     with pytest.raises(
         ValueError, match="^gamma=0.5 must be a finite number above 0, and cannot be combined with chance"

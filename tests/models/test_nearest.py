@@ -134,7 +134,7 @@ def test_padding_is_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_model_that_tokens_leave_is_refused() -> None:
-    with pytest.raises(ValueError, match="tokens leave this model early.*give a model without exits"):
+    with pytest.raises(ValueError, match="a datastore does not work with early exits.*Give a model without exits"):
         NearestNeighbourLM(calm(d=16, depth=2, heads=2, length=8, vocab=11), entries(), TAP)
 
 

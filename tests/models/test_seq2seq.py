@@ -254,7 +254,7 @@ def test_a_prompt_begins_with_begin(model: Seq2Seq) -> None:
 
 
 def test_as_many_sources_as_prompts(model: Seq2Seq) -> None:
-    with pytest.raises(ValueError, match="the prompt has 2 rows and the source 3"):
+    with pytest.raises(ValueError, match="the prompt has 2 rows, but the source has 3"):
         generate(model, torch.tensor([[1], [2]]), 2, source=padded(SOURCES, "left"))
 
 

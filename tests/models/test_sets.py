@@ -92,7 +92,7 @@ def test_answers_are_of_float32_in_half_precision() -> None:
 def test_a_set_without_elements_is_refused() -> None:
     model = set_transformer(**TINY)
     elements, marks = make_sets(3, 2)
-    with pytest.raises(ValueError, match=r"^a set has no elements, and nothing can be said of it; leave it out$"):
+    with pytest.raises(ValueError, match=r"^a set has no elements, so nothing can be predicted for it; leave it out$"):
         model.predict(elements, marks.where(torch.tensor([[True], [False]]), -1))
     with pytest.raises(NoState, match="reads a whole row at once"):
         model.start(1, 4)

@@ -225,8 +225,8 @@ def test_it_decodes_under_beam_search_as_it_reads() -> None:
 
 def test_what_cannot_be_is_refused() -> None:
     store = Entries(torch.zeros(3, 16), torch.arange(3))
-    with pytest.raises(ValueError, match="vocab=11.*knows 12"):
+    with pytest.raises(ValueError, match="vocab=11.*has 12"):
         spalm(gpt(d=16, depth=1, heads=2, length=8, vocab=12), store)
-    with pytest.raises(ValueError, match="begins anew with every window"):
+    with pytest.raises(ValueError, match="restarts at every window"):
         spalm(gpt(d=16, depth=1, heads=2, length=8, vocab=11), store, lanes=True)
     assert spalm(gpt(d=16, depth=2, heads=2, length=8, vocab=11), store).window == 8

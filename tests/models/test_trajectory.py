@@ -118,7 +118,7 @@ def test_padding_on_either_side_changes_nothing(keywords: dict[str, Any]) -> Non
     gap = steps._replace(times=torch.tensor([[0, -1, 2, 3]] * 3))
     with pytest.raises(ValueError, match="padding"):
         model(gap)
-    with pytest.raises(ValueError, match="a step beyond the 32 of this model"):
+    with pytest.raises(ValueError, match="an episode is longer than the 32 steps of this model"):
         model(steps._replace(times=steps.times + 30))
 
 
@@ -180,9 +180,9 @@ def test_numbers_of_actions_are_in_the_environment_s_units_and_the_highest_retur
 
 
 def test_what_cannot_be_is_one_line() -> None:
-    with pytest.raises(NoState, match=r"the last 4 steps are read again for each action; use actor\(\)"):
+    with pytest.raises(NoState, match=r"the last 4 steps are read again for each action\. Use actor\(\) to act"):
         built().start(1, 4)
-    with pytest.raises(ValueError, match="knows no returns"):
+    with pytest.raises(ValueError, match="this model was trained without returns"):
         behaviour_cloning(**TINY).actor(torch.ones(1))
     for keywords, message in (
         (("best", 0), "best=0"),
@@ -196,13 +196,11 @@ def test_what_cannot_be_is_one_line() -> None:
 def test_a_body_whose_own_losses_would_be_dropped_is_refused() -> None:
     block = PostNorm(MLP(8))
     leaving = EarlyExit([block, PostNorm(MLP(8))], LayerNorm(8), Geometric(8, 2))
-    with pytest.raises(ValueError, match="Trajectory would train nothing of Geometric"):
+    with pytest.raises(ValueError, match="Trajectory does not train Geometric"):
         Trajectory(3, 2, leaving)
     leaving.rule.requires_grad_(False)
     Trajectory(3, 2, leaving)
-    with pytest.raises(
-        ValueError, match="a model of trajectories weighs no loss of a part, and its body reports ponder"
-    ):
+    with pytest.raises(ValueError, match="a trajectory model uses no auxiliary losses, but its body reports ponder"):
         Trajectory(3, 2, ACT(Universal(block, 3), Halting(8)))
 
 

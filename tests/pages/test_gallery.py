@@ -17,5 +17,5 @@ def test_pictures_stand_side_by_side(tmp_path: Path) -> None:
     assert result.shape == (6 * times, 9 * times, 3)
     corners = result[:: 3 * times, :: 3 * times, 0]
     assert corners.tolist() == [[0, 50, 100], [150, 200, 128]]
-    with pytest.raises(ValueError, match="pictures of 2 channels have no PNG"):
+    with pytest.raises(ValueError, match="an image cannot be written as PNG: got 2 channels, expected 1 or 3"):
         save_images(pixels[:, :2], tmp_path / "b.png", 3)

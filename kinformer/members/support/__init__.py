@@ -1,1 +1,1 @@
-"""What members stand on: keywords that several of them take, turned into parts in one place."""
+"""Shared builders of the members, which turn common keywords into parts."""

@@ -1,4 +1,4 @@
-"""The forms that an attention is tried in: an encoder of hidden tokens, a decoder of text, or one with the other."""
+"""Model forms for an attention mechanism: masked encoder, causal decoder, or encoder with decoder."""
 
 from collections.abc import Callable
 from typing import Any, Literal
@@ -23,12 +23,17 @@ def build_form(
     writes: Callable[[int], Layer],
     smoothing: float = 0.0,
 ) -> LM | MLM | Seq2Seq:
-    """A model of `depth` blocks on either side that it has.
+    """Build a model of the given form with `depth` blocks in each of its stacks.
 
-    reads: makes block n, from the bottom, of an encoder.
-    writes: makes block n of a decoder, which in an "encoder_decoder" reads the source too.
+    form: "decoder" for an `LM`, "encoder" for an `MLM`, "encoder_decoder" for a `Seq2Seq`.
+    wiring: positions, norms and dropout of the model.
+    depth: number of blocks of each stack.
+    vocab: vocabulary size, in tokens.
+    reads: function that makes block n of an encoder, counted from the bottom.
+    writes: function that makes block n of a decoder; the block also reads the source in an "encoder_decoder".
+    smoothing: label smoothing of an "encoder_decoder".
 
-    Errors: ValueError for a form that is none, and for smoothing in one that has none.
+    Errors: ValueError for an unknown form, and for smoothing in another form.
     """
     check_option("form", form, Form)
     numbers = range(check_at_least("depth", depth, 1))

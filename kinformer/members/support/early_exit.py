@@ -1,4 +1,4 @@
-"""A model whose sure tokens leave early, as a decoder alone or behind an encoder."""
+"""Early-exit models: a decoder that tokens leave early, with or without an encoder before it."""
 
 from typing import Any, Literal
 
@@ -35,10 +35,19 @@ def early_exit(
     gamma: float | None = None,
     **training: Any,
 ) -> MultiExit | MultiExitSeq2Seq:
-    """`gpt` or `transformer`, their decoders left by the rule; behind an encoder the pattern is of both sides.
+    """Build `gpt` or `transformer` with a decoder that tokens leave early by an exit rule.
 
-    paths: readings with drawn exits in training, 0 for a reading in which nobody leaves.
-    training: keywords of `MultiExit`.
+    wiring: positions, norms, heads and dropout of the model.
+    form: "decoder" for a model like `gpt`, "encoder_decoder" for one like `transformer`.
+    depth: number of layers of each stack.
+    pattern: pattern of self-attention; with an encoder, it holds for both stacks. If it is causal without other limits,
+        the encoder reads both directions.
+    rule: exit rule.
+    vocab: vocabulary size, in tokens.
+    outputs: "shared" for one norm and head, tied to the embedding; "each" for a norm and a head at each exit.
+    paths: number of forward passes with random exits in training; 0 for one pass without exits.
+    gamma: `gamma` of `EarlyExit`.
+    training: further keywords of `MultiExit`.
     """
 
     def exits(layers: tuple[Layer, ...]) -> EarlyExit:

@@ -1,4 +1,4 @@
-"""The stack of BERT, which reads a row both ways."""
+"""Encoder stack as in BERT: tokens read both directions."""
 
 from collections.abc import Callable
 
@@ -20,10 +20,14 @@ def encoder(
     random_keys: int = 0,
     bias: Callable[[], Bias] | None = None,
 ) -> Stack:
-    """Build `depth` encoder blocks with one pattern, or with a tuple of patterns from the bottom.
+    """Build a stack of `depth` encoder blocks.
 
-    drawn: number of random keys that each head of each block reads in addition.
-    bias: makes a bias of attention scores in addition to that of positions.
+    wiring: positions, norms and heads of the blocks.
+    depth: number of blocks.
+    pattern: pattern of all blocks, or a tuple with one pattern per block from the bottom.
+    dropout: dropout probability of attention weights.
+    random_keys: number of random keys that each head of each block reads in addition.
+    bias: function that makes a further bias of attention scores, in addition to the bias of positions.
     """
     patterns: tuple[str | Pattern, ...] = one_per_layer("pattern", pattern, depth)
     attentions = [wiring.attention(pattern, dropout=dropout, bias=bias and bias()) for pattern in patterns]

@@ -1,4 +1,4 @@
-"""The two stacks of the 2017 Transformer, which its descendants change in one place."""
+"""Encoder and decoder stacks of the 2017 Transformer, shared by members that change one part of it."""
 
 from kinformer.core.layer import Layer
 from kinformer.core.pattern import Pattern
@@ -14,7 +14,10 @@ from kinformer.nn.feedforward.mlp import MLP
 def encoder_decoder(
     wiring: Wiring, depth: int, hidden: int | None, pattern: str | tuple[str, ...] = "Full()"
 ) -> tuple[Stack, Stack]:
-    """The stacks of `encoder_decoder_blocks`."""
+    """Build the encoder and the decoder of the 2017 Transformer as stacks.
+
+    wiring, depth, hidden, pattern: arguments of `encoder_decoder_blocks`.
+    """
     encoder, decoder = encoder_decoder_blocks(wiring, depth, hidden, pattern)
     return wiring.stack(encoder), wiring.stack(decoder)
 
@@ -22,11 +25,15 @@ def encoder_decoder(
 def encoder_decoder_blocks(
     wiring: Wiring, depth: int, hidden: int | None, pattern: str | tuple[str, ...] = "Full()", *, dropout: float = 0.0
 ) -> tuple[tuple[Layer, ...], tuple[Layer, ...]]:
-    """`depth` blocks that read the source under a pattern, and as many that write under the same, the past alone.
+    """Build the blocks of the encoder and of the decoder of the 2017 Transformer.
 
-    A tuple has a pattern for each of them. Every written token reads all of the source.
+    The decoder reads earlier target tokens under the same pattern, and every target token reads the whole source.
 
-    dropout: the share of attention weights that training drops; 0 in the 2017 paper.
+    wiring: positions, norms and heads of the blocks.
+    depth: number of blocks of each stack.
+    hidden: width of the feed-forward layer; 4 d if None.
+    pattern: pattern of self-attention in all blocks, or a tuple with one pattern per block from the bottom.
+    dropout: dropout probability of attention weights; 0 in the 2017 paper.
     """
     patterns = tuple(map(parse, one_per_layer("pattern", pattern, depth)))
 
@@ -42,9 +49,11 @@ def encoder_decoder_blocks(
 
 
 def embedding_std(wiring: Wiring) -> float:
-    """The standard deviation of their embeddings at the start, where the first loss is near ln(vocab).
+    """Return the initial standard deviation of the embeddings that makes the first loss near ln(vocab).
 
-    The authors' code starts them at d**-0.5; scaled by sqrt(d) and tied, they let the head repeat what it has read.
-    Waves stand in its way, so beside them they may be larger, and learn faster.
+    The authors' code uses d**-0.5. Embeddings of that size, scaled by sqrt(d) and tied to the head, make the untrained
+    model repeat its input. Added sinusoids hinder this, so embeddings may be larger with them and then learn faster.
+
+    wiring: positions and width of the model.
     """
     return wiring.start if wiring.position in SINUSOIDS else min(START, 4 / wiring.d)

@@ -1,4 +1,4 @@
-"""GatedXL: the keywords of gtrxl as a stack of blocks, for tokens and for observations alike."""
+"""GatedXL: builder of the gated Transformer-XL stack of gtrxl, for tokens and for observations."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ from kinformer.nn.projections.qkv import QKV
 
 GateName = Literal["gru", "input", "output", "highway", "sigtanh", "residual", "post_norm"]
 NormedName = Literal["both", "keys"]
-B_G = 2.0  # where the paper starts its gates
+B_G = 2.0  # initial bias of the gates in the paper
 BIASED: dict[GateName, type[BiasedGate]] = {
     "gru": GRUGate,
     "output": OutputGate,
@@ -42,23 +42,24 @@ BIASED: dict[GateName, type[BiasedGate]] = {
 
 @dataclass(frozen=True)
 class GatedXL:
-    """A Transformer-XL whose sublayers meet the stream by a gate: `stack()` makes it, from width d to width d.
+    """Builder of a Transformer-XL with gates instead of residual sums; `stack()` makes the layers.
 
-    In training (`.train()`) its state is a memory of hidden states, read without gradients; in `.eval()` a cache of
-    keys, which says the same. No embedding, no head, and no norm at the end, as the paper has none.
+    The layers map width d to width d. They have no embedding, no head and no norm at the end, as in the paper. In
+    training (`.train()`), the state is a memory of hidden states, read without gradients. In `.eval()`, it is an
+    equivalent cache of keys.
 
-    d, heads, head_dim: the width, query heads, and the width of a head, d / heads unless given.
-    depth: blocks of attention and a feed-forward.
-    segment, memory: positions of a segment, and those before it that each of its positions reads too.
+    d, heads, head_dim: model width, number of query heads, and width of a head; d / heads if None.
+    depth: number of blocks of attention and a feed-forward layer.
+    segment, memory: number of positions of a segment, and of earlier positions that each of its positions reads too.
     gate: "gru", "input", "output", "highway" or "sigtanh"; "residual" is TrXL-I, x + relu(f(norm(x))); "post_norm" is
         TrXL, norm(x + f(x)).
-    b_g: where the gates' biases start; of "gru", "output", "highway" and "sigtanh" alone.
-    hidden: units of a feed-forward, 4 d unless given.
-    dropout: of attention, of a feed-forward's units and of each sublayer's output.
-    normed: "both" normalises the inputs of queries and keys, as in the paper; "keys" only those of keys, as in
-        DI-engine's GTrXL. No effect with gate="post_norm", which normalises the output of a sublayer.
+    b_g: initial bias of the gates "gru", "output", "highway" and "sigtanh".
+    hidden: width of the feed-forward layer; 4 d if None.
+    dropout: dropout probability of attention weights, feed-forward units and sublayer outputs.
+    normed: "both" normalises the inputs of queries and keys, as in the paper; "keys" normalises only the inputs of
+        keys, as in DI-engine's GTrXL. No effect with gate="post_norm", which normalises the output of a sublayer.
 
-    Errors: ValueError for sizes that do not divide, a gate that is none, and a b_g where no gate has a bias.
+    Errors: ValueError for sizes that do not divide, for an unknown gate, and for `b_g` with a gate without a bias.
     """
 
     d: int
@@ -81,7 +82,7 @@ class GatedXL:
             check_unused(f"gate={self.gate!r}, which has no bias", b_g=(self.b_g, B_G))
 
     def stack(self) -> Stack:
-        """The blocks; u and v of their distances are shared, as in Transformer-XL."""
+        """Build the blocks; they share the vectors u and v of relative distances, as in Transformer-XL."""
         width = resolve_head_dim(self.d, self.heads, self.head_dim)
         biases = TransformerXL.make_sharing(self.depth, self.heads, width, self.d)
         return Stack(self._block(bias) for bias in biases)
@@ -100,7 +101,7 @@ class GatedXL:
         return ResidualBlock([attention, mlp], [make(), make()], norms)
 
     def _join(self) -> Callable[[], Join]:
-        """What makes the join of a sublayer."""
+        """Return a function that makes the join of a sublayer with its input."""
         if self.gate in BIASED:
             return partial(BIASED[self.gate], self.d, self.b_g, self.dropout)
         if self.gate == "input":

@@ -1,4 +1,4 @@
-"""A decoder of one stack, which can also be trained on consecutive text."""
+"""Decoder of one stack that can also train on consecutive text."""
 
 from kinformer.members.support.wiring import Wiring
 from kinformer.models.lm import LM
@@ -6,14 +6,16 @@ from kinformer.nn.depth.stack import Stack
 
 
 def build_lane_decoder(vocab: int, d: int, heads: int, body: Stack, *, length: int, lanes: bool, dropout: float) -> LM:
-    """Build a decoder with learned positions, or with sinusoidal ones if `lanes` is True: these have no last position.
+    """Build a decoder with learned positions, or with sinusoidal positions if `lanes` is True.
 
-    vocab: number of token kinds.
-    d, heads: width and number of heads.
+    Consecutive text needs sinusoidal positions, because a learned table has a last position.
+
+    vocab: vocabulary size, in tokens.
+    d, heads: model width and number of heads.
     body: the layers.
-    length: rows of the learned table.
-    lanes: train on consecutive text and carry the state from batch to batch.
-    dropout: dropout of the embeddings.
+    length: number of learned positions.
+    lanes: True trains on consecutive text and carries the state from batch to batch.
+    dropout: dropout probability of embeddings.
     """
     wiring = Wiring(d, heads, position="sinusoidal" if lanes else "learned", length=length)
     position, scale = wiring.added_position(), wiring.scale

@@ -1,4 +1,4 @@
-"""Member stacks: the layers of a language model's member, for a model of another kind."""
+"""Member stacks: the layers of a language-model member, used inside another kind of model."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -12,17 +12,22 @@ from kinformer.models.lm import LM
 
 
 def parse_stack(text: str) -> LM:
-    """The language model of "gtrxl(d=64, depth=2)", whose body, position and penalties another model takes.
+    """Build the language model that a text such as "gtrxl(d=64, depth=2)" describes.
 
-    Errors: ValueError for what is no member of the library or of a plugin, for its keywords, and for one that is no
-    language model: a file of one's own is not run, since a text like this stands in checkpoints.
+    Another model takes its body, position and penalties. Files of users are not allowed, because such texts are stored
+    in checkpoints, and loading a checkpoint must not run code from a file.
+
+    text: name of a member, with keywords in brackets.
+
+    Errors: ValueError if the name is not a member of the library or of a plugin, or if a keyword is wrong. ValueError
+    also if the member is not a plain language model.
     """
     match = re.fullmatch(r"\s*(?P<name>[^()=,\s]+)\s*(\((?P<words>.*)\))?\s*", text, re.DOTALL)
     if match is None:
-        raise ValueError(f"stack={text!r} is no member; write gpt, or gpt(depth=2, heads=4)")
+        raise ValueError(f"stack={text!r} is not a member; write gpt, or gpt(depth=2, heads=4)")
     known_members, name = members(), match["name"]
     if name not in known_members:
-        advice = suggest_names(name, known_members, "; give one that kinformer list members names")
+        advice = suggest_names(name, known_members, "; `kinformer list members` shows all members")
         raise ValueError(f"stack={text!r} names no member of the library{advice}")
     try:
         keywords = parse_keywords(known_members[name], [word for word in split(match["words"] or "") if word])
@@ -44,6 +49,10 @@ def _build(function: Any, keywords: Mapping[str, Any]) -> Any:
 
 
 def format_stack(function: Callable[..., Any], keywords: Mapping[str, Any]) -> str:
-    """A member and its keywords as such a text."""
+    """Return the text that `parse_stack` reads, such as "gtrxl(d=64, depth=2)".
+
+    function: the member function.
+    keywords: its keywords.
+    """
     words = ", ".join(f"{name}={value}" for name, value in keywords.items())
     return f"{name_of(function)}({words})" if words else name_of(function)

@@ -1,4 +1,4 @@
-"""What both forms of SAC are made of: who chooses edges for whom."""
+"""Parts of both SAC members: the layers that choose edges, and the layers that reuse them."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -16,7 +16,14 @@ Share = Literal["model", "layer", "head"]
 def share_mechanisms(
     share: Share, depth: int, choose: Callable[..., Mechanism], reuse: Callable[[], Mechanism]
 ) -> list[Mechanism]:
-    """The mechanism of each layer: the lowest one chooses for all, or each for itself or its heads."""
+    """Return the mechanism of each layer, from the bottom.
+
+    share: "model" if the lowest layer chooses edges for all layers, "layer" if each layer chooses its own, "head" if
+        each head chooses its own.
+    depth: number of layers.
+    choose: function that makes a mechanism that chooses edges.
+    reuse: function that makes a mechanism that reuses the edges of a lower layer.
+    """
     check_at_least("depth", depth, 1)
     if check_option("share", share, Share) == "model":
         return [choose(send=True), *(reuse() for _ in range(depth - 1))]
@@ -24,5 +31,12 @@ def share_mechanisms(
 
 
 def block(d: int, heads: int, head_dim: int | None, mechanism: Mechanism, dropout: float) -> PreNorm:
-    """A pre-norm block of it."""
+    """Build a pre-norm block with SAC and a feed-forward layer.
+
+    d: model width.
+    heads: number of heads.
+    head_dim: width of a head; d / heads if None.
+    mechanism: the mechanism of SAC.
+    dropout: dropout probability of sublayer outputs.
+    """
     return PreNorm(Attention(QKV(d, heads, head_dim=head_dim), mechanism), MLP(d), dropout=dropout)

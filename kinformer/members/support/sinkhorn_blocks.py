@@ -1,4 +1,4 @@
-"""What both Sinkhorn Transformers are made of."""
+"""Parts of both Sinkhorn Transformers."""
 
 from typing import Literal
 
@@ -14,12 +14,25 @@ Net = Literal["blocks", "pairs"]
 
 
 def sort_net(net: Net, width: int, block: int, length: int) -> SortNet:
-    """What sorts blocks of heads `width` wide, for rows of up to `length`."""
+    """Build the network that sorts the blocks of a row.
+
+    net: "blocks" scores positions of blocks from their content; "pairs" compares pairs of blocks.
+    width: width of a head.
+    block: number of tokens in a block.
+    length: longest row in tokens; "pairs" has no limit.
+    """
     if check_option("net", net, Net) == "pairs":
         return PairNet(width)
     return BlockNet(width, -(-check_at_least("length", length, 1) // check_at_least("block", block, 1)))
 
 
 def sorting_block(d: int, heads: int, head_dim: int | None, mechanism: Sinkhorn, dropout: float) -> PreNorm:
-    """A pre-norm block of sorted attention."""
+    """Build a pre-norm block with sorted attention and a feed-forward layer.
+
+    d: model width.
+    heads: number of heads.
+    head_dim: width of a head; d / heads if None.
+    mechanism: sorted attention.
+    dropout: dropout probability of sublayer outputs.
+    """
     return PreNorm(Attention(QKV(d, heads, head_dim=head_dim), mechanism), MLP(d), dropout=dropout)

@@ -1,4 +1,4 @@
-"""The Sparse Transformer's sets of keys, for every layer and head, and its weights at the start."""
+"""Patterns of the Sparse Transformer for each layer and head, and its initial weights."""
 
 import math
 from functools import reduce
@@ -20,13 +20,21 @@ from kinformer.nn.patterns.strided import Strided
 Sets = Literal["strided", "fixed"]
 Use = Literal["interleaved", "merged", "heads"]
 Window = Literal["paper", "code"]
-Factor = tuple[Pattern, ...]  # a set for each of the heads that read sub-blocks of their own, one for all of them
+Factor = tuple[Pattern, ...]  # one pattern for all heads, or one for each head with its own sub-block
 
 
 def factor_patterns(
     attention: Sets, stride: int, summary: int, sub_blocks: int, factors: int, window: Window
 ) -> list[Factor]:
-    """A1 to Ap: strides of powers of l, or summaries of blocks of such sizes."""
+    """Return the patterns A1 to Ap: strides at powers of l, or summaries of blocks of such sizes.
+
+    attention: "strided" or "fixed".
+    stride: l, the stride or the block size.
+    summary: number of positions at the end of each block that later blocks read, in "fixed".
+    sub_blocks: number of different summary positions; heads take them in turn.
+    factors: p, the number of patterns; 1 is full causal attention.
+    window: nearest keys of "strided": `stride` keys before a token in the "paper", one fewer in the "code".
+    """
     (
         check_at_least("factors", factors, 1),
         check_at_least("sub_blocks", sub_blocks, 1),
@@ -49,7 +57,13 @@ def factor_patterns(
 
 
 def layer_patterns(factors: list[Factor], use: Use, depth: int) -> list[Pattern]:
-    """What each layer reads."""
+    """Return the pattern of each layer, from the bottom.
+
+    factors: patterns A1 to Ap.
+    use: "interleaved" uses one pattern per layer in turn, "merged" their union in each layer, and "heads" one pattern
+        per head in turn.
+    depth: number of layers.
+    """
     turns = range(max(map(len, factors)))
     merged = tuple(reduce(Or, (factor[n % len(factor)] for factor in factors)) for n in turns)
     heads = tuple(factor[n % len(factor)] for n in turns for factor in factors)
@@ -59,7 +73,14 @@ def layer_patterns(factors: list[Factor], use: Use, depth: int) -> list[Pattern]
 
 
 def init_weights(body: nn.Module, gain: float, depth: int) -> None:
-    """The paper's weights at the start: what each sublayer adds is small, more so the more there are."""
+    """Set the initial weights of the paper, with which each sublayer adds little to its input.
+
+    The last matrix of each sublayer is smaller by a factor of sqrt(2 depth). Biases are 0.
+
+    body: layers to change.
+    gain: standard deviation of the weights times the square root of the input width.
+    depth: number of layers.
+    """
     check_in_range("gain", gain, 0, math.inf, open_end=True)
     for part in body.modules():
         last = part.down if isinstance(part, MLP) else part.linear if isinstance(part, OutProjection) else None

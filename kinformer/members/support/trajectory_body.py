@@ -1,4 +1,4 @@
-"""Bodies of models that read steps of episodes: GPT-2's blocks, which know order by the pattern and the steps alone."""
+"""Body of trajectory models: blocks as in GPT-2, without positions of their own."""
 
 from kinformer.core.checks import check_at_least
 from kinformer.members.support.wiring import Wiring
@@ -16,7 +16,19 @@ def trajectory_body(
     dropout: float,
     pattern: str,
 ) -> Stack:
-    """So many pre-norm blocks with a norm at the end; attention's weights and what sublayers give are dropped alike."""
+    """Build a stack of pre-norm blocks with a norm at the end.
+
+    The blocks know order only from the pattern, and from the step embeddings that the model adds.
+
+    d: model width.
+    depth: number of blocks.
+    heads: number of heads.
+    head_dim: width of a head; d / heads if None.
+    hidden: width of the feed-forward layer; 4 d if None.
+    activation: activation of the feed-forward layer.
+    dropout: dropout probability of attention weights and sublayer outputs.
+    pattern: pattern of the tokens that each token reads.
+    """
     wiring = Wiring(d, heads, head_dim, dropout=dropout)
 
     def mlp() -> MLP:

@@ -1,4 +1,4 @@
-"""Windows by layer and by head, as Longformer's models have them."""
+"""Window sizes for each layer and head, as in Longformer."""
 
 from typing import TypeVar
 
@@ -11,7 +11,14 @@ T = TypeVar("T")
 
 
 def one_per_layer(name: str, value: T | tuple[T, ...], depth: int) -> tuple[T, ...]:
-    """One for each layer, from the bottom: those given, or the given one for all. ValueError for another count."""
+    """Return one value for each layer from the bottom: the given tuple, or a single value repeated.
+
+    name: name of the parameter in the message.
+    value: a value for all layers, or a tuple with one for each.
+    depth: number of layers.
+
+    Errors: ValueError if a tuple has another length than `depth`.
+    """
     check_at_least("depth", depth, 1)
     values = value if isinstance(value, tuple) else (value,) * depth
     if len(values) != depth:
@@ -20,7 +27,13 @@ def one_per_layer(name: str, value: T | tuple[T, ...], depth: int) -> tuple[T, .
 
 
 def numbers_per_layer(name: str, value: int | tuple[int, ...], depth: int, least: int) -> tuple[int, ...]:
-    """One number for each layer, none below `least`."""
+    """Return one number for each layer from the bottom, each at least `least`.
+
+    name: name of the parameter in the message.
+    value: a number for all layers, or a tuple with one for each.
+    depth: number of layers.
+    least: smallest allowed number.
+    """
     values = one_per_layer(name, value, depth)
     for number in values:
         check_at_least(name, number, least)
@@ -28,13 +41,21 @@ def numbers_per_layer(name: str, value: int | tuple[int, ...], depth: int, least
 
 
 def growing_windows(window: int | tuple[int, ...], top: int | None, depth: int, least: int) -> tuple[int, ...]:
-    """The window of each layer, geometrically from `window` at the bottom to `top` in the highest layer, if given."""
+    """Return the window of each layer, growing geometrically from `window` to `top` if `top` is given.
+
+    window: window of the lowest layer; without `top`, window of all layers or a tuple with one for each.
+    top: window of the highest layer, or None.
+    depth: number of layers.
+    least: smallest allowed window.
+
+    Errors: ValueError if `window` is a tuple, `top` is given, and there are several layers.
+    """
     if top is None or depth == 1:
         return numbers_per_layer("window", window, depth, least)
     if isinstance(window, tuple):
         raise ValueError(
-            f"window={window} names every layer's and top={top} the highest one's; give one of the two, "
-            "add top=none for the first"
+            f"window={window} sets the window of every layer, so top={top} has no effect; add top=none, or give one "
+            "number as window="
         )
     check_at_least("window", window, max(least, 1))
     ratio = check_at_least("top", top, max(least, 1)) / window
@@ -42,7 +63,15 @@ def growing_windows(window: int | tuple[int, ...], top: int | None, depth: int, 
 
 
 def window_pattern(window: int, dilation: int, heads: int, dilated: int) -> Pattern:
-    """A window on either side; with a dilation, the first `dilated` heads see that much further with as many keys."""
+    """Return a window pattern in which the first `dilated` heads have gaps between their keys.
+
+    These heads read as many keys as the others, but `dilation` times as far.
+
+    window: number of keys on either side.
+    dilation: distance between the keys of a dilated head; 1 for no dilation.
+    heads: number of heads.
+    dilated: number of dilated heads.
+    """
     if check_at_least("dilated", dilated, 0) == 0 or dilation == 1:
         return Band(window)
     check_in_range("dilated", dilated, 0, heads)

@@ -1,4 +1,4 @@
-"""Wiring: the keywords that gpt, bert and transformer share, as parts: positions, patterns, heads and norms."""
+"""Wiring: shared keywords of gpt, bert and transformer turned into positions, attention and norms."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -31,41 +31,45 @@ from kinformer.nn.projections.qkv import QKV
 Positions = Literal["learned", "sinusoidal", "tensor2tensor", "sines_first", "rotary", "alibi", "relative", "none"]
 SINUSOIDS = ("sinusoidal", "tensor2tensor", "sines_first")
 Norms = Literal["pre", "post"]
-START = 0.02  # embeddings' standard deviation at the start where a head must not repeat what it reads, as in BERT
+START = 0.02  # initial standard deviation of embeddings, as in BERT, if an untrained head must not repeat its input
 
 
 def tied_start(d: int, share: float = 0.75) -> float:
-    """The standard deviation at which embeddings start that are the head too: the first loss is near ln(vocab).
+    """Return the initial standard deviation of embeddings that are tied to the head: share * d**-0.5.
 
-    Smaller ones learn more slowly, as positions and what is added stand beside them; larger ones let the head repeat
-    what it has read, sooner where norms hand the embedded token on.
+    The first loss is then near ln(vocab). Smaller embeddings learn more slowly, because positions and sublayer outputs
+    outweigh them. Larger embeddings make the untrained head repeat its input. This happens sooner if norms pass the
+    embedded token on, as post-norm does.
+
+    d: model width.
+    share: factor; smaller for models that repeat their input sooner.
     """
     return share * d**-0.5
 
 
 @dataclass(frozen=True)
 class Wiring:
-    """How a Transformer knows positions, how wide its heads are and where its norms stand.
+    """Builder of the parts of a Transformer: positions, attention layers, blocks and stacks.
 
-    d, heads: the width, and query heads.
-    key_heads: heads of keys and values, `heads` unless given.
-    head_dim: the width of a head, d / heads unless given.
-    v_dim: the width of a value, that of a head unless given.
-    position: "learned" and "sinusoidal" are added to what is embedded, as are sinusoids in the order and at the
-        frequencies of the 2017 code, "tensor2tensor", and the paper's with all sines before all cosines, as
-        Marian's models have them in Hugging Face's transformers, "sines_first"; "rotary" turns queries and keys,
-        "alibi" slopes scores, "relative" adds Shaw's vectors to keys and values; "none" leaves only the pattern to
-        tell order.
-    length: rows of the learned table.
-    per_layer: added positions are added anew before each block, a table for each.
-    clip: the furthest distance with a relative vector of its own.
-    values: relative vectors are added to values too.
-    by_head: each head has relative vectors of its own.
-    norm: "pre" is x + f(norm(x)) with one more norm at the end, "post" is norm(x + f(x)).
-    dropout: of the embedded and of each sublayer's output.
-    eps: of the norms.
+    d, heads: model width and number of query heads.
+    key_heads: number of heads of keys and values; `heads` if None.
+    head_dim: width of a head; d / heads if None.
+    v_dim: width of a value head; the width of a head if None.
+    position: encoding of positions. "learned" and "sinusoidal" vectors are added to the embedded tokens.
+        So are the sinusoids of "tensor2tensor", in the order and at the frequencies of the 2017 code. With
+        "sines_first", all sines of the paper come before all cosines, as in Marian's models in Hugging Face
+        transformers. With "rotary", queries and keys are rotated; "alibi" adds slopes to scores. Shaw's vectors are
+        added to keys and values by "relative". With "none", only the pattern encodes order.
+    length: number of learned positions.
+    per_layer: True adds positions again before each block, with its own table for each block.
+    clip: largest distance with its own relative vector.
+    values: True adds relative vectors to values too.
+    by_head: True gives each head its own relative vectors.
+    norm: "pre" is x + f(norm(x)) with one more norm at the end; "post" is norm(x + f(x)).
+    dropout: dropout probability of embeddings and sublayer outputs.
+    eps: epsilon of the norms.
 
-    Errors: ValueError for sizes that do not divide, and for options that are none.
+    Errors: ValueError for sizes that do not divide, for unknown options, and for options without effect.
     """
 
     d: int
@@ -89,7 +93,8 @@ class Wiring:
         check_at_least("length", self.length, 1)
         if self.per_layer and self.position not in ("learned", *SINUSOIDS):
             raise ValueError(
-                f"position={self.position!r} is in every layer as it is; per_layer is for 'learned' and sinusoids"
+                f"position={self.position!r} already acts in every layer; leave out per_layer, or choose 'learned' or "
+                "sinusoidal positions"
             )
         if self.position != "relative":
             check_unused(f"position={self.position!r}", by_head=(self.by_head, False))
@@ -97,11 +102,11 @@ class Wiring:
 
     @property
     def width(self) -> int:
-        """The width of a head."""
+        """Width of a head."""
         return resolve_head_dim(self.d, self.heads, self.head_dim)
 
     def added_position(self) -> Position | None:
-        """What is added to the embedded tokens."""
+        """Return the position that is added to embedded tokens, or None."""
         return None if self.per_layer else self._position()
 
     def _position(self) -> Position | None:
@@ -115,12 +120,15 @@ class Wiring:
 
     @property
     def scale(self) -> float:
-        """The factor of embedded tokens: the 2017 Transformer's sqrt(d) beside sinusoids, which would drown them."""
+        """Factor of embedded tokens: sqrt(d) with sinusoids, as in the 2017 Transformer, otherwise 1.
+
+        Without it, sinusoids would outweigh the embeddings.
+        """
         return self.d**0.5 if self.position in SINUSOIDS else 1.0
 
     @property
     def start(self) -> float:
-        """Embeddings' standard deviation at the start: the first loss is then near ln(vocab)."""
+        """Initial standard deviation of the embeddings, such that the first loss is near ln(vocab)."""
         return tied_start(self.d, 0.75 if self.norm == "pre" and self.position not in SINUSOIDS else 0.5)
 
     def attention(
@@ -132,9 +140,14 @@ class Wiring:
         bias: Bias | None = None,
         aggregation: Aggregation | None = None,
     ) -> Attention:
-        """Softmax attention under a pattern; across sequences it knows no positions, whose distance says nothing.
+        """Build a layer of softmax attention with this position encoding.
 
-        `bias` is added to the bias of positions, if there is one; `aggregation` joins heads, by a matrix by default.
+        pattern: pattern of the keys that each query reads, or its text form.
+        cross: True for attention over a source. It has no position encoding, because distances between two sequences
+            have no meaning.
+        dropout: dropout probability of attention weights.
+        bias: further bias of scores, in addition to the bias of positions.
+        aggregation: part that joins the heads; a matrix by default.
         """
         pattern = parse(pattern) if isinstance(pattern, str) else pattern
         rotation = Rotary(self.width) if self.position == "rotary" and not cross else None
@@ -156,14 +169,20 @@ class Wiring:
         return Relative(self.width, self.clip, value_dim=self.v_dim, values=self.values, heads=heads, reach=reach)
 
     def block(self, *layers: Layer) -> Layer:
-        """The sublayers, each with its norm and the stream around it, told positions anew with `per_layer`."""
+        """Build a block of sublayers with norms and residual connections, and with positions if `per_layer`.
+
+        layers: the sublayers in order.
+        """
         kind = PreNorm if self.norm == "pre" else PostNorm
         block = kind(*layers, norm=self._norm, dropout=self.dropout)
         position = self._position() if self.per_layer else None
         return block if position is None else PositionedBlock(block, position)
 
     def stack(self, blocks: Iterable[Layer]) -> Stack:
-        """The blocks, with the last norm that pre-norm blocks want."""
+        """Build a stack of blocks; pre-norm blocks get one more norm at the end.
+
+        blocks: the blocks from the bottom.
+        """
         return Stack(blocks, self._norm(self.d) if self.norm == "pre" else None)
 
     @property

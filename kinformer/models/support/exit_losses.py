@@ -68,7 +68,9 @@ class ManyExits(Writer):
         self.paths, count = check_at_least("paths", paths, 1), len(self.exits.layers)
         if check_option("outputs", outputs, Outputs) == "each":
             if self.head.weight is self.embedding.weight:
-                raise ValueError("outputs='each' is a matrix for each exit, none of them the embedding; give tie=False")
+                raise ValueError(
+                    "outputs='each' has a head for each exit, which cannot be tied to the embedding; give tie=False"
+                )
             head = self.head
             earlier_heads = [type(head)(head.in_features, head.out_features, bias=False) for _ in range(count - 1)]
             self.head = PerExit([*earlier_heads, head])
@@ -114,7 +116,9 @@ class ManyExits(Writer):
         mixed = self.training and body.chance is not None
         readings = [call(()) for _ in range(self.paths)] if mixed else []
         if mixed and readings[0].state is not None:
-            raise ValueError("mixed training reads a row several times and carries no state; train on rows without one")
+            raise ValueError(
+                "mixed training reads each row several times and cannot carry a state; train without a state"
+            )
         if mixed and not any(True for _ in body.rule.parameters()):
             return self._mean_reading(readings, targets)
         out, states, logits = self._read_every_exit(call)
@@ -179,4 +183,4 @@ def refuse_rules(model: nn.Module, body: Layer) -> None:
         if isinstance(part, EarlyExit) and any(p.requires_grad for p in part.rule.parameters()):
             name, rule = type(model).__name__, type(part.rule).__name__
             over = {"LM": "MultiExit", "Seq2Seq": "MultiExitSeq2Seq"}.get(name, "MultiExit")
-            raise ValueError(f"{name} would train nothing of {rule}, the rule of its EarlyExit; use {over} over it")
+            raise ValueError(f"{name} does not train {rule}, the exit rule of its EarlyExit; use {over} instead")

@@ -46,7 +46,7 @@ class Tap:
     def __init__(self, model: Any, name: str = LAST_FFN_INPUT):
         if not getattr(model, "predicts_next", False) or model.reads != "text":
             raise ValueError(
-                f"this {display_name(model)} predicts no next token of a text; give a language model, like gpt"
+                f"this {display_name(model)} does not predict the next token of a text; give a language model, like gpt"
             )
         self.model, self.name = model, name
         with evaluating(model):
@@ -54,7 +54,7 @@ class Tap:
             taps = _read(model, _two_tokens(model), None, (self.place,)).taps
         if self.place not in taps:
             raise ValueError(
-                f"{display_name(model)} has no inner state {name!r}; give {LAST_FFN_INPUT}, or such as 0.1.input"
+                f"{display_name(model)} has no inner state {name!r}; give {LAST_FFN_INPUT}, or a name such as 0.1.input"
             )
         self.width: int = taps[self.place].shape[-1]
 
@@ -85,7 +85,7 @@ def _last_feed_forward(model: Any) -> str:
     same = same or [name for name, state in taps.items() if _is_among(state, inputs[-1])]
     if not same:
         raise ValueError(
-            f"{display_name(model)} hands back no input of its feed-forward layers; name another inner state"
+            f"{display_name(model)} does not expose the input of its feed-forward layers; name another inner state"
         )
     return same[-1]
 

@@ -36,13 +36,13 @@ class RowClassifier(Encoder):
         self.pooling = (
             MeanPooler()
             if pooling is None
-            else check_part("pooling", pooling, Pooler, "a pooling, such as MeanPooler()")
+            else check_part("pooling", pooling, Pooler, "a pooler, such as MeanPooler()")
         )
         self.own = self.pooling.own
         self.head = nn.Linear(self.pooling.vectors * d, outputs)
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NoReturn:
-        raise NoState("a classifier says what a whole text is and writes none; use a causal member, like gpt")
+        raise NoState("a classifier labels whole texts and cannot generate text; use a causal member, like gpt")
 
     def read(self, tokens: Int[Tensor, "B T"], labels: Mapping[str, Int[Tensor, " B"]] | None = None) -> Out:
         """Return the scores of each row.

@@ -98,7 +98,7 @@ class SlidingReader:
         reread_inputs = {"source": source} if isinstance(source, Tensor) else {}
         if not reread_inputs and self.model.reads == "pairs":
             raise ValueError(
-                "the table of positions is full, and to read its last half again takes the source; give it"
+                "the table of positions is full, and reading its last half again needs the source; pass source="
             )
         model_state = reset(state.model_state, over)
         out = self.model.logits(rows, model_state, _shift_context(ctx, rows, model_state), last=last, **reread_inputs)
@@ -143,8 +143,9 @@ def must_slide(model: Any, length: int) -> bool:
     if window is None or length <= window:
         return False
     warnings.warn(
-        f"{length:,} tokens are more than the {window:,} positions that this model has learned: each time they are "
-        "full, the last half is read again from position 0; train with a larger length to read further at once",
+        f"{length:,} tokens are more than the {window:,} positions that this model has learned. "
+        "Whenever they are full, the last half is read again from position 0. "
+        "Train with a larger length for a longer context",
         stacklevel=3,
     )
     return True

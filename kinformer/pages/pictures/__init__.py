@@ -1,6 +1,7 @@
-"""Pictures of parts: one file per picture, found by the folder.
+"""Pictures of parts: each file of this folder draws one kind of picture and is found automatically.
 
-A file's `pictures(example, length)` yields what it draws of an example (a pattern, a module) and nothing where it has
-nothing to say of it. It asks the part by its public contract: patterns are called, mechanisms and memories are run, and
-what they were handed is looked at. `length` is how many positions are wanted, None for as many as show what there is.
+A file has a function `pictures(example, length)`. It yields `Picture` objects for an example, which is a pattern or a
+module, and yields nothing if it has no drawing for that example. It uses only the public contract of a part: it calls
+patterns, runs mechanisms and memories, and inspects their arguments. `length` is the number of positions to draw; None
+chooses a length that shows the structure.
 """

@@ -1,4 +1,4 @@
-"""What a place of a picture reads, drawn in the picture."""
+"""A picture of the pixels that one pixel of an image reads, for image patterns."""
 
 import math
 from collections.abc import Iterator
@@ -13,11 +13,15 @@ from kinformer.nn.patterns.image_2d import Image2D
 from kinformer.pages.pictures.support.picture_panels import CELLS, Panel, Picture, numbers
 from kinformer.pages.pictures.support.short_repr import short_repr
 
-KINDS = ("it reads", "the query, which is read", "the query, which is not")
+KINDS = ("keys that it reads", "the query, which reads itself", "the query, which does not read itself")
 
 
 def pictures(example: Any, length: int | None) -> Iterator[Picture]:
-    """The keys of a query in the middle of a picture, for patterns that know how wide it is."""
+    """Yield a picture of the keys of one query in the middle of an image.
+
+    example: a pattern; only patterns that know the width of the image are drawn.
+    length: number of pixels; None for the whole image or 12 rows.
+    """
     raster, size = None, length
     if isinstance(example, Axial):
         raster, size = Raster(example.shape[-1]), length or math.prod(example.shape)
@@ -29,10 +33,10 @@ def pictures(example: Any, length: int | None) -> Iterator[Picture]:
     row, column = torch.meshgrid(torch.arange(rows), torch.arange(raster.width), indexing="ij")
     pos = raster.position(row, column)
     tall = raster.block[0]
-    middle = (rows // 2 // tall * tall + tall - 1, raster.width // 2)  # the last row of its block reads most
+    middle = (rows // 2 // tall * tall + tall - 1, raster.width // 2)  # the last row of a block reads the most keys
     query = pos[middle]
     kind = torch.as_tensor(example(0, 0, query, pos)).expand(pos.shape).long()
     kind[middle] = 2 if kind[middle] else 3
     panel = Panel("", kind, (kind > 0).double(), *map(numbers, kind.shape))
-    caption = f"{short_repr(example)} in a picture: what place {tuple(middle)} reads, generated as number {int(query)}"
-    yield Picture(caption, KINDS, (panel,), line="row", column="place of a row")
+    caption = f"{short_repr(example)} in an image: pixels that pixel {tuple(middle)}, position {int(query)}, reads"
+    yield Picture(caption, KINDS, (panel,), line="row", column="column")

@@ -1,6 +1,6 @@
-"""Groups of keys that are chosen by content, LSH's buckets and routing's clusters: who reads whom, in order and sorted.
+"""Pictures of keys grouped by content: the buckets of LSH and the clusters of routing attention.
 
-What is read is measured: each key's value is a vector of its own, so that a query's answer says how it weighed them.
+Weights are measured: every key gets its own one-hot value, so the output of a query holds its attention weights.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,11 @@ TINY, ROUNDS = 1e-6, 2
 
 
 def pictures(example: Any, length: int | None) -> Iterator[Picture]:
-    """A picture of each kind of layer that gives numbers to keys, of its first head."""
+    """Yield pictures of the first head of each kind of mechanism that assigns keys to buckets or clusters.
+
+    example: a mechanism, or a module with attention layers inside.
+    length: number of positions; None for 24.
+    """
     groups: dict[str, tuple[list[str], Any]] = {}
     for place, layer in attentions(example).items():
         for mechanism in layer.mechanism.modules():
@@ -40,27 +44,27 @@ def pictures(example: Any, length: int | None) -> Iterator[Picture]:
 
 
 def _sorted_and_not(where: str, call: MechanismCall, step: int) -> Iterator[Picture]:
-    """The keys that each query of the first head reads: in order of position, and sorted as each round sorts them."""
+    """Yield pictures of the keys that each query reads, by position and sorted by bucket or cluster."""
     read = first_head(call) > TINY
     name = type(call.mechanism).__name__
-    for tag, numbers in tags_of(call).items():  # of the first head [T r]
+    for tag, numbers in tags_of(call).items():  # first head, [T, rounds]
         several = numbers.shape[1] > 1
-        first = grid("in order of position", torch.where(read, numbers[:, 0] + 1, 0), step)
+        first = grid("by position", torch.where(read, numbers[:, 0] + 1, 0), step)
         panels = [first]
         for turn in range(min(ROUNDS, numbers.shape[1])):
-            title = f"sorted by {tag}" + (f" of round {turn + 1}" if several else "")
+            title = f"sorted by {tag}" + (f" in round {turn + 1}" if several else "")
             panels.append(_sorted_panel(title, read, numbers[:, turn], step))
-        caption = f"{name}{suffix(where)}, head 0: who reads whom among tokens of five kinds"
+        caption = f"{name}{suffix(where)}, head 0: which keys each query reads; tokens of five kinds"
         kinds = tuple(f"{tag} {n}" for n in range(int(numbers.max()) + 1))
         note = f"{len(read)} positions{of_cells(step, ', ')}; " if step > 1 else ""
-        note += f"a cell shows the {tag} of its key"
-        note += " in round 1, or in the round by which it is sorted" if several else ""
-        note += f"; pale where the query's own {tag} is another" if several else ""
+        note += f"each cell shows the {tag} of its key"
+        note += " in round 1, or in the round of the sorting" if several else ""
+        note += f"; pale if the query has another {tag}" if several else ""
         yield Picture(caption, kinds, tuple(panels), note=note)
 
 
 def _sorted_panel(title: str, read: Bool[Tensor, "T T"], number: Int[Tensor, " T"], step: int) -> Panel:
-    """Lines and columns sorted by a number; pale where a pair is read for another reason than sharing it."""
+    """Return a panel sorted by a number; a pair is pale if its query and key do not share this number."""
     order = number.argsort(stable=True)
     read, number = read[order][:, order], number[order]
     panel = grid(title, torch.where(read, number + 1, 0), step)
@@ -70,7 +74,12 @@ def _sorted_panel(title: str, read: Bool[Tensor, "T T"], number: Int[Tensor, " T
 
 
 def tags_of(call: MechanismCall) -> dict[str, Int[Tensor, "T r"]]:
-    """The groups of keys of a mechanism's first head, a column a round: those that queries have too."""
+    """Return the bucket or cluster of each key for the first head, with one column per round.
+
+    Only tags that queries and keys share are returned.
+
+    call: the call of the mechanism.
+    """
     queries, keys = call.mechanism.preprocess(call.queries, call.keys, call.ctx)
     assert keys is not None
     shared = call.queries.q.shape[1] // keys.k.shape[1]

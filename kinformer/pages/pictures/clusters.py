@@ -1,4 +1,4 @@
-"""Clusters of queries: what each query takes of each key, as the mean of its cluster does or by itself."""
+"""Pictures of clustered attention: weights from the centroid of a cluster, or from the query itself."""
 
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -10,13 +10,13 @@ from kinformer.pages.pictures.support.attention_calls import call_of, first_head
 from kinformer.pages.pictures.support.drawer import of_mechanisms
 from kinformer.pages.pictures.support.picture_panels import CELLS, Panel, Picture, numbers, of_cells, of_most
 
-MOST, TINY = 96, 1e-6  # queries that are drawn; weights that differ by less are alike
-KINDS = ("as the mean of its cluster takes it", "weighed by the query itself")
+MOST, TINY = 96, 1e-6  # most queries that are drawn; weights that differ by less count as equal
+KINDS = ("weight of the cluster centroid", "weight of the query itself")
 
 
 @of_mechanisms(Clustered, first=True)
 def pictures(mechanism: Clustered, layer: Attention, where: str, length: int | None) -> Picture:
-    """The lowest layer that clusters its queries, of its first head."""
+    """Draw the attention weights of the lowest layer with clustered attention, for its first head."""
     count = mechanism.grouping.clusters
     size = min(length or CELLS * -(-2 * count // CELLS), MOST)
     call, step = call_of(layer, size), -(-size // CELLS)
@@ -28,18 +28,18 @@ def pictures(mechanism: Clustered, layer: Attention, where: str, length: int | N
     begins = [n == 0 or bool(cluster[order][n] != cluster[order][n - step]) for n in range(0, size, step)]
     lines = tuple(f"cluster {int(cluster[order][n * step])}" if new else "" for n, new in enumerate(begins))
     panels = (
-        _panel("queries in order of position", weight, kind, step, numbers(len(begins), step)),
+        _panel("queries by position", weight, kind, step, numbers(len(begins), step)),
         _panel("queries sorted by cluster", weight[order], kind[order], step, lines),
     )
     note = f"{size} tokens of five kinds{of_cells(step, ', ')}; " if step > 1 else "tokens of five kinds; "
-    note += f"{len(cluster.unique())} clusters of at most {count} have queries, before any training"
-    caption = f"{type(mechanism).__name__}{where}, head 0: what queries take of keys"
+    note += f"{len(cluster.unique())} of {count} clusters have queries; untrained weights"
+    caption = f"{type(mechanism).__name__}{where}, head 0: attention weights"
     return Picture(caption, KINDS[: int(kind.max())], panels, note=note)
 
 
 def _panel(
     title: str, weight: Float[Tensor, "T S"], kind: Int[Tensor, "T S"], step: int, lines: tuple[str, ...]
 ) -> Panel:
-    """A line for every `step` queries, a column for as many keys."""
+    """Return a panel whose cells are means over `step` queries and `step` keys."""
     level, kinds = (avg_pool2d(x[None].float(), step, ceil_mode=True)[0] for x in (weight, kind))
     return Panel(title, kinds.round().long(), of_most(level), lines, numbers(level.shape[1], step))

@@ -1,4 +1,4 @@
-"""Global tokens beside a text: nodes before it, and rows whose last block is global."""
+"""Pictures of global tokens: nodes in front of a text, and rows with a global last block."""
 
 from functools import partial
 
@@ -25,12 +25,12 @@ from kinformer.pages.pictures.support.picture_panels import (
 from kinformer.pages.pictures.support.short_repr import largest_number
 
 PIECES = ("global to global (g2g)", "global to long (g2l)", "long to global (l2g)", "long to long (l2l)")
-ENDS, LAYERS = ("the layer's own pattern", "the last block, global"), 4
+ENDS, LAYERS = ("pattern of the layer", "global last block"), 4
 
 
 @of_parts(GlobalEnds)
 def global_ends(layer: GlobalEnds, where: str, length: int | None) -> Picture:
-    """What the first layers inside read by their own pattern, and what the row's end adds, if they differ."""
+    """Draw the reads of the first 4 different inner layers: their own pattern, and the global last block."""
     inside = attentions(layer.layer)
     patterns = [part.mechanism.pattern for part in inside.values() if isinstance(part.mechanism, KeyValueMechanism)]
     size, step = span(max(2 * max(map(largest_number, patterns)), 3 * layer.block), length, NARROW)
@@ -41,36 +41,46 @@ def global_ends(layer: GlobalEnds, where: str, length: int | None) -> Picture:
         panel = masks_grid([local, whole & ~local], step)._replace(title=place)
         if len(panels) < LAYERS and not any(torch.equal(panel.level, other.level) for other in panels):
             panels.append(panel)
-    note = f"{size} positions in blocks of {layer.block}{of_cells(step)}"
-    return Picture("who reads whom in a row whose last block is global", ENDS, tuple(panels), note=note)
+    note = f"{size} positions in blocks of {layer.block} positions{of_cells(step)}"
+    return Picture("which keys each query reads if the last block is global", ENDS, tuple(panels), note=note)
 
 
 @of_parts(GlobalNodes)
 def global_nodes(layer: GlobalNodes, where: str, length: int | None) -> Picture:
-    """The four pieces of the reads of the first layer inside."""
+    """Draw the four pieces of attention between global and long tokens in the first inner layer."""
     short = max(largest_number(call.pattern) for call in node_calls(layer, 4)) // 2
     size, step = span(max(layer.n, short), length, 4 * CELLS // 3)
     inside = node_calls(layer, max(size - layer.n, 1))
     pos = inside[0].queries.pos[:1]
-    # a layer may read its pieces by several mechanisms; a pair is read if a mechanism reads it
+    # a layer may use several mechanisms for its pieces; a pair is read if any mechanism reads it
     read = torch.stack([pair_mask(call.pattern, pos, pos, call.heads)[0].any(0) for call in inside]).any(0)
     is_global = torch.arange(len(read)) < layer.n
     kind = torch.where(is_global[:, None], torch.where(is_global, 1, 2), torch.where(is_global, 3, 4))
     hard, text = getattr(layer, "hard", ()), len(read) - layer.n
-    caption = "the four pieces of global and long tokens" + (f", hard in {' and '.join(hard)}" if hard else "")
-    note = f"{layer.n} global tokens, then {text} tokens of a text in {min(layer.n, text)} segments of one length"
+    caption = "the four pieces of global-local attention" + (f", hard in {' and '.join(hard)}" if hard else "")
+    note = f"{layer.n} global tokens, then {text} long tokens in {min(layer.n, text)} segments of equal length"
     return Picture(caption, PIECES, (grid("", torch.where(read, kind, 0), step),), note=note + of_cells(step))
 
 
 def node_calls(layer: GlobalNodes, tokens: int) -> list[MechanismCall]:
-    """The calls of the mechanisms in the first layer inside, for a text of `tokens` tokens."""
+    """Return the calls of the mechanisms in the first inner layer for a text of `tokens` tokens.
+
+    layer: the layer with global nodes.
+    tokens: number of tokens of the text.
+    """
     segment = (torch.arange(tokens) * layer.n // tokens)[None]
     inside = next(iter(attentions(layer).values()))
     return calls_inside(layer, inside, torch.randn(1, tokens, layer.d), segment=segment)
 
 
 def calls_inside(layer: nn.Module, inside: nn.Module, x: Tensor, **labels: Tensor) -> list[MechanismCall]:
-    """The calls of the mechanisms of an attention layer inside another layer that reads x."""
+    """Return the calls of the mechanisms of an inner attention layer while the outer layer reads x.
+
+    layer: the outer layer.
+    inside: the attention layer inside it.
+    x: input [B, T, D] of the outer layer.
+    labels: labels of the tokens by name, such as their segments.
+    """
     ctx = Context.of_sequence(x).replace(labels=labels) if labels else Context.of_sequence(x)
     x, _, ctx = inputs_of(inside, partial(layer, x, None, ctx))
     return calls(inside, x, ctx)  # type: ignore[arg-type]

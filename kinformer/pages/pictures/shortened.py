@@ -1,4 +1,4 @@
-"""Keys that are made of several tokens: where they stand, who reads them, and what they are made of."""
+"""Pictures of shortened keys: the queries that read them, and the tokens that each key is made of."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,18 +15,22 @@ from kinformer.nn.mechanisms.shortened import Shortened
 from kinformer.pages.pictures.support.attention_calls import MechanismCall, attentions, calls, join_names
 from kinformer.pages.pictures.support.picture_panels import CELLS, Panel, Picture, grid, shades
 
-NOTE = "read: a column is a key, under the position at which it stands"
-PARTS = "; made of: a line is a token, a column a key"
+NOTE = "read: each column is a key, named by its position"
+PARTS = "; made of: each row is a token and each column is a key"
 
 
 def pictures(example: Any, length: int | None) -> Iterator[Picture]:
-    """Layers whose queries read fewer keys than there are tokens, and no memory; those that read alike in one."""
+    """Yield a picture of each group of equal layers that shorten their keys and have no memory.
+
+    example: a mechanism, or a module with attention layers inside.
+    length: number of positions; None for 24.
+    """
     alike: dict[str, tuple[list[str], list[Panel]]] = {}
     pos = torch.arange(length or CELLS)[None]
     for place, layer in attentions(example).items():
         if layer.cross or layer.memory is not None:
             continue
-        # without a promise that no row is padded, so that it reads by the positions
+        # this context may contain padding, so the mechanism must use the positions
         for call in calls(layer, torch.randn(1, pos.shape[1], layer.d), Context(pos, run=True)):
             if call.is_self_attention or not call.keys.own:
                 continue
@@ -34,18 +38,18 @@ def pictures(example: Any, length: int | None) -> Iterator[Picture]:
             if isinstance(layer.mechanism, Shortened):
                 panels.append(_made_of(layer, layer.mechanism, pos))
             places = alike.setdefault(f"{call.pattern} {panels[0].columns}", ([], panels))[0]
-            places.append(place.partition(",")[0])  # of several in a layer the layer
+            places.append(place.partition(",")[0])  # if a layer holds several, only the layer is named
     for places, panels in alike.values():
         where = join_names(places)
         has_parts = len(panels) > 1
         caption = (
-            f"{where + ': ' if where else ''}who reads which of the shortened keys{', and their tokens' * has_parts}"
+            f"{where + ': ' if where else ''}shortened keys that each query reads{', and their tokens' * has_parts}"
         )
         yield Picture(caption, (), tuple(panels), note=NOTE + PARTS * has_parts)
 
 
 def _read(call: MechanismCall) -> Panel:
-    """Queries and the keys that they read, the first ones of many."""
+    """Return a panel of the queries and the first 48 shortened keys that they read."""
     k_pos = call.keys.pos[..., : 2 * CELLS]
     read = pair_mask(call.pattern, call.queries.pos, k_pos, call.heads)[0, 0]
     return grid("read", read.long())._replace(columns=tuple(map(str, k_pos[0, 0].tolist())))
@@ -56,9 +60,14 @@ def _made_of(layer: Attention, mechanism: Shortened, pos: Tensor) -> Panel:
 
 
 def shares(layer: Attention, mechanism: Shortened, pos: Tensor) -> Float[Tensor, "R S"]:
-    """How much of each token there is in each key of the first head, of the most there is."""
+    """Return the share of each token in each shortened key of head 0, relative to the largest share.
+
+    layer: attention layer that holds the mechanism.
+    mechanism: mechanism that shortens the keys.
+    pos: positions [1, T] of the tokens.
+    """
     sizes, tokens = layer.sizes, pos.shape[1]
-    k = torch.zeros(tokens + 1, sizes.key_heads, tokens, sizes.k_dim)  # a row for each token, in which it is 1
+    k = torch.zeros(tokens + 1, sizes.key_heads, tokens, sizes.k_dim)  # row n is 1 at token n; the last row is 0
     k[:-1] = torch.eye(tokens)[:, None, :, None]
     v = torch.zeros(tokens + 1, sizes.value_heads, tokens, sizes.v_dim)
     keys = mechanism.shorten(Keys(k, v, pos[:, None].expand(tokens + 1, -1, -1))).k[:, 0]  # [tokens + 1, R, K]

@@ -1,4 +1,4 @@
-"""What a memory keeps for each segment of a row: the own tokens, states of earlier ones, and compressed states."""
+"""Pictures of memories: earlier positions that a query reads, uncompressed and compressed."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -18,7 +18,11 @@ KINDS = ("own segment", "memory", "compressed", "compressed, the next slot")
 
 
 def pictures(example: Any, length: int | None) -> Iterator[Picture]:
-    """A picture of each memory that is unlike those before it."""
+    """Yield one picture for each different memory of an example.
+
+    example: a memory, or a module with memories inside.
+    length: number of positions; None chooses a length that shows all parts of the memory.
+    """
     groups: dict[str, tuple[list[str], Attention, Memory]] = {}
     for place, layer in attentions(example).items():
         if isinstance(layer.memory, Memory):
@@ -29,22 +33,29 @@ def pictures(example: Any, length: int | None) -> Iterator[Picture]:
         size, step = span(max(memory.length, back * 2 // 5), length, CELLS)
         kind = slot_kinds(layer, memory, size)
         if step > 1:
-            kind = kind.clamp(max=3)  # slots next to each other cannot be told apart
-        caption = f"{type(memory).__name__}{suffix(join_names(places))}: what a query finds there of the row before it"
-        note = f"{size} positions in segments of {memory.length}{of_cells(step)}"
+            kind = kind.clamp(max=3)  # at this scale neighbouring compressed slots are not distinguishable
+        caption = f"{type(memory).__name__}{suffix(join_names(places))}: earlier positions that a query can read"
+        note = f"{size} positions in segments of {memory.length} positions{of_cells(step)}"
         if kind.max() > 2:
-            note += f"; a compressed slot holds {rate_of(memory)} positions"
+            note += f"; each compressed slot holds {rate_of(memory)} positions"
         yield Picture(caption, KINDS[: int(kind.max())], (grid("", kind, step),), note=note, column="position")
 
 
 def slot_kinds(layer: Attention, memory: Memory, size: int) -> Int[Tensor, "T T"]:
-    """For each query what each position is to it, as a number of KINDS; it is asked while the layer reads a row."""
+    """Return the kind of each position for each query, found by running the layer on one row.
+
+    A kind n > 0 is KINDS[n - 1]; 0 means that the query cannot read the position.
+
+    layer: attention layer with a memory.
+    memory: the memory of the layer.
+    size: number of positions.
+    """
     kind = torch.zeros(size, size, dtype=torch.long)
     rate, slots = rate_of(memory), getattr(memory, "slots", 0)
 
     def note(module: nn.Module, inputs: Any, out: Any) -> None:
         pos, source, old = inputs[2].pos[0], out[1][0], getattr(out[2], "old", None)
-        if old is not None:  # where slots stand may be counted in slots: the state knows the tokens in them
+        if old is not None:  # positions of slots may count slots, so take the token positions from the state
             source = torch.cat([old.pos[0], source[slots:]])
         rows = slice(int(pos.min()), int(pos.max()) + 1)
         for n, first in enumerate(source.tolist()):
@@ -66,5 +77,8 @@ def slot_kinds(layer: Attention, memory: Memory, size: int) -> Int[Tensor, "T T"
 
 
 def rate_of(memory: Memory) -> int:
-    """How many states make one of its compressed ones."""
+    """Return the number of states that a memory compresses into one slot; 1 if it does not compress.
+
+    memory: the memory.
+    """
     return int(getattr(getattr(memory, "compression", None), "rate", 1))

@@ -1,4 +1,4 @@
-"""How far each token goes: the steps that it takes before it halts, the layers that it goes through before it exits."""
+"""Pictures of adaptive depth: the steps until each token halts, or the layers until each token exits."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,12 +10,18 @@ from kinformer.core.layer import Layer
 from kinformer.core.model import Writer
 from kinformer.pages.pictures.support.picture_panels import CELLS, Picture, shades
 
-MOST = 2 * CELLS  # tokens, a column each
-WORDS = {"steps": "step", "exit": "layer"}  # what layers report per token, and what a line is then
+MOST = 2 * CELLS  # most tokens; each is a column
+WORDS = {"steps": "step", "exit": "layer"}  # name of a report with one value per token, and the name of a row
 
 
 def pictures(example: Any, length: int | None) -> Iterator[Picture]:
-    """For every report of an example: a line for each step, a column for each token, filled while it goes on."""
+    """Yield a picture of the steps or layers that each token uses, measured on random input.
+
+    A row is a step or a layer, and a column is a token.
+
+    example: a language model or a layer that reports its steps or exits.
+    length: number of tokens, at most 48 and at most the window of the model; None for 24.
+    """
     if not isinstance(example, Writer | Layer):
         return
     example.eval()
@@ -36,11 +42,14 @@ def pictures(example: Any, length: int | None) -> Iterator[Picture]:
             level = (counts[None] - n[:, None] + 1).clamp(0, 1)
             lines = tuple(f"{WORDS[last]} {k}" for k in n.tolist())
             panel = shades("", level, lines)
-            note = f"{source}, weights as drawn first: {counts.mean():.1f} {WORDS[last]}s a token on average"
-            caption = f"how many {WORDS[last]}s each token takes"
+            note = f"{source}, untrained weights: {counts.mean():.1f} {WORDS[last]}s per token on average"
+            caption = f"number of {WORDS[last]}s that each token takes"
             yield Picture(caption, (), (panel,), line=WORDS[last], column="token", note=note)
 
 
 def needs_nothing(layer: nn.Module) -> bool:
-    """Can it be called with x alone?"""
+    """Whether a module is a layer that needs only x: every other input is optional.
+
+    layer: the module.
+    """
     return isinstance(layer, Layer) and not any(not want.optional for want in layer.wants)

@@ -1,4 +1,4 @@
-"""Who reads whom where the structure of a part says so: stars, sets, lent weights, guided heads and merged reads."""
+"""Pictures of reads fixed by structure: stars, sets, reused weights, guided heads and merged reads."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -24,12 +24,12 @@ from kinformer.pages.pictures.support.drawer import in_turn, of_parts
 from kinformer.pages.pictures.support.picture_panels import CELLS, NARROW, Picture, grid, masks_grid, of_cells, span
 from kinformer.pages.pictures.support.short_repr import largest_number, short_repr
 
-MARK = 5  # each fifth token has the label, if a guide is a label
+MARK = 5  # if a guide is a label, every fifth token has it in the drawing
 
 
 @of_parts(StarRounds)
 def star(layer: StarRounds, where: str, length: int | None) -> Picture:
-    """Tokens on a ring around a relay, the relay first."""
+    """Draw the reads of one round of a star: a relay, which comes first, and tokens on a ring around it."""
     size, step = span(3, length, NARROW)
     ring = layer.make_ring(Context.of_sequence(torch.zeros(1, size, 1)))
     relay, ringed = torch.zeros(2, size + 1, size + 1, dtype=torch.bool)
@@ -37,30 +37,34 @@ def star(layer: StarRounds, where: str, length: int | None) -> Picture:
     at = torch.arange(size)
     for other in (at, ring.before[0], ring.after[0]):
         ringed[1 + at[other >= 0], 1 + other[other >= 0]] = True
-    kinds = ("the relay reads and is read", "neighbours on the ring, the token itself and its embedding")
+    kinds = ("the relay reads tokens, tokens read the relay", "ring neighbours, the token itself and its embedding")
     return _masks("one round of a star", kinds, [relay, ringed], f"the relay, then {size} tokens", step)
 
 
 @of_parts(ISAB, first=True)
 def inducing_points(layer: ISAB, where: str, length: int | None) -> Picture:
-    """Points read the elements of a set, whose order means nothing, and elements read the points."""
+    """Draw the reads of an ISAB: inducing points read the elements, then elements read the points."""
     size, step = _elements(layer.points, length)
     points, elements = torch.zeros(2, layer.points + size, layer.points + size, dtype=torch.bool)
     points[: layer.points, layer.points :], elements[layer.points :, : layer.points] = True, True
-    kinds = ("points read the elements", "elements read what the points made of them")
-    return _masks("one ISAB", kinds, [points, elements], f"{layer.points} points, then {size} elements", step)
+    kinds = ("inducing points read the elements", "elements read the results of the points")
+    return _masks("one ISAB", kinds, [points, elements], f"{layer.points} inducing points, then {size} elements", step)
 
 
 @of_parts(PMA, first=True)
 def seeds(pooling: PMA, where: str, length: int | None) -> Picture:
-    """Seeds read the elements of a set."""
+    """Draw the reads of PMA: seed vectors read the elements of a set."""
     size, step = _elements(pooling.vectors, length)
-    read, note = torch.ones(pooling.vectors, size, dtype=torch.bool), f"seeds by {size} elements"
+    read, note = torch.ones(pooling.vectors, size, dtype=torch.bool), f"seeds and {size} elements"
     return _masks("pooling by multihead attention (PMA)", ("seeds read the elements",), [read], note, step)
 
 
 def lent_weights(example: Any, length: int | None) -> Iterator[Picture]:
-    """Whose attention weights each layer reads by; a line for each layer."""
+    """Yield a picture of the layer that provides the attention weights of each layer.
+
+    example: a module in which some layers reuse the attention weights of a lower layer.
+    length: not used.
+    """
     layers = list(attentions(example).values()) if isinstance(example, nn.Module) else []
     if not any(isinstance(layer.mechanism, Reused) for layer in layers):
         return
@@ -69,12 +73,16 @@ def lent_weights(example: Any, length: int | None) -> Iterator[Picture]:
         reused = isinstance(layer.mechanism, Reused)
         kind[n, lender if reused else n] = 1 + reused
         lender = n if isinstance(layer.mechanism, Lending) else lender
-    kinds = ("made here, of queries and keys", "of a layer beneath, with values of its own")
-    yield Picture("the attention weights that each layer reads by", kinds, (grid("", kind),), "layer", "layer")
+    kinds = ("computed in this layer", "reused from a lower layer, with new values")
+    yield Picture("source of the attention weights of each layer", kinds, (grid("", kind),), "layer", "layer")
 
 
 def guided_heads(example: Any, length: int | None) -> Iterator[Picture]:
-    """The keys that each guided head is held to while it trains; a label is drawn as if every few tokens had it."""
+    """Yield a picture of the target keys of guided attention heads.
+
+    example: a module with guided heads.
+    length: number of positions; None for 16. For a label, the drawing assumes that every fifth token has it.
+    """
     modules = example.modules() if isinstance(example, nn.Module) else ()
     losses = [module for module in modules if isinstance(module, GuidedAttention)]
     size, panels = length or NARROW, []
@@ -88,12 +96,16 @@ def guided_heads(example: Any, length: int | None) -> Iterator[Picture]:
         panels.append(grid(f"{places}: {name}", marked.long()))
     if panels:
         free = sum(guide is None for loss in losses for guide in loss.guides)
-        note = f"of all guided layers' heads {free} are held to nothing; the weight of this fades as training goes on"
-        yield Picture("keys that guided heads are held to", (), tuple(panels), note=note)
+        note = f"{free} heads of the guided layers have no guide; the weight of this loss falls during training"
+        yield Picture("keys to which the loss guides each head", (), tuple(panels), note=note)
 
 
 def merged_reads(example: Any, length: int | None) -> Iterator[Picture]:
-    """Which keys are read by which mechanism of a Merged; Mergeds that read alike are drawn once."""
+    """Yield a picture of the keys that each mechanism inside a `Merged` reads; equal ones are drawn once.
+
+    example: a module that may hold `Merged` mechanisms.
+    length: number of positions; None chooses a length that shows all parts.
+    """
     drawings = set()
     for part in example.modules() if isinstance(example, nn.Module) else ():
         sets = tuple(map(_merged_set, part.parts)) if isinstance(part, Merged) else ()
@@ -105,18 +117,18 @@ def merged_reads(example: Any, length: int | None) -> Iterator[Picture]:
         panel = masks_grid([pattern.matrix(size) for _, pattern in named_sets], step)
         note = f"{size} positions{of_cells(step)}" if step > 1 else ""
         yield Picture(
-            "near keys and far ones, in one softmax", tuple(name for name, _ in named_sets), (panel,), note=note
+            "near keys and far keys in one softmax", tuple(name for name, _ in named_sets), (panel,), note=note
         )
 
 
 def _merged_set(part: nn.Module) -> tuple[str, Pattern] | None:
     if isinstance(part, Delayed):
-        return f"estimated from {part.by} tokens back on", Causal() & ~Band(part.by - 1)
-    return (f"exactly: {short_repr(part.pattern)}", part.pattern) if isinstance(part, KeyValueMechanism) else None
+        return f"estimated, at least {part.by} tokens back", Causal() & ~Band(part.by - 1)
+    return (f"exact: {short_repr(part.pattern)}", part.pattern) if isinstance(part, KeyValueMechanism) else None
 
 
 def _elements(few: int, length: int | None) -> tuple[int, int]:
-    """How many elements to draw beside a few points, and how many of both make a cell."""
+    """Return the number of elements to draw next to a few points, and the side length of a cell."""
     size, step = span(few, None if length is None else length + few, CELLS)
     return size - few, step
 

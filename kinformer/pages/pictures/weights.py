@@ -1,4 +1,4 @@
-"""How much each query takes of each key, measured on random tokens before any training."""
+"""Pictures of attention weights of untrained parts, measured on random tokens."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -48,76 +48,84 @@ from kinformer.pages.pictures.support.picture_panels import (
     shades,
 )
 
-HEADS, DIRECTIONS = 4, 8  # heads that are drawn; directions in which the output of a mixer is differentiated
-FLAT = 0.8  # a bias whose least weight is a larger share of its greatest shows nothing
-PACKED = "before any training, of tokens of five kinds; the strongest is full"
+HEADS, DIRECTIONS = 4, 8  # most heads that are drawn; random directions in which a mixer's output is differentiated
+FLAT = 0.8  # a bias is not drawn if its smallest weight is at least this share of its largest
+PACKED = "tokens of five kinds, untrained weights; relative to the largest"
 
 
 @of_mechanisms(SAC, PublishedSAC)
 def edges(mechanism: Any, layer: Attention, where: str, length: int | None) -> Picture:
-    """Edges that a network chooses."""
+    """Draw the edges that the network of SAC chooses."""
     each = "for each" if isinstance(mechanism, SAC) else "per"
-    caption = f"{type(mechanism).__name__}{where}, head 0: {mechanism.edges} chosen {each} token, and itself"
+    caption = (
+        f"{type(mechanism).__name__}{where}, head 0: {mechanism.edges} edges chosen {each} token, and the token itself"
+    )
     panel = shades("", first_head(call_of(layer, length or CELLS)))
-    return Picture(caption, (), (panel,), note="what a query takes of a key, before any training; tokens of five kinds")
+    return Picture(caption, (), (panel,), note="attention weights; tokens of five kinds, untrained weights")
 
 
 @of_mechanisms(Sinkhorn)
 def sorted_blocks(mechanism: Sinkhorn, layer: Attention, where: str, length: int | None) -> Picture:
-    """Which block stands in the place of which, and what a query then takes of each token."""
+    """Draw the soft permutation of key blocks, and the attention weights over the sorted tokens."""
     size = length or 6 * mechanism.block
     call, count = call_of(layer, size), -(-size // mechanism.block)
     order = mechanism.sorting(call.keys.extras["sort"], mechanism.blocks_of(call.keys.pos))[0, 0, :count, :count]
-    panels, note = [shades("sorted", order)], "sorted: how much of block (column) stands in the place of block (line)"
+    panels, note = [shades("sorted", order)], "sorted: share of each block (column) at each sorted place (row)"
     if size <= CELLS:
         panels.append(shades("read", first_head(call)))
-        note += "; read: what a query (line) takes of a token"
-    caption = f"Sinkhorn{where}, head 0: blocks of {mechanism.block}, before any training"
-    return Picture(caption, (), tuple(panels), "line", "column", note)
+        note += "; read: weight of each token (column) for each query (row)"
+    caption = f"Sinkhorn{where}, head 0: blocks of {mechanism.block} tokens, untrained weights"
+    return Picture(caption, (), tuple(panels), "row", "column", note)
 
 
 @of_mechanisms(ThroughLandmarks, first=True)
 def landmarks(mechanism: ThroughLandmarks, layer: Attention, where: str, length: int | None) -> Picture:
-    """The tokens whose mean each landmark is, and what a query takes of each token through landmarks."""
+    """Draw the tokens that each landmark averages, and the weights of queries through the landmarks."""
     size = length or max(CELLS, 3 * getattr(mechanism, "landmarks", 0))
     run = partial(layer, clustered_tokens(size, layer.d))
     *_, ctx = inputs_of(mechanism, run)
     means = mechanism.segments(ctx.by_head, ctx).means(torch.eye(size)[None, None])[0, 0]
     step = -(-size // CELLS)
     panels = (_pooled_panel("means", means, step), _pooled_panel("read", one_hot_weights(mechanism, run), step))
-    caption = f"{type(mechanism).__name__}{where}, head 0, before any training"
-    note = "means: the tokens (column) of each landmark (line); read: what a query (line) takes of each, unsigned"
-    return Picture(caption, (), panels, "line", "column", note + of_cells(step))
+    caption = f"{type(mechanism).__name__}{where}, head 0, untrained weights"
+    note = "means: tokens (columns) in each landmark (row); read: absolute weight of each token for each query (row)"
+    return Picture(caption, (), panels, "row", "column", note + of_cells(step))
 
 
 @of_parts(LunaStack)
 def packs(stack: LunaStack, where: str, length: int | None) -> Picture:
-    """What the packs of the lowest block take of tokens."""
+    """Draw the attention weights with which the packs of the lowest Luna block read the tokens."""
     run = partial(stack, clustered_tokens(length or CELLS, stack.d))
     level = one_hot_weights(stack.blocks[0].nested.pack.mechanism, run)
-    caption = "layer 0, head 0: what a pack takes of each token; tokens read the packs alone"
+    caption = "layer 0, head 0: weight of each token in each pack; tokens read only the packs"
     return Picture(caption, (), (shades("", of_most(level)),), "pack", "token", PACKED)
 
 
 @of_mechanisms(LunaCausal)
 def through_packs(mechanism: LunaCausal, layer: Attention, where: str, length: int | None) -> Picture:
-    """What tokens take of earlier tokens through the packs."""
+    """Draw the weights with which tokens read earlier tokens through the packs of causal Luna."""
     level = one_hot_weights(mechanism, partial(layer, clustered_tokens(length or CELLS, layer.d)))
-    caption = f"LunaCausal{where}, head 0: what a token takes of each through the packs"
+    caption = f"LunaCausal{where}, head 0: weight of each earlier token through the packs"
     return Picture(caption, (), (shades("", of_most(level)),), note=PACKED)
 
 
 @of_parts(AverageAttention, first=True)
 def mixer_sensitivity(mixer: AverageAttention, where: str, length: int | None) -> Picture:
-    """How much the output of a token mixer at each token depends on the input at each other."""
+    """Draw how much the output of a token mixer at each token depends on the input at each other token."""
     level = of_most(sensitivity(mixer, torch.randn(1, length or CELLS, mixer.d)), -1)
-    caption = f"{type(mixer).__name__}{where}: what each token takes of each other"
-    note = "how far an output moves with an input, of the most in each line; random tokens, before any training"
-    return Picture(caption, (), (shades("", level),), "token", "of token", note)
+    caption = f"{type(mixer).__name__}{where}: influence of each input token on each output token"
+    note = "size of the gradient, relative to the largest in each row; random tokens, untrained weights"
+    return Picture(caption, (), (shades("", level),), "output token", "input token", note)
 
 
 def sensitivity(layer: Layer, x: Float[Tensor, "1 T D"]) -> Float[Tensor, "T T"]:
-    """The size of the gradient of each token's output, in a few directions, by each token's input."""
+    """Return the size of the gradient of each output token with respect to each input token.
+
+    The output is projected on 8 random directions.
+
+    layer: the layer.
+    x: input [1, T, D].
+    """
     directions, lines = torch.randn(DIRECTIONS, layer.d), []
     with torch.enable_grad():
         x = x.requires_grad_()
@@ -128,7 +136,13 @@ def sensitivity(layer: Layer, x: Float[Tensor, "1 T D"]) -> Float[Tensor, "T T"]
 
 
 def synthesized(example: Any, length: int | None) -> Iterator[Picture]:
-    """The lowest layer whose scores a Synthesizer makes, alone or in a Mixture; a panel for each head."""
+    """Yield a picture of the attention weights of the lowest layer with synthesized scores.
+
+    A Synthesizer makes the scores, alone or inside a `Mixture`. Each head has a panel, up to 4.
+
+    example: a score, or a module with attention layers inside.
+    length: number of positions, at most the longest row of the score; None for 16.
+    """
     layers = attentions(example)
     if isinstance(example, Score):
         layers = {"": Attention(QKV(16, 2), Softmax(Causal(), score=example))}
@@ -139,16 +153,21 @@ def synthesized(example: Any, length: int | None) -> Iterator[Picture]:
         size = min([length or NARROW, *(part.length for part in score.modules() if isinstance(part, Synthesizer))])
         (call,) = calls(layer, torch.randn(1, size, layer.d))
         names = " and ".join(type(x).__name__ for x in (score.scores if isinstance(score, Mixture) else [score]))
-        caption = f"{names}{suffix(place)}: what a query takes of a key, before any training"
-        yield Picture(caption, (), _heads(read_weights(call)), note="of the greatest in each line; random tokens")
+        caption = f"{names}{suffix(place)}: attention weights, untrained"
+        yield Picture(
+            caption, (), _heads(read_weights(call)), note="relative to the largest in each row; random tokens"
+        )
         return
 
 
 def distance(example: Any, length: int | None) -> Iterator[Picture]:
-    """What the first bias leaves of attention at each distance: weights of queries that are 0.
+    """Yield a picture of the effect of the first bias on attention weights, measured with zero queries.
 
-    A bias that does nothing before it has learned is not drawn, nor a bias that cannot be asked alone: it adds to
-    values, or reads labels.
+    A bias is not drawn if it has no visible effect before training. It is not drawn either if it cannot run without
+    other inputs, because it adds to values or reads labels.
+
+    example: a bias, or a module with attention layers inside.
+    length: number of positions; None for 16.
     """
     if isinstance(example, Bias):
         layers = {"": Attention(QKV(16, 2), Softmax(Causal(), example))}
@@ -165,18 +184,20 @@ def distance(example: Any, length: int | None) -> Iterator[Picture]:
             return
         if levels[:, -1].min() >= FLAT or levels.shape[1] != levels.shape[2]:
             return
-        caption = f"{type(bias).__name__}{suffix(place)}: what it leaves of a weight at each distance"
-        yield Picture(caption, (), _heads(levels), note="of the greatest in each line, where content says nothing")
+        caption = f"{type(bias).__name__}{suffix(place)}: attention weights from the bias only"
+        yield Picture(
+            caption, (), _heads(levels), note="relative to the largest in each row; all scores without bias are 0"
+        )
         return
 
 
 def _heads(weights: Float[Tensor, "H T S"]) -> tuple[Panel, ...]:
-    """The first heads side by side, each query's weights as shares of its largest."""
+    """Return panels of the first heads; the weights of each query are relative to its largest weight."""
     return tuple(shades(f"head {n}", level) for n, level in enumerate(of_most(weights.detach(), -1)[:HEADS]))
 
 
 def _pooled_panel(title: str, level: Float[Tensor, "R C"], step: int) -> Panel:
-    """The means of square cells, the largest of them dark."""
+    """Return a panel whose cells are means over squares of values, relative to the largest mean."""
     cells = avg_pool2d(level[None], step, ceil_mode=True, count_include_pad=False)[0]
     return shades(title, of_most(cells), *(numbers(size, step) for size in cells.shape))
 

@@ -1,4 +1,4 @@
-"""Who reads whom: a pattern in the pieces that are read together, or the patterns of layers and heads side by side."""
+"""Pictures of attention patterns: the pieces of a pattern, or the patterns of layers and heads."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -23,12 +23,17 @@ from kinformer.pages.pictures.support.attention_calls import (
 from kinformer.pages.pictures.support.picture_panels import CELLS, MOST, NARROW, Panel, Picture, grid, masks_grid, span
 from kinformer.pages.pictures.support.short_repr import largest_number, short_repr
 
-HEADS, PANELS = 4, 6  # the most that are drawn
-FULL, EMPTIER = 0.7, 0.9
+HEADS, PANELS = 4, 6  # most heads and panels that are drawn
+FULL, EMPTIER = 0.7, 0.9  # a fuller drawing covers more positions if its filled share then falls below this factor
 
 
 class PanelPlan(NamedTuple):
-    """A panel to be: sets of pairs over the same heads, each with a name, which together are read."""
+    """A panel before it is drawn.
+
+    title: title of the panel.
+    sets: named patterns that are read together.
+    heads: the heads for which the patterns hold.
+    """
 
     title: str
     sets: list[tuple[str, Pattern]]
@@ -36,12 +41,21 @@ class PanelPlan(NamedTuple):
 
 
 def pictures(example: Any, length: int | None) -> Iterator[Picture]:
-    """The pieces of a pattern; or of a module what each layer reads, where it is known before any content."""
+    """Yield a picture of the pieces of a pattern, or of the patterns of the layers of a module.
+
+    Layers are drawn only if their keys do not depend on the content of tokens.
+
+    example: a pattern, or a module with attention layers inside.
+    length: number of positions; None chooses a length that shows the structure.
+    """
     if isinstance(example, Pattern):
         pieces = parts(example, 1024)
         named = [(_layout_words(call.layout), call.where) for call in pieces] if len(pieces) > 1 else [("", example)]
         yield _picture(
-            f"who reads whom: {short_repr(example)}", [PanelPlan("", named, range(HEADS))], length, titled=False
+            f"which keys each query reads: {short_repr(example)}",
+            [PanelPlan("", named, range(HEADS))],
+            length,
+            titled=False,
         )
         return
     panels: list[PanelPlan] = []
@@ -64,12 +78,18 @@ def pictures(example: Any, length: int | None) -> Iterator[Picture]:
             panels.append(PanelPlan(title, [(call.name if len(of) > 1 else "", call.pattern) for call in of], heads))
     for names in dict.fromkeys(tuple(name for name, _ in call.sets) for call in panels):
         alike = [call for call in panels if tuple(name for name, _ in call.sets) == names]
-        yield _picture(f"who reads whom{', in pieces: ' + ' and '.join(names) if any(names) else ''}", alike, length)
+        yield _picture(
+            f"which keys each query reads{', in pieces: ' + ' and '.join(names) if any(names) else ''}", alike, length
+        )
 
 
 def side_by_side(patterns: list[Pattern], length: int | None) -> Picture:
-    """Several patterns, a panel each, all to one scale."""
-    return _picture("who reads whom", [PanelPlan("", [("", pattern)]) for pattern in patterns], length)
+    """Return a picture of several patterns, one panel each, at the same scale.
+
+    patterns: the patterns.
+    length: number of positions; None chooses a length that shows the structure.
+    """
+    return _picture("which keys each query reads", [PanelPlan("", [("", pattern)]) for pattern in patterns], length)
 
 
 def _picture(caption: str, plans: list[PanelPlan], length: int | None, *, titled: bool = True) -> Picture:
@@ -82,33 +102,33 @@ def _picture(caption: str, plans: list[PanelPlan], length: int | None, *, titled
     names = tuple(name for name, _ in plans[0].sets)
     if any(bool((_reads(plan, size) > 1).any()) for plan in plans[:PANELS]):
         names += ("both" if len(names) == 2 else "more than one",)
-    note = f"{size} positions; a cell is {step} by {step}, darker where more of its pairs are read" if step > 1 else ""
+    note = f"{size} positions; a cell is {step} by {step}, darker if more of its pairs are read" if step > 1 else ""
     if len(plans) > PANELS:
-        note += f"{'; ' if note else ''}{PANELS} of {len(plans)} that differ are drawn"
+        note += f"{'; ' if note else ''}{PANELS} of {len(plans)} different panels are drawn"
     return Picture(caption, names if any(names) else (), panels, note=note)
 
 
 def _thinned(plans: list[PanelPlan], size: int, step: int) -> tuple[int, int]:
-    """More positions to a cell, as long as that empties a drawing that is nearly full."""
+    """Return a size and a step with more positions per cell, as long as this makes a nearly full drawing emptier."""
 
     def full(size: int) -> float:
         return max(_share(plan, size) for plan in plans[:PANELS])
 
     while full(size) > FULL and 2 * size <= MOST // 2 and min(full(2 * size), full(4 * size)) < EMPTIER * full(size):
         size, step = 2 * size, 2 * step
-    # a table of blocks ends somewhere, and what is behind it is empty
+    # a table of blocks has an end, and positions after it are empty
     while step > 1 and not any(_reads(plan, size)[size // 2 :].any() for plan in plans[:PANELS]):
         size, step = size // 2, step // 2
     return size, step
 
 
 def _reads(plan: PanelPlan, size: int) -> Int[Tensor, "T T"]:
-    """How many of the sets read each pair."""
+    """Return the number of sets that read each pair of query and key."""
     return torch.stack([mask_of(pattern, size, plan.heads)[0] for _, pattern in plan.sets]).sum(0)
 
 
 def _share(plan: PanelPlan, size: int) -> float:
-    """Which part is read of all pairs, or of those that are not ahead where none of these is read."""
+    """Return the share of pairs that is read: of all pairs, or of causal pairs if no later key is read."""
     read = _reads(plan, size) > 0
     all_ = size * size if bool(read.triu(1).any()) else size * (size + 1) / 2
     return float(read.sum()) / all_
@@ -129,7 +149,7 @@ def _panel(plan: PanelPlan, size: int, step: int, titled: bool) -> Panel:
 
 
 def _by_head(plan: PanelPlan) -> list[PanelPlan]:
-    """One for each of the first heads that reads otherwise than those before it."""
+    """Split a plan into one plan for each of the first heads with a new pattern."""
     earlier: list[Tensor] = []
     plans: list[PanelPlan] = []
     heads = list(plan.heads)[:HEADS]
@@ -144,7 +164,7 @@ def _by_head(plan: PanelPlan) -> list[PanelPlan]:
 
 
 def _of_head(plan: PanelPlan) -> PanelPlan:
-    """Under the head's name; of patterns that are listed by head, its own."""
+    """Return the plan of a single head: its title names the head, and `Heads` is replaced by the head's pattern."""
     head = plan.heads.start
     sets = [
         (name, pattern.patterns[head % len(pattern.patterns)] if isinstance(pattern, Heads) else pattern)

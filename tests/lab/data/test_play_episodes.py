@@ -166,7 +166,7 @@ def test_a_return_beyond_those_that_were_learned_from_is_a_guess() -> None:
     model = decision_transformer(**TINY)
     model.measured.span.copy_(torch.tensor([1.0, 9.0]))
     model.measured.known.fill_(True)
-    with pytest.warns(UserWarning, match="returns of 1 to 9; what is asked beyond"):
+    with pytest.warns(UserWarning, match="target_return is outside the returns of the training, 1 to 9"):
         model.actor(torch.tensor([9.0, 10.0]))
     model.actor(torch.tensor([1.0, 9.0]))
 

@@ -19,5 +19,7 @@ def test_windows_of_a_split_stand_side_by_side_within_documents() -> None:
         assert row == list(range(row[0], row[0] + 5))
         assert len(torch.searchsorted(begins, torch.tensor(row), right=True).unique()) == 1
     assert prompts == text.prompts(model, "valid", 16, 3, 2) and rows != sorted(rows)
-    with pytest.raises(ValueError, match="19 windows of 5 tokens of valid, side by side, are wanted, and 18 are there"):
+    with pytest.raises(
+        ValueError, match="19 windows of 5 tokens of valid, side by side, were requested, but there are 18"
+    ):
         text.prompts(model, "valid", 19, 3, 2)

@@ -19,7 +19,7 @@ def test_what_a_place_reads_is_drawn_in_the_picture() -> None:
         [0, 0, 0, 0, 0, 0],
         [0, 0, 0, 0, 0, 0],
     ]
-    assert "what place (5, 3) reads, generated as number 33" in picture.caption
+    assert "pixels that pixel (5, 3), position 33, reads" in picture.caption
     (picture,) = around.pictures(Axial((3, 4), 0), None)
     assert picture.panels[0].kind.tolist() == [[0, 0, 1, 0], [0, 0, 2, 0], [0, 0, 1, 0]]
     assert list(around.pictures(Band(3), None)) == []

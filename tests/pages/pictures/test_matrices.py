@@ -41,7 +41,7 @@ def test_guides_are_drawn_once_with_the_heads_that_have_them() -> None:
     previous, period = picture.panels
     assert previous.title.startswith("layer 0 head 0, layer 0 head 2, layer 1 head 1: ")
     assert torch.equal(previous.kind, torch.diag(torch.ones(5, dtype=torch.long), -1))
-    assert period.title.endswith("label 2") and period.kind[:, 2].all() and picture.note.startswith("of all guided")
+    assert period.title.endswith("label 2") and period.kind[:, 2].all() and picture.note.startswith("2 heads of the")
 
 
 @pytest.mark.parametrize("form", ["columns", "pairs"])

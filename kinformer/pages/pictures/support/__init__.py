@@ -1,1 +1,1 @@
-"""What the files of pictures share."""
+"""Shared tools of the picture files: panels, drawers, probes of attention, and two output formats."""

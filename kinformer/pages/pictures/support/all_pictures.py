@@ -1,4 +1,4 @@
-"""What all files of the folder draw of an example."""
+"""All pictures of an example, from every file of the pictures folder."""
 
 import importlib
 import pkgutil
@@ -11,7 +11,12 @@ from kinformer.pages.pictures.support.picture_panels import Picture
 
 
 def pictures(example: Any, length: int | None, *, but: str = "") -> Iterator[Picture]:
-    """Everything that the files of the folder draw of an example, in the order of their names; one may be left out."""
+    """Yield every picture that the files of the folder draw of an example, in the order of the file names.
+
+    example: a pattern or a module.
+    length: number of positions; None lets each picture choose.
+    but: name of a file to leave out, without .py; "" for none.
+    """
     files = pkgutil.iter_modules([str(Path(__file__).parents[1])])
     names = [file.name for file in files if not file.ispkg and file.name != but]
     drawers = (importlib.import_module(f"kinformer.pages.pictures.{name}").pictures for name in names)

@@ -1,4 +1,4 @@
-"""The attention layers of an example, and what each of their mechanisms reads, seen by running them once."""
+"""Probes of attention layers: functions that run a layer once and record the calls of its mechanisms."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -32,7 +32,12 @@ TOKENS = 8
 
 
 class MechanismCall(NamedTuple):
-    """What a mechanism with a cache of keys was handed."""
+    """Recorded call of a key-value mechanism.
+
+    name: name of the mechanism inside its layer.
+    mechanism: the mechanism.
+    queries, keys, ctx: arguments of the call.
+    """
 
     name: str
     mechanism: KeyValueMechanism
@@ -42,22 +47,27 @@ class MechanismCall(NamedTuple):
 
     @property
     def heads(self) -> range:
-        """The layer's heads that it reads for."""
+        """Heads of the layer that the call computes."""
         return range(self.queries.head, self.queries.head + self.queries.q.shape[1])
 
     @property
     def pattern(self) -> Pattern:
-        """The set of keys that its queries may read in this call."""
+        """Pattern of the keys that the queries may read in this call."""
         return self.mechanism.batch_pattern(self.ctx) if self.keys.own else self.mechanism.pattern
 
     @property
     def is_self_attention(self) -> bool:
-        """Does the sequence read itself, token by token?"""
+        """Whether queries and keys are the same tokens of one sequence."""
         return self.keys.own and self.queries.pos.shape == self.keys.pos.shape
 
 
 def attentions(example: Any) -> dict[str, Attention]:
-    """The attention layers in an example by where they are; a mechanism, bias or memory is put into one of its own."""
+    """Return the attention layers of an example by name, such as "layer 0".
+
+    A single layer has the name "".
+
+    example: a module; a mechanism or a memory is first put into a small attention layer. Other examples give {}.
+    """
     if isinstance(example, Mechanism):
         shared = any(has_tags(module) for module in example.modules())
         return {"": Attention((SharedQK if shared else QKV)(16, 2), example)}
@@ -74,25 +84,37 @@ def attentions(example: Any) -> dict[str, Attention]:
 
 
 def has_tags(module: nn.Module) -> bool:
-    """Does a mechanism choose by content, by numbers that it gives to keys?"""
+    """Whether a mechanism assigns keys to buckets or clusters by their content.
+
+    module: the mechanism.
+    """
     return isinstance(module, KeyValueMechanism) and type(module).tags is not Mechanism.tags
 
 
 def by_content(module: nn.Module) -> bool:
-    """Does a mechanism choose its keys by content, so that its pattern says little of what it reads?"""
+    """Whether a mechanism chooses keys by content, so that its pattern does not show which keys it reads.
+
+    module: the mechanism.
+    """
     chosen = isinstance(module, EdgeAttention | EdgePairAttention | Clustered | ProbSparse | Retrieval | Sinkhorn)
     return chosen or has_tags(module) or best_of(module) is not None
 
 
 def best_of(module: nn.Module) -> int | None:
-    """How many keys a query reads of those that score best; None where it reads others too."""
+    """Return the k of top-k attention, or None if the mechanism is not limited to the k best keys.
+
+    module: the mechanism.
+    """
     if isinstance(module, Explicit) and isinstance(module.before, BestOfRow):
         return module.before.k
     return module.k if isinstance(module, TopK) else None
 
 
 def place_of(name: str) -> str:
-    """Where a module is, as a reader counts: "body.layers.3.layers.0" is "layer 3"."""
+    """Return the readable name of a module: "body.layers.3.layers.0" is "layer 3".
+
+    name: name of the module inside the model.
+    """
     words = name.split(".")
     number = next((word for word in words if word.isdigit()), None)
     side = next((f"{word} " for word in words if word in ("encoder", "decoder")), "")
@@ -100,7 +122,10 @@ def place_of(name: str) -> str:
 
 
 def join_names(places: list[str]) -> str:
-    """Names of layers in one: "layer 0, layer 1, layer 2" is "layers 0-2"; "" for a layer by itself."""
+    """Join names of layers: "layer 0", "layer 1" and "layer 2" become "layers 0-2".
+
+    places: names of layers; "" for an unnamed one, which is left out.
+    """
     places = [place for place in places if place]
     heads = {place.rpartition(" ")[0] for place in places}
     numbers = [place.rpartition(" ")[2] for place in places]
@@ -112,13 +137,25 @@ def join_names(places: list[str]) -> str:
 
 
 def clustered_tokens(rows: int, d: int, kinds: int = 5) -> Tensor:
-    """Tokens [1 T d] that are copies of a few, so that what chooses by content has something to choose."""
+    """Return random tokens [1, T, d] that are noisy copies of a few vectors.
+
+    They give mechanisms that choose keys by content a clear choice.
+
+    rows: number of tokens T.
+    d: width.
+    kinds: number of different vectors.
+    """
     centre = torch.randn(kinds, d)
     return (centre[torch.randint(kinds, (rows,))] + 0.2 * torch.randn(rows, d))[None]
 
 
 def calls(layer: Attention, x: Tensor, ctx: Context | None = None) -> list[MechanismCall]:
-    """What each mechanism with a cache of keys was handed while a layer read x."""
+    """Return the recorded calls of all key-value mechanisms in a layer while it reads x.
+
+    layer: the attention layer.
+    x: input [B, T, D]; cross-attention also reads it as its source.
+    ctx: context of the call; None for unpadded rows that begin at position 0.
+    """
     mechanism_calls: list[MechanismCall] = []
     inside = [
         (name, mechanism)
@@ -141,30 +178,46 @@ def calls(layer: Attention, x: Tensor, ctx: Context | None = None) -> list[Mecha
         try:
             layer(x, None, ctx)
         except ValueError:
-            pass  # it wants what nobody sends here, after it was handed what is looked at
+            pass  # the layer needs an input that is missing here, but its mechanism was already called
     layer.train(was)
     return mechanism_calls
 
 
 def call_of(layer: Attention, size: int) -> MechanismCall:
-    """The call of a layer's only mechanism on tokens of a few kinds."""
+    """Return the call of a layer's only mechanism on clustered random tokens.
+
+    layer: an attention layer with exactly one key-value mechanism.
+    size: number of tokens.
+    """
     (call,) = calls(layer, clustered_tokens(size, layer.d))
     return call
 
 
 def first_head(call: MechanismCall) -> Float[Tensor, "T S"]:
-    """How much each query of the first head takes of each key, unsigned."""
+    """Return the absolute attention weights of the first head.
+
+    call: the call of the mechanism.
+    """
     return read_weights(call)[0].detach().abs()
 
 
 def mask_of(pattern: Pattern, size: int, heads: range = range(1)) -> Bool[Tensor, "H T T"]:
-    """A pattern over positions 0 .. size - 1."""
+    """Return the mask of a pattern over positions 0 to size - 1.
+
+    pattern: the pattern.
+    size: number of positions.
+    heads: heads to compute.
+    """
     at = torch.arange(size)[None, None]
     return pair_mask(pattern, at, at, heads)[0].expand(len(heads), size, size)
 
 
 def inputs_of(module: nn.Module, run: Callable[[], Any]) -> tuple[Any, ...]:
-    """The positional arguments of the first call of a module while something runs."""
+    """Return the positional arguments of the first call of a module while a function runs.
+
+    module: the module to watch.
+    run: function that calls the module.
+    """
     calls: list[tuple[Any, ...]] = []
     with module.register_forward_pre_hook(lambda module, inputs: calls.append(inputs)):
         run()
@@ -172,18 +225,26 @@ def inputs_of(module: nn.Module, run: Callable[[], Any]) -> tuple[Any, ...]:
 
 
 def one_hot_weights(mechanism: Mechanism, run: Callable[[], Any]) -> Float[Tensor, "T S"]:
-    """As `first_head`, for a mechanism that takes values of any width: each value is a vector of its own."""
+    """Return the absolute attention weights of head 0 for a mechanism that takes values of any width.
+
+    Each key gets a one-hot value, so the output of a query holds its weights.
+
+    mechanism: the mechanism.
+    run: function that calls the mechanism once.
+    """
     queries, keys, _, ctx = inputs_of(mechanism, run)
     eye = torch.eye(keys.pos.shape[-1]).expand(1, keys.v.shape[1], -1, -1)
     return mechanism(queries, keys._replace(v=eye), None, ctx).y.y[0, 0].abs()
 
 
 def read_weights(call: MechanismCall, **changes: Tensor) -> Float[Tensor, "H T S"]:
-    """How much each query takes of each key: every value is a vector of its own, so the answer tells.
+    """Return the attention weights of each head, measured with one-hot values.
 
-    Values keep their width, because a mechanism may add values of its own. So a few keys are probed at a time, and the
-    output for zero values is subtracted. `changes` replace fields of the queries: with q = 0 the weights show only the
-    bias.
+    Values keep their width, because a mechanism may add its own values. So a few keys are probed at a time, and the
+    output for zero values is subtracted.
+
+    call: the call of the mechanism.
+    changes: fields of the queries to replace; with q = 0 the weights show only the bias.
     """
     keys, width = call.keys, call.keys.v.shape[-1]
     queries = call.queries._replace(**changes)  # type: ignore[arg-type]
@@ -198,14 +259,21 @@ def read_weights(call: MechanismCall, **changes: Tensor) -> Float[Tensor, "H T S
 
 
 def positions(x: Tensor) -> Int[Tensor, "B T"]:
-    """0 .. T - 1 in every row."""
+    """Return positions 0 to T - 1 for every row.
+
+    x: tensor [B, T, ...].
+    """
     return torch.arange(x.shape[1]).expand(len(x), -1)
 
 
 def group_equal_layers(example: Any, elsewhere: set[nn.Module]) -> Iterator[tuple[list[str], list[MechanismCall]]]:
-    """Layers that read alike, and what their mechanisms read, the pieces of a layer in order.
+    """Yield groups of layers with equal patterns.
 
-    Those with a memory, and those `elsewhere`, have pictures of their own.
+    A group is the names of its layers and the calls of the mechanisms in one of them. Layers with a memory are left
+    out, because other files draw them.
+
+    example: a module with attention layers inside.
+    elsewhere: further layers to leave out, because they have their own pictures.
     """
     groups: dict[Any, tuple[list[str], list[MechanismCall]]] = {}
     for place, layer in attentions(example).items():

@@ -1,4 +1,4 @@
-"""Drawers: how a file of pictures finds the layers and parts of an example that it draws."""
+"""Drawers: decorators that find the layers and parts of an example for a drawing function."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,11 +16,12 @@ Draw = Callable[..., Picture | None]
 
 
 def of_mechanisms(*types: type, first: bool = False) -> Callable[[Draw], Drawer]:
-    """Draw the attention layers whose mechanism has one of these types.
+    """Make a drawer from a function that draws the attention layers with certain mechanisms.
 
-    The function gets the mechanism, its layer, the layer's place as ", layer 0" or "", and the length.
+    The function gets the mechanism, its layer, the name of the layer as ", layer 0" or "", and the length.
 
-    first: stop after the first picture, which is that of the lowest layer.
+    types: classes of mechanisms to draw.
+    first: stop after the first picture, which shows the lowest layer.
     """
 
     def find(example: Any) -> Iterator[tuple[Any, ...]]:
@@ -32,9 +33,12 @@ def of_mechanisms(*types: type, first: bool = False) -> Callable[[Draw], Drawer]
 
 
 def of_parts(*types: type, first: bool = False) -> Callable[[Draw], Drawer]:
-    """Draw the modules of an example that have one of these types.
+    """Make a drawer from a function that draws modules of certain classes.
 
-    The function gets the module, its place as ", layer 0" or "", and the length. first: stop after the first picture.
+    The function gets the module, its name as ", layer 0" or "", and the length.
+
+    types: classes of modules to draw.
+    first: stop after the first picture.
     """
 
     def find(example: Any) -> Iterator[tuple[Any, ...]]:
@@ -46,7 +50,10 @@ def of_parts(*types: type, first: bool = False) -> Callable[[Draw], Drawer]:
 
 
 def in_turn(*drawers: Drawer) -> Drawer:
-    """One drawer that draws everything that several draw, each from the same seed."""
+    """Join several drawers into one; each of them starts from the same seed.
+
+    drawers: the drawers, in the order of their pictures.
+    """
 
     def pictures(example: Any, length: int | None) -> Iterator[Picture]:
         for drawer in drawers:
@@ -58,14 +65,17 @@ def in_turn(*drawers: Drawer) -> Drawer:
 
 @contextmanager
 def fix_seed() -> Iterator[None]:
-    """Random tokens and weights that are the same each time; nothing needs a gradient."""
+    """Fix the random seed on the CPU and switch off gradients, so that drawings are reproducible."""
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(0)
         yield
 
 
 def suffix(place: str) -> str:
-    """What a caption says of a place: ", layer 0", or nothing."""
+    """Return the name of a layer for a caption: ", layer 0", or "" without a name.
+
+    place: name of the layer, such as "layer 0".
+    """
     return f", {place}" if place else ""
 
 

@@ -1,4 +1,4 @@
-"""Pictures as a file that Matplotlib writes."""
+"""Pictures as image files, drawn with Matplotlib."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,13 +17,18 @@ from torch import Tensor  # noqa: E402
 from kinformer.pages.pictures.support.picture_panels import Panel, Picture, kinds_in  # noqa: E402
 from kinformer.pages.save_figure import save_figure  # noqa: E402
 
-ACROSS, SIZE, PALE = 4, 3.6, 0.2  # panels in a line, inches of one, how dark the palest cell is
-LEGEND = 0.4  # inches
+ACROSS, SIZE, PALE = 4, 3.6, 0.2  # most panels in a row, inches of a panel, darkness of the palest cell
+LEGEND = 0.4  # inches of a legend
 DARK_BLUE = "#1f3b70"
 
 
 def save(title: str, pictures: Sequence[Picture], path: Path) -> None:
-    """All pictures one below the other, their panels side by side."""
+    """Write pictures into one image file, one below the other, with their panels side by side.
+
+    title: text above all pictures.
+    pictures: the pictures.
+    path: the file to write; its ending sets the format.
+    """
     rows = [
         (picture, picture.panels[n : n + ACROSS]) for picture in pictures for n in range(0, len(picture.panels), ACROSS)
     ]
@@ -42,16 +47,25 @@ def save(title: str, pictures: Sequence[Picture], path: Path) -> None:
 
 
 def palette(kinds: int) -> list[str]:
-    """A colour for each kind: one dark blue, or as many as can be told apart."""
+    """Return the colour of each kind: dark blue for a single kind, else up to 20 different colours.
+
+    kinds: number of kinds.
+    """
     if kinds < 2:
         return [DARK_BLUE]
     pairs = pyplot.get_cmap("tab20").colors  # type: ignore[attr-defined]
-    named = [*pairs[::2], *pairs[1::2]]  # pale ones last: a cell that is paler is filled less
+    named = [*pairs[::2], *pairs[1::2]]  # pale colours last, because a paler cell also means a less filled one
     return [colors.to_hex(named[n % len(named)]) for n in range(kinds)]
 
 
 def shaded(panel: Panel, kinds: int) -> Float[Tensor, "R C 3"]:
-    """The colour of each cell: of its kind, paler where it is filled less; white where it is empty."""
+    """Return the RGB colour of each cell.
+
+    A cell has the colour of its kind. It is paler if it is less filled, and white if it is empty.
+
+    panel: the panel.
+    kinds: number of kinds in the picture.
+    """
     table = torch.tensor([(1.0, 1.0, 1.0), *(colors.to_rgb(colour) for colour in palette(kinds))])
     dark = torch.where(panel.level > 0, PALE + (1 - PALE) * panel.level, 0.0)[..., None].float()
     return 1 - dark * (1 - table[panel.kind])
@@ -64,7 +78,7 @@ def _draw(part: object, picture: Picture, panels: Sequence[Panel], width: float,
         part.suptitle(fill(picture.caption, letters) + note, fontsize=9)  # type: ignore[attr-defined]
     many = len(picture.kinds)
     ratios = _shares(panels)
-    spare = max(0.01, ((width - 0.6) / SIZE - sum(ratios)) / 2)  # a narrow picture is not stretched, but in the middle
+    spare = max(0.01, ((width - 0.6) / SIZE - sum(ratios)) / 2)  # a narrow picture is centred, not stretched
     row = part.subplots(1, len(panels) + 2, squeeze=False, width_ratios=[spare, *ratios, spare])[0]  # type: ignore[attr-defined]
     for axes in (row[0], row[-1]):
         axes.set_axis_off()
@@ -89,7 +103,7 @@ def _draw(part: object, picture: Picture, panels: Sequence[Panel], width: float,
 
 
 def _shares(panels: Sequence[Panel]) -> list[float]:
-    """Widths of panels, 1 for an ordinary one: wider where a panel has more columns than lines."""
+    """Return the relative width of each panel: 1 up to 24 columns, and up to 1.6 with more columns."""
     return [min(1.6, max(1.0, panel.kind.shape[1] / 24)) for panel in panels]
 
 

@@ -1,4 +1,4 @@
-"""Panel and Picture: what is drawn, before it is known whether in a terminal or in a file."""
+"""Panel and Picture: drawings as plain data, independent of the output in a terminal or a file."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -7,12 +7,18 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-CELLS, NARROW = 24, 16  # along a side: of a panel by itself, of a panel in a row of several
-MOST = 2048  # positions of which all pairs are looked at
+CELLS, NARROW = 24, 16  # cells along a side of a single panel, and of a panel beside others
+MOST = 2048  # cells stop growing at this number of positions, because all pairs of positions are computed
 
 
 class Panel(NamedTuple):
-    """A grid of cells. A cell is of kind n of its picture's, 0 of none, and filled to the `level`, from 0 to 1."""
+    """A grid of R by C cells.
+
+    title: title of the panel, or "".
+    kind: number of the kind of each cell, from 1; 0 for an empty cell.
+    level: filled share of each cell, from 0 to 1.
+    rows, columns: names of the rows and columns.
+    """
 
     title: str
     kind: Int[Tensor, "R C"]
@@ -22,7 +28,14 @@ class Panel(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """Panels side by side under one caption, what their kinds are called, and what lines and columns are."""
+    """A picture of several panels side by side under one caption.
+
+    caption: text above the panels.
+    kinds: names of the kinds of cells, for the legend; empty if there is only one kind.
+    panels: the panels.
+    line, column: meaning of a row and of a column.
+    note: further text below the caption.
+    """
 
     caption: str
     kinds: tuple[str, ...]
@@ -33,12 +46,23 @@ class Picture(NamedTuple):
 
 
 def kinds_in(picture: Picture) -> list[int]:
-    """The numbers of the kinds that some cell of a picture has."""
+    """Return the numbers of the kinds that occur in a picture, in ascending order.
+
+    picture: the picture.
+    """
     return sorted({int(n) for panel in picture.panels for n in panel.kind.unique()} - {0})
 
 
 def grid(title: str, kind: Int[Tensor, "T S"], step: int = 1, *, first: tuple[int, int] = (0, 0)) -> Panel:
-    """Kinds of pairs as a panel whose cells are `step` by `step` pairs: of the kind that most of them have."""
+    """Return a panel of kinds of pairs.
+
+    A cell covers `step` by `step` pairs and has the most frequent kind among them.
+
+    title: title of the panel.
+    kind: kind of each pair of query and key, from 1; 0 for none.
+    step: pairs along a side of a cell.
+    first: number of the first row and of the first column, for their names.
+    """
     down, across = (-(-size // step) for size in kind.shape)
     padded = kind.new_full((down * step, across * step), -1)
     padded[: kind.shape[0], : kind.shape[1]] = kind
@@ -50,7 +74,11 @@ def grid(title: str, kind: Int[Tensor, "T S"], step: int = 1, *, first: tuple[in
 
 
 def masks_grid(masks: Sequence[Bool[Tensor, "T S"]], step: int = 1) -> Panel:
-    """A panel without a title whose kinds are masks; a pair of several masks is of the first."""
+    """Return a panel without a title in which each mask is a kind; the first mask wins if several hold.
+
+    masks: masks of pairs, all of the same shape.
+    step: pairs along a side of a cell.
+    """
     kind = torch.zeros_like(masks[0], dtype=torch.long)
     for n, mask in enumerate(masks, start=1):
         kind = torch.where((kind == 0) & mask, n, kind)
@@ -58,30 +86,53 @@ def masks_grid(masks: Sequence[Bool[Tensor, "T S"]], step: int = 1) -> Panel:
 
 
 def shades(title: str, level: Float[Tensor, "R C"], rows: Sequence[str] = (), columns: Sequence[str] = ()) -> Panel:
-    """Numbers from 0 to 1 as a panel of one kind; without names, rows and columns are counted from 0."""
+    """Return a panel of one kind with the given levels.
+
+    title: title of the panel.
+    level: filled share of each cell, from 0 to 1.
+    rows, columns: names of the rows and columns; numbers from 0 by default.
+    """
     names = (tuple(names or numbers(size)) for names, size in zip((rows, columns), level.shape, strict=True))
     return Panel(title, (level > 0).long(), level.clamp(0, 1), *names)
 
 
 def of_most(level: Float[Tensor, "*S"], *dims: int) -> Float[Tensor, "*S"]:
-    """Numbers as shares of the largest, over all dimensions or over these."""
+    """Divide numbers by the largest of them.
+
+    level: numbers, at least 0.
+    dims: dimensions over which the maximum is taken; all by default.
+    """
     return level / level.amax(dims or tuple(range(level.dim())), keepdim=True).clamp_min(1e-30)
 
 
 def numbers(count: int, step: int = 1, start: int = 0) -> tuple[str, ...]:
-    """The names of positions, or of the first positions of cells."""
+    """Return the names of rows or columns: the position of each cell's first pair.
+
+    count: number of cells.
+    step: positions per cell.
+    start: first position.
+    """
     return tuple(str(start + n * step) for n in range(count))
 
 
 def of_cells(step: int, before: str = "; ") -> str:
-    """How large a cell is, in words; nothing for a cell of a single pair."""
+    """Return the size of a cell in words, or "" if a cell is a single pair.
+
+    step: pairs along a side of a cell.
+    before: text before it.
+    """
     return f"{before}a cell is {step} by {step}" if step > 1 else ""
 
 
 def span(longest: int, length: int | None, cells: int) -> tuple[int, int]:
-    """How many positions to draw, and how many make a cell, so that what is `longest` fills at most a third of a side.
+    """Return the number of positions to draw and the number of positions per cell.
 
-    Without a `length`, cells are a power of two of positions.
+    Without a `length`, the number per cell is the smallest power of two for which `longest` fills at most a third of a
+    side. It stops growing when the drawing covers 2,048 positions.
+
+    longest: the longest distance to show, such as a window.
+    length: number of positions, or None.
+    cells: number of cells along a side.
     """
     if length is not None:
         return length, -(-length // cells)

@@ -1,4 +1,4 @@
-"""A pattern as one would write it, and the numbers in it."""
+"""Short text forms of patterns, and the numbers and patterns inside them."""
 
 import ast
 import dataclasses
@@ -10,7 +10,12 @@ from kinformer.core.pattern import Pattern
 
 
 def short_repr(pattern: Pattern) -> str:
-    """Its repr without names and values that may be left out: `Band(4) & Causal()`."""
+    """Return the repr of a pattern in a short form, such as `Band(4) & Causal()`.
+
+    Default values and the names of leading arguments are left out.
+
+    pattern: the pattern.
+    """
     text = repr(pattern)
     try:
         tree = _Short(_classes(pattern)).visit(ast.parse(text, mode="eval"))
@@ -20,12 +25,18 @@ def short_repr(pattern: Pattern) -> str:
 
 
 def largest_number(pattern: Pattern) -> int:
-    """The largest number in it but seeds: a window, a stride, a segment."""
+    """Return the largest number in a pattern, such as a window, stride or segment; seeds do not count.
+
+    pattern: the pattern.
+    """
     return max(_numbers(pattern), default=0)
 
 
 def subpatterns(pattern: Pattern) -> Iterator[Pattern]:
-    """It and all patterns in it."""
+    """Yield a pattern and all patterns inside it.
+
+    pattern: the pattern.
+    """
     yield pattern
     for value in _values(pattern).values():
         for item in value if isinstance(value, tuple) else (value,):
@@ -56,7 +67,7 @@ def _classes(pattern: Pattern) -> dict[str, type]:
 
 
 class _Short(ast.NodeTransformer):
-    """Names of the first arguments and values that are defaults left out of calls."""
+    """Shortens calls: leaves out default values, and the names of leading arguments."""
 
     def __init__(self, classes: dict[str, type]):
         self.classes = classes

@@ -1,4 +1,4 @@
-"""A picture as lines of a terminal: two characters a cell, panels side by side."""
+"""Pictures as text for a terminal: two characters per cell, with panels side by side."""
 
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -12,12 +12,16 @@ SHADES = ("░░", "▒▒", "▓▓", "██")
 GLYPHS = ("██", "▒▒", "oo", "++", "xx", "::")
 LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz"
 STYLES = ("bright_blue", "dark_orange", "green3", "magenta", "cyan", "yellow3", "red3", "grey62")
-EDGES, HALF = (0.2, 0.5, 0.95), 0.5  # from which share of a cell on it is drawn darker
+EDGES, HALF = (0.2, 0.5, 0.95), 0.5  # filled shares from which a cell is drawn darker
 NOTHING, GAP, EVERY = " ·", "   ", 4
 
 
 def lines(picture: Picture, width: int) -> Iterator[Text]:
-    """The lines of a picture, no wider than `width` where one panel is not."""
+    """Yield the lines of a picture.
+
+    picture: the picture.
+    width: most characters in a line; only a single panel that is wider exceeds it.
+    """
     for line in textwrap.wrap(picture.caption, width):
         yield Text(line, style="bold")
     for line in textwrap.wrap(picture.note, width):
@@ -29,7 +33,7 @@ def lines(picture: Picture, width: int) -> Iterator[Text]:
         blocks = [list(_block(panel, len(picture.kinds))) for panel in row]
         sizes = [max(line.cell_len for line in block) for block in blocks]
         tallest = max(len(block) for block in blocks)
-        for block in blocks:  # titles of several lines stand on the grids
+        for block in blocks:  # align the grids: shorter titles get empty lines above
             block[:0] = [Text()] * (tallest - len(block))
         for parts in zip_longest(*blocks, fillvalue=Text()):
             whole = Text()
@@ -41,7 +45,12 @@ def lines(picture: Picture, width: int) -> Iterator[Text]:
 
 
 def glyph(kind: int, kinds: int, level: float = 1.0) -> str:
-    """The two characters of a cell."""
+    """Return the two characters of a cell.
+
+    kind: number of the kind, from 1; 0 for an empty cell.
+    kinds: number of kinds in the picture; with more than 6, cells show digits and letters.
+    level: filled share of the cell, from 0 to 1.
+    """
     if kind == 0:
         return NOTHING
     if kinds > len(GLYPHS):
@@ -85,7 +94,7 @@ def _block(panel: Panel, kinds: int) -> Iterator[Text]:
 
 
 def _scale(names: Sequence[str]) -> str:
-    """Names of columns, as many as there is room for: every fourth, or more where they are long."""
+    """Return a line with the names of every fourth column, or of fewer columns if the names are long."""
     line, every = "", EVERY * max(1, -(-max((len(name) + 1 for name in names), default=1) // (2 * EVERY)))
     for n, name in enumerate(names):
         if n % every == 0:
