@@ -137,8 +137,8 @@ def train(
     minutes, batch, length, lr and keywords of the member. Finished phases are skipped with --resume.
 
     Processes: `torchrun --nproc-per-node 2 -m kinformer train ...` trains in two processes that share the rows of each
-    --batch. Without dropout the losses equal the losses of one process, except for a few penalties (docs/training.md). With
-    --resume you may use another number of processes.
+    --batch. Without dropout the losses equal the losses of one process. The exceptions are the penalty of an encoder on
+    each token, and decision_transformer with beside=. With --resume you may use another number of processes.
 
     \b
     Examples:
