@@ -96,9 +96,9 @@ def train(
     the rows that the model is least sure of. The command prints on stderr how it splits the data into train, valid and
     test.
 
-    Documents: each row of a data set and each file of a folder is a document. A text is split further at the end of
-    each line by documents=lines, at blank lines by documents=blank, and after each TEXT by documents=TEXT. Tokens read
-    only tokens of their own document. To make one text of all documents, use documents=joined.
+    Documents: each row of a data set and each file of a folder is a document. A file is split further at the end of
+    each line by documents=lines, at blank lines by documents=blank, and by documents=TEXT at each TEXT, which is left
+    out. Tokens read only tokens of their own document. To make one text of all documents, use documents=joined.
 
     Tokens: a token is a byte by default. Use tokenizer=bpe:4096 to learn 4,096 larger tokens, or tokenizer=PATH to read
     a tokenizer.json.
