@@ -18,7 +18,7 @@ WRONG = {
     "an agent's": ([*SMALL, "entropy=-1", "--data", "env=t_maze"], "entropy=-1"),
     "an encoder": (["bert", "--data", "env=t_maze"], "makes the model MLM; give a plain language model"),
     "a text": (["agent", "--data", "text=stdlib"], "this agent reads an environment, but got a text; give env=ID"),
-    "a length": (["gpt", "d=8", "depth=1", "heads=2", "length=4", "--data", "env=t_maze"], "give a larger length, such as"),
+    "a length": (["gpt", "d=8", "depth=1", "heads=2", "length=4", "--data", "env=t_maze"], "give a larger length"),
 }
 
 
