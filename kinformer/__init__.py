@@ -33,13 +33,13 @@ def __getattr__(name: str) -> object:
 
 @functools.cache
 def _parts() -> dict[str, str]:
-    """Return the file of every part and member by name; the files are searched only once."""
+    """Return the file of every part and member by name; the files are searched once, at the first use of a part."""
     return _discover().part_names()
 
 
 @functools.cache
 def _plugin_parts() -> dict[str, object]:
-    """Import installed plugins, and return their parts and members by name."""
+    """Return the parts and members of installed plugins, imported at the first name that the library lacks."""
     return _discover().plugin_names()
 
 

@@ -76,7 +76,8 @@ def main() -> None:
     An error is one line on stderr. The exit code is 2 for wrong input and 1 for a failure.
     """
     limit_spinning(os.environ)
-    if not several():  # under torchrun the default handler must end a process that waits for others
+    # under torchrun the default handler must stay: a process that waits for others runs no Python handler
+    if not several():
         signal.signal(signal.SIGTERM, _end_by)
     sys.exit(run(sys.argv[1:] or ["--help"]))
 

@@ -29,8 +29,8 @@ def advise(
     """Recommend members for a task that fit into the memory.
 
     The table lists the members that fit into --memory at their default sizes, the one with the fewest multiplications
-    first. Below it are the facts that are unknown, such as quality and times that were never measured, and commands to
-    try the members. Nothing is trained.
+    first. Below it are the facts that are unknown, such as quality and times that were never measured, or rows longer
+    than any that were counted. Commands to try the members follow. Nothing is trained.
 
     Memory and multiplications come from a table of `kinformer cost` at two row lengths. Values at other lengths are
     interpolated or extrapolated. The order ignores quality, because little is known about which member learns best. The

@@ -109,7 +109,7 @@ def calibrate(
     Examples:
         # Allow a mean loss of 0.1, which may be exceeded with probability 0.05
         kinformer calibrate runs/calm --data text=PATH --delta 0.1 --epsilon 0.05
-        # Try 10,000 random combinations of thresholds
+        # Try 10,000 random combinations, of a model trained with classifier=geometric
         kinformer calibrate runs/depth_adaptive --data text=PATH --search 10000
     """
     # imported here, so that --help and early errors do not wait for torch or rich
@@ -163,7 +163,7 @@ def _text_count(samples: int | None, delta: float, epsilon: float) -> int:
 
 
 def _check_search_options(ctx: typer.Context, search: "By | None", within: float | None, overwrite: bool) -> float:
-    """Return the tolerance of a search; UserError for a negative one and for options without effect."""
+    """Return the tolerance of a search; UserError if it is negative or not finite, or an option has no effect."""
     if search is None:
         if within is not None:
             raise UserError(

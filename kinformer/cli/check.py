@@ -16,8 +16,8 @@ def check(
 ) -> int:
     """Test a part or member of your own against every law.
 
-    A law is a property that every part must have, such as that padding changes no output. The file must have a tuple
-    EXAMPLES of functions that build the parts to test, such as EXAMPLES = (lambda: mine(d=16),).
+    A law is a property that every part of some kinds must have, such as that padding changes no output. The file must
+    have a tuple EXAMPLES of functions that build the parts to test, such as EXAMPLES = (lambda: mine(d=16),).
 
     The report has a verdict for each law, with the smallest example that breaks it. It also has drawings of the
     patterns, and time and memory against the length of a row. The exit code is 0 if all laws hold and 1 if a law is

@@ -12,7 +12,7 @@ from kinformer.cli.support import option_checks
 from kinformer.lab.errors import UserError, from_user
 from kinformer.lab.member_choice import parse_member_text
 
-SEEDS = 1000  # maximum number of trainings of each member and rate
+SEEDS = 1000  # maximum number of seeds: trainings of each member at each rate
 
 
 def compare(

@@ -24,10 +24,10 @@ def cost(
     layer. The command runs a few random rows on the CPU and saves nothing. Full and causal attention count pairs of
     query and key as PyTorch does. Other patterns count only the pairs that are read.
 
-    The memory of a fresh process is within 15% of the reported value, with one exception. Long rows that allocate and
-    free blocks of some megabytes fragment the heap of the C library. Examples are guided_attention and talking_heads at
-    a batch of 2 and a length of 1,024. One such training took 711 MB in one run and 948 MB in another. With
-    MALLOC_MMAP_THRESHOLD_=1000000 in the environment it took 493 MB, which is the value reported then.
+    The memory of a fresh process is within 15% of the reported value, with one exception. Models that allocate and free
+    blocks of some megabytes fragment the heap of the C library, in each run differently. Examples are guided_attention
+    and talking_heads at a batch of 2 and a length of 1,024. One such training took 711 MB in one run and 948 MB in
+    another. With MALLOC_MMAP_THRESHOLD_=1000000 in the environment it took 493 MB, which is the value reported then.
 
     A memory is filled first, with up to 4,096 tokens of each row. These tokens are not counted. For a member with a
     memory or windows, the table also shows the temporal range. This is the distance in tokens from an output to the

@@ -212,7 +212,10 @@ def _refuse_choices(
 
 
 def _lines(text: str | None, file: Path | None, name: str) -> list[bytes] | None:
-    """Return the text of an option, or the lines of its file, as bytes; None if neither is given."""
+    """Return the text of an option, or the lines of its file, as bytes; None if neither is given.
+
+    Bytes are kept as typed, UTF-8 or not. Only a file with a byte-order mark is converted to UTF-8.
+    """
     if text is not None:
         return [os.fsencode(text)]
     if file is None:

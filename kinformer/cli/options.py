@@ -79,7 +79,7 @@ Valid = Annotated[
 ]
 OUT = "Folder for the results; it is created if it does not exist."
 Minutes = Annotated[float | None, typer.Option(help="Minutes of training, without the time of measurements.")]
-Batch = Annotated[int, count("Rows in a batch; with env=, environments that run in parallel.")]
+Batch = Annotated[int, count("Rows in a batch: windows, lanes, pairs or others; with env=, parallel environments.")]
 Length = Annotated[
     int,
     count(

@@ -96,9 +96,9 @@ def train(
     the rows that the model is least sure of. The command prints on stderr how it splits the data into train, valid and
     test.
 
-    Documents: each row of a data set and each file of a folder is a document. A text is split further at the end of
-    each line by documents=lines, at blank lines by documents=blank, and after each TEXT by documents=TEXT. Tokens read
-    only tokens of their own document. To make one text of all documents, use documents=joined.
+    Documents: each row of a data set and each file of a folder is a document. A file is split further at the end of
+    each line by documents=lines, at blank lines by documents=blank, and by documents=TEXT at each TEXT, which is left
+    out. Tokens read only tokens of their own document. To make one text of all documents, use documents=joined.
 
     Tokens: a token is a byte by default. Use tokenizer=bpe:4096 to learn 4,096 larger tokens, or tokenizer=PATH to read
     a tokenizer.json.
@@ -137,8 +137,8 @@ def train(
     minutes, batch, length, lr and keywords of the member. Finished phases are skipped with --resume.
 
     Processes: `torchrun --nproc-per-node 2 -m kinformer train ...` trains in two processes that share the rows of each
-    --batch. Without dropout the losses equal the losses of one process, except for a few penalties
-    (docs/training.md). With --resume you may use another number of processes.
+    --batch. Without dropout the losses equal the losses of one process. The exceptions are the penalty of an encoder on
+    each token, and decision_transformer with beside=. With --resume you may use another number of processes.
 
     \b
     Examples:

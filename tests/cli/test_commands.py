@@ -335,7 +335,7 @@ def test_compare_goes_over_an_earlier_one_only_where_it_may(
         (["gpt", "--minutes", "-1"], "wrong number of minutes: got -1, expected a number above 0"),
         (["gpt", "--steps", "x"], "valid integer"),
         (["gpt", "--steps", "1", "--lr", "0"], "lr must be above 0"),
-        (["llama", "d=16", "--steps", "1", "--length", "100000"], "got 3,600... bytes, but"),
+        (["llama", "d=16", "--steps", "1", "--length", "100000"], "got 3,600... bytes, but a window of"),
         (
             ["gpt", "length=8", "--steps", "1", "--length", "9"],
             "gpt(length=8): rows have 9 tokens, but this gpt has only 8 learned positions; train it on a length of 8",

@@ -114,7 +114,7 @@ def test_play_and_read_tell_a_wrong_model_before_what_is_there(full: Path, capsy
     fails(
         capsys,
         ["play", "--env", "t_maze", "--random", "1", "--return", "nan", "--out", f"{full}/all"],
-        "wrong --return",
+        "wrong --return: got nan or inf, expected a finite number",
     )
     (full / "kept").touch()
     config = full / "run" / "config.json"
