@@ -81,7 +81,7 @@ def test_few_bytes_to_watch_are_warned_of(folder: Path, capsys: pytest.CaptureFi
     for valid, warned in ((folder / "few", True), (folder / "a.txt", False)):
         tell_split(prepare(resolve(f"text={folder}/a.txt"), 1, None, valid=str(valid)))
         err = capsys.readouterr().err
-        assert "to watch (valid)" in err and ("warning: 13 bytes to watch are few: chance alone moves" in err) == warned
+        assert "to watch (valid)" in err and ("warning: the validation data has only 13 bytes, so" in err) == warned
 
 
 def test_a_model_with_a_tokenizer_is_evaluated_on_data_without_tokens(

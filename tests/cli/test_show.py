@@ -60,7 +60,14 @@ def test_a_page_begins_with_the_class_one_came_for_and_ends_with_its_helpers(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     out = run_show(capsys, "lsh", "--length", "4")
-    order = ["LSH(heads, k_dim, buckets", "heads: int\n", "Source: Kitaev", "who reads whom", "beside it", "Hashed  "]
+    order = [
+        "LSH(heads, k_dim, buckets",
+        "heads: int\n",
+        "Source: Kitaev",
+        "who reads whom",
+        "also in mech",
+        "Hashed  ",
+    ]
     places = [out.index(word) for word in order]
     assert places == sorted(places)
     assert "jaxtyping" not in out and "kinformer.core" not in out
@@ -141,7 +148,7 @@ def test_a_missing_name_lists_the_nearest(capsys: pytest.CaptureFixture[str]) ->
         capsys, "Causal() & Bnad(3)"
     )
     assert "has no keyword 'dept'; the nearest is 'depth'" in refused(capsys, "gpt", "dept=3")
-    assert "there is no member 'lsh', and only members, tasks and environments have keywords such as 'd=3'" in refused(
+    assert "keywords such as 'd=3' with 'lsh': only members, tasks and environments have keywords" in refused(
         capsys, "lsh", "d=3"
     )
 
@@ -167,7 +174,7 @@ def test_own_files(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert "has no 'Nothing'" in refused(capsys, f"{TOY}:Nothing() & Causal()")
     assert "there is no file or folder none.py" in refused(capsys, "none.py:f")
     (tmp_path / "empty.py").touch()
-    assert "defines no class or function" in refused(capsys, f"{tmp_path}/empty.py")
+    assert "defines no public class or function" in refused(capsys, f"{tmp_path}/empty.py")
 
 
 def test_a_member_with_its_keywords(capsys: pytest.CaptureFixture[str]) -> None:
@@ -313,7 +320,7 @@ def test_every_member_is_drawn_or_has_no_pattern_to_draw() -> None:
 def test_cost_is_measured_and_not_promised(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kinformer.lab.cost.growth.LENGTHS", (16, 32))
     out = run_show(capsys, "causal", "--cost", "--length", "3")
-    assert "  measured here: Causal() & it\n  rows of 16 to 32 tokens, each twice as long, width 16" in out
+    assert "  measured on this machine: Causal() & it\n  rows of 16 to 32 tokens, each twice as long, width 16" in out
     out = run_show(capsys, "gpt", "d=24", "heads=2", "depth=1", "--cost", "--length", "3")
     assert "rows of 16 to 32 tokens, each twice as long, width 24" in out and "\n  time " in out
     assert "measured" not in run_show(capsys, "causal", "--length", "3")
@@ -329,4 +336,7 @@ def test_the_same_pictures_in_a_file(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "is no picture; give a file that ends in .png, .svg or .pdf" in refused(capsys, "band", "--out", "band.txt")
     assert "there is no file or folder" in refused(capsys, "band", "--out", f"{tmp_path}/none/band.png")
     missing = tmp_path / "none.png"
-    assert "there is nothing to draw of 'rms'" in refused(capsys, "rms", "--out", str(missing)) and not missing.exists()
+    assert (
+        "'rms' has no picture. Leave out --out" in refused(capsys, "rms", "--out", str(missing))
+        and not missing.exists()
+    )

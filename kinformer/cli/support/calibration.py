@@ -139,8 +139,8 @@ def refuse_without_exits(model: Any) -> None:
         body.rule.grid(2)
     except ValueError as error:
         raise UserError(
-            f"cannot calibrate this {model.member.name}: its exit rule has no threshold. Train a member whose rule has "
-            "one, such as depth_adaptive classifier=geometric"
+            f"cannot calibrate this {model.member.name}: its exit rule has no threshold. Train a member with a rule "
+            "that has one, such as depth_adaptive classifier=geometric"
         ) from error
 
 

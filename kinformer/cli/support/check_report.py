@@ -186,7 +186,7 @@ def _unjudged_lines(verdicts: list["Verdict"]) -> list[str]:
     for verdict in verdicts:
         for place, why in verdict.unjudged if verdict.end == "holds" else ():
             places.setdefault(f"{place}: {why}" if place else why, []).append(verdict.law)
-    lines = [f"not checked: {why} ({', '.join(laws)})" for why, laws in places.items()]
+    lines = [f"not judged: {why} ({', '.join(laws)})" for why, laws in places.items()]
     return ["", *lines] if lines else []
 
 
@@ -200,7 +200,7 @@ def _summary(verdicts: list["Verdict"]) -> str:
     text += f", {len(declared)} declared in breaks ({', '.join(declared)})" if declared else ""
     text += f", {len(wrong)} broken: {', '.join(wrong)}" if wrong else ", none is broken"
     text += f", {len(slow)} out of time: {', '.join(slow)}" if slow else ""
-    return text + (f", not applicable: {', '.join(nothing)}" if nothing else "")
+    return text + (f", nothing to judge: {', '.join(nothing)}" if nothing else "")
 
 
 def _save_report(out: Path, report: CheckReport, drawings: dict[str, tuple[Any, int]], growth: Growth) -> None:

@@ -103,7 +103,7 @@ def value_of_all_layers(model: Any, data: Any, split: str, limit: int | None, re
     data: the data.
     split: "train", "valid" or "test".
     limit: most bytes of the split to measure; the whole split if None.
-    reading: how rows are read, as in `evaluate_split`.
+    reading: settings of the rows, as in `evaluate_split`.
     """
     with use_rule(model.exits, NeverExit()):
         return score_model(model, data, split, limit, reading).value
@@ -124,7 +124,7 @@ def score_model(model: Any, data: Any, split: str, limit: int | None, reading: d
     data: the data.
     split: "train", "valid" or "test".
     limit: most bytes of the split to measure; the whole split if None.
-    reading: how rows are read, as in `evaluate_split`.
+    reading: settings of the rows, as in `evaluate_split`.
 
     Errors: ValueError if the split is empty or the model does not read such data.
     """

@@ -133,7 +133,7 @@ def data(spec: str) -> str:
         if (names := static_source.arguments(files[kind], "read")) is not None:
             refuse_unknown(kind, options, names[1:])
     if ON_DISK.match(forms[kind]):
-        _check_path(where, f"give {'text=stdlib or ' if kind == 'text' else ''}{forms[kind]}", f"{kind}={where}")
+        _check_path(where, f"write {'text=stdlib or ' if kind == 'text' else ''}{forms[kind]}", f"{kind}={where}")
     if "=NAME" in forms[kind] and ".py:" not in where and not has_plugins(f"{kind}s"):
         if where not in (files_of_kind := part_files(f"{kind}s")):
             raise UserError(f"there is no {kind} {where!r}{suggest_names(where, files_of_kind)}")
@@ -158,7 +158,7 @@ def _check_path(where: str, advice: str, name: str) -> None:
     with from_user(OSError):
         path = existing_path(where, advice)
     if path.is_file() and not path.stat().st_size:
-        raise UserError(f"{name} is an empty file. Give a file with data")
+        raise UserError(f"{name} holds no byte. Give a file that is not empty")
 
 
 def trained_model(folder: Path | None) -> Path | None:

@@ -1,4 +1,4 @@
-"""Staged training by `kinformer train MEMBER --then PHASE`: all phases are checked before the first runs."""
+"""Staged training by `kinformer train MEMBER --then PHASE`: all phases are checked, then trained in turn."""
 
 import json
 from collections.abc import Sequence

@@ -176,8 +176,8 @@ def train_in_turns(trials: Sequence[Trial]) -> tuple[dict[str, History], dict[st
     trials: the trainings.
 
     Each turn spends a piece of the budget. A trial is loaded from its folder at its turn and saved at the end of the
-    turn. So only one model is in memory, and a kill loses only seconds. A loss that is not finite ends a trial, and the others continue. Errors: UserError if this
-    happens to a member at every learning rate.
+    turn. So only one model is in memory, and a kill loses only seconds. A loss that is not finite ends a trial, and the
+    others continue. Errors: UserError if this happens to a member at every learning rate.
     """
     done: dict[str, History] = {}
     failed: dict[str, UserError] = {}

@@ -87,7 +87,7 @@ def test_a_schedule_that_is_given_is_that_of_every_phase(tmp_path: Path, capsys:
     assert all(schedule.items() <= phase["settings"].items() for phase in plan)
     capsys.readouterr()
     assert run(command(tmp_path, "--schedule", "noam", "--then", "steps=4", "--overwrite")) == 2
-    assert "--schedule noam does not fit --then" in capsys.readouterr().err
+    assert "cannot combine --schedule noam with --then" in capsys.readouterr().err
 
 
 def test_a_longer_table_is_the_trained_rows_over_and_over_and_all_else_is_as_it_was() -> None:
