@@ -195,7 +195,9 @@ def test_a_member_of_ones_own_is_trained_and_needed_again(
     out = str(tmp_path / "run")
     words = ["train", BIGRAM, "d=4", "--data", text, "--out", out, "--steps", "300", "--lr", "0.03", *QUICK]
     assert run(words) == 0
-    fails(capsys, ["generate", out, "--prompt", "th"], "was built by 'bigram' of tiny.py: give --member tiny.py:bigram")
+    fails(
+        capsys, ["generate", out, "--prompt", "th"], "by the member 'bigram' in tiny.py. Give --member tiny.py:bigram"
+    )
     assert run(["generate", out, "--prompt", "th", "--member", BIGRAM, "--temperature", "0", "--tokens", "4"]) == 0
     assert capsys.readouterr().out.startswith("the ")
 
@@ -274,7 +276,7 @@ def test_another_model_is_never_overwritten(tmp_path: Path, text: str, capsys: p
     assert run(["train", BIGRAM, "d=4", *options]) == 0
     before = (out / "model.safetensors").read_bytes()
     words = (
-        "holds a model of 'bigram' of tiny.py that was trained before, which would be overwritten; give another --out"
+        "holds a model of 'bigram' of tiny.py that was trained before, which would be overwritten. Give another --out"
     )
     fails(capsys, ["train", BIGRAM, "d=5", *options], words)
     fails(capsys, ["train", "gpt", *options], words)

@@ -104,7 +104,7 @@ def test_a_right_command_is_refused_before_its_data_are_read(
     fails(
         capsys,
         [command, "--out", f"{full}/{out}", *member, *data(full), "--steps", "1"],
-        "which would be overwritten; give another --out",
+        "which would be overwritten. Give another --out",
     )
     assert not read
 

@@ -158,7 +158,7 @@ def test_an_environment_shows_its_first_steps(capsys: pytest.CaptureFixture[str]
     assert "TMaze(corridor=30" in out and "kinformer train gtrxl --data env=t_maze" in out
     lines = [line.strip() for line in out.splitlines() if "....T" in line]
     assert lines[0] == "o....T" and len(lines) == 4 and "action" in lines[1] and "reward -0.1" in lines[1]
-    assert "takes Discrete(2)" in run_show(capsys, "masked_cartpole")
+    assert "actions: Discrete(2)" in run_show(capsys, "masked_cartpole")
 
 
 def test_own_files(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_own_files(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     ]
     assert "d: int = 8" in run_show(capsys, f"{MEMBERS}:bigram")
     assert "d: int = 8" in run_show(capsys, str(MEMBERS))
-    assert "has no 'Alternat'; the nearest is 'Alternate'; it has Alternate" in refused(capsys, f"{TOY}:Alternat")
+    assert "has no 'Alternat'; the nearest is 'Alternate'; it defines Alternate" in refused(capsys, f"{TOY}:Alternat")
     assert "has no 'Nothing'" in refused(capsys, f"{TOY}:Nothing() & Causal()")
     assert "there is no file or folder none.py" in refused(capsys, "none.py:f")
     (tmp_path / "empty.py").touch()

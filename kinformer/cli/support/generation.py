@@ -30,8 +30,8 @@ def refuse_layers(model: Any, layers: Path | None, beam: int) -> None:
         raise UserError(f"--layers has no effect on this {model.member.name}: it has no early exits. Leave it out")
     if layers is not None and (beam > 1 or layers.suffix != ".png"):
         raise UserError(
-            "cannot draw --layers: expected a name that ends with .png, and no --beam. A beam search does not record "
-            "the layers of each token"
+            "--layers takes FILE.png and cannot be combined with --beam, because a beam search does not record the "
+            "layers of each token"
         )
     if layers is not None:
         refuse_no_folder(layers, "--layers")
