@@ -210,8 +210,8 @@ def test_members_that_read_pairs_are_compared(tmp_path: Path, capsys: pytest.Cap
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "give one of --minutes M, --steps N and --flops F"),
-        (["--minutes", "1", "--steps", "3"], "give one of --minutes M, --steps N and --flops F"),
+        ([], "expected exactly one of --minutes M, --steps N and --flops F"),
+        (["--minutes", "1", "--steps", "3"], "expected exactly one of --minutes M, --steps N and --flops F"),
         (["--steps", "0"], "wrong number of steps: got 0, expected at least 1"),
         (["--flops", "10"], "--flops 10 is too small: one step of bigram"),
         (["--flops", "nan"], "wrong --flops: got nan, expected a finite number above 0"),
@@ -220,7 +220,7 @@ def test_members_that_read_pairs_are_compared(tmp_path: Path, capsys: pytest.Cap
             ["--steps", "3", "--lrs", "1e-3,fast"],
             "wrong --lrs: got 'fast', expected rates above 0 separated by commas, such as 1e-3,3e-3",
         ),
-        (["--steps", "3", "--lrs", "1e-3,-1"], "and '-1' came"),
+        (["--steps", "3", "--lrs", "1e-3,-1"], "wrong --lrs: got '-1'"),
         (["--steps", "3", "--lrs", "1e-3,0.001"], "--lrs has the rate 0.001 twice"),
         (["--steps", "3", "--lrs", "1e-3", "--lr", "1"], "got both --lr and --lrs, expected only one of them"),
     ],

@@ -84,7 +84,7 @@ def test_what_is_wrong_is_said_in_one_line(workspace: Path, tmp_path: Path, caps
     fails(
         capsys,
         ["datastore", "build", str(workspace / "bert"), *build[3:], str(tmp_path / "a")],
-        "does not predict the next token",
+        "predicts no next token",
     )
     assert not (tmp_path / "a").exists()
     search = ["datastore", "search", store, "--prompt"]

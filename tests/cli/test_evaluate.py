@@ -161,7 +161,7 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, text: Path, capsys: p
         ([out, *data, "--stride", "999"], "stride=999 is none for windows of 128; give 1 to 128"),
         ([out, *data, "--lanes", "2", "--stride", "2"], "give one of stride and lanes"),
         ([out, *data, "--lanes", "1"], "and this model has learned 32 positions"),
-        ([out, *data, "--device", "gpu"], "there is no device 'gpu' here"),
+        ([out, *data, "--device", "gpu"], "there is no device 'gpu' on this machine"),
         ([out, *data, "--length", "0"], "--length"),
         ([out, *data, "depth"], "'depth' is no keyword; write name=value"),
     ]
@@ -203,5 +203,5 @@ def test_spans_that_heads_have_learned_are_told_and_drawn(
         ["evaluate", str(tmp_path / "gpt"), *map(str, base[1:]), "--out", "x.png"],
         "--out cannot draw this gpt: its heads learn",
     )
-    fails(capsys, ["evaluate", *map(str, base), "--out", "x.txt"], "give a file that ends with .png, .svg or .pdf")
+    fails(capsys, ["evaluate", *map(str, base), "--out", "x.txt"], "expected a name that ends with .png, .svg or .pdf")
     fails(capsys, ["evaluate", *map(str, base), "--out", str(tmp_path / "no" / "x.png")], "there is no file or folder")

@@ -83,7 +83,9 @@ def test_what_is_measured_is_not_looked_up_in_itself(
     build = ["datastore", "build", setup.out, "--data", f"text={setup.text}"]
     for split in ("valid", "test"):
         assert run([*build, "--split", split, "--out", str(tmp_path / split)]) == 0
-        fails(capsys, ["knn-lm", setup.out, "--datastore", str(tmp_path / split), *setup.data], f"is of {split} itself")
+        fails(
+            capsys, ["knn-lm", setup.out, "--datastore", str(tmp_path / split), *setup.data], f"from the {split} split"
+        )
     capsys.readouterr()
     assert run(setup.tune()) == 0
     assert "sampled passages of valid are in the datastore" in capsys.readouterr().err, "the text repeats itself"

@@ -65,7 +65,7 @@ def test_a_full_disk_is_one_line_and_leaves_no_half_of_a_file(
     assert run(["play", "--env", COUNTING, "--episodes", "2", "--out", str(tmp_path / "o")]) == 1
     captured = capsys.readouterr()
     last = captured.err.strip().splitlines()[-1]
-    assert "returns.json" in last and "No space left on device" in last and "returned" in captured.out
+    assert "returns.json" in last and "No space left on device" in last and "mean return" in captured.out
     assert not list((tmp_path / "o").iterdir())
 
 
@@ -88,7 +88,7 @@ def test_of_an_environment_that_fails_the_ended_episodes_are_told_and_kept(
     captured = capsys.readouterr()
     last = captured.err.strip().splitlines()[-1]
     assert last.startswith("kinformer: ") and "of 8 episodes had ended and are summarised" in last and "at step" in last
-    assert "Traceback" not in captured.err and "returned" in captured.out
+    assert "Traceback" not in captured.err and "mean return" in captured.out
     ended = read_spec(f"offline={save}")
     assert isinstance(ended, EpisodeData)
 

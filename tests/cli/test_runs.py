@@ -103,7 +103,7 @@ def test_options_reach_the_training(tmp_path: Path, command: Command, capsys: py
     assert run(command("--precision", "bf16", out="rough")) == 0 and not same(tmp_path / "rough", tmp_path / "plain")
     assert run(command("--clip", "0.001", out="clipped")) == 0 and not same(tmp_path / "clipped", tmp_path / "plain")
     fails(capsys, command("--accumulate", "5", out="x"), "accumulate=5 is more than the 4 rows of a batch")
-    fails(capsys, command("--device", "gpu7", out="x"), "there is no device 'gpu7' here")
+    fails(capsys, command("--device", "gpu7", out="x"), "there is no device 'gpu7' on this machine")
     fails(capsys, command("--clip", "0", out="x"), "clip must be above 0")
     assert not (tmp_path / "x").exists()
 
