@@ -339,7 +339,7 @@ def refuse_comparison(out: Path, overwrite: bool, resume: bool) -> None:
 def _refuse_resume_and_overwrite(ctx: typer.Context) -> None:
     """Refuse a command with both --resume and --overwrite."""
     if ctx.params.get("overwrite") and ctx.params.get("resume"):
-        raise UserError("--resume continues the run in --out, but --overwrite starts it again. Give one of the two")
+        raise UserError("--resume continues the run in --out, but --overwrite starts it again; give one of the two")
 
 
 def _describe_model(out: Path) -> str:
