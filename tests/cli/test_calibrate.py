@@ -59,8 +59,8 @@ def test_the_threshold_is_kept_beside_the_weights_and_generate_leaves_by_it(
     assert entry["tokens"] == expected[0, 4:].tolist() and entry["layers"] == exits
     at = saved["threshold"]  # which falls, as equation 5 says
     falls = f"from {0.9 * at + 0.1:.3g} to {0.9 * at + 0.1 * math.exp(-4):.3g}"
-    assert f"tokens leave at {at:.3g} (falling {falls} while an output is written), as calibrated" in captured.err
-    assert f"{sum(exits) / 6:.2f} of 3 layers a token" in captured.err and picture.stat().st_size
+    assert f"tokens exit early at threshold {at:.3g} (falling {falls} over the output), as calibrated" in captured.err
+    assert f"{sum(exits) / 6:.2f} of 3 layers per token" in captured.err and picture.stat().st_size
     (Path(out) / "exits.json").unlink()
     assert run([*words, "--json"]) == 0
     report = capsys.readouterr()
@@ -87,7 +87,7 @@ def test_evaluate_leaves_as_calibrated_and_tells_of_all_layers(
     early, error = evaluated()
     model.exits.rule.leave_at(0.02)
     judged = evaluate(model, read(str(tmp_path / "text")).part("test"), 16)
-    assert "tokens leave at 0.02 (falling from 0.118 to 0.0198" in error and early["threshold"] == 0.02
+    assert "tokens exit early at threshold 0.02 (falling from 0.118 to 0.0198" in error and early["threshold"] == 0.02
     assert early["value"] == pytest.approx(judged.value) != whole["value"]
     assert early["others"]["layers"] == pytest.approx(judged.extras["layers"]) and judged.extras["layers"] < 3
     assert early["levels"] == whole["levels"] | {"all layers": whole["value"]}
@@ -104,11 +104,11 @@ def test_where_nothing_is_proven_it_is_the_full_model(
     out = folder(tmp_path / "run", "calm", length=32, depth=3, threshold=1.0, confidence="probe")
     monkeypatch.setattr("kinformer.cli.support.calibration.losses", lambda *_: [0.5] * 20)
     assert run(["calibrate", out, *TASK, *LOOSE, "--samples", "20"]) == 0
-    assert "so no token leaves early: the full model" in capsys.readouterr().out
+    assert "no threshold is proven to keep the loss at 0.5, so no token exits early" in capsys.readouterr().out
     assert json.loads((Path(out) / "exits.json").read_text())["threshold"] is None
     assert run(["generate", out, "--prompt", "abc|", "--tokens", "3", "--json"]) == 0
     captured = capsys.readouterr()
-    assert json.loads(captured.out)["texts"][0]["layers"] == [3] * 3 and "nobody leaves early" in captured.err
+    assert json.loads(captured.out)["texts"][0]["layers"] == [3] * 3 and "no token exits early" in captured.err
     # what a state is of is asked of the model as it was trained, a rule that learns with it
     state = str(Path(out) / "state.safetensors")
     (tmp_path / "text").write_text("abc|")
@@ -192,11 +192,15 @@ def test_what_cannot_be_calibrated_is_said_in_one_line(
     out: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = folder(tmp_path / "gpt", "gpt")
-    says = "no token of this gpt leaves early; calibrate one of calm, depth_adaptive"
+    says = "cannot calibrate this gpt: it has no early exits. Calibrate one of calm, depth_adaptive"
     fails(capsys, ["calibrate", other, *TASK], says)
     multinomial = folder(tmp_path / "multinomial", "depth_adaptive", length=32, classifier="multinomial")
-    fails(capsys, ["calibrate", multinomial, *TASK], "tokens of this depth_adaptive leave by no threshold that")
-    fails(capsys, ["generate", other, "--prompt", "a", "--layers", "x.png"], "takes all layers; leave out --layers")
+    fails(
+        capsys,
+        ["calibrate", multinomial, *TASK],
+        "cannot calibrate this depth_adaptive: its exit rule has no threshold",
+    )
+    fails(capsys, ["generate", other, "--prompt", "a", "--layers", "x.png"], "it has no early exits. Leave it out")
     fails(capsys, ["generate", out, "--prompt", "a", "--layers", "x.txt"], "FILE.png")
     fails(
         capsys,

@@ -70,16 +70,16 @@ EARLY = {
     "there is no kind of data 'txt'": "train gpt --data txt=a --out o --steps 1",
     "text= has no option 'tokeniser'; the nearest is": "train gpt --data text=stdlib,tokeniser=a --out o --steps 1",
     "there is no task 'recal'; the nearest is 'recall'": "train gpt --data task=recal,pairs=4 --out o --steps 1",
-    "--valid names a file": "train gpt --data text=stdlib --valid /none --out o --steps 1",
+    "give --valid a file": "train gpt --data text=stdlib --valid /none --out o --steps 1",
     "there is no file or folder none": "generate none",
     "is no checkpoint: it has no config.json": "fill {model}/.. --text a_b",
     "`kinformer datastore build` makes a datastore": "generate {model} --knn --datastore none",
-    "`kinformer read` writes one": "generate {model} --state none",
+    "`kinformer read` writes a saved text": "generate {model} --state none",
     "warmup=1.5: give a fraction of the training": "train gpt --data text=stdlib --out x --steps 1 --warmup 1.5",
-    "--warmup long: give a part of the training": "train gpt --data text=stdlib --out x --steps 1 --warmup long",
+    "wrong --warmup: got long, expected a fraction": "train gpt --data text=stdlib --out x --steps 1 --warmup long",
     "give warmup above 0": "train gpt --warmup 0 --data text=stdlib --out x --steps 1 --schedule noam",
     "betas=(0.9, 1.0): give two numbers": "train gpt --data text=stdlib --out x --steps 1 --betas 0.9,1",
-    "--betas 0.9;0.98: give two numbers": "train gpt --data text=stdlib --out x --steps 1 --betas 0.9;0.98",
+    "wrong --betas: got 0.9;0.98, expected two": "train gpt --data text=stdlib --out x --steps 1 --betas 0.9;0.98",
     "eps=0.0: give a number above 0": "train gpt --data text=stdlib --out x --steps 1 --eps 0",
     "'--split': 'foo' is not one of 'train', 'valid'": "evaluate {model} --data text=stdlib --split foo",
     "there is no claim 'nothing'; kinformer claim lists": "claim nothing",
@@ -199,7 +199,9 @@ def test_a_member_of_ones_own_is_trained_and_needed_again(
     out = str(tmp_path / "run")
     words = ["train", BIGRAM, "d=4", "--data", text, "--out", out, "--steps", "300", "--lr", "0.03", *QUICK]
     assert run(words) == 0
-    fails(capsys, ["generate", out, "--prompt", "th"], "was built by 'bigram' of tiny.py: give --member tiny.py:bigram")
+    fails(
+        capsys, ["generate", out, "--prompt", "th"], "by the member 'bigram' in tiny.py. Give --member tiny.py:bigram"
+    )
     assert run(["generate", out, "--prompt", "th", "--member", BIGRAM, "--temperature", "0", "--tokens", "4"]) == 0
     assert capsys.readouterr().out.startswith("the ")
 
@@ -227,7 +229,7 @@ def test_a_changed_file_and_a_missing_state_are_said_in_a_line_each(
     assert run(["generate", out, "--prompt", "th", "--member", f"{mine}:forgets", "--tokens", "2"]) == 0
     err = capsys.readouterr().err.splitlines()
     assert err[0] == f"warning: mine.py has changed since the model in {out} was saved"
-    assert err[1] == "this model has no state, so each token reads the whole text again" and len(err) == 3
+    assert err[1] == "this model has no decoding state: it reads the whole text again for each token" and len(err) == 3
 
 
 def test_a_member_that_fills_in_is_trained_and_neither_writes_nor_is_compared_with_one_that_does(
@@ -244,7 +246,7 @@ def test_a_member_that_fills_in_is_trained_and_neither_writes_nor_is_compared_wi
         "this bert fills in hidden bytes and writes none; fill them in by `kinformer fill DIR",
     )
     words = ["compare", "gpt", "bert(depth=1)", "--data", text, "--minutes", "9", "--out", str(tmp_path / "all")]
-    fails(capsys, words, "are compared by one measure, and gpt by bits per byte, bert(depth=1) by bits per masked byte")
+    fails(capsys, words, "got bits per byte (gpt), bits per masked byte (bert(depth=1)), expected one metric")
 
 
 def test_what_reads_ahead_is_refused_before_a_step(
@@ -278,7 +280,7 @@ def test_another_model_is_never_overwritten(tmp_path: Path, text: str, capsys: p
     assert run(["train", BIGRAM, "d=4", *options]) == 0
     before = (out / "model.safetensors").read_bytes()
     words = (
-        "holds a model of 'bigram' of tiny.py that was trained before, which would be overwritten; give another --out"
+        "holds a model of 'bigram' of tiny.py that was trained before, which would be overwritten. Give another --out"
     )
     fails(capsys, ["train", BIGRAM, "d=5", *options], words)
     fails(capsys, ["train", "gpt", *options], words)
@@ -378,7 +380,7 @@ def test_what_is_missing_is_named(capsys: pytest.CaptureFixture[str], tmp_path: 
     (tmp_path / "file").touch()
     fails(capsys, ["generate", f"{tmp_path}/file", "--prompt", "x"], "file is a file, and a checkpoint is a folder")
     words = ["train", BIGRAM, "--data", "text=stdlib", "--steps", "1", "--out", f"{tmp_path}/file"]
-    fails(capsys, words, "file is a file; --out names a folder")
+    fails(capsys, words, f"wrong --out: got the file {tmp_path}/file, expected a folder")
     fails(capsys, ["trian"], "No such command 'trian'")
 
 
@@ -444,7 +446,7 @@ def test_ctrl_c_saves_says_so_in_one_line_and_exits_with_130(tmp_path: Path, tex
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen([*command, *QUICK], cwd=ROOT, env=env, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
-    for message in ("bytes for training", "warning: 240 bytes to watch are few", "step 1: "):
+    for message in ("bytes for training", "warning: the validation data has only 240 bytes", "step 1: "):
         assert message in process.stderr.readline()
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
@@ -484,8 +486,9 @@ def test_compare_trains_each_and_shows_one_table(tmp_path: Path, text: str, caps
     assert run(words) == 0
     output, err = capsys.readouterr()
     assert "bigram (3 of 3): measuring on valid, 240 bytes ..." in err
-    assert "bigram: asking it to write or to answer, and timing that ..." in err
-    assert [line.split(":")[1] for line in err.splitlines() if "warning" in line] == [" 240 bytes to watch are few"]
+    assert "bigram: generating a sample and measuring its speed ..." in err
+    warned = [line.split(",")[0] for line in err.splitlines() if "warning" in line]
+    assert warned == ["warning: the validation data has only 240 bytes"]
     results = json.loads((out / "results.json").read_text())
     assert [row["name"] for row in results["members"]] == [small, f"{small}#2", "bigram"]
     for row in results["members"]:
@@ -558,10 +561,10 @@ def test_pairs_are_trained_on_and_written_from_a_source(tmp_path: Path, capsys: 
     assert "bits per token on 2 pairs of valid at step" in capsys.readouterr().out
     assert load(out).trained_length == 7
     assert run(["generate", str(out), "--source", "ask 3", "--tokens", "5", "--seed", "1"]) == 0
-    assert capsys.readouterr().err.splitlines()[-1].endswith(" ms each")
+    assert capsys.readouterr().err.splitlines()[-1].endswith(" ms per token")
     assert run(["generate", str(out), "--source", "ask 3", "--prompt", "say", "--tokens", "3"]) == 0
     assert capsys.readouterr().out.startswith("say")
-    fails(capsys, ["generate", str(out), "--prompt", "x"], "this model writes from a source; give --source TEXT")
+    fails(capsys, ["generate", str(out), "--prompt", "x"], "this model needs a source text. Give --source TEXT")
     fails(capsys, ["generate", str(out), "--source", ""], "the source is empty")
     no_run = tmp_path / "none"
     fails(capsys, ["train", "gpt", *small[-2:], "--steps", "1", "--out", str(no_run)], "reads a text, but got pairs")
@@ -576,8 +579,8 @@ def test_pairs_are_trained_on_and_written_from_a_source(tmp_path: Path, capsys: 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["gpt", "d=1000000"], "the weights and their gradients take about"),
-        (["gpt", "d=16", "--batch", "100000000"], "or read it in pieces by --accumulate"),
+        (["gpt", "d=1000000"], "the weights and their gradients need about"),
+        (["gpt", "d=16", "--batch", "100000000"], "or split it with --accumulate"),
         (["gpt", "depth=100000000"], "give at most 2,000"),
         (["gpt", "vocab=10"], "a text has 256 kinds of bytes"),
         (["gpt", "d=16", "--steps", "3"], "--steps is given twice"),
@@ -596,7 +599,7 @@ def test_a_refused_training_leaves_nothing_behind(
 def test_a_refused_comparison_leaves_no_folder(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "all"
     words = ["compare", BIGRAM, "bert", "--data", text, "--out", str(out), "--minutes", "0.001", *QUICK]
-    fails(capsys, words, "members are compared by one measure")
+    fails(capsys, words, "cannot compare by several metrics")
     assert not out.exists()
 
 

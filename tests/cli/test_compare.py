@@ -101,9 +101,7 @@ def test_a_killed_comparison_goes_on_to_the_same_weights(
         patch.setattr(Training, "step", stop)
         assert run(words("killed")) == 128 + signal.SIGTERM
     assert not (tmp_path / "killed/results.json").exists()
-    fails(
-        capsys, words("killed"), "holds a comparison, which would be overwritten; give another --out, --overwrite, or"
-    )
+    fails(capsys, words("killed"), "holds a comparison, which would be overwritten. Give another --out, --overwrite to")
     fails(capsys, words("killed", "--resume", "--lr", "0.5"), "got --lr 0.5, expected no --lr. Leave out --lr, or")
     fails(capsys, words("killed", "--resume", "--seed", "4"), "got --seed 4, expected --seed 0. Pass --seed 0, or")
     less = words("killed", "--resume")
@@ -122,7 +120,7 @@ def test_a_killed_comparison_goes_on_to_the_same_weights(
     assert weights.read_bytes() == original[:-9], "what is left is not trained over"
     weights.write_bytes(original)
     assert run(words("killed", "--resume")) == 0
-    assert "goes on from step" in capsys.readouterr().err
+    assert "continues from step" in capsys.readouterr().err
     for a, b in zip(results(tmp_path / "whole")["members"], results(tmp_path / "killed")["members"], strict=True):
         assert a["bits_per_byte"] == b["bits_per_byte"] and a["interval"] == b["interval"]
         assert [trial["points"][-1]["valid"] for trial in a["runs"]] == [
@@ -212,19 +210,19 @@ def test_members_that_read_pairs_are_compared(tmp_path: Path, capsys: pytest.Cap
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "give one of --minutes M, --steps N and --flops F"),
-        (["--minutes", "1", "--steps", "3"], "give one of --minutes M, --steps N and --flops F"),
+        ([], "expected exactly one of --minutes M, --steps N and --flops F"),
+        (["--minutes", "1", "--steps", "3"], "expected exactly one of --minutes M, --steps N and --flops F"),
         (["--steps", "0"], "wrong number of steps: got 0, expected at least 1"),
-        (["--flops", "10"], "--flops 10 pays for no step of bigram"),
-        (["--flops", "nan"], "--flops takes a number above 0"),
+        (["--flops", "10"], "--flops 10 is too small: one step of bigram"),
+        (["--flops", "nan"], "wrong --flops: got nan, expected a finite number above 0"),
         (["--steps", "3", "--seeds", "0"], "Invalid value for '--seeds'"),
         (
             ["--steps", "3", "--lrs", "1e-3,fast"],
-            "rates above 0 with commas between, such as 1e-3,3e-3, and 'fast' came",
+            "wrong --lrs: got 'fast', expected rates above 0 separated by commas, such as 1e-3,3e-3",
         ),
-        (["--steps", "3", "--lrs", "1e-3,-1"], "and '-1' came"),
-        (["--steps", "3", "--lrs", "1e-3,0.001"], "--lrs names 0.001 twice"),
-        (["--steps", "3", "--lrs", "1e-3", "--lr", "1"], "give one of --lr and --lrs"),
+        (["--steps", "3", "--lrs", "1e-3,-1"], "wrong --lrs: got '-1'"),
+        (["--steps", "3", "--lrs", "1e-3,0.001"], "--lrs has the rate 0.001 twice"),
+        (["--steps", "3", "--lrs", "1e-3", "--lr", "1"], "got both --lr and --lrs, expected only one of them"),
     ],
 )
 def test_what_is_wrong_is_said_and_nothing_is_written(

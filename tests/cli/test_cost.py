@@ -20,7 +20,7 @@ def test_costs_are_printed_as_json(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_forecaster_s_windows_are_told_as_long_as_it_reads_them(capsys: pytest.CaptureFixture[str]) -> None:
     small = ["d=16", "heads=2", "hidden=16", "context=8", "label=4", "horizon=3"]
     assert run(["cost", "informer", *small, "--batch", "2"]) == 0
-    assert "batches of 2 x 8 known rows and 3 that come" in capsys.readouterr().out
+    assert "batches of 2 x (8 known + 3 forecast rows)" in capsys.readouterr().out
 
 
 def test_the_range_and_the_scores_of_a_memory_are_told(
@@ -33,9 +33,9 @@ def test_the_range_and_the_scores_of_a_memory_are_told(
     words = ["cost", "compressive_transformer", *sizes, "--batch", "2", "--length", "64"]
     assert run(words) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert "temporal range  128 to 159 tokens back, by position" in lines
-    pairs = "32 x (32 + 32 of memory + 16 compressed) = 2,560 pairs of a segment and head (2 layers)"
-    assert f"attention       {pairs}" in lines
+    assert "temporal range  128 to 159 tokens back, depending on the position" in lines
+    pairs = "32 x (32 + 32 of memory + 16 compressed) = 2,560 per segment and head (2 layers)"
+    assert f"scores          {pairs}" in lines
     assert run([*words, "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["temporal_range"] == {"least": 128, "most": 159, "exact": True}

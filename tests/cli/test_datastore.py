@@ -44,7 +44,7 @@ def test_it_says_what_it_holds(workspace: Path, capsys: pytest.CaptureFixture[st
         report["width"] == 16 and report["bytes"] > 16 * 2 * report["keys"] and report["home"] == str(workspace / "gpt")
     )
     assert run(["datastore", "info", str(workspace / "ds")]) == 0
-    assert f"{report['keys']:,} keys of 16 numbers in float16" in capsys.readouterr().out
+    assert f"{report['keys']:,} keys of width 16 in float16" in capsys.readouterr().out
 
 
 def test_a_prompt_from_the_text_finds_its_own_place(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -80,7 +80,7 @@ def test_what_is_wrong_is_said_in_one_line(workspace: Path, tmp_path: Path, caps
         "has no token with one after it",
     )
     task = ["datastore", "build", model, "--data", "task=copy", "--out", str(tmp_path / "a")]
-    fails(capsys, task, "a datastore is of a text; give text=PATH")
+    fails(capsys, task, "wrong --data for a datastore: got a task, expected a text. Give text=PATH")
     fails(
         capsys,
         ["datastore", "build", str(workspace / "bert"), *build[3:], str(tmp_path / "a")],
@@ -111,7 +111,7 @@ def test_keys_that_are_no_numbers_are_near_nothing(
     data = path.read_bytes()
     begin = 8 + int.from_bytes(data[:8], "little")
     path.write_bytes(data[:begin] + b"\x00\x7c" * ((len(data) - begin) // 2))  # infinities
-    fails(capsys, ["datastore", "search", str(store), "--prompt", "x"], "is near anything: they are spoiled")
+    fails(capsys, ["datastore", "search", str(store), "--prompt", "x"], "found no key: its keys are not finite")
 
 
 def test_an_index_says_what_it_finds_and_goes_with_an_append(
@@ -120,7 +120,7 @@ def test_an_index_says_what_it_finds_and_goes_with_an_append(
     store = tmp_path / "ds"
     shutil.copytree(workspace / "ds", store)
     assert run(["datastore", "index", str(store), "hnsw:links=8"]) == 0
-    assert "searched by hnsw:links=8,effort=64, which finds" in capsys.readouterr().out
+    assert "index: hnsw:links=8,effort=64, which finds" in capsys.readouterr().out
     assert run_json(capsys, "info", store)["index"]["recall"] > 0.8
     words = ["search", store, "--prompt", TEXT[:20].decode(), "--k", 3]
     assert run_json(capsys, *words)["neighbours"][0] == run_json(capsys, *words, "--exact")["neighbours"][0]
@@ -149,7 +149,7 @@ def test_a_model_that_moved_is_asked_for(workspace: Path, tmp_path: Path, capsys
     Datastore.build(tmp_path / "ds", load(tmp_path / "gpt"), torch.tensor([1, 2, 3]), home=str(tmp_path / "gpt"))
     (tmp_path / "gpt").rename(tmp_path / "elsewhere")
     words = ["datastore", "search", str(tmp_path / "ds"), "--prompt", "x"]
-    fails(capsys, words, "gpt; say where it is with --model DIR")
+    fails(capsys, words, "gpt. Give its folder with --model DIR")
     assert run([*words, "--model", str(tmp_path / "elsewhere")]) == 0
     Datastore.build(tmp_path / "of_no_folder", load(tmp_path / "elsewhere"), torch.tensor([1, 2, 3]))
     (tmp_path / "all").mkdir()
@@ -157,4 +157,4 @@ def test_a_model_that_moved_is_asked_for(workspace: Path, tmp_path: Path, capsys
         shutil.copytree(tmp_path / name, tmp_path / "all" / there_)
     assert run(["datastore", "search", str(tmp_path / "all" / "ds"), "--prompt", "x"]) == 0, "beside it, by its name"
     words = ["datastore", "search", str(tmp_path / "of_no_folder"), "--prompt", "x"]
-    fails(capsys, words, "was in no folder; say where it is with --model DIR")
+    fails(capsys, words, "the datastore records no folder. Give its folder with --model DIR")

@@ -71,7 +71,11 @@ def test_pairs_are_measured_as_in_training(tmp_path: Path, capsys: pytest.Captur
     report = number(capsys, out, "--data", f"pairs={pairs}", "--split", "valid", "--length", "8")
     assert report["value"] == pytest.approx(point.valid, rel=1e-6) and report["metric"]["name"] == "bits per token"
     assert number(capsys, out, "--data", f"pairs={pairs}")["count"] > 0
-    fails(capsys, ["evaluate", str(out), "--data", f"pairs={pairs}", "--stride", "2"], "windows and lanes are of texts")
+    fails(
+        capsys,
+        ["evaluate", str(out), "--data", f"pairs={pairs}", "--stride", "2"],
+        "--stride, --full and --lanes have no effect on pairs=",
+    )
     fails(capsys, ["evaluate", str(out), "--data", f"text={pairs}"], "this transformer reads pairs, but got a text")
 
 
@@ -86,7 +90,7 @@ def test_windows_lanes_and_the_first_bytes(tmp_path: Path, text: Path, capsys: p
     assert run(["evaluate", *map(str, base)]) == 0
     out = capsys.readouterr().out
     assert f"{evaluate(model, data.test, 16).value:.4f} bits per byte, perplexity " in out
-    assert f"judged of test of text={text}, which is 240 of its 4,800 bytes" in out
+    assert f"predictions on test of text={text}, which is 240 of its 4,800 bytes" in out
 
 
 def test_every_split_at_once_is_each_by_itself(tmp_path: Path, text: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -99,7 +103,9 @@ def test_every_split_at_once_is_each_by_itself(tmp_path: Path, text: Path, capsy
         assert {**own_report, "seconds": 0} == {key: alone[key] for key in own_report} | {"seconds": 0}
     assert run(["evaluate", *map(str, base), "--split", "all"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [f"judged of {name} of" in line for name, line in zip(report["splits"], lines, strict=True)] == [True] * 3
+    assert [f"predictions on {name} of" in line for name, line in zip(report["splits"], lines, strict=True)] == [
+        True
+    ] * 3
     (tmp_path / "other").write_bytes(b"the cat sat. " * 40)
     watched = number(capsys, *base[:2], f"text={text},valid={tmp_path}/other", *base[3:], "--split", "all")
     assert list(watched["splits"]) == ["train", "valid"]  # nothing is kept for the end then
@@ -120,7 +126,7 @@ def test_bytes_of_a_text_lie_all_over_a_split(
     assert spread["measured"] == "60 bytes in 3 stretches from all over test"
     assert first["measured"] == "the first 60 bytes of test"
     assert run(["evaluate", *map(str, base)]) == 0
-    assert f"of its 4,800 bytes; of these {spread['measured']}" in capsys.readouterr().out
+    assert f"of its 4,800 bytes; measured on {spread['measured']}" in capsys.readouterr().out
 
 
 def test_a_memory_is_longer_than_in_training(tmp_path: Path, text: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -134,9 +140,7 @@ def test_a_memory_is_longer_than_in_training(tmp_path: Path, text: Path, capsys:
     report = number(capsys, *words[:1], "memory=32", *words[1:])
     assert report["value"] == evaluate(longer, data.test, 8).value != before["value"]
     assert (report["keywords"]["memory"], before["keywords"]["memory"]) == (32, 4)
-    message = (
-        "the trained weights do not fit d=32: a keyword that changes the weights cannot be changed after training."
-    )
+    message = "the trained weights do not fit d=32, because these keywords change the shapes of weights. Leave them out"
     fails(capsys, ["evaluate", str(words[0]), "d=32", "--data", f"text={text}"], message)
     fails(capsys, ["evaluate", str(words[0]), "memry=3", "--data", f"text={text}"], "the nearest is 'memory'")
     fails(capsys, ["evaluate", str(words[0]), "memory=-3", "--data", f"text={text}"], "memory")
@@ -157,7 +161,7 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, text: Path, capsys: p
         ([out, *data, "--stride", "999"], "stride=999 is none for windows of 128; give 1 to 128"),
         ([out, *data, "--lanes", "2", "--stride", "2"], "give one of stride and lanes"),
         ([out, *data, "--lanes", "1"], "and this model has learned 32 positions"),
-        ([out, *data, "--device", "gpu"], "there is no device 'gpu' here"),
+        ([out, *data, "--device", "gpu"], "there is no device 'gpu' on this machine"),
         ([out, *data, "--length", "0"], "--length"),
         ([out, *data, "depth"], "'depth' is not a keyword; write name=value"),
     ]
@@ -194,6 +198,10 @@ def test_spans_that_heads_have_learned_are_told_and_drawn(
     assert picture.stat().st_size > 5_000
     save(gpt(**SMALL), tmp_path / "gpt")
     assert "heads" not in number(capsys, tmp_path / "gpt", *base[1:])
-    fails(capsys, ["evaluate", str(tmp_path / "gpt"), *map(str, base[1:]), "--out", "x.png"], "heads of this gpt learn")
-    fails(capsys, ["evaluate", *map(str, base), "--out", "x.txt"], "give a file that ends with .png, .svg or .pdf")
+    fails(
+        capsys,
+        ["evaluate", str(tmp_path / "gpt"), *map(str, base[1:]), "--out", "x.png"],
+        "--out cannot draw this gpt: its heads learn",
+    )
+    fails(capsys, ["evaluate", *map(str, base), "--out", "x.txt"], "expected a name that ends with .png, .svg or .pdf")
     fails(capsys, ["evaluate", *map(str, base), "--out", str(tmp_path / "no" / "x.png")], "there is no file or folder")

@@ -36,9 +36,17 @@ def test_what_cannot_be_filled_is_said_in_one_line(tmp_path: Path, capsys: pytes
     fails(capsys, ["fill", out, "--text", ""], "there is no blank in the text")
     fails(capsys, ["fill", out], "Missing option '--text'")
     fails(capsys, ["fill", out, "--text", "_", "--best", "0"], "--best")
-    fails(capsys, ["fill", other, "--text", "_"], "this model fills in no blanks; use one of a member like bert")
+    fails(
+        capsys,
+        ["fill", other, "--text", "_"],
+        "this model does not fill in blanks. Use a model of a member such as bert",
+    )
     config = tmp_path / "gpt/config.json"
     saved = json.loads(config.read_text())
     config.write_text(json.dumps({**saved, "metric": {**saved["metric"], "name": "accuracy"}}))  # as on a task
-    fails(capsys, ["fill", other, "--text", "_"], "this model fills in no blanks; use one of a member like bert, or")
+    fails(
+        capsys,
+        ["fill", other, "--text", "_"],
+        "this model does not fill in blanks. Use a model of a member such as bert, or",
+    )
     fails(capsys, ["fill", str(tmp_path / "none"), "--text", "_"], "there is no file or folder")

@@ -143,7 +143,7 @@ def test_what_is_wrong_is_said_in_one_line(
     (tmp_path / "blank").write_text("a\n\nb\n")
     state = str(tmp_path / "state")
     wrong: list[tuple[list[str], str]] = [
-        ([out], "there is nothing to go on from; give --prompt TEXT, --prompts FILE or --state FILE"),
+        ([out], "there is no text to continue. Give --prompt TEXT, --prompts FILE or --state FILE"),
         ([out, "--prompt", ""], "the prompt is empty"),
         ([out, "--prompt", "a", "--stop", ""], "the stop is empty"),
         ([out, "--prompt", "a", "--prompts", str(file)], "give one of --prompt and --prompts"),
@@ -166,12 +166,12 @@ def test_what_is_wrong_is_said_in_one_line(
         ([drawer, "--prompt", "a"], "this model generates pictures and reads no prompt"),
         ([drawer, "--top-k", "4"], "--top-k applies only to a model that writes text"),
         ([out, "--prompt", "a", "--tokens", str(10**12)], "--tokens"),
-        ([out, "--prompt", "a", "--device", "cuda:99"], "there is no device 'cuda:99' here"),
-        ([out, "--prompt", "a", "--device", "meta"], "there is no device 'meta' here"),
+        ([out, "--prompt", "a", "--device", "cuda:99"], "there is no device 'cuda:99' on this machine"),
+        ([out, "--prompt", "a", "--device", "meta"], "there is no device 'meta' on this machine"),
         ([out, "--prompt", "a", "--state", state], "there is no file or folder"),
-        ([pairs, "--prompt", "a"], "this model writes from a source; give --source TEXT or --sources FILE"),
-        ([pairs, "--source", "a", "--state", __file__], "leave out --state"),
-        ([pairs, "--source", "a", "--prompts", str(file)], "there are 4 prompts and 1 sources"),
+        ([pairs, "--prompt", "a"], "this model needs a source text. Give --source TEXT or --sources FILE"),
+        ([pairs, "--source", "a", "--state", __file__], "Leave out --state"),
+        ([pairs, "--source", "a", "--prompts", str(file)], "got 4 prompts for 1 sources"),
         ([masked, "--prompt", "a"], "this bert fills in hidden bytes and writes none"),
     ]
     for words, message in wrong:
@@ -179,7 +179,7 @@ def test_what_is_wrong_is_said_in_one_line(
     monkeypatch.setattr("kinformer.cli.support.memory_limits.free_memory", lambda: 10**6)
     rotary = folder(tmp_path / "long", "gpt", position="rotary")
     many = ["--prompt", "a", "--tokens", "10000000"]
-    fails(capsys, ["generate", rotary, *many], "of memory are there; give fewer tokens")
+    fails(capsys, ["generate", rotary, *many], "are free. Give fewer tokens")
 
 
 def test_a_search_tells_how_far_it_is(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def test_it_says_what_it_costs_and_looks_up_by_the_index_that_is_wanted(
         assert run(setup.tune("--json", *words)) == 0
         captured = capsys.readouterr()
         report = json.loads(captured.out)
-        assert "among 299 keys" in captured.err and f"bytes) by {report['search']}" in captured.err
+        assert "among 299 keys" in captured.err and f"bytes) with the search {report['search']}" in captured.err
         reports[report["search"]] = report
     assert list(reports) == ["exact", "hnsw:links=4,effort=8"]
     assert reports["exact"]["recall"] == 1.0 and 0.2 < reports["hnsw:links=4,effort=8"]["recall"] <= 1
@@ -83,10 +83,12 @@ def test_what_is_measured_is_not_looked_up_in_itself(
     build = ["datastore", "build", setup.out, "--data", f"text={setup.text}"]
     for split in ("valid", "test"):
         assert run([*build, "--split", split, "--out", str(tmp_path / split)]) == 0
-        fails(capsys, ["knn-lm", setup.out, "--datastore", str(tmp_path / split), *setup.data], f"is of {split} itself")
+        fails(
+            capsys, ["knn-lm", setup.out, "--datastore", str(tmp_path / split), *setup.data], f"from the {split} split"
+        )
     capsys.readouterr()
     assert run(setup.tune()) == 0
-    assert "stretches of valid stand in the datastore" in capsys.readouterr().err, "the text repeats itself"
+    assert "sampled passages of valid are in the datastore" in capsys.readouterr().err, "the text repeats itself"
     data = read_spec(f"text={setup.text}")
     refuse_measured_text(Datastore.open(setup.store), replace(data, test=data.test[:0]))
     assert "of test stand" not in capsys.readouterr().err, "an empty split stands nowhere"
@@ -150,10 +152,14 @@ def test_what_is_wrong_is_said_in_one_line(
         f"has no {FILE}, which is tuned first: kinformer knn-lm {never} --datastore DS",
     )
     fails(capsys, ["knn-lm", other, *tune], "the datastore is of another model")
-    fails(capsys, ["knn-lm", masked, *tune], "predicts no next token")
-    fails(capsys, ["evaluate", masked, *setup.data, "--knn"], "predicts no next token")
+    fails(capsys, ["knn-lm", masked, *tune], "does not predict the next token")
+    fails(capsys, ["evaluate", masked, *setup.data, "--knn"], "does not predict the next token")
     fails(capsys, ["knn-lm", setup.out, "--datastore", str(tmp_path), *setup.data], "there is no datastore in")
-    fails(capsys, [*setup.tune()[:4], "--data", "task=recall"], "a datastore is of a text; give text=PATH")
+    fails(
+        capsys,
+        [*setup.tune()[:4], "--data", "task=recall"],
+        "wrong --data for a datastore: got a task, expected a text. Give text=PATH",
+    )
     calm = folder(tmp_path / "calm", "calm", length=16)
     fails(capsys, ["knn-lm", calm, *tune], "a datastore does not work with early exits")
     fails(capsys, ["evaluate", calm, *setup.data, "--knn"], "a datastore does not work with early exits")

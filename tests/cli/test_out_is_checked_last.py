@@ -85,7 +85,11 @@ def test_compare_tells_a_mistake_before_what_the_folder_holds(
     words: str, full: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = files(full)
-    message = "give one of --minutes M, --steps N and --flops F" if "give one of" in WRONG[words] else WRONG[words]
+    message = (
+        "expected exactly one of --minutes M, --steps N and --flops F"
+        if "give one of" in WRONG[words]
+        else WRONG[words]
+    )
     fails(capsys, ["compare", "--out", f"{full}/all", *compared(words), *data(full)], message)
     assert files(full) == before
 
@@ -104,7 +108,7 @@ def test_a_right_command_is_refused_before_its_data_are_read(
     fails(
         capsys,
         [command, "--out", f"{full}/{out}", *member, *data(full), "--steps", "1"],
-        "which would be overwritten; give another --out",
+        "which would be overwritten. Give another --out",
     )
     assert not read
 

@@ -36,11 +36,11 @@ def test_a_member_is_trained_on_pictures_measured_and_draws(
     assert report["count"] == 4 * 48 and report["metric"]["name"] == "bits per dimension"
     assert run(["generate", out, "--enlarge", data, "--pictures", "2", "--out", str(png)]) == 0
     assert image.imread(png).shape[2] in (3, 4)
-    fails(capsys, ["generate", out], "this model generates pictures; give --out FILE.png")
-    fails(capsys, ["generate", out, "--out", "drawn.jpg"], "is no PNG; give a name that ends in .png")
-    fails(capsys, ["generate", out, "--out", str(png)], "this model enlarges pictures; give --enlarge WHERE")
+    fails(capsys, ["generate", out], "this model generates pictures, but --out is missing. Give --out FILE.png")
+    fails(capsys, ["generate", out, "--out", "drawn.jpg"], "got drawn.jpg, expected a name that ends with .png")
+    fails(capsys, ["generate", out, "--out", str(png)], "enlarges pictures, but --enlarge is missing. Give --enlarge")
     options = ["--enlarge", data, "--out", str(png)]
-    fails(capsys, ["generate", out, *options, "--pictures", "5"], "4 pictures [C H W] of (3, 4, 4) in test; 5 of")
+    fails(capsys, ["generate", out, *options, "--pictures", "5"], "expected at least 5 of (3, 4, 4)")
     fails(capsys, ["generate", out, *options, "--prompt", "a"], "this model generates pictures and reads no prompt")
 
 
@@ -56,7 +56,7 @@ def test_members_are_compared_on_pictures(tmp_path: Path, data: str, capsys: pyt
 
 
 def test_a_model_that_enlarges_nothing_says_so_before_pictures_are_read(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="this model enlarges none; leave out --enlarge"):
+    with pytest.raises(UserError, match="this model does not enlarge pictures. Leave out --enlarge"):
         write(image_transformer((1, 4, 4), d=16, depth=1, heads=2), tmp_path / "a.png", 1, "images=nowhere", None, 0)
 
 
@@ -76,4 +76,8 @@ def test_a_member_that_knows_classes_draws_one_of_them(
     assert run(["generate", out, "--pictures", "2", "--out", str(png), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"out": str(png), "pictures": 2, "shape": [3, 4, 4]}
     fails(capsys, ["generate", out, "--out", str(tmp_path / "no" / "a.png")], "there is no file or folder")
-    fails(capsys, ["generate", out, "--label", "10", "--out", str(png)], "knows the classes 0 to 9; give one of these")
+    fails(
+        capsys,
+        ["generate", out, "--label", "10", "--out", str(png)],
+        "got 10, expected a class from 0 to 9. Give one of these",
+    )

@@ -34,8 +34,8 @@ def test_returns_are_told_kept_and_drawn(tmp_path: Path, capsys: pytest.CaptureF
         == 0
     )
     captured = capsys.readouterr()
-    assert "asked for 2, returned" in captured.out and "in 5 episodes of 3.2 steps" in captured.out
-    assert "draws no pictures" in captured.err and not (out / "play.gif").exists()
+    assert "target return 2: mean return" in captured.out and "in 5 episodes of 3.2 steps" in captured.out
+    assert "renders no pictures" in captured.err and not (out / "play.gif").exists()
     played = json.loads((out / "returns.json").read_text())["played"]
     assert [entry["asked"] for entry in played] == [1, 2, 3] and all(len(entry["returns"]) == 5 for entry in played)
     assert image.imread(out / "returns.png")[..., :3].std() > 0
@@ -65,7 +65,7 @@ def test_a_full_disk_is_one_line_and_leaves_no_half_of_a_file(
     assert run(["play", "--env", COUNTING, "--episodes", "2", "--out", str(tmp_path / "o")]) == 1
     captured = capsys.readouterr()
     last = captured.err.strip().splitlines()[-1]
-    assert "returns.json" in last and "No space left on device" in last and "returned" in captured.out
+    assert "returns.json" in last and "No space left on device" in last and "mean return" in captured.out
     assert not list((tmp_path / "o").iterdir())
 
 
@@ -87,8 +87,8 @@ def test_of_an_environment_that_fails_the_ended_episodes_are_told_and_kept(
     assert run(words) == 1
     captured = capsys.readouterr()
     last = captured.err.strip().splitlines()[-1]
-    assert last.startswith("kinformer: ") and "of 8 episodes had ended, and are told" in last and "at step" in last
-    assert "Traceback" not in captured.err and "returned" in captured.out
+    assert last.startswith("kinformer: ") and "of 8 episodes had ended and are summarised" in last and "at step" in last
+    assert "Traceback" not in captured.err and "mean return" in captured.out
     ended = read_spec(f"offline={save}")
     assert isinstance(ended, EpisodeData)
 

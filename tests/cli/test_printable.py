@@ -76,7 +76,7 @@ def test_samples_of_a_comparison_never_hold_them(tmp_path: Path) -> None:
         points=[],
         prompt=f"the {STEERS}",
         sample=f"cat {STEERS}",
-        shown="goes on from the first 4 bytes of valid",
+        shown="continues the first 4 bytes of valid",
         answer=None,
         state_bytes=None,
         peak_bytes=1,

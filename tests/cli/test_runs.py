@@ -57,7 +57,7 @@ def test_a_run_is_gone_on_with_and_made_longer(
         and f"at the last step, 6, saved in {tmp_path}/run" in captured.out
     )
     assert run(command("--resume", steps=9)) == 0
-    assert "goes on from step 6" in capsys.readouterr().err and History.read(tmp_path / "run").step == 9
+    assert "continues from step 6" in capsys.readouterr().err and History.read(tmp_path / "run").step == 9
     fails(capsys, command(), "holds a model of 'gpt' that was trained before, which would be overwritten")
     fails(capsys, command("--resume", "--lr", "0.1"), "got --lr 0.1, expected --lr 0.002. Pass --lr 0.002")
     fails(capsys, command("--resume", "--schedule", "linear"), "got --schedule linear, expected --schedule cosine")
@@ -92,7 +92,7 @@ def test_weights_that_are_not_trained_must_come_from_somewhere(
     assert run([*calm[:2], "confidence=probe", *calm[2:]]) == 0
     assert run([*frozen, "--from", f"{tmp_path}/calm", "--overwrite"]) == 0
     compare = ["compare", "gpt", "calm(confidence=probe,frozen=true)", *command()[command().index("--data") :]]
-    fails(capsys, compare, "but the others would stay random; leave it out: a comparison begins with no")
+    fails(capsys, compare, "but the others would stay random; leave it out, because a comparison trains")
 
 
 def test_options_reach_the_training(tmp_path: Path, command: Command, capsys: pytest.CaptureFixture[str]) -> None:
@@ -103,7 +103,7 @@ def test_options_reach_the_training(tmp_path: Path, command: Command, capsys: py
     assert run(command("--precision", "bf16", out="rough")) == 0 and not same(tmp_path / "rough", tmp_path / "plain")
     assert run(command("--clip", "0.001", out="clipped")) == 0 and not same(tmp_path / "clipped", tmp_path / "plain")
     fails(capsys, command("--accumulate", "5", out="x"), "accumulate=5 is more than the 4 rows of a batch")
-    fails(capsys, command("--device", "gpu7", out="x"), "there is no device 'gpu7' here")
+    fails(capsys, command("--device", "gpu7", out="x"), "there is no device 'gpu7' on this machine")
     fails(capsys, command("--clip", "0", out="x"), "clip must be above 0")
     assert not (tmp_path / "x").exists()
 
@@ -128,7 +128,7 @@ def test_a_phase_that_was_stopped_goes_on_where_it_was(
     assert "stopped at step 2; the weights are kept" in capsys.readouterr().err
     assert run(command(*then, "--resume")) == 0
     captured = capsys.readouterr()
-    assert captured.out.count("(phase ") == 1 and "(phase 2 of 2): goes on from step 2" in captured.err
+    assert captured.out.count("(phase ") == 1 and "(phase 2 of 2): continues from step 2" in captured.err
     assert same(tmp_path / "run", tmp_path / "whole") and same(tmp_path / "run/best", tmp_path / "whole/best")
 
 
@@ -177,7 +177,7 @@ def test_what_cannot_be_gone_on_with_is_told_and_kept(
     weights.write_bytes(data)
     (tmp_path / "run" / "trainer").rename(tmp_path / "away")
     fails(capsys, command("--resume"), f"there is no {tmp_path}/run/trainer to go on from; --from {tmp_path}/run with")
-    fails(capsys, command("--resume"), "another --out starts from its weights, --overwrite begins anew")
+    fails(capsys, command("--resume"), "another --out starts from its weights, --overwrite starts again")
     assert weights.read_bytes() == data and (tmp_path / "run" / "best").is_dir()
 
 
@@ -191,7 +191,7 @@ def test_a_damaged_file_of_the_trainer_says_what_to_do(
     data = path.read_bytes()
     path.write_bytes(data[: len(data) // 2] if spoil == "cut" else b"{}\n" + bytes(len(data)))
     before = {file: file.read_bytes() for file in (tmp_path / "run").rglob("*") if file.is_file()}
-    advice = f"; --from {tmp_path}/run/best with another --out starts from the best, --overwrite begins anew"
+    advice = f"; --from {tmp_path}/run/best with another --out starts from the best weights, --overwrite starts again"
     fails(capsys, command("--resume", steps=9), advice)
     assert before == {file: file.read_bytes() for file in (tmp_path / "run").rglob("*") if file.is_file()}
     with pytest.raises(ValueError, match=f"; {tmp_path}/run/best may have weights to load .* overwrite=True begins"):
@@ -217,7 +217,7 @@ def test_what_was_made_of_weights_that_are_trained_on_is_named(
         (tmp_path / "run" / name).write_text("{}")
     folder = f"{tmp_path}/run"
     past = [
-        f"{folder}/{name} is of the weights that were there before; `kinformer {subcommand} {folder}` makes it"
+        f"{folder}/{name} is outdated: it belongs to the earlier weights. Run `kinformer {subcommand} {folder}` to make"
         for name, subcommand in (("exits.json", "calibrate"), ("knn-lm.json", "knn-lm"))
     ]
     for words, warned in (
@@ -242,9 +242,9 @@ def test_a_run_that_has_its_steps_has_nothing_to_do(
         capsys.readouterr()
         assert run(command("--resume", steps=steps)) == 0
         error = capsys.readouterr().err
-        assert "it already has 6 steps, and there is nothing to do" in error and "goes on" not in error
+        assert "ended after 6 steps, so there is nothing to do" in error and "continues" not in error
     assert (tmp_path / "run" / "model.safetensors").read_bytes() == before
     assert run(command("--resume", "--lr", "0.1", steps=9)) == 2
-    assert "goes on from" not in capsys.readouterr().err
+    assert "continues from" not in capsys.readouterr().err
     assert run(command("--resume", steps=9)) == 0
-    assert "goes on from step 6 of 9" in capsys.readouterr().err
+    assert "continues from step 6 of 9" in capsys.readouterr().err

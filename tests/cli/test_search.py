@@ -155,7 +155,7 @@ def test_what_was_proven_is_overwritten_where_it_may_be(out: str, capsys: pytest
     search = ["calibrate", out, *TASK, "--search", "20", "--samples", "16"]
     proven = {"by": "learn then test", "delta": 0.1, "epsilon": 0.05}
     save_calibration(Path(out), load(out), 0.5, proven)
-    fails(capsys, search, "holds what was proven, at delta 0.1 and epsilon 0.05, and a search proves nothing")
+    fails(capsys, search, "holds a proven threshold, for delta 0.1 and epsilon 0.05, but a search proves nothing")
     assert json.loads((Path(out) / "exits.json").read_text())["threshold"] == 0.5
     assert run([*search, "--overwrite"]) == run(search) == 0, "what a search found gives way to another"
     previous = (Path(out) / "exits.json").read_text()
@@ -225,4 +225,8 @@ def test_a_rule_without_thresholds_and_a_single_layer_are_refused(
     single = folder(tmp_path / "one", "depth_adaptive", length=32, depth=1, classifier="probability")
     fails(capsys, ["calibrate", single, *TASK, "--search", "10"], "depth=1")
     other = folder(tmp_path / "drawn", "depth_adaptive", length=32, classifier="multinomial")
-    fails(capsys, ["calibrate", other, *TASK, "--search", "10"], "leave by no threshold that could be calibrated")
+    fails(
+        capsys,
+        ["calibrate", other, *TASK, "--search", "10"],
+        "its exit rule has no threshold. Train a member with a rule",
+    )

@@ -65,7 +65,7 @@ def test_a_page_begins_with_the_class_one_came_for_and_ends_with_its_helpers(
         "heads: int\n",
         "Source: Kitaev",
         "which keys each query reads",
-        "beside it",
+        "also in mech",
         "Hashed  ",
     ]
     places = [out.index(word) for word in order]
@@ -148,7 +148,7 @@ def test_a_missing_name_lists_the_nearest(capsys: pytest.CaptureFixture[str]) ->
         capsys, "Causal() & Bnad(3)"
     )
     assert "has no keyword 'dept'; the nearest is 'depth'" in refused(capsys, "gpt", "dept=3")
-    assert "there is no member 'lsh', and only members, tasks and environments have keywords such as 'd=3'" in refused(
+    assert "keywords such as 'd=3' with 'lsh': only members, tasks and environments have keywords" in refused(
         capsys, "lsh", "d=3"
     )
 
@@ -158,7 +158,7 @@ def test_an_environment_shows_its_first_steps(capsys: pytest.CaptureFixture[str]
     assert "TMaze(corridor=30" in out and "kinformer train gtrxl --data env=t_maze" in out
     lines = [line.strip() for line in out.splitlines() if "....T" in line]
     assert lines[0] == "o....T" and len(lines) == 4 and "action" in lines[1] and "reward -0.1" in lines[1]
-    assert "takes Discrete(2)" in run_show(capsys, "masked_cartpole")
+    assert "actions: Discrete(2)" in run_show(capsys, "masked_cartpole")
 
 
 def test_own_files(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -169,11 +169,11 @@ def test_own_files(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     ] == ["██ ·", " ·██"]
     assert "d: int = 8" in run_show(capsys, f"{MEMBERS}:bigram")
     assert "d: int = 8" in run_show(capsys, str(MEMBERS))
-    assert "has no 'Alternat'; the nearest is 'Alternate'; it has Alternate" in refused(capsys, f"{TOY}:Alternat")
+    assert "has no 'Alternat'; the nearest is 'Alternate'; it defines Alternate" in refused(capsys, f"{TOY}:Alternat")
     assert "has no 'Nothing'" in refused(capsys, f"{TOY}:Nothing() & Causal()")
     assert "there is no file or folder none.py" in refused(capsys, "none.py:f")
     (tmp_path / "empty.py").touch()
-    assert "defines no class or function" in refused(capsys, f"{tmp_path}/empty.py")
+    assert "defines no public class or function" in refused(capsys, f"{tmp_path}/empty.py")
 
 
 def test_a_member_with_its_keywords(capsys: pytest.CaptureFixture[str]) -> None:
@@ -319,7 +319,7 @@ def test_every_member_is_drawn_or_has_no_pattern_to_draw() -> None:
 def test_cost_is_measured_and_not_promised(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kinformer.lab.cost.growth.LENGTHS", (16, 32))
     out = run_show(capsys, "causal", "--cost", "--length", "3")
-    assert "  measured here: Causal() & it\n  rows of 16 to 32 tokens, each twice as long, width 16" in out
+    assert "  measured on this machine: Causal() & it\n  rows of 16 to 32 tokens, each twice as long, width 16" in out
     out = run_show(capsys, "gpt", "d=24", "heads=2", "depth=1", "--cost", "--length", "3")
     assert "rows of 16 to 32 tokens, each twice as long, width 24" in out and "\n  time " in out
     assert "measured" not in run_show(capsys, "causal", "--length", "3")
@@ -337,4 +337,7 @@ def test_the_same_pictures_in_a_file(tmp_path: Path, capsys: pytest.CaptureFixtu
     )
     assert "there is no file or folder" in refused(capsys, "band", "--out", f"{tmp_path}/none/band.png")
     missing = tmp_path / "none.png"
-    assert "there is nothing to draw of 'rms'" in refused(capsys, "rms", "--out", str(missing)) and not missing.exists()
+    assert (
+        "'rms' has no picture. Leave out --out" in refused(capsys, "rms", "--out", str(missing))
+        and not missing.exists()
+    )

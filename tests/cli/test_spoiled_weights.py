@@ -43,7 +43,7 @@ def test_weights_that_are_no_numbers_are_refused_by_all(
         ["evaluate", calm, *text],
         ["read", calm, str(tmp_path / "text"), "--save", str(tmp_path / "kept")],
     ):
-        fails(capsys, words, "are spoiled: ")
+        fails(capsys, words, "are damaged: ")
     assert not (tmp_path / "calm" / "exits.json").exists() and not (tmp_path / "kept").exists()
 
 
@@ -64,7 +64,7 @@ def test_a_forecast_of_no_numbers_is_none(name: str, tmp_path: Path, capsys: pyt
     sizes = {key: value for key, value in TINY.items() if key not in SMALL}
     run_folder = spoilt(tmp_path / "run", "informer", 1e38, **{**sizes, "calendar": 5})
     words = ["forecast", run_folder, "--data", a_series(tmp_path / "a.csv"), "--out", str(tmp_path / name)]
-    fails(capsys, words, "the model forecasts no numbers")
+    fails(capsys, words, "the model's forecast is not finite")
     assert not (tmp_path / name).exists()
 
 

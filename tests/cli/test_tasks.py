@@ -71,7 +71,7 @@ def test_list_and_show_have_tasks(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["show", "recall", "pairs=2", "queries=1"]) == 0
     out = capsys.readouterr().out
     assert "Ba et al., 2016" in out and "kinformer train gpt --data task=recall" in out
-    assert "rows of at most 7 symbols, their answers marked; guessing scores 0.100" in out
+    assert "rows of at most 7 symbols; ^ marks the answers; guessing has accuracy 0.100" in out
     lines = out.splitlines()
     marked = [n for n, line in enumerate(lines) if line.strip() == "^"]
     assert len(marked) == 3

@@ -1,4 +1,4 @@
-"""Advice as a table with notes."""
+"""The table, notes and commands that `kinformer advise` prints."""
 
 import re
 
@@ -13,21 +13,25 @@ from kinformer.lab.byte_units import size
 
 
 def print_advice(advice: Advice) -> None:
+    """Print a table of the members that fit, then notes and the commands to try.
+
+    advice: the ranked members of one task.
+    """
     console = Console(width=None if Console().is_terminal else WIDTH, highlight=False, markup=False)
     console.print(
-        f"{advice.task} on rows of {advice.length:,} tokens of {advice.data.name}, batches of {advice.batch:,}, "
-        f"within {size(advice.room)}: the fewest multiplications first"
+        f"--task {advice.task} on rows of {advice.length:,} tokens of {advice.data.name}, batch size "
+        f"{advice.batch:,}, {size(advice.room)} of memory; members with the fewest multiplications come first"
     )
     table = Table(box=None, pad_edge=False)
     table.add_column("member", overflow="fold")
     baseline = BASELINE[advice.task]
-    for heading in ("GFLOP a step", "memory", "parameters", "decoding state", f"speed / {baseline}", "bits, measured"):
+    for heading in ("GFLOP per step", "memory", "parameters", "decoding state", f"speed / {baseline}", "bits per byte"):
         table.add_column(heading, justify="right")
     for fit in advice.fits:
         estimate = fit.estimate
         state = "none" if estimate.state_bytes is None else size(estimate.state_bytes)
-        measured_bits = ", ".join(f"{value['mean']:.2f}" for value in quality(fit.name).values()) or "never"
-        speed = "-" if fit.faster is None else f"{fit.faster[1]:.2f} at {fit.faster[0]:,}"
+        measured_bits = ", ".join(f"{value['mean']:.2f}" for value in quality(fit.name).values()) or "not measured"
+        speed = "-" if fit.faster is None else f"{fit.faster[1]:.2f} at {fit.faster[0]:,} tokens"
         flops, parameters = f"{advice.batch * estimate.row_flops / 1e9:,.3g}", f"{estimate.parameters:,}"
         table.add_row(estimate.choice.text, flops, size(fit.process), parameters, state, speed, measured_bits)
     console.print(table)
@@ -35,19 +39,19 @@ def print_advice(advice: Advice) -> None:
     parts = {
         "Too large": [f"{large}."] if large else [],
         "Left out": [f"{name}: {why}" for name, why in advice.refused.items()],
-        "To begin with": [f"{fit.name}, {why}. {_reason_to_choose(fit)}".rstrip() for fit, why in advice.tried],
+        "Start with": [f"{fit.name}, {why}. {_reason_to_choose(fit)}".rstrip() for fit, why in advice.tried],
         "Not known": advice.unknown,
-        "To try": advice.commands,
+        "Commands to try": advice.commands,
     }
     for title, lines in parts.items():
         if lines:
             console.print(f"\n{title}:", style="bold")
         for line in lines:
-            console.print(f"  {line}", soft_wrap=title == "To try")
+            console.print(f"  {line}", soft_wrap=title == "Commands to try")
 
 
 def _reason_to_choose(fit: Fit) -> str:
-    """What a member says of when to choose it."""
+    """The sentence of a member's docstring that says when to choose it; "" if it has none."""
     docstring = doc(fit.estimate.choice.function)
     sentences = re.split(r"(?<=\.) ", " ".join([docstring.first, *docstring.prose]))
     return next((sentence for sentence in sentences if sentence.startswith(("Choose it", "The baseline"))), "")

@@ -1,4 +1,4 @@
-"""Tokens that leave as `kinformer calibrate` found, and how commands say at which threshold."""
+"""Exit thresholds that `kinformer calibrate` found: applied to a model, and formatted for messages."""
 
 import sys
 from collections.abc import Sequence
@@ -14,20 +14,33 @@ from kinformer.nn.exits.decaying_threshold import DecayingThreshold
 
 
 def leave_as_calibrated_here(folder: Path, model: Any) -> dict[str, Any] | None:
-    """Let tokens leave as calibration found, and say so; what its file says, None where there is none."""
+    """Apply the calibration in a model's folder, report it on stderr, and return its record.
+
+    folder: the folder of the model, which may hold exits.json.
+    model: the model of that folder; its exit rule changes in place.
+
+    Returns the record of exits.json, or None if the folder has none. Errors: UserError if exits.json cannot be used.
+    """
     body = exits_of(model)
-    rule = None if body is None else body.rule  # which may give way to one that nobody leaves by
+    rule = None if body is None else body.rule  # calibration may replace it by a rule without early exits
     with from_user(ValueError, OSError), print_warnings():
         record = apply_calibration(folder, model)
     if record is not None:
         threshold = record["threshold"]
-        at = "nobody leaves early" if threshold is None else f"tokens leave at {threshold_text(rule, threshold)}"
+        at = (
+            "no token exits early"
+            if threshold is None
+            else f"tokens exit early at threshold {threshold_text(rule, threshold)}"
+        )
         print(f"{at}, as calibrated", file=sys.stderr)
     return record
 
 
 def layers_can_be_left(model: Any) -> bool:
-    """Do tokens leave by a threshold, which calibration could find?"""
+    """True if tokens of a model exit early by a threshold that calibration could set.
+
+    model: any model; the result is False if it has no early exits.
+    """
     body = exits_of(model)
     try:
         return body is not None and bool(body.rule.grid(2))
@@ -36,11 +49,15 @@ def layers_can_be_left(model: Any) -> bool:
 
 
 def threshold_text(rule: Any, threshold: float | Sequence[float]) -> str:
-    """A threshold, or one for each layer; for one that falls also from where to where."""
+    """Format a threshold, or the thresholds of all layers, with 3 significant digits.
+
+    rule: the exit rule; if its threshold decays with the position in the output, the text gives both ends of the decay.
+    threshold: one number, or one for each layer.
+    """
     layers = [threshold] if isinstance(threshold, float | int) else threshold
     numbers, rule_threshold = ", ".join(f"{number:.3g}" for number in layers), getattr(rule, "threshold", None)
     if not isinstance(rule_threshold, DecayingThreshold):
         return numbers
     ends = [replace(rule_threshold, threshold=number).ends for number in layers]
     falls = ", ".join(f"from {first:.3g} to {last:.3g}" for first, last in ends)
-    return f"{numbers} (falling {falls} while an output is written)"
+    return f"{numbers} (falling {falls} over the output)"

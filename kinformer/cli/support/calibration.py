@@ -1,4 +1,4 @@
-"""Calibration of exits: thresholds tested by Learn then Test or searched by layer, and what is told of them."""
+"""Calibration of early exits: thresholds from Learn then Test or from a search by layer."""
 
 import sys
 from pathlib import Path
@@ -23,11 +23,26 @@ from kinformer.nn.exits.threshold import Threshold
 from kinformer.pages.plots import save_plots
 
 PROVEN = "learn then test"
-Calibrated = tuple[Threshold | None, dict[str, Any], list[str]]  # what is told in the file, and in lines
+# the threshold, the record for exits.json, and the lines to print
+Calibrated = tuple[Threshold | None, dict[str, Any], list[str]]
 
 
 class CalibrationSettings(NamedTuple):
-    """What is asked for."""
+    """Options of `kinformer calibrate`.
+
+    split: the split of the data to calibrate on.
+    samples: number of prompts (Learn then Test) or rows (search); the method's own default if None.
+    length: tokens of a prompt or row.
+    tokens: tokens to generate for each prompt (Learn then Test).
+    delta: largest mean loss that is allowed (Learn then Test).
+    epsilon: probability that the loss is larger than delta (Learn then Test).
+    consistency: "textual" measures the distance from the full model's text; "risk" measures how much the
+        distance from the reference increases.
+    thresholds: number of thresholds of the grid.
+    search: the method of the search by layer: a number of random draws, "grid" or "coordinates"; Learn then Test if
+        None.
+    within: largest loss of the metric against the full model (search).
+    """
 
     split: str
     samples: int | None
@@ -42,20 +57,34 @@ class CalibrationSettings(NamedTuple):
 
 
 def refuse_replacing_proof(folder: Path, model: Any) -> None:
-    """UserError where a threshold was proven for these weights, which a search would overwrite with what is not."""
+    """Refuse to replace a proven calibration of these weights by a search, which proves nothing.
+
+    folder: the folder of the model, which may hold exits.json.
+    model: the model of that folder.
+
+    Errors: UserError if exits.json holds a threshold of Learn then Test.
+    """
     try:
         record = calibration(folder, model)
-    except (CalibrationError, OSError):  # of no use to anyone
+    except (CalibrationError, OSError):  # the file is useless, so replacing it loses nothing
         return
     if record is not None and record.get("by") == PROVEN:
         raise UserError(
-            f"{folder / FILE} holds what was proven, at delta {record.get('delta')} and epsilon "
-            f"{record.get('epsilon')}, and a search proves nothing; give --overwrite, or keep it elsewhere"
+            f"{folder / FILE} holds a proven threshold, for delta {record.get('delta')} and epsilon "
+            f"{record.get('epsilon')}, but a search proves nothing. Give --overwrite to replace it, or move it first"
         )
 
 
 def calibrate_by_test(model: Any, data: Any, settings: CalibrationSettings) -> Calibrated:
-    """By Learn then Test."""
+    """Calibrate the exit threshold by Learn then Test, which proves a bound on the loss.
+
+    model: a model with early exits.
+    data: the data with the prompts.
+    settings: the options of the command.
+
+    Returns the lowest proven threshold (None if none is proven), its record and the lines of the report.
+    Errors: UserError if the data does not fit the model or has too few prompts.
+    """
     grid, delta, epsilon = model.exits.rule.grid(settings.thresholds), settings.delta, settings.epsilon
     with from_user(ValueError, LookupError), print_warnings():
         prompts = _prompts(model, data, settings.split, settings.samples or 1, settings.length, settings.tokens)
@@ -67,11 +96,20 @@ def calibrate_by_test(model: Any, data: Any, settings: CalibrationSettings) -> C
 
 
 def calibrate_by_search(model: Any, data: Any, settings: CalibrationSettings, folder: Path) -> Calibrated:
-    """By a search of thresholds by layer, which also draws a picture."""
+    """Search thresholds by layer, and draw the search in exits.png.
+
+    model: a model with early exits.
+    data: the data to measure on.
+    settings: the options of the command.
+    folder: the folder for exits.png.
+
+    Returns the chosen thresholds (None if none is good enough), their record and the lines of the report.
+    Errors: UserError if the data does not fit the model, or the picture cannot be written.
+    """
     depth, rows, by = len(model.exits.layers), settings.samples or LEAST, settings.search or 1
     with from_user(ValueError, LookupError), print_warnings():
         batches = rows_of(model, data, settings.split, rows, settings.length)
-        with progress("searching", SEGMENTS, "thresholds, at most") as tell:
+        with progress("searching", SEGMENTS, "candidates at most") as tell:
             result = search_thresholds(model, batches, by, settings.within, tell, thresholds=settings.thresholds)
     name = {"grid": "grid search", "coordinates": "coordinate search"}.get(str(by), "random search")
     of = {"by": name, "data": data.name, "split": settings.split, "samples": rows, "within": settings.within}
@@ -85,23 +123,29 @@ def calibrate_by_search(model: Any, data: Any, settings: CalibrationSettings, fo
 
 
 def refuse_without_exits(model: Any) -> None:
-    """UserError for a model that nothing leaves early, or whose rule has no threshold; it names members that can."""
+    """Refuse a model without early exits, or with an exit rule that has no threshold.
+
+    model: the model to calibrate.
+
+    Errors: UserError, which names members that can be calibrated.
+    """
     body = exits_of(model)
     if body is None:
         raise UserError(
-            f"no token of this {model.member.name} leaves early; calibrate one of {', '.join(_members_with_exits())}"
+            f"cannot calibrate this {model.member.name}: it has no early exits. "
+            f"Calibrate one of {', '.join(_members_with_exits())}"
         )
     try:
         body.rule.grid(2)
     except ValueError as error:
         raise UserError(
-            f"tokens of this {model.member.name} leave by no threshold that could be calibrated; train one that has "
-            "them, such as depth_adaptive classifier=geometric"
+            f"cannot calibrate this {model.member.name}: its exit rule has no threshold. Train a member with a rule "
+            "that has one, such as depth_adaptive classifier=geometric"
         ) from error
 
 
 def _members_with_exits() -> list[str]:
-    """Members whose models have exits, by what they say they return."""
+    """The names of the members whose return annotation is a model with early exits."""
 
     def returned_types(function: Any) -> tuple[Any, ...]:
         hint = get_type_hints(function)["return"]
@@ -124,15 +168,15 @@ def _prompts(model: Any, data: Any, split: str, count: int, length: int, tokens:
 def _test_thresholds(
     model: Any, prompts: Prompts, by: Literal["textual", "risk"], grid: list[Any], delta: float, epsilon: float
 ) -> tuple[LearnThenTestResult, float]:
-    """What is found on these texts, and the layers that a token takes with it."""
+    """The result of the test on these prompts, and the mean number of layers of a token at its threshold."""
     body, count, layers = model.exits, len(prompts.prompts), dict[Any, float]()
     print(
-        f"{count:,} texts are written once by all layers, and again by each of up to {len(grid)} thresholds until one "
-        f"is not proven; fewer --samples (from {fewest_losses(delta, epsilon):,}), --thresholds or --tokens take "
-        "less time",
+        f"{count:,} texts are generated once with all layers, then once with each of up to {len(grid)} thresholds, "
+        f"until one is not proven. Fewer --samples (at least {fewest_losses(delta, epsilon):,}), --thresholds or "
+        "--tokens take less time",
         file=sys.stderr,
     )
-    with progress("calibrating", count * (len(grid) + 1), "texts, at most") as tell:
+    with progress("calibrating", count * (len(grid) + 1), "texts at most") as tell:
         with use_rule(body, NeverExit()):
             full = write_texts(model, prompts, tell)
 
@@ -150,16 +194,16 @@ def _test_thresholds(
 def _lines(
     result: LearnThenTestResult, rule: Any, layers: tuple[float, int], delta: float, epsilon: float
 ) -> list[str]:
-    """What was tested, and what came of it; `layers` are those that a token takes, and all of them."""
+    """The lines of the report; `layers` holds the mean number of layers of a token, and the number of all layers."""
     lines = [
         f"threshold {threshold_text(rule, test.threshold)}: mean loss {test.risk:.4f}, p {test.p:.3g}, "
         f"{'proven' if test.p <= epsilon else 'not proven'}"
         for test in result.tested
     ]
     if result.threshold is None:
-        return [*lines, f"no threshold keeps the loss at {delta:g}, so no token leaves early: the full model"]
+        return [*lines, f"no threshold is proven to keep the loss at {delta:g}, so no token exits early"]
     last = (
-        f"tokens leave at {threshold_text(rule, result.threshold)}, after {layers[0]:.2f} of {layers[1]} layers in the "
-        f"mean; the loss is at most {delta:g}, but for a chance of {epsilon:g}"
+        f"tokens exit early at threshold {threshold_text(rule, result.threshold)}, on average after {layers[0]:.2f} of "
+        f"{layers[1]} layers; the loss exceeds {delta:g} with probability at most {epsilon:g}"
     )
     return [*lines, last]

@@ -1,4 +1,4 @@
-"""The plots of a check: patterns, and time and memory against length."""
+"""The report of `kinformer check`: verdicts, patterns, hints, and plots of time and memory."""
 
 from collections.abc import Iterator
 from itertools import takewhile
@@ -30,27 +30,40 @@ MOST = 4  # patterns
 
 
 def check_plots(patterns: dict[str, Tensor], growth: Growth) -> list[Plot]:
-    """The first patterns, then time, then bytes, both on logarithmic axes."""
+    """Return the plots of a report: patterns, then time and memory against length.
+
+    patterns: the pattern matrices by label; the first 4 are plotted.
+    growth: the measured time and memory; without measurements the result holds only the patterns.
+    """
     images = [Plot(name, "key", "query", image=matrix.tolist()) for name, matrix in [*patterns.items()][:MOST]]
     if not growth.lines():
         return images
     exponent, xlabel = power(growth.seconds), "tokens in a row"
-    title = "" if exponent is None else f"about like length^{exponent:.1f}"
+    title = "" if exponent is None else f"time grows as length^{exponent:.1f}"
     time = [PlotLine(growth.lengths, growth.seconds, "", "o-")]
-    space = [PlotLine(growth.lengths, growth.saved_bytes, "kept for gradients", "o-")]
+    space = [PlotLine(growth.lengths, growth.saved_bytes, "saved for gradients", "o-")]
     if growth.state:
         space.append(PlotLine(growth.lengths, growth.state, "state for decoding", "s-"))
-    axes = ((title, "seconds with gradients", time), ("", "bytes", space))
+    axes = ((title, "seconds (forward and backward)", time), ("", "bytes", space))
     return images + [Plot(name, xlabel, unit, lines, log="xy", ticks=growth.lengths) for name, unit, lines in axes]
 
 
 MARKS = {"holds": ("✓", "green"), "broken": ("✗", "red"), "slow": ("✗", "red"), "declared": ("~", "yellow")}
 LENGTH, HEADS = 24, 4
-HINT_LENGTH = 64  # positions over which a pattern is compared with what it says of itself
+HINT_LENGTH = 64  # positions on which a pattern is compared with its own reach() and capacity()
 
 
 def judge_file(file: str, law: list[str] | None, seconds: float, out: Path | None) -> int:
-    """Judge the examples of a file by every law or those named, and print a report; the exit code."""
+    """Check the examples of a file against the laws, print a report, and return the exit code.
+
+    file: path of a Python file with EXAMPLES.
+    law: names of the laws to check; all laws if None or empty.
+    seconds: time limit for the import, for each law and for the measurement of time and memory.
+    out: folder for report.txt and picture.png; no files are written if None.
+
+    Returns 1 if a law is broken or ran out of time, otherwise 0. Errors: UserError for an unknown law, a file that
+    cannot be imported, and examples that no law applies to.
+    """
     for name in law or ():
         if name not in laws():
             raise UserError(f"there is no law {name!r}{suggest_names(name, laws())}")
@@ -59,7 +72,9 @@ def judge_file(file: str, law: list[str] | None, seconds: float, out: Path | Non
         with limit_time(seconds), from_user(Unreadable):
             parts_file = read_parts(file)
     except TimeIsUp as error:
-        raise UserError(f"{file} is not imported and its examples not built in {seconds:g} s") from error
+        raise UserError(
+            f"{file} took more than {seconds:g} s to import and to build its examples. Give --seconds a larger number"
+        ) from error
     report.say(f"{_headline(parts_file)}\n", "bold")
     judged: list[Verdict] = []
     growth = Growth()
@@ -82,32 +97,40 @@ def judge_file(file: str, law: list[str] | None, seconds: float, out: Path | Non
     if out is not None:
         _save_report(out, report, drawings, growth)
     if not law and all(each.end == "nothing" for each in judged):
-        raise UserError(f"no law judges anything of {file}; let EXAMPLES hold a part that it works in")
+        raise UserError(f"no law applies to the examples of {file}. Add an example that uses the part to EXAMPLES")
     return FAILED if any(each.is_failure for each in judged) else 0
 
 
 class CheckReport:
-    """Lines for the terminal as they come, kept for a file."""
+    """Report that prints each line at once and keeps all lines for report.txt.
+
+    console: the rich console to print on.
+    """
 
     def __init__(self, console: Any) -> None:
         self.console = console
         self.lines: list[str] = []
 
     def say(self, text: str, style: str | None = None) -> None:
-        """Print it, and keep it."""
+        """Print a line and keep it."""
         self.console.print(text, style=style)
         self.lines.append(text)
 
     def verdict(self, verdict: Verdict) -> None:
-        """A line for a law."""
+        """Print the verdict of one law: a mark, its name and its text."""
         mark, style = MARKS.get(verdict.end, ("-", None))
         declared = "breaks: " if verdict.end == "declared" else ""
         self.say(f"{mark} {verdict.law:<20}{declared}{verdict.text}", style)
 
     def drawings(self, patterns: dict[str, tuple[Any, int]]) -> None:
-        """The patterns, below the verdicts, so that a finding stands in the first lines."""
+        """Draw the patterns with characters.
+
+        patterns: by label, a pattern and the head to draw.
+
+        They follow the verdicts, so that broken laws stand in the first lines.
+        """
         for label, (pattern, h) in patterns.items():
-            self.say(f"\n{label}: a line is a query, a column is a key, from 0 to {LENGTH - 1}")
+            self.say(f"\n{label}: each line is a query and each column is a key, from 0 to {LENGTH - 1}")
             self.say("\n".join(f"    {line}" for line in pattern.show(LENGTH, h=h).splitlines()))
 
 
@@ -118,12 +141,12 @@ def _headline(parts_file: PartsFile) -> str:
 
 
 def _draw_patterns(parts_file: PartsFile) -> dict[str, tuple[Any, int]]:
-    """By label, the patterns that examples are or hold, and a head of each that reads as no head before it."""
+    """The patterns of all examples by label, each with the heads that differ from one another."""
     drawings: dict[str, tuple[Any, int]] = {}
     for example in parts_file.examples:
         part = example.make()
         if isinstance(part, ModuleType | Task):
-            continue  # an executor, a task
+            continue  # executors and tasks have no pattern
         for pattern in [part] if isinstance(part, Pattern) else patterns_in(part):
             for h in _heads(pattern):
                 drawings.setdefault(f"{pattern!r}, head {h}" if h else repr(pattern), (pattern, h))
@@ -131,7 +154,7 @@ def _draw_patterns(parts_file: PartsFile) -> dict[str, tuple[Any, int]]:
 
 
 def _heads(pattern: Any) -> list[int]:
-    """The first heads, up to one that reads as head 0 does; none where it cannot be drawn, which the laws will say."""
+    """The heads before the first that equals head 0, at most 4; none if drawing fails, which the laws report."""
     try:
         first, *rest = (pattern.show(LENGTH, h=h) for h in range(HEADS))
     except Exception:
@@ -140,13 +163,13 @@ def _heads(pattern: Any) -> list[int]:
 
 
 def _hints_for(parts: PartsFile) -> list[str]:
-    """What the file's own patterns could say more sharply."""
+    """Hints on how the patterns of a file could declare tighter bounds."""
     try:
         return [
             hint for example in parts.examples if example.kind == "pattern" for hint in sharper_hints(example.make())
         ]
     except Exception:
-        return []  # what is wrong with them is for the laws to say
+        return []  # the laws report what is wrong with them
 
 
 def _measure_growth(example: JudgedPart, seconds: float) -> Growth:
@@ -154,11 +177,11 @@ def _measure_growth(example: JudgedPart, seconds: float) -> Growth:
         with limit_time(seconds):
             return measure(next(form for form in forms(example.make(), example.make) if isinstance(form, Subject)))
     except (TimeIsUp, Exception):
-        return Growth()  # the laws have said what is wrong with it
+        return Growth()  # the laws have reported what is wrong with it
 
 
 def _unjudged_lines(verdicts: list["Verdict"]) -> list[str]:
-    """Where laws that hold did not look, and why: a line for each reason."""
+    """The cases that laws skipped although they hold: a line for each reason."""
     places: dict[str, list[str]] = {}
     for verdict in verdicts:
         for place, why in verdict.unjudged if verdict.end == "holds" else ():
@@ -176,7 +199,7 @@ def _summary(verdicts: list["Verdict"]) -> str:
     text = f"{good} law{'s' if good != 1 else ''} hold{'' if good != 1 else 's'}"
     text += f", {len(declared)} declared in breaks ({', '.join(declared)})" if declared else ""
     text += f", {len(wrong)} broken: {', '.join(wrong)}" if wrong else ", none is broken"
-    text += f", {len(slow)} without an answer: {', '.join(slow)}" if slow else ""
+    text += f", {len(slow)} out of time: {', '.join(slow)}" if slow else ""
     return text + (f", nothing to judge: {', '.join(nothing)}" if nothing else "")
 
 
@@ -190,7 +213,11 @@ def _save_report(out: Path, report: CheckReport, drawings: dict[str, tuple[Any, 
 
 
 def sharper_hints(pattern: Pattern) -> Iterator[str]:
-    """A sentence for each, from what the pattern does over 64 positions; none for patterns of a batch."""
+    """Yield a hint for each bound of a pattern that is looser than necessary.
+
+    pattern: the pattern. Its reach() and capacity() are compared with its keys on 64 positions. A pattern with tensors,
+        which belongs to a batch, gives no hints.
+    """
     if pattern.tensors():
         return
     read = matrix(pattern, HINT_LENGTH).any(0).any(0)
@@ -199,15 +226,29 @@ def sharper_hints(pattern: Pattern) -> Iterator[str]:
     far, ahead = int(distance.max()), -int(distance.min())
     told_far, told_ahead = pattern.reach()
     if ahead == 0 and told_ahead > 0:
-        yield f"{pattern} reads nothing ahead, but reach() says {told_ahead}: as it is, it cannot be decoded by itself"
+        yield (
+            f"{pattern} reads no later key, but its reach() returns {told_ahead} keys ahead. Return 0 to allow "
+            "decoding without Causal()"
+        )
     if far < HINT_LENGTH // 2 < told_far:
-        yield f"{pattern} reads {far} back at most, but reach() says {told_far}: a sharper reach() reads fewer keys"
+        yield (
+            f"{pattern} reads at most {far} keys back, but its reach() returns {told_far}. A smaller reach() reads "
+            "fewer keys"
+        )
     elif far < HINT_LENGTH // 2 and ahead == 0 and pattern.capacity(HINT_LENGTH) == HINT_LENGTH:
-        yield f"{pattern} reads {far} back at most, but capacity() is the whole row: live() and capacity() can save it"
+        yield (
+            f"{pattern} reads at most {far} keys back, but its capacity() is the whole row. Define live() and "
+            "capacity() to cache fewer keys"
+        )
 
 
 def patterns_in(model: Any) -> dict[Any, int]:
-    """The patterns that a module's parts hold, and in how many places."""
+    """Count the patterns that a module and its submodules hold.
+
+    model: the module.
+
+    Returns the number of attributes that hold each pattern.
+    """
     count: dict[Any, int] = {}
     for module in model.modules():
         for value in vars(module).values():

@@ -1,4 +1,4 @@
-"""A comparison from its members to its report: refused before the first step, trained in turns, measured, written."""
+"""The steps of `kinformer compare`: checks, training in turns, measurements and the report."""
 
 import os
 import platform
@@ -43,10 +43,17 @@ from kinformer.pages.report import report
 
 @dataclass(frozen=True)
 class Comparison:
-    """What is compared: members by their titles, on what all of them share, and where it is kept.
+    """The members and settings of one comparison.
 
-    split: what is reported, test where each member has the best of several rates. changed: what was done to bring
-    members to one size, in words. going_on: it was begun by an earlier command.
+    members: the members by title.
+    job: data and settings, the same for every member.
+    spent: the training budget of each member.
+    rates: the learning rates to try; None stands for the rate of the member's recipe.
+    seeds: number of seeds for each member and rate.
+    split: the split to report; "test" if the learning rate is chosen among several by validation.
+    out: the folder of the comparison.
+    changed: changes that matched the members' parameter counts, in words.
+    going_on: True if an earlier command started the comparison.
     """
 
     members: Mapping[str, MemberChoice]
@@ -61,18 +68,28 @@ class Comparison:
 
     @property
     def plan(self) -> dict[str, Any]:
-        """All that it follows from."""
+        """The record for comparison.json of everything that determines the results."""
         return comparison_plan(self.members.items(), self.job, self.spent, rates=self.rates, seeds=self.seeds)
 
     def resume_if_begun(self, resume: bool) -> "Comparison":
-        """It, going on if an earlier command began it; `prepare_comparison` checks that this was the same."""
+        """Return the comparison, marked as going on if its folder holds a plan and `resume` is true.
+
+        resume: whether to continue an earlier comparison; `prepare_comparison` checks that the plans agree.
+        """
         return replace(self, going_on=resume and (self.out / PLAN).is_file())
 
 
 def matched_members(
     choices: Sequence[MemberChoice], job: Job, match: bool
 ) -> tuple[dict[str, MemberChoice], list[str]]:
-    """Members by title, with as many kinds of tokens as the data has, brought to one size if they are to match."""
+    """Fit members to the data, match their parameter counts if `match` is true, and return them by title.
+
+    choices: the members as the user wrote them.
+    job: the data and settings; the vocabulary of the data sets the members' `vocab`.
+    match: change the width or depth of the other members so that they have about as many parameters as the first.
+
+    Returns the members by title, and the changes that matched them, in words.
+    """
     fits, changed = [fit_keywords(choice, job.data) for choice in choices], list[str]()
     if match:
         fits, changed = match_parameters(fits)
@@ -80,9 +97,12 @@ def matched_members(
 
 
 def build_models(comparison: Comparison) -> tuple[dict[str, Model], dict[str, Decisions]]:
-    """Each member as it begins, with its decisions if the comparison begins.
+    """Build each member, check it, and decide its training unless the comparison goes on.
 
-    UserError for a member that is too large, does not read the data, or is judged otherwise.
+    comparison: the members, data and settings.
+
+    Returns the untrained models and the decisions before the first step, both by title. Errors: UserError for a member
+    that is too large, does not read the data, has frozen weights or is evaluated by another metric.
     """
     settings, models, decisions = comparison.job.settings, {}, {}
     for title, choice in comparison.members.items():
@@ -92,24 +112,34 @@ def build_models(comparison: Comparison) -> tuple[dict[str, Model], dict[str, De
             check_readable(choice.text, models[title], comparison.job.data, comparison.job.settings)
         else:
             decisions[title] = check_trainable(choice.text, models[title], comparison.job)
-        refuse_frozen(choice.text, models[title], " leave it out: a comparison begins with no trained weights")
+        refuse_frozen(choice.text, models[title], " leave it out, because a comparison trains from scratch")
     metrics = {comparison.job.data.metric(model).name: title for title, model in models.items()}
     if len(metrics) > 1:
-        judged = ", ".join(f"{title} by {name}" for name, title in metrics.items())
-        raise UserError(f"members are compared by one measure, and {judged}; compare one kind of them, or on a task")
+        judged = ", ".join(f"{name} ({title})" for name, title in metrics.items())
+        raise UserError(
+            f"cannot compare by several metrics: got {judged}, expected one metric. Compare members of one kind, or "
+            "compare on a task"
+        )
     return models, decisions
 
 
 def prepare_comparison(
     comparison: Comparison, overwrite: bool
 ) -> tuple[Comparison, dict[str, MemberCost], list[Trial]]:
-    """The comparison with all fixed that is fixed before the first step, what its members take, and its trainings."""
+    """Check a comparison and fix everything that must be fixed before the first step.
+
+    comparison: the members, data and settings.
+    overwrite: whether models in the folder may be replaced.
+
+    Returns the comparison with its measurements fixed, the cost of each member by title, and the trainings.
+    Errors: UserError if anything would fail later, or if the folder is occupied.
+    """
     models, decisions = build_models(comparison)
     if comparison.going_on:
         comparison = replace(comparison, job=resume_job(comparison.out, comparison.plan, comparison.job))
     costs = {}
     for title, choice in comparison.members.items():
-        print(f"{title}: measuring what a step takes ...", file=sys.stderr)
+        print(f"{title}: measuring the cost of a training step ...", file=sys.stderr)
         costs[title] = MemberCost.measure(choice, models[title], comparison.job)
     budgets = [
         comparison.spent.member_budget(choice, costs[title].step_flops) for title, choice in comparison.members.items()
@@ -130,34 +160,48 @@ def prepare_comparison(
 
 
 def train_and_measure(comparison: Comparison, costs: Mapping[str, MemberCost], every: Sequence[Trial]) -> Results:
-    """Train all, and measure what came of each; results.json is there from the first member on."""
+    """Train all members, measure each, and write results.json after each measured member.
+
+    comparison: the prepared comparison.
+    costs: the cost of each member by title.
+    every: all trainings.
+
+    Returns the results of all members.
+    """
     tell_split(comparison.job)
     done, failed = train_in_turns(every)
     results = Results(settings_record(comparison), _levels(comparison), [])
     for title in comparison.members:
         own_trials = [trial for trial in every if trial.member == title]
         best, means = best_trials(own_trials, done, failed)
-        print(f"{title}: asking it to write or to answer, and timing that ...", file=sys.stderr)
+        print(f"{title}: generating a sample and measuring its speed ...", file=sys.stderr)
         results.members.append(measure_member(best, done, comparison.split, comparison.out, means, costs[title]))
         results.save(comparison.out / "results.json")
     return results
 
 
 def _levels(comparison: Comparison) -> dict[str, float]:
-    """What their measure is read beside: all of them have one and the same."""
+    """Reference values of the metric, such as the score of guessing; they are the same for all members."""
     settings = comparison.job.settings
     model = next(iter(comparison.members.values())).build(settings.seed)
     return dict(comparison.job.data.levels(model, comparison.split, settings.length, settings.sample_bytes))
 
 
 def write_report(results: Results, out: Path) -> None:
-    """The picture and the report beside results.json."""
+    """Write curves.png and report.html beside results.json.
+
+    results: the measured members.
+    out: the folder of the comparison.
+    """
     save_curves(results, out / "curves.png")
     report(results, out)
 
 
 def settings_record(comparison: Comparison) -> dict[str, Any]:
-    """Everything that the numbers depend on besides the members; of several rates each row has its own."""
+    """Return the settings for results.json: everything besides the members that the numbers depend on.
+
+    comparison: the comparison. With several learning rates, `lr` is None here and each member's entry has its own.
+    """
     job, spent, rates = comparison.job, comparison.spent, comparison.rates
     cpu = f"{platform.processor() or platform.machine()}, cores: {os.cpu_count()}, threads: {torch.get_num_threads()}"
     text = isinstance(job.data, TextData)

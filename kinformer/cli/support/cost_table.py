@@ -1,4 +1,4 @@
-"""The lines that `kinformer cost` prints."""
+"""The output of `kinformer cost`, as a table or as JSON."""
 
 import json
 from collections import Counter
@@ -15,28 +15,42 @@ from kinformer.lab.cost.temporal_range import TemporalRange
 
 
 def print_json(text: str, model: Any, measured: Cost, batch: int, length: int) -> None:
-    """Print what was measured of a member, which is written as `text`, for programs."""
+    """Print the cost of a member as JSON.
+
+    text: the member as the user writes it.
+    model: the model; the output does not depend on it.
+    measured: the cost.
+    batch: rows of a batch; the output does not depend on it.
+    length: tokens of a row; the output does not depend on it.
+    """
     memories = {name: {**part._asdict(), "pairs": part.pairs} for name, part in measured.memories.items()}
     details = {"step_flops": measured.step_flops, "memories": memories}
     print(json.dumps({"member": text, **asdict(measured), **details}, indent=2))
 
 
 def print_table(text: str, model: Any, measured: Cost, batch: int, length: int) -> None:
-    """Print what was measured of a member, which is written as `text`, a line each."""
-    series = isinstance(model, Forecaster)  # whose windows are as long as it says
-    each = f"{model.context:,} known rows and {model.horizon:,} that come" if series else f"{length:,}"
+    """Print the cost of a member as a table with one quantity per line.
+
+    text: the member as the user writes it.
+    model: the model; a forecaster fixes the length of its rows itself.
+    measured: the cost.
+    batch: rows of a batch.
+    length: tokens of a row.
+    """
+    series = isinstance(model, Forecaster)  # a forecaster fixes the length of its windows
+    each = f"({model.context:,} known + {model.horizon:,} forecast rows)" if series else f"{length:,} tokens"
     print(f"{text}, batches of {batch:,} x {each}")
-    state = "none: it reads a whole row at once" if measured.state is None else f"{size(measured.state)} a row"
+    state = "none: it reads a whole row at once" if measured.state is None else f"{size(measured.state)} per row"
     rows = {
         "parameters": f"{measured.parameters:,} ({size(measured.weights)} with buffers)",
-        "forward": f"{_gigaflops(measured.flops)} additions and multiplications",
+        "forward pass": f"{_gigaflops(measured.flops)} (additions and multiplications)",
         "training step": _gigaflops(measured.step_flops),
         "activations": size(measured.activations),
         "memory": _memory_text(measured, free_memory()),
         "decoding state": state,
-        "read by": "; ".join(_readers_by_layer(measured)) or "its mechanisms themselves",
+        "executors": "; ".join(_readers_by_layer(measured)) or "none: its mechanisms compute attention themselves",
         **({} if measured.temporal_range is None else {"temporal range": _range_text(measured.temporal_range)}),
-        **({"attention": "; ".join(_score_pairs(measured.memories))} if measured.memories else {}),
+        **({"scores": "; ".join(_score_pairs(measured.memories))} if measured.memories else {}),
     }
     for name, line in rows.items():
         print(f"{name:<16}{line}")
@@ -47,9 +61,9 @@ def _gigaflops(flops: int) -> str:
 
 
 def _memory_text(measured: Cost, free_bytes: int | None) -> str:
-    whole = "" if measured.process is None else f", {size(measured.process)} of a whole process"
-    free = "" if free_bytes is None else f"; {size(free_bytes)} are free here"
-    return f"{size(measured.peak)} of tensors at the highest{whole}{free}"
+    whole = "" if measured.process is None else f", {size(measured.process)} for the whole process"
+    free = "" if free_bytes is None else f"; {size(free_bytes)} free on this machine"
+    return f"{size(measured.peak)} for tensors at peak{whole}{free}"
 
 
 def _range_text(tokens: TemporalRange) -> str:
@@ -57,21 +71,21 @@ def _range_text(tokens: TemporalRange) -> str:
         return f"at most {tokens.most:,} tokens back"
     if tokens.least == tokens.most:
         return f"{tokens.most:,} tokens back"
-    return f"{tokens.least:,} to {tokens.most:,} tokens back, by position"
+    return f"{tokens.least:,} to {tokens.most:,} tokens back, depending on the position"
 
 
 def _score_pairs(memories: Mapping[str, MemoryCost]) -> list[str]:
-    """The scores of a segment, by what its tokens read, layers that read alike together."""
+    """The number of attention scores per segment and head, as queries x keys; equal layers share a text."""
     texts = {}
     for layer, part in memories.items():
         kinds = {"": part.length, " of memory": part.memory, " compressed": part.compressed, " searched": part.searched}
         keys = " + ".join(f"{count:,}{kind}" for kind, count in kinds.items() if count)
-        texts[layer] = f"{part.length:,} x ({keys}) = {part.pairs:,} pairs of a segment and head"
+        texts[layer] = f"{part.length:,} x ({keys}) = {part.pairs:,} per segment and head"
     return _count_equal_texts(texts)
 
 
 def _readers_by_layer(measured: Cost) -> list[str]:
-    """Executors with the layers that they read, those that read alike together."""
+    """The executors that compute the attention of each layer; equal layers share a text."""
     texts = {}
     for layer, readers in measured.readers.items():
         texts[layer] = ", ".join(name if times == 1 else f"{name} {times} times" for name, times in readers.items())
@@ -79,6 +93,6 @@ def _readers_by_layer(measured: Cost) -> list[str]:
 
 
 def _count_equal_texts(texts: dict[str, str]) -> list[str]:
-    """What is said of layers, with the number of layers of which the same is said."""
+    """Each distinct text once, with the number of layers that have it."""
     counts = Counter(texts.values())
     return [f"{text} ({count} layer{'s' if count > 1 else ''})" for text, count in counts.items()]

@@ -1,4 +1,4 @@
-"""What the commands of a datastore print: what it holds, and the neighbours of a prompt."""
+"""Datastores for the commands: opening, indexing, description, and the neighbours of a prompt."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -20,11 +20,17 @@ from kinformer.lab.search.support.faiss import FaissSearch
 from kinformer.models.support.hidden_taps import Tap
 from kinformer.nn.search.exact import ExactSearch
 
-BEFORE, AFTER = 24, 12  # tokens that are shown around a key
+BEFORE, AFTER = 24, 12  # tokens of context to print before and after a key
 
 
 def open_datastore(store: Path, exact: bool = False) -> Datastore:
-    """The datastore in a folder, searched exactly or by the index that it keeps."""
+    """Open a datastore.
+
+    store: the folder.
+    exact: search exactly; otherwise with the datastore's own index, if it has one.
+
+    Errors: UserError if the folder holds no valid datastore.
+    """
     with from_user(ValueError, OSError):
         return Datastore.open(store, ExactSearch() if exact else None)
 
@@ -32,22 +38,33 @@ def open_datastore(store: Path, exact: bool = False) -> Datastore:
 def find_neighbours(
     store: Path, prompt: str, k: int, exact: bool, model: Path | None, device: str | None, member: str | None
 ) -> list[dict[str, Any]]:
-    """The keys that are nearest to what the model of a datastore makes of a prompt, with the texts around them.
+    """Find the keys nearest to the hidden state of a prompt, with the texts around them.
 
-    model: the folder of the model, where it is no longer where it was.
+    store: the folder of the datastore.
+    prompt: the text; its last token's hidden state is the query.
+    k: number of neighbours.
+    exact: search exactly instead of with the index.
+    model: folder of the model; the folder that the datastore records if None.
+    device: name of the device for the model; the default device if None.
+    member: the user's own member that built the model, as FILE.py:NAME; None for a member of the library.
+
+    Returns a dictionary for each neighbour, nearest first. Errors: UserError if the model cannot be found or is not the
+    datastore's model, if the prompt is empty, or if no key is found.
     """
     opened = open_datastore(store, exact)
     home = model or opened.home(store)
     if home is None:
-        where = f"is no longer in {opened.manifest.home}" if opened.manifest.home else "was in no folder"
-        raise UserError(f"the model of {store} {where}; say where it is with --model DIR")
+        where = (
+            f"it is no longer in {opened.manifest.home}" if opened.manifest.home else "the datastore records no folder"
+        )
+        raise UserError(f"cannot find the model of {store}: {where}. Give its folder with --model DIR")
     reader = load_model(home, member, device)
     with from_user(ValueError):
         opened.check(reader)
     spelled, text = tokenizer_of_model(reader), prompt.encode(errors="surrogateescape")
     tokens = spelled.encode(text)[-opened.manifest.parts[0].length :]
     if not tokens:
-        raise UserError("--prompt is empty; give a text")
+        raise UserError("--prompt is empty: expected at least one token. Give --prompt TEXT")
     with print_warnings():
         warn_of_loss(reader, [text])
     with from_user(ValueError, LookupError), evaluating(reader):
@@ -55,12 +72,19 @@ def find_neighbours(
         neighbours = opened.search(states[0, -1:], k)
     rows = _neighbour_rows(opened, spelled, *(x[0].tolist() for x in neighbours))
     if not rows:
-        raise UserError(f"no key of {store} is near anything: they are spoiled; build it again")
+        raise UserError(f"the search in {store} found no key: its keys are not finite. Build the datastore again")
     return rows
 
 
 def make_index(store: Datastore, folder: Path, name: str) -> None:
-    """Make an index of a datastore; UserError for one that there is not."""
+    """Build the index of a datastore and write it into the folder.
+
+    store: the datastore with the keys.
+    folder: the folder of the datastore.
+    name: the search, such as "hnsw" or "ivf:lists=64,probes=4".
+
+    Errors: UserError for an unknown search, a search without an index, and a file that cannot be written.
+    """
     try:
         with from_user(ValueError):
             write_index(folder, store.keys, index_named(name))
@@ -69,13 +93,22 @@ def make_index(store: Datastore, folder: Path, name: str) -> None:
 
 
 def index_named(name: str) -> FaissSearch:
-    """The search of an index by its name; UserError for one that there is not, or that keeps no index."""
+    """Return the search with a name.
+
+    name: the search, such as "hnsw".
+
+    Errors: UserError for an unknown search, and for a search that keeps no index.
+    """
     with from_user(ValueError):
         return check_faiss_search(search_named(name))
 
 
 def describe_datastore(store: Datastore, folder: Path) -> dict[str, Any]:
-    """What is said of a datastore, for programs."""
+    """Return the description of a datastore as a dictionary for JSON.
+
+    store: the datastore.
+    folder: its folder.
+    """
     manifest = asdict(store.manifest)
     parts = [{**part, "keys": sum(part["shards"]), "shards": len(part["shards"])} for part in manifest.pop("parts")]
     size = sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
@@ -85,28 +118,33 @@ def describe_datastore(store: Datastore, folder: Path) -> dict[str, Any]:
 
 
 def print_datastore(store: Datastore, folder: Path) -> None:
+    """Print the description of a datastore for people.
+
+    store: the datastore.
+    folder: its folder.
+    """
     description = describe_datastore(store, folder)
     print(
-        f"{folder}: {description['keys']:,} keys of {description['width']} numbers in {description['dtype']}, "
-        f"{description['bytes']:,} bytes; the state {description['tap']} at each token, "
-        f"of the model in {description['home'] or '?'}"
+        f"{folder}: {description['keys']:,} keys of width {description['width']} in {description['dtype']}, "
+        f"{description['bytes']:,} bytes; each key is the hidden state {description['tap']} of a token, "
+        f"from the model in {description['home'] or 'an unknown folder'}"
     )
     if (index := description["index"]) is not None:
-        print(f"  searched by {index['search']}, which finds {index['recall']:.1%} of the nearest 16")
+        print(f"  index: {index['search']}, which finds {index['recall']:.1%} of the 16 nearest keys")
     for part in description["parts"]:
         read = (
-            f"windows of {part['length']} tokens, {part['stride']} apart"
+            f"in windows of {part['length']} tokens with stride {part['stride']}"
             if part["stride"]
-            else "read from begin to end, a state carried"
+            else "from begin to end with a carried state"
         )
         of = f"{part['documents']:,} documents" if part["documents"] > 1 else "one text"
-        print(f"  {part['data']}: {part['keys']:,} keys, {of}, {read}")
+        print(f"  {part['data']}: {part['keys']:,} keys from {of}, read {read}")
 
 
 def _neighbour_rows(
     store: Datastore, spelled: Any, distances: Sequence[float], tokens: Sequence[int], places: Sequence[int]
 ) -> list[dict[str, Any]]:
-    """What is told of each neighbour."""
+    """A dictionary for each neighbour that the search found: its distance, token, context and place."""
     rows = []
     for distance, token, place in zip(distances, tokens, places, strict=True):
         if place < 0:
@@ -120,8 +158,12 @@ def _neighbour_rows(
 
 
 def print_neighbours(rows: Sequence[dict[str, Any]]) -> None:
-    """A neighbour a line, what came next marked in its text; and where that is, if not all are in one."""
-    print("  distance  a text like the prompt, [what came next], and how it went on")
+    """Print one neighbour per line, with its next token in brackets.
+
+    rows: the neighbours as `find_neighbours` returns them. If they come from several documents, each line ends with its
+        document.
+    """
+    print("  distance  context before [next token] context after")
     same_document = len({(row["data"], row["document"]) for row in rows}) == 1
     for row in rows:
         before, continuation, after = (repr(row[name])[1:-1] for name in ("before", "next", "after"))

@@ -1,4 +1,4 @@
-"""What a class or function says of itself, in the order in which a reader wants it."""
+"""Docstrings and signatures, parsed into the parts that `kinformer show` prints."""
 
 import inspect
 import re
@@ -14,7 +14,15 @@ EQUATION = re.compile(r"^[\w().|~, ]{1,40}( [-+*/%|] [\w().|]+)* (=|<=|>=) ")
 
 
 class Doc(NamedTuple):
-    """A docstring in its parts. `prose` are paragraphs, `arguments` what is said of names that stand together."""
+    """A docstring in its parts.
+
+    first: the first line.
+    equations: the equations, one per line of the docstring.
+    prose: the other paragraphs; indented blocks keep their lines.
+    arguments: the descriptions of arguments, by the names that share a description.
+    errors: the text after `Errors:`.
+    source: the text after `Source:`.
+    """
 
     first: str
     equations: list[str]
@@ -25,7 +33,10 @@ class Doc(NamedTuple):
 
 
 def doc(subject: Any) -> Doc:
-    """The docstring of a class or function, taken apart."""
+    """Parse the docstring of a class or function into its parts.
+
+    subject: the class or function; without a docstring all parts are empty.
+    """
     names = set(parameters(subject))
     parsed = Doc("", [], [], {}, "", "")
     text = inspect.getdoc(subject) or ""
@@ -49,7 +60,11 @@ def doc(subject: Any) -> Doc:
 
 
 def heading(title: str, subject: Any) -> str:
-    """Names and defaults of arguments, without types: `Band(left, right=None)`."""
+    """Return a call signature with defaults and without types, such as `Band(left, right=None)`.
+
+    title: the name to print.
+    subject: the class or function; anything that cannot be called gives only the title.
+    """
     pieces, star = [], False
     for name, parameter in parameters(subject).items():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
@@ -65,7 +80,11 @@ def heading(title: str, subject: Any) -> str:
 
 
 def arguments(subject: Any, docstring: Doc) -> Iterator[tuple[str, str]]:
-    """Each argument with its type and default, and what it means; those that the docstring tells of together, so."""
+    """Yield each argument with its type and default, and its description.
+
+    subject: the class or function.
+    docstring: its parsed docstring. Arguments that share a description there are yielded as one pair.
+    """
     declared, groups = parameters(subject), {name: names for names in docstring.arguments for name in names}
     listed: set[str] = set()
     for name in declared:
@@ -80,14 +99,17 @@ def arguments(subject: Any, docstring: Doc) -> Iterator[tuple[str, str]]:
 
 
 def _format_argument(parameter: inspect.Parameter) -> str:
-    """An argument with its type and default."""
+    """An argument with its type and default, such as `left: int = 3`."""
     kind = annotation(parameter.annotation)
     default = "" if parameter.default is parameter.empty else f" = {_value(parameter.default)}"
     return f"{parameter.name}{f': {kind}' if kind else ''}{default}"
 
 
 def parameters(subject: Any) -> dict[str, inspect.Parameter]:
-    """The arguments of a class or function by name, itself left out; none where Python cannot tell."""
+    """Return the arguments of a class or function by name, without `self` and `cls`.
+
+    subject: the class or function; the result is empty if Python cannot find its signature.
+    """
     try:
         declared = inspect.signature(subject, eval_str=isinstance(getattr(subject, "origin", None), Origin)).parameters
     except (TypeError, ValueError, NameError):
@@ -98,7 +120,10 @@ def parameters(subject: Any) -> dict[str, inspect.Parameter]:
 
 
 def annotation(kind: Any) -> str:
-    """A type as a reader would write it: `Tensor [B T D]` where the library says more of a tensor."""
+    """Return a type as a reader would write it, such as `Float [B T D]` for a jaxtyping tensor.
+
+    kind: the annotation, as a type or as text; "" is returned for a missing annotation.
+    """
     if kind is inspect.Parameter.empty:
         return ""
     text = kind if isinstance(kind, str) else describe(kind)
@@ -108,14 +133,14 @@ def annotation(kind: Any) -> str:
 
 
 def _tail(paragraph: str) -> tuple[str, str, str]:
-    """A paragraph without its sentences of errors and sources, and these."""
+    """Split a paragraph into its body, the text after `Errors:` and the text after `Source:`."""
     body, *rest = re.split(r"(?:^|(?<=\s))(Errors|Source): ", paragraph)
     sections = dict(zip(rest[::2], rest[1::2], strict=True))
     return body.rstrip(), _flat(sections.get("Errors", "")), _flat(sections.get("Source", ""))
 
 
 def _arguments(body: str, names_known: set[str]) -> dict[tuple[str, ...], str]:
-    """What is said of names, where a paragraph is such a list: a line begins with arguments and a colon."""
+    """The descriptions of arguments in a paragraph; empty unless its first line is known names and a colon."""
     texts: dict[tuple[str, ...], str] = {}
     last: tuple[str, ...] | None = None
     for line in body.splitlines():

@@ -1,4 +1,4 @@
-"""Measuring a trained model on a split of data, with its progress on stderr."""
+"""Evaluation of a trained model on a split of data, with its progress on stderr."""
 
 import math
 import sys
@@ -21,18 +21,30 @@ from kinformer.nn.exits.never_exit import NeverExit
 
 
 def refuse_picture(model: Any, out: Path | None) -> None:
-    """UserError where heads are to be drawn that learn no number, or into a file that cannot be made."""
+    """Refuse --out if the model's heads have no learned number to draw, or if the file cannot be written.
+
+    model: the model to evaluate.
+    out: the picture file; None is accepted.
+
+    Errors: UserError.
+    """
     if out is None:
         return
     if not has_head_values(model):
-        raise UserError(f"heads of this {model.member.name} learn no number that can be drawn; leave out --out")
+        raise UserError(f"--out cannot draw this {model.member.name}: its heads learn no number. Leave out --out")
     if out.suffix not in (".png", ".svg", ".pdf"):
-        raise UserError(f"--out {out}: give a file that ends with .png, .svg or .pdf")
+        raise UserError(f"wrong file for --out: got {out}, expected a name that ends with .png, .svg or .pdf")
     refuse_no_folder(out)
 
 
 def row_length(model: Any, data: Any, parts: Iterable[str], length: int) -> int:
-    """The number of tokens in each row that the model reads."""
+    """Return the number of tokens in each row that the model reads.
+
+    model: the model; its window limits the rows of a text.
+    data: the data; data other than text fixes its own row length.
+    parts: names of the splits to read; a row of a text is at most as long as the longest of them.
+    length: the length that the user asked for.
+    """
     if not isinstance(data, TextData):
         return data.longest_length(length) or length
     return min(length, model.window or length, max((len(getattr(data, part)) for part in parts), default=1))
@@ -41,29 +53,42 @@ def row_length(model: Any, data: Any, parts: Iterable[str], length: int) -> int:
 def evaluate_split(
     model: Any, data: Any, split: str, limit: int | None, reading: dict[str, Any]
 ) -> tuple[dict[str, Any], dict[str, LayerValues]]:
-    """The metric of a model on a split with all that is told of it, and what its heads have learned."""
+    """Evaluate a model on a split of data.
+
+    model: the model.
+    data: the data.
+    split: "train", "valid" or "test".
+    limit: most bytes of the split to measure; the whole split if None.
+    reading: settings of the rows: `length`, and for text `stride`, `lanes` and `full`.
+
+    Returns the score for JSON, and the learned numbers of the model's heads by layer. Errors: ValueError if the metric
+    is not finite.
+    """
     began = monotonic()
     with head_values_by_layer(model) as heads:
         score = score_model(model, data, split, limit, reading)
     width = score.bytes_per_token
     if not math.isfinite(score.value):
-        raise ValueError(f"{score.metric.name} is {score.value} on {data.name}: the weights are spoiled, or too large")
+        raise ValueError(
+            f"{score.metric.name} is {score.value} on {data.name}: the model's outputs are not finite, because its "
+            "weights are damaged or too large. Use another checkpoint"
+        )
     has_perplexity = score.metric.unit == "bits" and score.value * width < sys.float_info.max_exp
     perplexity = {"perplexity": 2 ** (score.value * width)} if has_perplexity else {}
     numbers = {"value": score.value, "count": score.count, "bytes_per_token": width, **perplexity}
     seconds = round(monotonic() - began, 3)
-    # lanes of some bytes are of the first, and levels of those from all over the split
+    # with a limit, lanes read the first bytes but the baselines read samples from the whole split
     same = limit is None or reading["lanes"] is None
     levels = data.levels(model, split, reading["length"], limit or sys.maxsize) if same else {}
     extras = {"others": dict(score.extras), "levels": dict(levels), **_measured_part(data, split, limit, reading)}
-    in_bytes = isinstance(data, TextData) and score.metric.unit == "bits"  # for any tokenizer
+    in_bytes = isinstance(data, TextData) and score.metric.unit == "bits"  # comparable between tokenizers
     metric = score.metric._replace(per="byte") if in_bytes else score.metric
     learned = {"heads": {name: asdict(by_layer) for name, by_layer in heads.items()}} if heads else {}
     return {"metric": metric._asdict(), **numbers, **extras, **learned, "seconds": seconds}, heads
 
 
 def _measured_part(data: Any, split: str, limit: int | None, reading: dict[str, Any]) -> dict[str, str]:
-    """Which bytes of a text are measured, in words, where not all of them are."""
+    """A description of the measured bytes of a text; empty if all of the split is measured."""
     if not isinstance(data, TextData) or limit is None or limit >= data.part(split).bytes:
         return {}
     if reading["lanes"] is not None:
@@ -72,13 +97,20 @@ def _measured_part(data: Any, split: str, limit: int | None, reading: dict[str, 
 
 
 def value_of_all_layers(model: Any, data: Any, split: str, limit: int | None, reading: dict[str, Any]) -> float:
-    """The same metric where nobody leaves early."""
+    """Return the metric of a model on a split when no token exits early.
+
+    model: a model with early exits.
+    data: the data.
+    split: "train", "valid" or "test".
+    limit: most bytes of the split to measure; the whole split if None.
+    reading: settings of the rows, as in `evaluate_split`.
+    """
     with use_rule(model.exits, NeverExit()):
         return score_model(model, data, split, limit, reading).value
 
 
 def _share_of_text(data: Any, split: str) -> str:
-    """How much of a text a split is, in words."""
+    """The share of a split in its text, in words; "" for other data."""
     if not isinstance(data, TextData):
         return ""
     part, every = data.part(split), len(data.train) + len(data.valid) + len(data.test)
@@ -86,23 +118,32 @@ def _share_of_text(data: Any, split: str) -> str:
 
 
 def score_model(model: Any, data: Any, split: str, limit: int | None, reading: dict[str, Any]) -> Measurement:
-    """Measure a model on a split of data; ValueError if the model does not read such data."""
+    """Measure a model on a split of data.
+
+    model: the model.
+    data: the data.
+    split: "train", "valid" or "test".
+    limit: most bytes of the split to measure; the whole split if None.
+    reading: settings of the rows, as in `evaluate_split`.
+
+    Errors: ValueError if the split is empty or the model does not read such data.
+    """
     lot, stream_limit = getattr(data, split), limit or sys.maxsize
     if not len(lot):
         raise ValueError(f"the {split} split of {data.name} is empty; give another --split, or more data")
     split_data = replace(data, valid=lot)
     if isinstance(data, TextData):
-        open_stream(model, split_data, 1, 1, 0, stream_limit)  # refuses a text that the model does not read
+        open_stream(model, split_data, 1, 1, 0, stream_limit)  # raises if the model does not read this text
         part = data.part(split)
         sample = part.spread(limit, reading["length"]) if reading.get("lanes") is None else part.first_bytes(limit)
         with progress("measuring", len(sample.tokens) - 1, "tokens") as on_progress:
             return evaluate(model, sample, on_progress=on_progress, probe=False, **reading)
     if reading.get("stride") is not None or reading.get("lanes") is not None or reading.get("full"):
         raise ValueError(
-            f"windows and lanes are of texts, and {data.name} is none; leave out --stride, --full and --lanes"
+            f"--stride, --full and --lanes have no effect on {data.name}, because it is no text. Leave them out"
         )
     batches = cast(Batches, open_stream(model, split_data, 1, reading["length"], 0, stream_limit)).validation_batches
-    with progress("measuring", len(batches), "batches (--bytes N measures fewer)") as on_progress:
+    with progress("measuring", len(batches), "batches (use --bytes N to measure fewer)") as on_progress:
         return evaluate_batches(model, _reporting(batches, on_progress))
 
 
@@ -113,10 +154,15 @@ def _reporting(batches: Iterable[Any], on_progress: Callable[[int], None]) -> It
 
 
 def sentence(data: Any, split: str, score: dict[str, Any]) -> str:
-    """What a model is worth on a split, in words."""
+    """Return the score of a model on a split as one sentence.
+
+    data: the data.
+    split: "train", "valid" or "test".
+    score: the score as `evaluate_split` returns it.
+    """
     named = {name: score[name] for name in ("perplexity",) if name in score} | score["others"]
     named_values = "".join(f", {name} {value:.3f}" for name, value in named.items())
-    source = f"{score['count']:,} judged of {split} of {data.name}{_share_of_text(data, split)}"
-    source += f"; of these {score['measured']}" if "measured" in score else ""
+    source = f"{score['count']:,} predictions on {split} of {data.name}{_share_of_text(data, split)}"
+    source += f"; measured on {score['measured']}" if "measured" in score else ""
     levels = "; ".join(f"{name} {value:.4f}" for name, value in score["levels"].items())
     return f"{score['value']:.4f} {score['metric']['name']}{named_values}; {source}{levels and f' ({levels})'}"

@@ -1,4 +1,4 @@
-"""Forecasts of a series: the rows that come as a file, and windows that are known already as a picture."""
+"""Forecasts of a series: the next rows as a CSV file, or forecasts of known windows as a picture."""
 
 import csv
 from io import StringIO
@@ -24,6 +24,10 @@ COLUMNS = 4
 def write(model: Forecaster, data: SeriesData, out: Path) -> None:
     """Write the forecast as a CSV file with the columns of the input file, atomically.
 
+    model: the forecaster.
+    data: the series; its last `model.context` rows are the input.
+    out: the file to write.
+
     Numbers keep all significant digits, and dates have the form of the input file. Errors: OSError, in one line, if the
     file cannot be written; no partial file remains.
     """
@@ -37,7 +41,16 @@ def write(model: Forecaster, data: SeriesData, out: Path) -> None:
 
 
 def draw(model: Forecaster, data: SeriesData, split: str, windows: int, out: Path) -> float:
-    """Draw windows from all over a split, a row of plots for each column; return the model's error in them."""
+    """Draw forecasts of windows spread over a split, and return their mean squared error.
+
+    model: the forecaster.
+    data: the series.
+    split: "train", "valid" or "test".
+    windows: number of windows; each is a column of plots.
+    out: the picture file. It has a row of plots for each of the last 4 target columns.
+
+    The error is in units of the scaled data.
+    """
     series, rows = getattr(data, split), rows_of(model)
     begin = series.sample_starts(model.context, rows, windows)
     batch = series.windows(begin, rows)
@@ -45,19 +58,19 @@ def draw(model: Forecaster, data: SeriesData, split: str, windows: int, out: Pat
     forecasts = {member_record(model).name: _forecast(model, batch), **data.baseline_forecasts(model, context)}
     before, after = range(1 - min(2 * model.horizon, model.context), 1), range(1, model.horizon + 1)
     plots = []
-    columns = range(-min(data.targets, COLUMNS), 0)  # counted from the last, which is usually what matters
+    columns = range(-min(data.targets, COLUMNS), 0)  # the last columns, because the target is usually the last
     for column in columns:
         for window, at in enumerate(begin):
             past = context[window, -2 * model.horizon :]
             lines = [PlotLine(before, _numbers(data, past, column), "known", colour="tab:gray")]
-            lines.append(PlotLine(after, _numbers(data, future[window], column), "what came", colour="black"))
+            lines.append(PlotLine(after, _numbers(data, future[window], column), "true", colour="black"))
             for place, (name, values) in enumerate(forecasts.items()):
                 style = "--" if place else "-"
                 lines.append(PlotLine(after, _numbers(data, values[window], column), name, style, colour(place)))
             title = f"after row {int(at) + model.context:,} of {split}" if column == columns[0] else ""
-            xlabel = "rows from the last known one" if column == columns[-1] else ""
+            xlabel = "rows after the last known row" if column == columns[-1] else ""
             plots.append(Plot(title, xlabel, "" if window else data.columns[column], lines))
-    left = f"; {data.targets - len(columns)} columns are not drawn" if len(columns) < data.targets else ""
+    left = f"; {data.targets - len(columns)} more columns not drawn" if len(columns) < data.targets else ""
     title = f"{member_record(model).name}, {model.horizon} rows ahead{left}"
     save_plots(plots, title, out, columns=len(context), size=(4.5, 2.2), share_y=True, one_legend=True)
     return float((next(iter(forecasts.values())) - future[..., -data.targets :]).square().mean())
@@ -72,5 +85,7 @@ def _forecast(model: Forecaster, batch: SeriesWindows) -> Float[Tensor, "W N M"]
     with evaluating(model), torch.inference_mode():
         values = model.forecast(to_device(device_of(model), batch)).cpu()
     if not bool(values.isfinite().all()):
-        raise ValueError("the model forecasts no numbers: its weights are spoiled, or too large")
+        raise ValueError(
+            "the model's forecast is not finite, because its weights are damaged or too large. Use another checkpoint"
+        )
     return values

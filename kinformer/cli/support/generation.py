@@ -1,4 +1,4 @@
-"""Texts that a trained model writes: printed as they come, in a batch or as JSON."""
+"""Text generation by a trained model: streamed to the terminal, in a batch, or printed as JSON."""
 
 import json
 import sys
@@ -18,25 +18,43 @@ from kinformer.pages.terminal_safe_text import for_stream
 
 
 def refuse_layers(model: Any, layers: Path | None, beam: int) -> None:
-    """UserError where layers are asked for and none can be told."""
+    """Refuse --layers for a model without early exits, with --beam, and for a file that is not a PNG.
+
+    model: the model.
+    layers: the picture file; None is accepted.
+    beam: number of beams.
+
+    Errors: UserError.
+    """
     if layers is not None and exits_of(model) is None:
-        raise UserError(f"every token of this {model.member.name} takes all layers; leave out --layers")
+        raise UserError(f"--layers has no effect on this {model.member.name}: it has no early exits. Leave it out")
     if layers is not None and (beam > 1 or layers.suffix != ".png"):
-        raise UserError("--layers draws what each token took into a FILE.png, and a search (--beam) tells of none")
+        raise UserError(
+            "--layers takes FILE.png and cannot be combined with --beam, because a beam search does not record the "
+            "layers of each token"
+        )
     if layers is not None:
         refuse_no_folder(layers, "--layers")
 
 
 def report_layers(model: Any, written: list[Continuation], picture: Path | None, suffix: str) -> None:
-    """How many layers the tokens took, on stderr and into a picture; nothing where all take all."""
+    """Print the mean number of layers per token on stderr, and draw the layers of each token.
+
+    model: the model; without early exits nothing is printed.
+    written: the generated texts.
+    picture: the PNG file to draw; no file is written if None.
+    suffix: end of the picture's title, such as ", as calibrated".
+
+    Errors: UserError if the picture cannot be written.
+    """
     took = [n for continuation in written for n in continuation.layers]
     if not took:
         return
     depth = len(model.exits.layers)
-    print(f"{sum(took) / len(took):.2f} of {depth} layers a token", file=sys.stderr)
+    print(f"{sum(took) / len(took):.2f} of {depth} layers per token", file=sys.stderr)
     if picture is not None:
         with from_user(OSError, code=FAILED):
-            title = f"{model.member.name}: {sum(took) / len(took):.2f} of {depth} layers a token{suffix}"
+            title = f"{model.member.name}: {sum(took) / len(took):.2f} of {depth} layers per token{suffix}"
             texts = [(text.tokens, text.layers) for text in written]
             save_exit_layers(tokenizer_of_model(model), texts, depth, picture, title)
 
@@ -44,33 +62,63 @@ def report_layers(model: Any, written: list[Continuation], picture: Path | None,
 def check_room(
     model: Any, starts: list[bytes], tokens: int, beam: int, sources: list[bytes] | None, reading: PrefilledText | None
 ) -> None:
-    """UserError where the state of what is to be written is more than the memory that is there; says where none is."""
+    """Refuse a generation if its decoding state exceeds the memory; note on stderr if there is no state.
+
+    model: the model.
+    starts: the prompts.
+    tokens: number of tokens to generate for each prompt.
+    beam: number of beams.
+    sources: the source texts of an encoder-decoder; None for other models.
+    reading: a saved text that the model continues, if any.
+
+    Errors: UserError if the state is too large or the model does not generate.
+    """
     with from_user(ValueError, LookupError):
         length = rows_of(model, starts, sources, reading)[0].shape[1] + tokens
         refuse_no_room(model, len(starts) * beam, length + (0 if reading is None else reading.tokens))
         if not has_state(model, length):
-            print("this model has no state, so each token reads the whole text again", file=sys.stderr)
+            print("this model has no decoding state: it reads the whole text again for each token", file=sys.stderr)
 
 
 def check_inputs(model: Any, prompts: list[bytes] | None, sources: list[bytes] | None, state: Path | None) -> None:
-    """UserError where what a model writes from is missing, or is given to one that does not read it."""
+    """Check that the model gets the inputs that it reads, and no others.
+
+    model: the model.
+    prompts: the prompts; None if none were given.
+    sources: the source texts; None if none were given.
+    state: the file of a saved text; None if none was given.
+
+    Errors: UserError for a missing, superfluous or unmatched input.
+    """
     if model.reads == "pairs":
         if sources is None:
-            raise UserError("this model writes from a source; give --source TEXT or --sources FILE")
+            raise UserError("this model needs a source text. Give --source TEXT or --sources FILE")
         if state is not None:
-            raise UserError("this model writes from a source, and no text is kept for it; leave out --state")
+            raise UserError("--state has no effect on this model, which reads a source text. Leave out --state")
         if prompts is not None and len(prompts) != len(sources):
-            raise UserError(f"there are {len(prompts):,} prompts and {len(sources):,} sources; give each source one")
+            raise UserError(
+                f"wrong number of prompts: got {len(prompts):,} prompts for {len(sources):,} sources, expected one "
+                "for each source"
+            )
     elif sources is not None:
-        raise UserError("this model reads no source; give --prompt TEXT alone")
+        raise UserError("this model reads no source text. Give only --prompt TEXT or --prompts FILE")
     elif prompts is None and state is None:
-        raise UserError("there is nothing to go on from; give --prompt TEXT, --prompts FILE or --state FILE")
+        raise UserError("there is no text to continue. Give --prompt TEXT, --prompts FILE or --state FILE")
 
 
 def stream_text(
     model: Any, start: bytes, tokens: int, settings: WritingSettings, inputs: dict[str, Any]
 ) -> list[Continuation]:
-    """Write on from one prompt, and print what comes as it comes."""
+    """Continue one prompt by sampling, and print each token when it is generated.
+
+    model: the model.
+    start: the prompt.
+    tokens: most tokens to generate.
+    settings: settings of the sampling.
+    inputs: `sources` and `reading`, as `write_all` takes them.
+
+    Returns a list with the one continuation.
+    """
     speak, stop, printed, spoken = (
         tokenizer_of_model(model).speaker(),
         (settings.stop or b"").decode(errors="replace"),
@@ -80,7 +128,7 @@ def stream_text(
     begun = False
 
     def begin() -> None:
-        """The prompt, once what is warned of beforehand has been said."""
+        """Print the prompt before the first token, after any warnings."""
         nonlocal begun
         if not begun:
             print(for_stream(start.decode(errors="replace")), end="", flush=True)
@@ -98,7 +146,7 @@ def stream_text(
         (continuation,), milliseconds = write_all(model, [start], tokens, settings, on_tokens=say, **inputs)
         text = continuation.text.decode(errors="replace")
         begin()
-        rest = text[len(printed) :] if text.startswith(printed) else ""  # a letter that is not whole
+        rest = text[len(printed) :] if text.startswith(printed) else ""  # an incomplete UTF-8 character
         print(for_stream(rest), end="")
     finally:
         if begun:
@@ -110,7 +158,16 @@ def stream_text(
 def search_text(
     model: Any, start: bytes, tokens: int, settings: WritingSettings, inputs: dict[str, Any]
 ) -> list[Continuation]:
-    """Search for what goes on from one prompt, and print what was found."""
+    """Continue one prompt by beam search, and print the result.
+
+    model: the model.
+    start: the prompt.
+    tokens: most tokens to generate.
+    settings: settings of the beam search.
+    inputs: `sources` and `reading`, as `write_all` takes them.
+
+    Returns a list with the one continuation.
+    """
     (continuation,), milliseconds = write_batch(model, [start], tokens, settings, inputs)
     print(for_stream((start + continuation.text).decode(errors="replace")))
     _report_speed(len(continuation.tokens), milliseconds)
@@ -120,8 +177,17 @@ def search_text(
 def write_batch(
     model: Any, starts: list[bytes], tokens: int, settings: WritingSettings, inputs: dict[str, Any]
 ) -> tuple[list[Continuation], float]:
-    """Write on from all prompts at once, and say how far it is."""
-    with progress("writing", tokens, f"tokens of each of {len(starts):,}") as tell:
+    """Continue all prompts in one batch, with the progress on stderr.
+
+    model: the model.
+    starts: the prompts.
+    tokens: most tokens to generate for each prompt.
+    settings: settings of sampling or beam search.
+    inputs: `sources` and `reading`, as `write_all` takes them.
+
+    Returns the continuations, and the milliseconds per step of the batch.
+    """
+    with progress("generating", tokens, f"tokens for each of {len(starts):,} texts") as tell:
         steps = 0
 
         def count_step(new: list[int]) -> None:
@@ -133,12 +199,25 @@ def write_batch(
 
 
 def print_texts(starts: list[bytes], written: list[Continuation], milliseconds: float) -> None:
+    """Print each text after its number in brackets, and the speed on stderr.
+
+    starts: the prompts.
+    written: their continuations.
+    milliseconds: milliseconds per step of the batch.
+    """
     for number, (start, continuation) in enumerate(zip(starts, written, strict=True), 1):
         print(f"[{number}]\n{for_stream((start + continuation.text).decode(errors='replace'))}")
     _report_speed(sum(len(continuation.tokens) for continuation in written), milliseconds / len(written))
 
 
 def print_json(folder: Path, written: list[Continuation], starts: list[bytes], sources: list[bytes] | None) -> None:
+    """Print the generated texts as one JSON object.
+
+    folder: the folder of the model.
+    written: the continuations.
+    starts: the prompts.
+    sources: the source texts; None if the model reads none.
+    """
     texts = [
         {
             "source": None if sources is None else sources[number].decode(errors="replace"),
@@ -153,4 +232,4 @@ def print_json(folder: Path, written: list[Continuation], starts: list[bytes], s
 
 
 def _report_speed(tokens: int, milliseconds: float) -> None:
-    print(f"{tokens:,} tokens, {milliseconds:.1f} ms each", file=sys.stderr)
+    print(f"{tokens:,} tokens, {milliseconds:.1f} ms per token", file=sys.stderr)

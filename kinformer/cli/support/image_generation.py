@@ -1,4 +1,4 @@
-"""Pictures that a trained model draws, side by side in one PNG."""
+"""Pictures that a trained model generates, side by side in one PNG file."""
 
 import json
 import math
@@ -27,29 +27,40 @@ def write(
     label: int | None = None,
     as_json: bool = False,
 ) -> None:
-    """Draw pictures and write them; UserError where something is missing or makes no sense.
+    """Generate pictures and write them into one PNG file.
 
-    Of a model of super-resolution each row has the small picture, what is made of it and the true one.
+    model: an image model.
+    out: the PNG file.
+    count: number of pictures.
+    enlarge: images=FOLDER for a super-resolution model, which enlarges the first pictures of the test split; None for
+        other models.
+    temperature: sampling temperature; 1 if None.
+    seed: seed of the sampling.
+    label: class of the pictures; a class-conditional model draws all classes in turn if None.
+    as_json: print the result as JSON.
+
+    For a super-resolution model each row of the file holds the small, the generated and the true picture.
+    Errors: UserError for a missing, superfluous or invalid option.
     """
     if out is None:
-        raise UserError("this model generates pictures; give --out FILE.png")
+        raise UserError("this model generates pictures, but --out is missing. Give --out FILE.png")
     if out.suffix != ".png":
-        raise UserError(f"--out {out} is no PNG; give a name that ends in .png")
+        raise UserError(f"wrong file for --out: got {out}, expected a name that ends with .png")
     refuse_no_folder(out)
     if (enlarge is None) is not (model.encoder is None):
         expected = (
-            "enlarges pictures; give --enlarge WHERE" if enlarge is None else "enlarges none; leave out --enlarge"
+            "enlarges pictures, but --enlarge is missing. Give --enlarge images=FOLDER"
+            if enlarge is None
+            else "does not enlarge pictures. Leave out --enlarge"
         )
         raise UserError(f"this model {expected}")
     classes = 0 if model.classes is None else len(model.classes.weight)
     if label is not None and not label < classes:
-        knows = f"knows the classes 0 to {classes - 1}" if classes else "knows no classes"
-        raise UserError(
-            f"--label {label} came, and this model {knows}; {'give one of these' if classes else 'leave it out'}"
-        )
+        knows = f"expected a class from 0 to {classes - 1}" if classes else "but this model has no classes"
+        raise UserError(f"wrong --label: got {label}, {knows}. {'Give one of these' if classes else 'Leave it out'}")
     true = None if enlarge is None else _true_pictures(model, enlarge, count)
     small = None if true is None else model.downsample(true)
-    with progress("drawing", model.steps, f"steps of {count} pictures") as on_progress, from_user(ValueError):
+    with progress("generating", model.steps, f"steps for {count} pictures") as on_progress, from_user(ValueError):
         options: dict[str, Any] = {"source": small, "on_step": on_progress, "seed": seed}
         if classes:
             every = torch.arange(count) % classes if label is None else torch.full((count,), label)
@@ -63,14 +74,17 @@ def write(
     if as_json:
         print(json.dumps({"out": str(out), "pictures": count, "shape": list(model.shape)}))
         return
-    print(f"{count} pictures of {' x '.join(map(str, model.shape[1:]))}, in {out}")
+    print(f"{count} pictures of {' x '.join(map(str, model.shape[1:]))} pixels in {out}")
 
 
 def _true_pictures(model: Any, where: str, count: int) -> Tensor:
-    """The first pictures of test."""
+    """The first pictures of the test split, on the model's device."""
     with from_user(ValueError, OSError):
         images = read(where.removeprefix("images=")).test[0][:count]
         if len(images) < count or tuple(images.shape[1:]) != model.shape:
             have = f"{len(images)} pictures [C H W] of {tuple(images.shape[1:])}"
-            raise ValueError(f"{where} has {have} in test; {count} of {model.shape} are wanted")
+            raise ValueError(
+                f"wrong pictures for --enlarge: got {have} in the test split of {where}, expected at least {count} of "
+                f"{model.shape}"
+            )
     return images.to(device_of(model))

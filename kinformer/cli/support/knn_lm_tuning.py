@@ -1,4 +1,4 @@
-"""A datastore beside a trained model: opened, tuned on valid, and measured with and without it."""
+"""A language model with a datastore (kNN-LM): checks, tuning on validation data, and evaluation."""
 
 import sys
 from dataclasses import replace
@@ -22,32 +22,53 @@ from kinformer.models.support.hidden_taps import Tap
 from kinformer.models.support.mixing_sweeps import SweepResult
 from kinformer.nn.search.exact import ExactSearch
 
-SOME = 32  # keys that are looked up to know how long that takes
-LOOKS, LOOK = 16, 64  # stretches of a split that are looked for in the datastore's text, and tokens of each
+SOME = 32  # keys to look up in order to estimate the time
+LOOKS, LOOK = 16, 64  # passages of a split to look for in the datastore's text, and tokens of each passage
 
 
 class Lookup(NamedTuple):
-    """How a datastore is looked up, and which share of the nearest `k` is found so."""
+    """The search that looks up a datastore, and its recall.
+
+    search: name of the search, such as "exact" or "hnsw".
+    recall: share of the `k` nearest keys that it finds.
+    k: number of neighbours.
+    """
 
     search: str
     recall: float
     k: int
 
     def __str__(self) -> str:
-        recall = f", which finds {self.recall:.1%} of the nearest {self.k:,}"
+        recall = f", which finds {self.recall:.1%} of the {self.k:,} nearest keys"
         return self.search + recall * (self.recall < 1)
 
 
 def refuse_other_models(model: Any) -> None:
-    """UserError for a model beside which nothing can stand."""
+    """Refuse a model that cannot be combined with a datastore.
+
+    model: the model.
+
+    Errors: UserError for a model that is not a language model or has early exits.
+    """
     if not isinstance(model, LM):
-        raise UserError(f"this {display_name(model)} predicts no next token of a text; give a language model, like gpt")
+        raise UserError(
+            f"cannot combine this {display_name(model)} with a datastore: it does not predict the next token of a "
+            "text. Use a language model, such as gpt"
+        )
     with from_user(ValueError):
         refuse_exits(model)
 
 
 def open_datastore(model: Any, place: Path, index: str | None, k: int) -> tuple[Datastore, Lookup]:
-    """The datastore, looked up as is wanted or as it is kept; ValueError for another model's, and no such index."""
+    """Open a datastore with its search.
+
+    model: the model.
+    place: the folder of the datastore.
+    index: name of the search; the datastore's own index if None, or exact search if it has no index.
+    k: number of neighbours for the measured recall.
+
+    Errors: ValueError for the datastore of another model and for an unknown search.
+    """
     search = None if index is None else search_named(index)
     store = Datastore.open(place, search)
     store.check(model)
@@ -58,49 +79,63 @@ def open_datastore(model: Any, place: Path, index: str | None, k: int) -> tuple[
         name = None if isinstance(search, ExactSearch) else format_search(search)
     if name is None:
         return store, Lookup("exact", 1.0, k)
-    # what is told of a kept index is of few, and one that reads some lists finds less of many
+    # the recorded recall is of 16 neighbours; an index that reads only some lists has a lower recall of more
     return store, Lookup(name, measure_recall(store.index, store.keys, k), k)
 
 
 def refuse_measured_text(store: Datastore, data: Any) -> None:
-    """ValueError for a datastore of the very text that it would be tuned and measured on; a note where it has some."""
+    """Refuse a datastore that was built from the text to measure on.
+
+    store: the datastore.
+    data: the text; its valid and test splits are measured.
+
+    A datastore that holds only passages of these splits gives a warning on stderr. Errors: ValueError.
+    """
     for split in _filled_splits(data):
         part = data.part(split)
         same = digest(part.tokens.numpy(), part.document_starts.numpy())
         if any(manifest_part.part.text == same for manifest_part in store.texts):
             raise ValueError(
-                f"the datastore is of {split} itself, where every token finds itself again: build it of train, or give "
-                "--data of another text"
+                f"the datastore was built from the {split} split of this text, so every token would find itself. "
+                "Build it from the train split, or give another text with --data"
             )
         begins = evenly_spaced(max(len(part.tokens) - LOOK, 0) + 1, LOOKS).tolist()
         repeated = store.count_occurring([part.tokens[at : at + LOOK] for at in begins])
         if 8 * repeated > len(begins):
             print(
-                f"{repeated} of {len(begins)} stretches of {split} stand in the datastore word for word: what it gains "
-                "there it gains on no other text",
+                f"warning: {repeated} of {len(begins)} sampled passages of {split} are in the datastore word for word, "
+                "so the gain on other texts will be smaller",
                 file=sys.stderr,
             )
 
 
 def _filled_splits(data: Any) -> list[str]:
-    """The splits that are not empty, of those that a datastore is measured on."""
+    """The names of the splits to measure on, valid and test, that are not empty."""
     return [name for name in ("valid", "test") if len(getattr(data, name))]
 
 
 def announce_lookups(store: Datastore, lookup: Lookup, data: Any, limit: int | None, k: int, times: int) -> None:
-    """Say on stderr what is looked through, and about how long that takes, by some keys that are looked up."""
+    """Print the number of lookups on stderr, with an estimate of their time from a few timed lookups.
+
+    store: the datastore.
+    lookup: its search.
+    data: the text to measure on.
+    limit: maximum number of bytes of a split to measure; the whole split if None.
+    k: number of neighbours.
+    times: number of lookups per token; overlapping windows look up each token several times.
+    """
     sample_keys = store.keys.at(evenly_spaced(len(store), SOME)).float()
-    store.index.search(sample_keys, k)  # the first brings keys from the disk, which is done once
+    store.index.search(sample_keys, k)  # untimed, because it loads the keys from the disk
     began = monotonic()
     store.index.search(sample_keys, k)
     each = (monotonic() - began) / len(sample_keys)
     sizes = [part.spread(limit) for part in (data.part("valid"), data.part("test")) if len(part.tokens)]
     valid, *test = (len(split_part.tokens) - 1 for split_part in sizes)
-    count = times * (2 * valid + sum(test))  # valid is read to choose, and again
+    count = times * (2 * valid + sum(test))  # valid is read for tuning and again for the result
     size = len(store) * store.width * store.keys.at(evenly_spaced(1, 1)).element_size()
     print(
-        f"{count:,} tokens are looked up among {len(store):,} keys ({size:,} bytes) by {lookup}: about "
-        f"{clock(count * each)}, and the model's own time",
+        f"looking up {count:,} tokens among {len(store):,} keys ({size:,} bytes) with the search {lookup}: about "
+        f"{clock(count * each)}, plus the time of the model",
         file=sys.stderr,
     )
 
@@ -108,7 +143,18 @@ def announce_lookups(store: Datastore, lookup: Lookup, data: Any, limit: int | N
 def tune(
     model: Any, place: Path, store: Datastore, data: Any, sizes: tuple[int, int], limit: int | None, length: int
 ) -> tuple[KnnLMSettings, SweepResult]:
-    """The best numbers on valid, and how good all were."""
+    """Tune the kNN-LM on the validation split.
+
+    model: the language model.
+    place: the folder of the datastore.
+    store: the datastore.
+    data: the text.
+    sizes: largest number of neighbours, and tokens of the continuous cache (0 for no cache).
+    limit: maximum number of bytes to measure; the whole split if None.
+    length: tokens of a window.
+
+    Returns the best settings, and the results of all choices.
+    """
     k, size = sizes
 
     def measure(candidate: Any) -> Any:
@@ -127,7 +173,17 @@ def tune(
 def measure_splits(
     model: Any, tuned: KnnLMSettings, store: Any, data: Any, limit: int | None, length: int
 ) -> dict[str, dict[str, dict[str, float]]]:
-    """Of each split that is not empty what the model is worth alone, with its cache if it has one, and with all."""
+    """Evaluate the model, the model with its cache if any, and the kNN-LM on valid and test.
+
+    model: the language model.
+    tuned: the tuned settings.
+    store: the datastore.
+    data: the text; empty splits are left out.
+    limit: maximum number of bytes of a split to measure; the whole split if None.
+    length: tokens of a window.
+
+    Returns, by split and by variant ("alone", "cache", "knn"), the metric and the perplexity.
+    """
     models = {
         "alone": model,
         **({"cache": tuned.add_cache(model)} if tuned.size else {}),

@@ -1,4 +1,4 @@
-"""Lending: a member that reads text, for data that another kind of model learns from over its layers."""
+"""Layers of a text member lent to another kind of model, which reads the given data with them."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, get_type_hints
@@ -14,9 +14,15 @@ from kinformer.members.support.member_stack import format_stack
 
 
 def lend_layers(name: str, texts: Iterable[str], source: DataSource) -> MemberChoice:
-    """The member of a name with keywords like "depth=2", or what takes its layers to learn from such data.
+    """Return the named member, or the host member that uses its layers to read the data.
 
-    Keywords that it has not go to the member that takes them. UserError for a file of one's own.
+    The host is returned if the named member does not read this kind of data itself.
+
+    name: the member, or FILE.py:NAME.
+    texts: keywords such as "depth=2"; keywords that the member does not have go to the host.
+    source: the data; its kind names the host.
+
+    Errors: UserError for wrong keywords, and for a member in a user's file that would have to lend its layers.
     """
     texts = tuple(texts)
     kind, function = source.kind, find_member_function(name)
@@ -28,8 +34,8 @@ def lend_layers(name: str, texts: Iterable[str], source: DataSource) -> MemberCh
     choice = parse_member(name, member_texts)
     if ".py:" in name:
         raise UserError(
-            f"{name} is of a file, which is not run when a model is loaded, so it lends no layers; write a member "
-            f"there that makes the whole model, as {kind.lends} does"
+            f"{name} cannot lend its layers, because its file is not run when the model is loaded. Write a member in "
+            f"that file that builds the whole model, as {kind.lends} does"
         )
     with from_user(TypeError):
         keywords = parse_keywords(host, host_texts)
@@ -41,5 +47,5 @@ def lend_layers(name: str, texts: Iterable[str], source: DataSource) -> MemberCh
 
 
 def _reads_it(function: Callable[..., Any], kind: type[Data]) -> bool:
-    """Does the member make a model that learns from such data itself?"""
+    """True if the member builds a model that reads such data itself."""
     return getattr(get_type_hints(function).get("return"), "reads", None) in kind.serves

@@ -1,4 +1,4 @@
-"""The model of a folder, as commands ask for it: on a device, with other keywords where the weights allow them."""
+"""Loading of a trained model from its folder, with changed keywords if its weights allow them."""
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -23,10 +23,15 @@ from kinformer.models.spalm import SPALM
 def load_model(
     folder: Path, member: str | None, on: str | None = None, keywords: Iterable[str] = (), datastore: Path | None = None
 ) -> Any:
-    """The model, where it can be loaded; what `load` warns of goes to stderr, a line each.
+    """Load a trained model, with warnings on stderr.
 
-    `keywords` like "memory=512" build its member anew, and the weights are put into that. `datastore` is where that of
-    a member lies now that was trained beside one, like spalm.
+    folder: the folder of the model.
+    member: the user's own member that built the model, as FILE.py:NAME; None for a member of the library.
+    on: name of the device; the default device if None.
+    keywords: keywords to change, such as "memory=512". The member is built again with them and gets the weights.
+    datastore: the present folder of the datastore that the model was trained with (`spalm`), if it moved.
+
+    Errors: UserError if the model cannot be loaded, its weights are not finite, or they do not fit the keywords.
     """
     device = parse_device(on)
     with from_user(ValueError, OSError), print_warnings():
@@ -36,8 +41,8 @@ def load_model(
             model = load(folder, member=function, paths={"datastore": str(datastore)} if replaces_datastore else None)
         except MemberNeeded as error:
             raise UserError(
-                f"the model in {folder} was built by {error.name!r} of {error.file}: "
-                f"give --member {error.file}:{error.name}, with the path of the file"
+                f"the model in {folder} was built by the member {error.name!r} in {error.file}. "
+                f"Give --member {error.file}:{error.name}, with the path of that file"
             ) from error
     _refuse_spoiled(folder, model)
     function = function or find_member_function(model.member.name)
@@ -47,17 +52,17 @@ def load_model(
 
 
 def _refuse_spoiled(folder: Path, model: Any) -> None:
-    """UserError for weights that are not finite: whatever is asked of them, the answer would be none."""
+    """Refuse weights that are not finite, because every output of the model would be NaN."""
     for name, weight in model.named_parameters():
         if not bool(weight.isfinite().all()):
             raise UserError(
-                f"the weights in {folder} are spoiled: {name} has numbers that are not finite; give other weights, "
-                "or train anew"
+                f"the weights in {folder} are damaged: {name} has values that are not finite. Use another checkpoint, "
+                "or train again"
             )
 
 
 def _rebuild(model: Any, function: Callable[..., Any], changed: Mapping[str, Any]) -> Any:
-    """A model of the same member with some keywords changed, and the same weights; UserError where they do not fit."""
+    """Build the member again with changed keywords and the same weights; UserError if the weights do not fit."""
     with from_user(ValueError, TypeError, LookupError), torch.random.fork_rng(devices=[]):
         keywords = {**model.member.keywords, **changed}
         check_used(function.needs, changed, keywords)  # type: ignore[attr-defined]
@@ -68,9 +73,8 @@ def _rebuild(model: Any, function: Callable[..., Any], changed: Mapping[str, Any
     )
     if shapes != other_shapes:
         raise UserError(
-            f"the trained weights do not fit {words}: a keyword that changes the weights cannot be changed after "
-            "training. Leave it out, or train another model; keywords that do not change the weights may be changed, "
-            "like the length of a memory"
+            f"the trained weights do not fit {words}, because these keywords change the shapes of weights. Leave them "
+            "out, or train another model. Other keywords, such as the length of a memory, can be changed"
         )
     with from_user(ValueError):
         other.to(next(model.parameters()).dtype).load_state_dict(model.state_dict())
@@ -80,10 +84,17 @@ def _rebuild(model: Any, function: Callable[..., Any], changed: Mapping[str, Any
 
 
 def with_datastore(model: Any, folder: Path, knn: bool, datastore: Path | None, continues: bool = False) -> Any:
-    """The model beside the datastore that it was tuned on, where one of the two is asked for.
+    """Combine a model with its tuned datastore if --knn or --datastore is given.
 
-    `datastore` is where that is now; of a model that has one of its own, like spalm, it is that one's place.
-    UserError where it was tuned over a cache, and goes on from a text that was `kept` without one.
+    model: the model.
+    folder: its folder, which holds the tuned settings.
+    knn: True if --knn is given.
+    datastore: the present folder of the datastore, if it moved. For a model with its own datastore (`spalm`) it is
+        the folder of that one, and does not imply --knn.
+    continues: True if the model continues a saved text (--state).
+
+    Returns the combined model, or the model itself without these options.
+    Errors: UserError if the model cannot have a datastore, or if a saved text is continued with a continuous cache.
     """
     if not knn and datastore is None:
         return model
@@ -93,10 +104,14 @@ def with_datastore(model: Any, folder: Path, knn: bool, datastore: Path | None, 
         datastore = None
     if not isinstance(model, LM):
         raise UserError(
-            f"this {display_name(model)} predicts no next token of a text, and looks nothing up; drop --knn"
+            f"--knn has no effect on this {display_name(model)}: it does not predict the next token of a text. Leave "
+            "out --knn and --datastore"
         )
     with from_user(ValueError, OSError):
         combined = load_nearest(model, folder, datastore)
     if continues and isinstance(combined.model, ContinuousCache):
-        raise UserError("--state holds no continuous cache, and --knn was tuned over one; drop one of them")
+        raise UserError(
+            "cannot combine --state with --knn: the datastore was tuned with a continuous cache, which --state does "
+            "not hold. Leave out one of them"
+        )
     return combined

@@ -1,4 +1,4 @@
-"""What `kinformer cost` says of a member in a process of its own, where nothing has run before."""
+"""Cost of a member, measured by `kinformer cost` in a new process."""
 
 import os
 import subprocess
@@ -20,24 +20,36 @@ from kinformer.lab.train.member_fit import longest_row
 
 
 def measure_in_new_process(choice: MemberChoice, batch: int, length: int) -> dict[str, Any]:
-    """The numbers of `Cost`, of such batches; UserError where that process refuses them."""
+    """Run `kinformer cost` in a new process, in which nothing has run before, and return its numbers.
+
+    choice: the member.
+    batch: rows of a batch.
+    length: tokens of a row.
+
+    Returns the fields of `Cost` by name. Errors: UserError with that process's message if it fails.
+    """
     name = choice.name if ".py:" in choice.name else name_of(choice.function)
     rows = [] if decides_length(build_without_numbers(choice)) else ["--length", str(length)]
     words = [name, *as_texts(choice.keywords), "--batch", str(batch), *rows, "--json"]
-    # a file of the working folder stands in for a module of its name there only where it does so here
+    # -P keeps files of the working folder from shadowing modules, unless that folder is already on this sys.path
     safely = [] if {"", os.getcwd()} & {*sys.path} else ["-P"]
     command = [sys.executable, *safely, "-m", "kinformer.cli", "cost", *words]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         error = (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1]
-        raise UserError(f"{choice.text} cannot be measured: {error.removeprefix('kinformer: ')}")
+        raise UserError(f"cannot measure the cost of {choice.text}: {error.removeprefix('kinformer: ')}")
     numbers: dict[str, Any] = from_json(done.stdout)
     return numbers
 
 
 @dataclass(frozen=True)
 class MemberCost:
-    """What a member takes: additions and multiplications of a step, bytes of a state, and of a process that trains."""
+    """Cost of a member in a comparison.
+
+    step_flops: additions and multiplications of a training step.
+    state: bytes of the decoding state of a row; None if the model has no state.
+    process: bytes of a process that trains the member.
+    """
 
     step_flops: int
     state: int | None
@@ -45,9 +57,15 @@ class MemberCost:
 
     @classmethod
     def measure(cls, choice: MemberChoice, model: Model, job: Job) -> "MemberCost":
-        """What a fresh process says of the batches of a job; where the system tells no memory, what tensors take."""
-        ends = predicts_last(model) and not isinstance(
-            job.data, TextData
-        )  # rows of other data end with what is predicted
+        """Measure a member on batches of a job in a new process.
+
+        choice: the member.
+        model: the model that it builds.
+        job: the data and settings, which fix the batch size and the row length.
+
+        If the system does not report the memory of a process, `process` holds the bytes of its tensors.
+        """
+        # rows of data other than text already include the predicted last token
+        ends = predicts_last(model) and not isinstance(job.data, TextData)
         numbers = measure_in_new_process(choice, job.settings.batch, longest_row(job.data, job.settings) - int(ends))
         return cls(numbers["step_flops"], numbers["state"], numbers["process"] or numbers["peak"])

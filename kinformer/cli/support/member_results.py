@@ -1,4 +1,4 @@
-"""The numbers of a member of a comparison, from its trainings and from the best models that these kept."""
+"""Results of one member of a comparison, measured from its trainings and their best checkpoints."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -19,7 +19,7 @@ from kinformer.lab.train.member_fit import longest_row
 from kinformer.pages.comparison_results import MemberResult
 from kinformer.pages.interval import interval
 
-CURVES = 0.02  # of the seconds of a training that curves against length may take
+CURVES = 0.02  # time limit of the curves against length, as a fraction of the training time
 
 
 def measure_member(
@@ -30,7 +30,16 @@ def measure_member(
     tried: Mapping[str, float | None],
     cost: MemberCost,
 ) -> MemberResult:
-    """The row of a member, of its trainings from several seeds; the best of the first writes, read from its folder."""
+    """Return the results of a member, averaged over its seeds.
+
+    trials: the trainings of the member at its best learning rate, one for each seed. The best checkpoint of the first
+        one generates the sample.
+    done: the training histories by trial name.
+    split: the split to report.
+    out: the folder of the comparison.
+    tried: the mean validation metric of each learning rate, by the rate as text.
+    cost: the cost of the member.
+    """
     first, history = trials[0], done[trials[0].name]
     model = _best_model(first)
     measures = [_measures(trial, done[trial.name], split) for trial in trials]
@@ -65,7 +74,7 @@ def measure_member(
 
 
 def _lengths(trial: Trial, seconds: float) -> list[dict[str, Any]]:
-    """Speed and memory against length, where rows have one; pictures are as large as they are."""
+    """Speed and memory against row length; empty for data with a fixed size, such as pictures."""
     if trial.job.data.longest_length(trial.job.settings.length) is None:
         return []
     return against_length(trial.choice, longest_row(trial.job.data, trial.job.settings), seconds)
@@ -76,7 +85,7 @@ def _best_model(trial: Trial) -> Any:
 
 
 def _measures(trial: Trial, history: History, split: str) -> dict[str, float]:
-    """The measures of the best model of a training: on valid as the training found them, or on another split."""
+    """The metrics of a training's best checkpoint: from its history for valid, measured for another split."""
     if split == "valid":
         return {history.metric.name: history.best.valid, **history.best.extras}
     settings, data = trial.job.settings, trial.job.data
@@ -98,10 +107,10 @@ def _run(trial: Trial, history: History, measures: Mapping[str, float], out: Pat
 
 
 def _caption(model: Any, drawn_sample: MemberSample) -> str:
-    """What is shown of a member, in words that follow its name."""
+    """The caption of a member's sample, in words that follow its name."""
     sample, answer = (text and text.decode("utf-8", "replace") for text in (drawn_sample.sample, drawn_sample.answer))
     if answer is not None:
-        return f"answers {sample!r}, and {answer!r} is right"
+        return f"answers {sample!r}; the right answer is {answer!r}"
     if model.reads == "masked":
         return f"fills in each _ in the first {len(drawn_sample.prompt)} bytes of valid"
-    return f"goes on from the first {len(drawn_sample.prompt)} bytes of valid" if drawn_sample.prompt else ""
+    return f"continues the first {len(drawn_sample.prompt)} bytes of valid" if drawn_sample.prompt else ""

@@ -1,4 +1,4 @@
-"""Estimates of the memory that a training or a decoding state needs: what does not fit is refused in one line."""
+"""Estimates of memory that refuse a training or a decoding state which does not fit."""
 
 from typing import Any
 
@@ -11,14 +11,18 @@ from kinformer.lab.cost.free_memory import NUMBERS, build_without_numbers, free_
 from kinformer.lab.errors import UserError
 from kinformer.lab.member_choice import MemberChoice
 
-KEPT = 3  # of each number that a layer gives: itself, its gradient, and what it was made from
+KEPT = 3  # numbers to keep for each output of a linear layer: the output, its gradient and its input
 
 
 def refuse_too_large(choice: MemberChoice, batch: int, length: int) -> None:
-    """UserError where weights, or what a batch keeps for its gradients, are surely more than the memory that is there.
+    """Refuse a training if its weights or activations surely exceed the free memory.
 
-    A plain estimate from the widths of a model that is built without its numbers; what cannot be built so, or a machine
-    that does not tell its memory, is let pass.
+    choice: the member.
+    batch: rows of a batch.
+    length: tokens of a row.
+
+    The estimate uses only the widths of the linear layers. A member that cannot be built without weights passes, and so
+    does every member on a machine that does not report its memory. Errors: UserError.
     """
     free_bytes = free_memory()
     if free_bytes is None:
@@ -27,27 +31,34 @@ def refuse_too_large(choice: MemberChoice, batch: int, length: int) -> None:
         return
     row = KEPT * length * _kept_numbers(model)
     fits = free_bytes // max(4 * row, 1)
-    less = f"a --batch of at most {fits:,}, or read it in pieces by --accumulate" if fits else "a smaller --length"
+    less = f"a --batch of at most {fits:,}, or split it with --accumulate" if fits else "a smaller --length"
     for subject, needed, advice in (
         ("the weights", NUMBERS * _weights(model), "a smaller model"),
         (f"a batch of {batch:,} x {length:,}", batch * row, less),
     ):
         if 4 * needed > free_bytes:
             raise UserError(
-                f"{choice.text}: {subject} and their gradients take about {size(4 * needed)}, and {size(free_bytes)} "
-                f"of memory are there; give {advice}"
+                f"{choice.text} does not fit in memory: {subject} and their gradients need about {size(4 * needed)}, "
+                f"but {size(free_bytes)} are free. Give {advice}"
             )
 
 
 def decides_length(model: Any) -> bool:
-    """True if the model itself fixes the length of its rows, as forecasters and models of pictures do."""
+    """True if the model itself fixes the length of its rows, as forecasters and image models do.
+
+    model: any model.
+    """
     return isinstance(model, Forecaster) or getattr(model, "reads", None) == "images"
 
 
 def refuse_no_room(model: Any, rows: int, tokens: int) -> None:
-    """UserError where the state for rows of so many tokens is more than the memory that is there.
+    """Refuse a decoding state that exceeds the free memory.
 
-    A model that keeps none, or does not make it without numbers, is let pass.
+    model: the model; it passes if it has no state, or if its state cannot be built on the meta device.
+    rows: number of rows.
+    tokens: tokens of a row.
+
+    Errors: UserError.
     """
     free_bytes = free_memory()
     try:
@@ -58,8 +69,8 @@ def refuse_no_room(model: Any, rows: int, tokens: int) -> None:
     needed = sum(leaf.numel() * leaf.element_size() for leaf in tensors.values())
     if free_bytes is not None and needed > free_bytes:
         raise UserError(
-            f"the state of {rows:,} x {tokens:,} tokens takes {size(needed)}, and {size(free_bytes)} of memory are "
-            "there; give fewer tokens, or use a member whose state does not grow, like transformer_xl"
+            f"the decoding state of {rows:,} x {tokens:,} tokens needs {size(needed)}, but {size(free_bytes)} are "
+            "free. Give fewer tokens, or use a member whose state does not grow, such as transformer_xl"
         )
 
 
@@ -68,5 +79,5 @@ def _weights(model: Any) -> int:
 
 
 def _kept_numbers(model: nn.Module) -> int:
-    """How many numbers a token gets from the linear layers of a model, which are most that it keeps."""
+    """The number of outputs of all linear layers per token, which are most of the stored activations."""
     return sum(module.out_features for module in model.modules() if isinstance(module, nn.Linear))

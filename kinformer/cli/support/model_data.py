@@ -1,4 +1,4 @@
-"""The data that a spec names, read in the tokens of a trained model."""
+"""Reading of data with the tokenizer of a trained model."""
 
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,11 @@ from kinformer.lab.errors import UserError, from_user
 
 
 def source_for(model: Any, folder: Path, data: str) -> DataSource:
-    """The data of a spec for a model; the tokenizer of the model's folder reads it unless the spec names another.
+    """Return the data source of a spec, with the model's tokenizer unless the spec names another.
+
+    model: the model.
+    folder: its folder, which holds its tokenizer.
+    data: the spec, such as "text=notes.txt".
 
     Errors: UserError, before any data is read, for a kind of data that the model does not read.
     """
@@ -24,21 +28,35 @@ def source_for(model: Any, folder: Path, data: str) -> DataSource:
 
 
 def read_for_model(model: Any, data: str, folder: Path) -> Data:
-    """The data of a spec, in the tokens of the model in a folder unless the spec names a tokenizer."""
+    """Read the data of a spec, with the model's tokenizer unless the spec names another.
+
+    model: the model.
+    data: the spec, such as "text=notes.txt".
+    folder: the model's folder, which holds its tokenizer.
+
+    Errors: UserError if the data cannot be read, or the model does not read this kind of data.
+    """
     source = source_for(model, folder, data)
     with from_user(ValueError, LookupError, OSError, ImportError), print_warnings():
         return source.read()
 
 
 def read_text(model: Any, source: DataSource, split: str) -> TextData:
-    """The text, in the model's tokens; UserError for what the model does not read, and where the split is empty."""
+    """Read a text in the model's tokens.
+
+    model: the model.
+    source: the data source.
+    split: the split that must not be empty.
+
+    Errors: UserError for data that is not text or that the model does not read, and for an empty split.
+    """
     with from_user(ValueError, LookupError, OSError, ImportError), print_warnings():
         dataset = source.read()
         refuse_unread(model, dataset)
         refuse_other_tokens(model, dataset)
         refuse_few(model, dataset)
     if not isinstance(dataset, TextData):
-        raise UserError(f"{dataset.noun} came, and a datastore is of a text; give text=PATH")
+        raise UserError(f"wrong --data for a datastore: got {dataset.noun}, expected a text. Give text=PATH")
     if not len(dataset.part(split).tokens):
         raise UserError(f"the {split} split of {dataset.name} is empty; give another --split, or more data")
     return dataset

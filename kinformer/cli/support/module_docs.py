@@ -1,4 +1,4 @@
-"""What a module of a part says of itself."""
+"""The public classes and functions of a module, and their first sentences."""
 
 import inspect
 import re
@@ -7,7 +7,10 @@ from typing import Any
 
 
 def defined_in(module: ModuleType) -> list[tuple[str, Any]]:
-    """The public classes and functions that a module itself defines, in order, documented or not."""
+    """Return the public classes and functions that a module itself defines, in order, documented or not.
+
+    module: the module.
+    """
     return [
         (name, value)
         for name, value in vars(module).items()
@@ -18,18 +21,27 @@ def defined_in(module: ModuleType) -> list[tuple[str, Any]]:
 
 
 def public_parts(module: ModuleType) -> list[tuple[str, Any]]:
-    """Those of `defined_in` that have a docstring."""
+    """Return the public classes and functions of a module that have a docstring.
+
+    module: the module.
+    """
     return [(name, value) for name, value in defined_in(module) if inspect.getdoc(value)]
 
 
 def first_sentence(module: ModuleType) -> str:
-    """The first sentence of a module's docstring, or of the first thing in it that has one."""
+    """Return the first sentence of a module's docstring, or else of the first docstring in it.
+
+    module: the module.
+    """
     texts = (inspect.getdoc(part) or "" for _, part in public_parts(module))
     return sentence((module.__doc__ or "").strip() or next(texts, ""))
 
 
 def sentence(text: str) -> str:
-    """The first sentence of a text."""
+    """Return the first sentence of a text on one line.
+
+    text: the text; without a full stop all of it is returned.
+    """
     text = " ".join(text.split())
     match = re.match(r".+?[.](?=\s+[A-Z`]|$)", text)
     return match[0] if match else text

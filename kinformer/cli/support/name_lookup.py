@@ -1,4 +1,4 @@
-"""From words to what they mean: expressions, parts, members, the public API, own files, topics."""
+"""Lookup of names for `kinformer show`: parts, members, the public API, user files and topics."""
 
 import difflib
 import functools
@@ -20,13 +20,20 @@ from kinformer.lab.errors import UserError, from_user
 
 OWN = re.compile(r"(?P<file>[\w./~+-]+\.py):(?P<name>[A-Za-z_]\w*)")
 EXPRESSION = re.compile(r"[(&|~]")
-FOLDERS = ("exits", "losses", "data", "executors", "search")  # files that have no EXAMPLES
+FOLDERS = ("exits", "losses", "data", "executors", "search")  # folders whose files have no EXAMPLES
 NEAR, CLOSE, TALKED = 3, 0.6, 8
 _named = functools.cache(public_parts)
 
 
 class Page(NamedTuple):
-    """What there is to show: the classes or functions that one came for, helpers, and how examples are made."""
+    """Content of one page of `kinformer show`.
+
+    heading: the title, such as "patterns/band".
+    main: the classes or functions of the page, by name.
+    helpers: further classes and functions of the same file, by name.
+    examples: functions that build the examples.
+    public: True for a name that `kinformer` itself exports.
+    """
 
     heading: str
     main: tuple[tuple[str, Any], ...] = ()
@@ -36,14 +43,23 @@ class Page(NamedTuple):
 
 
 class TopicEntry(NamedTuple):
-    """A line of a topic: where, and its first sentence."""
+    """One entry of a topic.
+
+    place: the file, such as "patterns/band".
+    sentence: the first sentence of its documentation.
+    """
 
     place: str
     sentence: str
 
 
 class Topic(NamedTuple):
-    """What speaks of a word: a sentence on the word itself, and places."""
+    """A topic: the files that belong to a word which names no part.
+
+    word: the word.
+    says: a sentence about it.
+    places: the files, the most important first.
+    """
 
     word: str
     says: str
@@ -51,7 +67,13 @@ class Topic(NamedTuple):
 
 
 def find_pages(name: str, keywords: tuple[str, ...] = ()) -> list[Page] | Topic:
-    """What a name means; UserError with the nearest names where it means nothing. `keywords` are a member's."""
+    """Return the pages of a name, or its topic if no part has the name.
+
+    name: a part, member, contract, expression, FILE.py:NAME or topic.
+    keywords: keywords of a member, task or environment, such as "depth=2".
+
+    Errors: UserError with the nearest names for an unknown name.
+    """
     name = name.strip()
     member = re.fullmatch(r"(?P<name>[a-z]\w*)\((?P<words>.*)\)", name)
     if member and member["name"] in _all_titles():
@@ -66,7 +88,10 @@ def find_pages(name: str, keywords: tuple[str, ...] = ()) -> list[Page] | Topic:
         return pages
     if keywords:
         kinds = "members, tasks and environments"
-        raise UserError(f"there is no member {name!r}, and only {kinds} have keywords such as {keywords[0]!r}")
+        raise UserError(
+            f"cannot use keywords such as {keywords[0]!r} with {name!r}: only {kinds} have keywords, and none of them "
+            "has this name"
+        )
     if named_topic := topic(name):
         return _topic_with_more(name, named_topic.says, named_topic.places)
     pages = list(_exact_pages(name, keywords, str.lower))
@@ -74,14 +99,16 @@ def find_pages(name: str, keywords: tuple[str, ...] = ()) -> list[Page] | Topic:
         return pages
     talked = _find_mentions(name)
     if talked:
-        return Topic(name, "Nothing has this name; these speak of it.", talked)
+        return Topic(name, "No part has this name, but these pages mention it.", talked)
     raise _unknown(name, _offered_titles())
 
 
 def refuse_unknown(name: str) -> None:
-    """UserError for plain words that nothing is called and no file has, found without running any.
+    """Refuse plain words that name nothing and occur in no file, before any file of the library is run.
 
-    Everything else is left to `find_pages`: expressions, places, files of one's own, and plugins.
+    name: the name. Expressions, paths, user files and plugins pass; `find_pages` checks them.
+
+    Errors: UserError with the nearest names.
     """
     folders = (*kinds(), *FOLDERS, *filter(None, [environment_folder()]))
     if not re.fullmatch(r"[\w\s-]+", name) or topic(name) is not None or any(map(has_plugins, folders)):
@@ -99,16 +126,20 @@ def refuse_unknown(name: str) -> None:
             for title in re.findall(r"^class ([A-Za-z]\w*)", text, re.M)
             if re.search(rf"\b{title}\b", text.partition("\nEXAMPLES")[2])
         }
-        # helpers are no names to look for
+        # helpers are not suggested
         raise _unknown(name, {*texts, *parts_with_examples, *CONTRACTS, *TOPICS})
 
 
 def _unknown(name: str, offered: Iterable[str]) -> UserError:
-    return UserError(f"there is no part or member {name!r}{nearest_names(name, offered)}; kinformer list has them all")
+    return UserError(f"there is no part or member {name!r}{nearest_names(name, offered)}. `kinformer list` prints them")
 
 
 def nearest_names(name: str, names: Iterable[str]) -> str:
-    """The end of an error's sentence: the nearest names, where any is near."""
+    """Return the end of an error message that suggests the nearest names; "" if no name is near.
+
+    name: the unknown name.
+    names: the names to suggest from.
+    """
     by_lower = {title.lower(): title for title in sorted(names, reverse=True)}
     close = [by_lower[title] for title in difflib.get_close_matches(name.lower(), by_lower, n=NEAR, cutoff=CLOSE)]
     if not close:
@@ -121,7 +152,7 @@ def nearest_names(name: str, names: Iterable[str]) -> str:
 
 
 def _exact_pages(name: str, keywords: tuple[str, ...], fold: Callable[[str], str] = str) -> Iterator[Page]:
-    """Files and classes of that name, and what `kinformer` itself exports."""
+    """The pages of files and classes with a name, and of names that `kinformer` itself exports."""
     kind, slash, file_name = name.rpartition("/")
     listed: set[int] = set()
     for folder, file, module in _files():
@@ -141,7 +172,7 @@ def _exact_pages(name: str, keywords: tuple[str, ...], fold: Callable[[str], str
 def _page_of_module(
     place: str, module: ModuleType, name: str, file: str, fold: Callable[[str], str], keywords: tuple[str, ...]
 ) -> Page | None:
-    """A file's page where it has the name, whole; or of one class or function in it."""
+    """The page of a whole file if the file has the name, or of the class or function in it that has it."""
     everything = _named(module)
     examples = tuple(_maker(entry) for entry in getattr(module, "EXAMPLES", ()))
     if fold(file) == name:
@@ -157,14 +188,14 @@ def _page_of_module(
     if members:
         examples = tuple(_builder(subject, keywords) for subject in members)
     elif keywords:
-        return None  # only members, tasks and environments have any
+        return None  # only members, tasks and environments have keywords
     elif fold(file) != name:
         examples = tuple(make for make in examples if _has_instance(make(), chosen[0][1]))
     return Page(place, tuple(chosen), tuple(helpers), examples)
 
 
 def _public_names(name: str, fold: Callable[[str], str]) -> Iterator[tuple[str, Any]]:
-    """The contract or verb of a name; "Context.of_sequence" is a method. Parts and members have pages of their own."""
+    """The contract or public function with a name, or a method such as "Context.of_sequence"."""
     first, _, rest = name.partition(".")
     for title in CONTRACTS:
         if fold(title) == fold(first) and callable(subject := getattr(kinformer, title)):
@@ -182,7 +213,7 @@ def _methods(cls: Any) -> list[str]:
 
 @functools.cache
 def _files() -> tuple[tuple[str, str, ModuleType], ...]:
-    """Every file of every folder: kind, name, module. A command looks once."""
+    """Every file of every folder, as kind, name and module; cached for the whole command."""
     with from_user(ImportError):
         folders = (*kinds(), *FOLDERS, *filter(None, [environment_folder()]))
         return tuple((kind, file, module) for kind in folders for file, module in modules(kind).items())
@@ -190,25 +221,25 @@ def _files() -> tuple[tuple[str, str, ModuleType], ...]:
 
 @functools.cache
 def _text_of(module: ModuleType) -> str:
-    """All that a file says of itself, its name first."""
+    """The name and all docstrings of a file as one text."""
     name = module.__name__.rpartition(".")[2]
     return " ".join([name, module.__doc__ or "", *(inspect.getdoc(subject) or "" for _, subject in _named(module))])
 
 
 def _all_titles() -> set[str]:
-    """Every name that can be shown."""
+    """Every name that has a page."""
     inside = {title for _, _, module in _files() for title, _ in _named(module)}
     return {file for _, file, _ in _files()} | inside | set(CONTRACTS)
 
 
 def _offered_titles() -> set[str]:
-    """What is offered for a name that is none: parts, members, topics and the public API, none of their helpers."""
+    """The names to suggest for an unknown name: parts, members, topics and the public API, without helpers."""
     parts = {title for _, _, module in _files() for title, subject in _named(module) if _is_part(subject)}
     return {file for _, file, _ in _files()} | parts | set(TOPICS) | set(CONTRACTS)
 
 
 def _is_part(subject: Any) -> bool:
-    """Is it a class that keeps a contract of the core?"""
+    """True for a class that implements a contract of `kinformer.core`."""
     return inspect.isclass(subject) and any(base.__module__.startswith("kinformer.core.") for base in subject.__mro__)
 
 
@@ -235,13 +266,13 @@ def _is_member(subject: Any) -> bool:
 
 
 def _has_keywords(subject: Any) -> bool:
-    """Is it a member, a task or an environment?"""
+    """True for a member, a task or an environment."""
     kind = getattr(subject, "kind", None) if inspect.isclass(subject) else None
     return _is_member(subject) or kind in ("task", "environment")
 
 
 def _has_instance(example: Any, cls: Any) -> bool:
-    """Is an example of a class, or is something in it?"""
+    """True if an example, or one of its submodules, is an instance of a class."""
     if not inspect.isclass(cls):
         return False
     inside = example.modules() if hasattr(example, "modules") else ()
@@ -252,7 +283,7 @@ def _has_instance(example: Any, cls: Any) -> bool:
 
 
 def _expression(text: str) -> Page:
-    """A pattern, written with those of the library and, as FILE.py:Name, with one's own."""
+    """The page of a pattern expression, whose names may also be FILE.py:Name."""
     from kinformer.core.pattern_parser import parse
     from kinformer.pages.pictures.support.short_repr import short_repr
 
@@ -274,14 +305,14 @@ def _expression(text: str) -> Page:
 
 
 def _own_pages(file: str, name: str, keywords: tuple[str, ...]) -> Iterator[Page]:
-    """What a file of the user's own has under a name, or all of it."""
+    """The pages of a name in a user's file, or of all its names if the name is empty."""
     with from_user(LookupError, ImportError):
         module = load_user_module(file)
     names = dict(defined_in(module))
     if not names:
-        raise UserError(f"{file} defines no class or function with a docstring to show")
+        raise UserError(f"{file} defines no public class or function to show")
     if name and name not in names:
-        raise UserError(f"{file} has no {name!r}{nearest_names(name, names)}; it has {', '.join(sorted(names))}")
+        raise UserError(f"{file} has no {name!r}{nearest_names(name, names)}; it defines {', '.join(sorted(names))}")
     examples = tuple(_maker(entry) for entry in getattr(module, "EXAMPLES", ()))
     chosen = {name: names[name]} if name else names
     for title, subject in chosen.items():
@@ -293,7 +324,7 @@ def _own_pages(file: str, name: str, keywords: tuple[str, ...]) -> Iterator[Page
 
 
 def _own_example(cls: Any) -> tuple[Callable[[], Any], ...]:
-    """A pattern that needs no arguments is its own example."""
+    """The class itself as the only example if it is a pattern without required arguments; otherwise empty."""
     from kinformer.core.pattern import Pattern
 
     if not (inspect.isclass(cls) and issubclass(cls, Pattern)):
@@ -306,7 +337,7 @@ def _own_example(cls: Any) -> tuple[Callable[[], Any], ...]:
 
 
 def _topic_with_more(word: str, says: str, places: Iterable[str]) -> Topic:
-    """The places of a topic, in its order, and after them whatever else speaks of the word."""
+    """A topic with its places in order, followed by other files that mention the word."""
     files = {f"{kind}/{file}": module for kind, file, module in _files()}
     chosen = [TopicEntry(place, first_sentence(files[place])) for place in places if place in files]
     further_mentions = [entry for entry in _find_mentions(word) if entry.place not in places]
@@ -314,12 +345,15 @@ def _topic_with_more(word: str, says: str, places: Iterable[str]) -> Topic:
 
 
 def page_of(place: str) -> Page:
-    """The page of "patterns/band"."""
+    """Return the page of a file.
+
+    place: the file, such as "patterns/band".
+    """
     return next(_exact_pages(place, ()))
 
 
 def _find_mentions(words: str) -> tuple[TopicEntry, ...]:
-    """Where every one of some words stands, the most often first."""
+    """The files that mention every word, those with most mentions first."""
     expressions = [re.compile(rf"\b{re.escape(word)}", re.IGNORECASE) for word in re.split(r"[\s_/-]+", words) if word]
     counted: list[tuple[int, str, str]] = []
     for kind, file, module in _files():

@@ -1,7 +1,7 @@
-"""What the command line and the disk alone can tell to be wrong: told by each option itself, before torch is imported.
+"""Callbacks of options (`cli/options.py`) that check a value before torch is imported.
 
-Callbacks of options (`cli/options.py`). They let pass whatever they are not sure of: what is really there is found out
-by the command, in the same words.
+They use only the command line and the disk. A callback accepts a value if it is not sure; the command then checks it,
+with the same messages.
 """
 
 import re
@@ -25,14 +25,19 @@ from kinformer.lab.data.support.spec_options import refuse_unknown, words_of
 from kinformer.lab.errors import UserError, from_user
 from kinformer.lab.member_choice import split_keywords
 
-PLAN, RESULTS = "comparison.json", "results.json"  # of a comparison, in its folder
-ON_DISK = re.compile(r"\w+=(PATH|FILE|FOLDER)")  # the FORM of a kind of data that lies in files
-WRITES = ("bits per byte", "bits per token")  # metrics of what writes and hides nothing
+PLAN, RESULTS = "comparison.json", "results.json"  # files in the folder of a comparison
+ON_DISK = re.compile(r"\w+=(PATH|FILE|FOLDER)")  # the FORM of a kind of data that is read from files
+WRITES = ("bits per byte", "bits per token")  # metrics of models that predict the next token
 NOT_A_PATH = re.compile(r"hf:|stdlib$|.*[*?[]", re.DOTALL)
 
 
 def member(name: str | None) -> str | None:
-    """A member of the library, or a file with one of the user's own, is there."""
+    """Check that a member exists in the library, or that the user's file with it exists.
+
+    name: the member, or FILE.py:NAME; None is accepted.
+
+    Errors: UserError.
+    """
     if name is None:
         return None
     file = name.rpartition(":")[0] if ".py:" in name else name if name.endswith(".py") else None
@@ -46,13 +51,25 @@ def member(name: str | None) -> str | None:
 
 
 def keywords(ctx: typer.Context, texts: list[str] | None) -> list[str] | None:
-    """The member has such keywords, and they take such values."""
+    """Check the keywords of the command's member, and their values.
+
+    ctx: the context of the command, which holds the member and --data.
+    texts: the keywords, such as "depth=2".
+
+    Errors: UserError.
+    """
     _check_keywords(ctx, str(ctx.params.get("member")), texts or ())
     return texts
 
 
 def changed(ctx: typer.Context, texts: list[str] | None) -> list[str] | None:
-    """The member of a model that is kept has such keywords, and they take such values."""
+    """Check keywords to change of a trained model, and their values.
+
+    ctx: the context of the command, which holds the model's folder.
+    texts: the keywords, such as "memory=512".
+
+    Errors: UserError.
+    """
     name = _config(Path(ctx.params["folder"])).get("member")
     if name is not None and (like := static_source.member_stub(name)) is not None:
         with from_user(TypeError):
@@ -61,7 +78,7 @@ def changed(ctx: typer.Context, texts: list[str] | None) -> list[str] | None:
 
 
 def _config(folder: Path) -> dict[str, Any]:
-    """The config of a trained model of the library; empty where it says nothing, which is refused where it is read."""
+    """The member and metric of a model's config; empty if it is unreadable or the member is in a user's file."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         config = from_json(contents(folder / CONFIG))
         if "file" not in config:
@@ -70,7 +87,13 @@ def _config(folder: Path) -> dict[str, Any]:
 
 
 def members(ctx: typer.Context, texts: list[str]) -> list[str]:
-    """Each of some members is there, with its keywords in brackets."""
+    """Check that each member exists and has the keywords in its brackets.
+
+    ctx: the context of the command, which holds --data.
+    texts: the members, such as "gpt(depth=2)".
+
+    Errors: UserError.
+    """
     for text in texts:
         name, bracket, inside = text.strip().partition("(")
         member(name.strip())
@@ -80,7 +103,7 @@ def members(ctx: typer.Context, texts: list[str]) -> list[str]:
 
 
 def _check_keywords(ctx: typer.Context, name: str, texts: Iterable[str]) -> None:
-    """UserError for keywords that neither the member takes, nor what takes its layers on this kind of data."""
+    """Refuse keywords that neither the member has, nor the host that uses its layers for this kind of data."""
     like = static_source.member_stub(name)
     kind = str(ctx.params.get("data") or "").partition("=")[0]
     host = static_source.constant(part_files("data")[kind], "lends") if kind in part_files("data") else None
@@ -95,7 +118,12 @@ def _check_keywords(ctx: typer.Context, name: str, texts: Iterable[str]) -> None
 
 
 def data(spec: str) -> str:
-    """A spec has a form that is known, and what lies on the disk is there and holds something."""
+    """Check a data spec: its kind and options are known, and its files exist and are not empty.
+
+    spec: the spec, such as "text=notes.txt,documents=blank".
+
+    Errors: UserError.
+    """
     if has_plugins("data"):
         return spec
     files = {name: file for name, file in part_files("data").items() if static_source.defines(file, "read")}
@@ -113,9 +141,14 @@ def data(spec: str) -> str:
 
 
 def valid(where: str | None) -> str | None:
-    """What is watched in place of a part of the data is there."""
+    """Check that the validation data of --valid exists.
+
+    where: path of a file or folder; None is accepted.
+
+    Errors: UserError.
+    """
     if where is not None:
-        _check_path(where, "--valid names a file or folder to watch", where)
+        _check_path(where, "give --valid a file or folder of validation data", where)
     return where
 
 
@@ -125,11 +158,16 @@ def _check_path(where: str, advice: str, name: str) -> None:
     with from_user(OSError):
         path = existing_path(where, advice)
     if path.is_file() and not path.stat().st_size:
-        raise UserError(f"{name} holds no byte; give a file that does")
+        raise UserError(f"{name} holds no byte. Give a file that is not empty")
 
 
 def trained_model(folder: Path | None) -> Path | None:
-    """A folder holds a model, if one is named."""
+    """Check that a folder holds a model.
+
+    folder: the folder; None is accepted.
+
+    Errors: UserError.
+    """
     if folder is not None:
         with from_user(OSError):
             contents(folder / CONFIG)
@@ -137,28 +175,51 @@ def trained_model(folder: Path | None) -> Path | None:
 
 
 def masked_model(folder: Path) -> Path:
-    """A folder holds a model that fills in, as far as what it is judged by tells."""
+    """Check that a folder holds a model that fills in blanks, as far as its metric tells.
+
+    folder: the folder.
+
+    Errors: UserError.
+    """
     trained_model(folder)
     if (metric := _config(folder).get("metric")) in WRITES:
-        raise no_blanks(f"generate with it: {metric} are of what comes next")
+        raise no_blanks(
+            f"run `kinformer generate`: its metric, {metric}, belongs to models that predict the next token"
+        )
     return folder
 
 
 def no_blanks(instead: str) -> UserError:
-    """The error for a model that does not fill in."""
-    return UserError(f"this model fills in no blanks; use one of a member like bert, or {instead}")
+    """Return the error for a model that does not fill in blanks.
+
+    instead: advice for this model, such as another command.
+    """
+    return UserError(f"this model does not fill in blanks. Use a model of a member such as bert, or {instead}")
 
 
 def fraction_or_steps(text: str) -> float | int:
-    """Parse --warmup: a fraction of the training or a number of steps."""
+    """Parse --warmup.
+
+    text: a fraction of the training, such as "0.05", or a number of steps, such as "400".
+
+    Errors: UserError if it is not a number.
+    """
     try:
         return int(text) if text.strip().isdecimal() else float(text)
     except ValueError:
-        raise UserError(f"--warmup {text}: give a part of the training, such as 0.05, or a number of steps") from None
+        raise UserError(
+            f"wrong --warmup: got {text}, expected a fraction of the training, such as 0.05, or a number of steps"
+        ) from None
 
 
 def warmup(ctx: typer.Context, length: float | int | None) -> float | int | None:
-    """Check --warmup against the schedule."""
+    """Check --warmup against --schedule.
+
+    ctx: the context of the command, which holds --schedule.
+    length: the warm-up as a fraction or a number of steps; None is accepted.
+
+    Errors: UserError.
+    """
     if length is not None:
         with from_user(ValueError):
             Recipe(warmup=length, schedule=ctx.params.get("schedule") or "cosine")
@@ -166,29 +227,51 @@ def warmup(ctx: typer.Context, length: float | int | None) -> float | int | None
 
 
 def betas(text: str) -> tuple[float, float]:
-    """Parse --betas: two numbers from 0 to below 1, with a comma between."""
+    """Parse --betas.
+
+    text: two numbers from 0 to below 1, separated by a comma.
+
+    Errors: UserError.
+    """
     try:
         first, second = map(float, text.split(","))
     except ValueError:
-        raise UserError(f"--betas {text}: give two numbers with a comma between, such as 0.9,0.98") from None
+        raise UserError(
+            f"wrong --betas: got {text}, expected two numbers separated by a comma, such as 0.9,0.98"
+        ) from None
     with from_user(ValueError):
         return check_betas((first, second))
 
 
 def eps(value: float | None) -> float | None:
-    """Check --eps, which must be above 0."""
+    """Check --eps.
+
+    value: a number above 0; None is accepted.
+
+    Errors: UserError.
+    """
     with from_user(ValueError):
         return None if value is None else check_eps(value)
 
 
 def datastore(folder: Path | None) -> Path | None:
-    """A datastore is there, if it is named."""
+    """Check that a datastore exists.
+
+    folder: its folder; None is accepted.
+
+    Errors: UserError.
+    """
     return _check_exists(folder, "`kinformer datastore build` makes a datastore")
 
 
 def state(file: Path | None) -> Path | None:
-    """What was kept of a text is there, if it is named."""
-    return _check_exists(file, "`kinformer read` writes one")
+    """Check that a saved text exists.
+
+    file: the file that `kinformer read` wrote; None is accepted.
+
+    Errors: UserError.
+    """
+    return _check_exists(file, "`kinformer read` writes a saved text")
 
 
 def _check_exists(path: Path | None, advice: str) -> Path | None:
@@ -198,36 +281,59 @@ def _check_exists(path: Path | None, advice: str) -> Path | None:
 
 
 def folder(ctx: typer.Context, out: Path) -> Path:
-    """A folder to train in is no file; what it holds is checked last, by `refuse_model` and `refuse_comparison`."""
+    """Check that --out is not a file, and that --resume and --overwrite are not both given.
+
+    ctx: the context of the command, which holds --resume and --overwrite.
+    out: the folder; `refuse_model` and `refuse_comparison` check its contents later.
+
+    Errors: UserError.
+    """
     _refuse_resume_and_overwrite(ctx)
     refuse_file(out)
     return out
 
 
 def refuse_file(out: Path) -> None:
-    """UserError for a file where --out names a folder."""
+    """Refuse a file as --out.
+
+    out: the path.
+
+    Errors: UserError.
+    """
     if out.is_file():
-        raise UserError(f"{out} is a file; --out names a folder")
+        raise UserError(f"wrong --out: got the file {out}, expected a folder")
 
 
 def refuse_model(out: Path, overwrite: bool, resume: bool) -> None:
-    """UserError for a folder with a model, unless it may be overwritten or is resumed.
+    """Refuse a folder that holds a model, unless it may be overwritten or is resumed.
 
-    Call it once everything else is checked: a user who adds --overwrite must not learn of another mistake afterwards.
+    out: the folder.
+    overwrite: True if --overwrite is given.
+    resume: True if --resume is given.
+
+    Call it after all other checks, so that a user who adds --overwrite does not meet another error afterwards.
+    Errors: UserError.
     """
     if (out / WEIGHTS).is_file() and not (overwrite or resume):
         raise UserError(
-            f"{out} holds {_describe_model(out)}, which would be overwritten; give another --out, or --overwrite, or "
-            "--resume to go on with it"
+            f"{out} holds {_describe_model(out)}, which would be overwritten. Give another --out, --overwrite to "
+            "replace it, or --resume to continue it"
         )
 
 
 def refuse_comparison(out: Path, overwrite: bool, resume: bool) -> None:
-    """UserError for a folder with a comparison, unless it may be overwritten or is resumed; call it last too."""
+    """Refuse a folder that holds a comparison, unless it may be overwritten or is resumed.
+
+    out: the folder.
+    overwrite: True if --overwrite is given.
+    resume: True if --resume is given.
+
+    Call it after all other checks, as `refuse_model`. Errors: UserError.
+    """
     going_on = overwrite or (resume and (out / PLAN).is_file())
     if not going_on and any((out / name).exists() for name in (PLAN, RESULTS)):
-        advice = "give another --out, --overwrite, or --resume to go on with it"
-        raise UserError(f"{out} holds a comparison, which would be overwritten; {advice}")
+        advice = "Give another --out, --overwrite to replace it, or --resume to continue it"
+        raise UserError(f"{out} holds a comparison, which would be overwritten. {advice}")
 
 
 def _refuse_resume_and_overwrite(ctx: typer.Context) -> None:

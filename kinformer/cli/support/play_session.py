@@ -1,4 +1,4 @@
-"""Episodes that a model plays: told, kept, and drawn."""
+"""Episodes that a model plays: summarised, saved and drawn."""
 
 import json
 import sys
@@ -27,7 +27,11 @@ GIF, PNG, JSON = "play.gif", "returns.png", "returns.json"
 
 @dataclass
 class PlaySession:
-    """What was played so far, by the return that was asked for."""
+    """The episodes of one `kinformer play`.
+
+    spec: the environment, such as "CartPole-v1".
+    episodes: the episodes by target return; the key is None without a target.
+    """
 
     spec: str
     episodes: dict[float | None, list[PlayedEpisode]] = field(default_factory=dict)
@@ -38,23 +42,26 @@ class PlaySession:
         return [episode for episodes in self.episodes.values() for episode in episodes]
 
     def line(self, target: float | None) -> str:
-        """What the episodes of a return came to."""
+        """Return a summary of the episodes of one target: return, number of episodes, steps and success.
+
+        target: the target return; None without a target.
+        """
         episodes = self.episodes[target]
         returns = [episode.episode.total_return for episode in episodes]
-        ask = "" if target is None else f"asked for {target:g}, "
+        ask = "" if target is None else f"target return {target:g}: "
         spread = f" ± {stdev(returns):.4g}" if len(returns) > 1 else ""
         success = [episode.success for episode in episodes if episode.success is not None]
-        success_text = f", success {mean(success):.3g}" if success else ""
+        success_text = f", success rate {mean(success):.3g}" if success else ""
         cut = sum(episode.cut for episode in episodes)
-        limit = f", {cut} of them cut off by a limit of steps" if cut else ""
+        limit = f"; the step limit cut off {cut}" if cut else ""
         steps = mean(len(episode.episode.rewards) for episode in episodes)
-        spread_of_returns = f"{mean(returns):.4g}{spread} from {min(returns):.4g} to {max(returns):.4g}"
+        spread_of_returns = f"{mean(returns):.4g}{spread} ({min(returns):.4g} to {max(returns):.4g})"
         count = f"{len(episodes)} episode{'s' * (len(episodes) > 1)}"
-        return f"{ask}returned {spread_of_returns} in {count} of {steps:.4g} steps{success_text}{limit}"
+        return f"{ask}mean return {spread_of_returns} in {count} of {steps:.4g} steps on average{success_text}{limit}"
 
     @property
     def means(self) -> dict[float, float]:
-        """The mean return by what was asked."""
+        """The mean return by target return."""
         return {
             target: mean(episode.episode.total_return for episode in episodes)
             for target, episodes in self.episodes.items()
@@ -62,16 +69,26 @@ class PlaySession:
         }
 
     def print_summary(self) -> None:
-        """Print it."""
+        """Print a line for each target, and the correlation of target and mean return for 3 or more targets."""
         for target, episodes in self.episodes.items():
             if episodes:
                 print(f"{self.spec}: {self.line(target)}")
         means = self.means
         if len(set(means.values())) > 1 and len(means) > 2:
-            print(f"{self.spec}: asked and achieved correlate by {correlation(list(means), list(means.values())):.3f}")
+            print(
+                f"{self.spec}: the correlation of target and mean return is "
+                f"{correlation(list(means), list(means.values())):.3f}"
+            )
 
     def keep(self, out: Path | None, save: Path | None, pictures: bool = True) -> None:
-        """Write what is wanted of it."""
+        """Write the episodes, the returns and the pictures.
+
+        out: new folder for returns.json, returns.png and play.gif; None writes none of them.
+        save: file for the episodes, which `offline=` can read; None writes no episodes.
+        pictures: False leaves out the pictures, which take time.
+
+        Without an ended episode no file is written. Errors: OSError.
+        """
         if save is not None and self.ended_episodes:
             write_episodes(save, [episode.episode for episode in self.ended_episodes])
         if out is None or not self.ended_episodes:
@@ -99,9 +116,15 @@ class PlaySession:
 def play_episodes(
     model: Player | None, settings: PlaySettings, targets: Sequence[float | None], out: Path | None, save: Path | None
 ) -> None:
-    """Play a way for each of these returns, tell it and keep it.
+    """Play episodes for each target return, print a summary, and write the files.
 
-    UserError, after that, for an environment that failed and for Ctrl-C.
+    model: the model; None plays random actions.
+    settings: the environment, the number of episodes and further settings.
+    targets: the target returns; None without a target.
+    out: new folder for returns.json and pictures; none if None.
+    save: file for the episodes; none if None.
+
+    Errors: UserError, after the summary and the files, if the environment fails or Ctrl-C is pressed.
     """
     session, total = PlaySession(settings.spec), settings.episodes * len(targets)
     failed: BaseException | None = None
@@ -127,30 +150,33 @@ def play_episodes(
             raise UserError(str(error)) from error
     with from_user(OSError, code=FAILED):
         session.print_summary()
-        session.keep(out, save, pictures=not isinstance(failed, KeyboardInterrupt))  # which take their time
+        session.keep(out, save, pictures=not isinstance(failed, KeyboardInterrupt))  # pictures take long
     if failed is not None:
         code, why = (ended_by(failed), "stopped") if isinstance(failed, KeyboardInterrupt) else (FAILED, str(failed))
         raise UserError(
-            f"{why}; {len(session.ended_episodes):,} of {total:,} episodes had ended, and are told", code
+            f"{why}; {len(session.ended_episodes):,} of {total:,} episodes had ended and are summarised", code
         ) from failed
 
 
 def draws_pictures(spec: str) -> bool:
-    """Does an environment draw pictures? A warning where it does not."""
+    """Return True if an environment renders pictures; warn if it does not.
+
+    spec: the environment.
+    """
     env = make(spec)
     modes = env.metadata.get("render_modes", ())
     env.close()
     if "rgb_array" not in modes:
-        warnings.warn(f"{spec} draws no pictures, so there is no animation", stacklevel=2)
+        warnings.warn(f"{spec} renders no pictures, so no animation is written", stacklevel=2)
     return "rgb_array" in modes
 
 
 def _plot(session: PlaySession) -> Plot:
-    """The return that was asked for against the return that came: every episode, and their means."""
+    """A plot of the return against the target return: every episode, and the means."""
     means = dict(sorted(session.means.items()))
     lines = [PlotLine([*means], [*means.values()], "mean of episodes", "o-", "tab:blue")]
     for target in means:
         returns = [rolled.episode.total_return for rolled in session.episodes[target]]
         lines.append(PlotLine([target] * len(returns), returns, "", "o", "tab:blue", 0.25))
-    lines.append(PlotLine([*means], [*means], "as asked", "--", "tab:gray"))
-    return Plot(session.spec, "return asked for", "return that came", lines)
+    lines.append(PlotLine([*means], [*means], "return = target", "--", "tab:gray"))
+    return Plot(session.spec, "target return", "return", lines)

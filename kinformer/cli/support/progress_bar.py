@@ -1,4 +1,4 @@
-"""How far a long reading is: a bar on a terminal, a plain line now and then elsewhere, and the time that is left."""
+"""Progress of a long computation on stderr: a bar on a terminal, otherwise a plain line now and then."""
 
 import sys
 from collections import deque
@@ -13,19 +13,24 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from kinformer.lab.train.progress import EVERY, clock
 
-SILENT = 2.0  # seconds after which a first line comes, whatever is done
-LATELY, APART = 20, 1.0  # reports, and seconds between them, by whose pace the rest is told: it may change
+SILENT = 2.0  # seconds until the first line, even if nothing is done yet
+LATELY, APART = 20, 1.0  # recent reports that determine the speed, and the seconds between two of them
 
 
 class ProgressListener(Protocol):
-    """Is told how much is done, and what more there is to say of it."""
+    """Callback that takes the amount that is done, and an optional note to print."""
 
     def __call__(self, done: int, note: str = "") -> None: ...
 
 
 @contextmanager
 def progress(name: str, total: int, unit: str) -> Iterator[ProgressListener]:
-    """A function that is told how much of the total is done; it says so on stderr."""
+    """Return a callback that prints the progress and the remaining time on stderr.
+
+    name: name of the computation, such as "measuring".
+    total: the total amount.
+    unit: the unit of the total, such as "tokens".
+    """
     began = monotonic()
     reports = deque([(began, 0)], LATELY)
 

@@ -1,4 +1,4 @@
-"""The folder of a run: claimed, made, refused where it is occupied or damaged, and its weights to start from."""
+"""The folder of a run: locked, created, checked for other models, and read for weights to start from."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -21,29 +21,38 @@ from kinformer.lab.train.folder_lock import FolderInUse, lock_folder
 from kinformer.lab.train.run_folder import RunFolder
 from kinformer.lab.train.training_stages import carry_weights
 
-ANEW = "--overwrite begins anew"
-DERIVED = {"exits.json": "calibrate", "knn-lm.json": "knn-lm"}  # files made of weights, and the commands that do
+ANEW = "--overwrite starts again"
+DERIVED = {"exits.json": "calibrate", "knn-lm.json": "knn-lm"}  # files that depend on weights, and their commands
 
 
 def refuse_damaged(folder: Path, advice: str | None = None) -> None:
-    """Refuse to resume a run whose weights cannot be read, because a new start would overwrite what is left of them.
+    """Refuse to resume a run if its weights cannot be read.
 
-    advice: what to do instead; that of `advice_instead_of_resuming` unless given.
+    folder: the folder of the run.
+    advice: advice for the user; the text of `advice_instead_of_resuming` if None.
+
+    A new start would overwrite the remaining files. Errors: UserError.
     """
     if (damaged := RunFolder(folder).find_damage()) is not None:
         raise UserError(f"{damaged}; {advice or advice_instead_of_resuming(folder)}")
 
 
 def advice_instead_of_resuming(folder: Path) -> str:
-    """What to do instead of resuming a run with a damaged file."""
+    """Return advice for a run that cannot be resumed because a file is damaged.
+
+    folder: the folder of the run.
+    """
     best = folder / BEST
-    start = f"--from {best} with another --out starts from the best, " if best.is_dir() else ""
+    start = f"--from {best} with another --out starts from the best weights, " if best.is_dir() else ""
     return f"{start}{ANEW}"
 
 
 @contextmanager
 def with_advice(advice: str) -> Iterator[None]:
-    """Add advice to the UserError for a damaged file of a run."""
+    """Add advice to the UserError for a damaged file of a run.
+
+    advice: the text to add.
+    """
     try:
         yield
     except UserError as error:
@@ -54,7 +63,11 @@ def with_advice(advice: str) -> Iterator[None]:
 
 @contextmanager
 def warn_of_outdated_files(folder: Path) -> Iterator[None]:
-    """Name the files that commands made of weights which are replaced while the context is open."""
+    """Print the files that became outdated while the context was open.
+
+    folder: the folder of the run. The files are results of commands, such as exits.json, for weights that the context
+        has replaced.
+    """
     before = _checksum(folder)
     try:
         yield
@@ -62,19 +75,26 @@ def warn_of_outdated_files(folder: Path) -> Iterator[None]:
         if before not in (None, _checksum(folder)):
             for name, command in DERIVED.items():
                 if (folder / name).is_file():
-                    advice = f"`kinformer {command} {folder}` makes it anew"
-                    print(f"{folder / name} is of the weights that were there before; {advice}", file=sys.stderr)
+                    advice = f"Run `kinformer {command} {folder}` to make it again"
+                    print(f"{folder / name} is outdated: it belongs to the earlier weights. {advice}", file=sys.stderr)
 
 
 def _checksum(folder: Path) -> int | None:
-    """Of the weights in a folder; None where there are none."""
+    """The checksum of the weights in a folder; None if there are none."""
     path = folder / WEIGHTS
     return crc32(path) if path.is_file() else None
 
 
 @contextmanager
 def claimed_folder(out: Path, group: SingleProcess = SINGLE_PROCESS, *, within: bool = False) -> Iterator[None]:
-    """Claim a folder, with `within` also its subfolders, for a command; UserError if another process trains there."""
+    """Lock a folder for a command while the context is open.
+
+    out: the folder.
+    group: the processes of the command.
+    within: True also locks the subfolders.
+
+    Errors: UserError if another process trains there.
+    """
     with ExitStack() as stack:
         with from_user(FolderInUse), print_warnings():
             stack.enter_context(lock_folder(out, group, within=within))
@@ -82,7 +102,12 @@ def claimed_folder(out: Path, group: SingleProcess = SINGLE_PROCESS, *, within: 
 
 
 def make_folder(out: Path) -> None:
-    """Make a folder and try to write there, before anything long begins."""
+    """Create a folder and check that files can be written there.
+
+    out: the folder.
+
+    Errors: UserError.
+    """
     with from_user(OSError):
         refuse_file(out)
         try:
@@ -94,20 +119,36 @@ def make_folder(out: Path) -> None:
 
 
 def refuse_occupied(folder: Path, model: Any, overwrite: bool, resume: bool = False) -> None:
-    """UserError where the folder holds a model, which a training would overwrite, and nobody said that it may."""
+    """Refuse a folder if a training would overwrite its model, unless `overwrite` is true.
+
+    folder: the folder.
+    model: the model to train.
+    overwrite: True if the folder may be overwritten.
+    resume: True if the run in the folder is resumed; its files must then be complete and readable.
+
+    Errors: UserError.
+    """
     if resume:
         refuse_damaged(folder)
         if (missing := RunFolder(folder).missing_trainer()) is not None:
             raise UserError(f"{missing}; --from {folder} with another --out starts from its weights, {ANEW}")
     other = find_conflict(folder, model)
     if other is not None and not overwrite:
-        raise UserError(f"{folder} holds {other}, which would be overwritten; give another --out, or --overwrite")
+        raise UserError(f"{folder} holds {other}, which would be overwritten. Give another --out, or --overwrite")
 
 
 def load_start(folder: Path | None, function: Callable[..., Any], model: Any, data: Data) -> None:
-    """Give a model the weights in a folder, if one is named; UserError where they are of another or of other tokens."""
+    """Load the weights in a folder into a new model.
+
+    folder: the folder of the trained model; if None, the model keeps its initial weights.
+    function: the member that built the new model.
+    model: the new model.
+    data: the data, in the tokens of the trained model.
+
+    Errors: UserError if the weights do not fit, or if the new model has frozen weights and no folder is given.
+    """
     if folder is None:
-        refuse_frozen(name_of(function), model, " give --from a folder of trained weights, or leave it out")
+        refuse_frozen(name_of(function), model, " give --from a folder of trained weights, or do not freeze weights")
     else:
         with from_user(ValueError, OSError), print_warnings():
             trained = load(folder, member=function if built_by(folder) == name_of(function) else None)
@@ -116,7 +157,14 @@ def load_start(folder: Path | None, function: Callable[..., Any], model: Any, da
 
 
 def refuse_frozen(name: str, model: Any, advice: str) -> None:
-    """Refuse a new model with frozen weights, because these would stay random."""
+    """Refuse a new model with frozen weights, because these would stay random.
+
+    name: name of the member, for the message.
+    model: the new model.
+    advice: end of the message, which says what to do instead.
+
+    Errors: UserError.
+    """
     weights = list(model.parameters())
     still = sum(not weight.requires_grad for weight in weights)
     if still:

@@ -1,4 +1,4 @@
-"""A page of `kinformer show`: the class one came for, its equation and arguments, pictures, and helpers last."""
+"""Pages of `kinformer show`: the text of a class or function, then pictures, costs and helpers."""
 
 import ast
 import inspect
@@ -31,20 +31,22 @@ from kinformer.pages.pictures.support.terminal import lines
 from kinformer.pages.pictures.who_reads import side_by_side
 
 NARROW, WIDE = 60, 110
-MOST, FIRST = 6, 2  # examples that are looked at; pages of a topic that are drawn
-WIDTH = 16  # of every example
-TRIALS = {  # how to train with what a page is of
+MOST, FIRST = 6, 2  # examples of a page to draw; pages of a topic to draw
+WIDTH = 16  # width of every example
+TRIALS = {  # commands that train with the subject of a page
     "member": "{name} --data {data} --out runs/{folder} --minutes 1",
     "task": "gpt --data task={name} --out runs/{folder} --minutes 1",
     "environment": "gtrxl --data env={name} --out runs/{folder} --minutes 5",
 }
-SHOWN, ROW_WIDTH = 3, 100  # rows of a task and steps in an environment; characters of a line
+SHOWN, ROW_WIDTH = 3, 100  # rows of a task or steps of an environment; characters of a line
 
 
 def print_pages(pages: list[Page] | Topic, length: int | None, cost: bool) -> list[Picture]:
-    """Print the pages of a name or what is known of a topic; the pictures on them.
+    """Print the pages of a name, or a topic, and return their pictures.
 
-    length: positions to draw; as many as show what there is unless given. cost: time and memory are measured too.
+    pages: the pages or the topic.
+    length: number of positions to draw; chosen for each picture if None.
+    cost: measure and print time and memory too.
     """
     console = Console(soft_wrap=True, highlight=False, markup=False)
     if isinstance(pages, Topic):
@@ -64,7 +66,7 @@ def print_pages(pages: list[Page] | Topic, length: int | None, cost: bool) -> li
 
 
 def _printed(pictures: list[Picture], console: Console) -> list[Picture]:
-    """The pictures, once they are printed."""
+    """Print pictures and return them."""
     for picture in pictures:
         console.print()
         for line in lines(picture, width_of(console)):
@@ -73,9 +75,16 @@ def _printed(pictures: list[Picture], console: Console) -> list[Picture]:
 
 
 def save_pictures(title: str, images: list[Picture], out: Path) -> None:
-    """Write pictures into a file; UserError where there are none."""
+    """Write pictures into a file.
+
+    title: the name that was shown, for the heading and for the message.
+    images: the pictures.
+    out: the file.
+
+    Errors: UserError without pictures, and for a file that cannot be written.
+    """
     if not images:
-        raise UserError(f"there is nothing to draw of {title!r}, so {out} was not written")
+        raise UserError(f"cannot write {out}: {title!r} has no picture. Leave out --out")
     try:
         save(title, images, out)
     except OSError as error:
@@ -83,12 +92,19 @@ def save_pictures(title: str, images: list[Picture], out: Path) -> None:
 
 
 def width_of(console: Console) -> int:
-    """How wide a page is: as the terminal, within what can be read."""
+    """Return the width of a page in characters: the terminal's width between 60 and 110, otherwise 110.
+
+    console: the console to print on.
+    """
     return max(NARROW, min(WIDE, console.width)) if console.is_terminal else WIDE
 
 
 def write(page: Page, console: Console) -> None:
-    """The words of a page."""
+    """Print the text of a page.
+
+    page: the page.
+    console: the console to print on.
+    """
     width = width_of(console)
     console.print(page.heading, style="bold")
     for title, subject in page.main:
@@ -104,14 +120,22 @@ def write(page: Page, console: Console) -> None:
 
 
 def write_helpers(page: Page, console: Console) -> None:
-    """What else the file holds, a line each."""
+    """Print the helpers of a page, one per line.
+
+    page: the page.
+    console: the console to print on.
+    """
     if page.helpers:
-        console.print(f"\nbeside it in {page.heading}, each with a page of its own:", style="bold")
+        console.print(f"\nalso in {page.heading}, each with its own page:", style="bold")
         _lines(dict(page.helpers), console, width_of(console))
 
 
 def write_topic(topic: Topic, console: Console) -> None:
-    """What a word may mean, a line for each place."""
+    """Print a topic with one line for each of its places.
+
+    topic: the topic.
+    console: the console to print on.
+    """
     console.print(topic.word, style="bold")
     for line in textwrap.wrap(topic.says, width_of(console)):
         console.print(line)
@@ -120,11 +144,15 @@ def write_topic(topic: Topic, console: Console) -> None:
     for entry in topic.places:
         console.print(f"  {entry.place:<{size}}  {entry.sentence}")
     if topic.places:
-        console.print(f"\nkinformer show {topic.places[0].place} has the page of the first")
+        console.print(f"\nkinformer show {topic.places[0].place} prints the first page")
 
 
 def pictures(page: Page, length: int | None) -> list[Picture]:
-    """What can be drawn of a page's examples, each caption once; of a pattern's file its examples side by side."""
+    """Draw the examples of a page: patterns side by side, other examples with each caption once.
+
+    page: the page; up to 6 of its examples are drawn.
+    length: number of positions to draw; chosen for each picture if None.
+    """
     examples = [_make_seeded(make) for make in page.examples[:MOST]]
     patterns = [example() if inspect.isclass(example) else example for example in examples]
     if len(patterns) > 1 and all(isinstance(example, Pattern) for example in patterns):
@@ -132,13 +160,17 @@ def pictures(page: Page, length: int | None) -> list[Picture]:
         return [together, *every.pictures(patterns[0], length, but="who_reads")]
     images: list[Picture] = []
     for example in patterns:
-        captions = {picture.caption for picture in images}  # what another example has shown of the same kind
+        captions = {picture.caption for picture in images}  # pictures of this kind exist from another example
         images += [picture for picture in every.pictures(example, length) if picture.caption not in captions]
     return images
 
 
 def topic_pictures(topic: Topic, length: int | None) -> list[Picture]:
-    """The first example of each of a topic's patterns, side by side; without two, pictures of its first pages."""
+    """Draw the patterns of a topic side by side, or its first 2 pages if it has fewer than 2 patterns.
+
+    topic: the topic; each pattern is drawn by its first example.
+    length: number of positions to draw; chosen for each picture if None.
+    """
     places = [item.place for item in topic.places]
     examples = [page_of(place).examples[0]() for place in places if place.startswith("patterns/")]
     patterns = [item for item in examples if isinstance(item, Pattern)]
@@ -152,14 +184,18 @@ def topic_pictures(topic: Topic, length: int | None) -> list[Picture]:
 
 
 def _make_seeded(make: Callable[[], Any]) -> Any:
-    """An example whose weights are the same each time."""
+    """Build an example with weights that are the same each time."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return make()
 
 
 def sentences(page: Page, length: int | None) -> Iterator[str]:
-    """Numbers of a pattern, where a page is of one alone; rows of a task, and the first steps in an environment."""
+    """Yield the numbers of a pattern, the rows of a task, or the first steps of an environment.
+
+    page: the page; the result is empty unless it has exactly one example.
+    length: number of positions of a pattern; chosen for the pattern if None.
+    """
     if len(page.examples) != 1:
         return
     example = page.examples[0]()
@@ -172,7 +208,10 @@ def sentences(page: Page, length: int | None) -> Iterator[str]:
 
 
 def cost_lines(page: Page) -> Iterator[str]:
-    """Time and memory of the first example against length, as they are on this machine."""
+    """Measure time and memory of a page's first example against length, and yield the lines.
+
+    page: the page.
+    """
     for make in page.examples[:1]:
         example = make()
         uses = (
@@ -182,17 +221,17 @@ def cost_lines(page: Page) -> Iterator[str]:
         )
         for use in uses:
             yield ""
-            yield f"  measured here{': ' * bool(use.place)}{use.place}"
+            yield f"  measured on this machine{': ' * bool(use.place)}{use.place}"
             wide = f"width {getattr(example, 'd', use.width)}"
             yield from (f"  {line.replace(f'width {WIDTH}', wide)}" for line in measure(use).lines())
             return
 
 
 def _body(subject: Any, docstring: Doc, width: int) -> Iterator[tuple[str, str | None]]:
-    """A docstring as lines with their styles."""
+    """The lines of a docstring with their styles."""
 
     def block(text: str, style: str | None = None, indent: str = "  ") -> Iterator[tuple[str, str | None]]:
-        if text.startswith("    "):  # lines of code stay as they are
+        if text.startswith("    "):  # lines of code are not wrapped
             yield from (("", None), *((line, style) for line in text.splitlines()))
             return
         yield "", None
@@ -218,7 +257,7 @@ def _body(subject: Any, docstring: Doc, width: int) -> Iterator[tuple[str, str |
 
 
 def _methods(cls: Any, console: Console, width: int) -> None:
-    """What a class of the public API offers, a line each."""
+    """Print the methods of a class of the public API, one per line."""
     if not inspect.isclass(cls):
         return
     methods = {
@@ -243,7 +282,7 @@ def _lines(named: dict[str, Any], console: Console, width: int) -> None:
 
 
 def _commands(page: Page) -> Iterator[str]:
-    """How to try it: a command for a member, and where to import the rest from."""
+    """The command that trains with the subject of a page, and the import of other subjects."""
     is_own_file = ".py:" in page.heading
     for title, subject in page.main:
         kind = "member" if isinstance(getattr(subject, "origin", None), Origin) else getattr(subject, "kind", None)
@@ -262,13 +301,13 @@ def _commands(page: Page) -> Iterator[str]:
 
 
 def _data(page: Page) -> str:
-    """What a member is trained on, as a command writes it."""
+    """The --data value of a command that trains the member of a page."""
     reads = getattr(page.examples[0](), "reads", "text") if page.examples else "text"
     return "text=PATH" if reads in ("text", "masked") else form_of(reads)
 
 
 def _example_source(make: Any) -> str:
-    """How an example is made, where that is one expression that a reader can write too."""
+    """The source of an example if it is one expression that a reader can write too; otherwise ""."""
     if not inspect.isfunction(make) or make.__name__ != "<lambda>":
         return ""
     try:
@@ -280,14 +319,19 @@ def _example_source(make: Any) -> str:
         return ""
     names = (node.id for node in ast.walk(expression.body) if isinstance(node, ast.Name))
     if any(name.strip("_") and name.startswith("_") for name in names):
-        return ""  # what a file keeps to itself nobody else can call
+        return ""  # a reader cannot call private names
     return ast.unparse(expression.body)
 
 
 def task_lines(task: Task) -> Iterator[str]:
-    """A few rows that are the same each time, and what guessing scores."""
+    """Yield 3 rows of a task, which are the same each time, with its width and the accuracy of guessing.
+
+    task: the task.
+    """
     rng = numpy.random.default_rng(0)
-    yield f"rows of at most {task.width:,} symbols, their answers marked; guessing scores {task.chance_accuracy:.3f}"
+    yield (
+        f"rows of at most {task.width:,} symbols; ^ marks the answers; guessing has accuracy {task.chance_accuracy:.3f}"
+    )
     for _ in range(SHOWN):
         row = task.row(rng)
         text, marks = row.text.decode(), "".join("^" if mark else " " for mark in row.answer_mask)
@@ -302,10 +346,13 @@ TEXT = "ansi"
 
 
 def environment_lines(env: Any) -> Iterator[str]:
-    """Its spaces, and the first steps of an episode that is the same each time, drawn where it draws text."""
-    spaces = f"it shows {env.observation_space} and takes {env.action_space}"
+    """Yield the spaces of an environment and, if it renders text, the first 3 steps of a random episode.
+
+    env: the environment; the episode is the same each time.
+    """
+    spaces = f"observations: {env.observation_space}; actions: {env.action_space}"
     draws = TEXT in env.metadata.get("render_modes", ())
-    yield f"{spaces}; steps of chance, each with what it earned" if draws else spaces
+    yield f"{spaces}; random steps with their rewards" if draws else spaces
     if not draws:
         return
     env.unwrapped.render_mode = TEXT
@@ -323,6 +370,6 @@ def environment_lines(env: Any) -> Iterator[str]:
 
 
 def _render_lines(env: Any, behind: str) -> Iterator[str]:
-    """What it draws, the first line with what is told of it."""
+    """The lines that an environment renders; `behind` is added to the first."""
     for n, line in enumerate(str(env.render()).splitlines()):
         yield f"  {line}{behind if n == 0 else ''}"

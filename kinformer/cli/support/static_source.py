@@ -1,4 +1,4 @@
-"""What files of the library say of themselves, read and not run: names and signatures are told without torch."""
+"""Names, signatures and docstrings of the library's files, read without importing them or torch."""
 
 import ast
 import builtins
@@ -18,7 +18,10 @@ DOC = re.compile(r'\s*r?"""(?P<text>.*?)"""', re.DOTALL)
 
 
 def first_sentence(file: Path) -> str:
-    """The first sentence of a file's docstring, or of the first thing in it that has one."""
+    """Return the first sentence of a file's docstring, or else of the first public docstring in it.
+
+    file: the Python file.
+    """
     text = file.read_text(encoding="utf-8")
     if match := DOC.match(text):
         return sentence(match["text"])
@@ -29,7 +32,11 @@ def first_sentence(file: Path) -> str:
 
 
 def first_sentences(kind: str, function: str = "") -> dict[str, str]:
-    """The first sentence of every file of a kind, or of those that define a function; only plugins are run for it."""
+    """Return the first sentence of every file of a kind, by name; only plugins are run for it.
+
+    kind: the folder, such as "members".
+    function: if given, only files that define this function are included.
+    """
     files = {name: file for name, file in part_files(kind).items() if not function or defines(file, function)}
     with print_warnings():
         plugins = {
@@ -40,25 +47,35 @@ def first_sentences(kind: str, function: str = "") -> dict[str, str]:
 
 
 def defines(file: Path, name: str) -> bool:
-    """Does a file define a function of a name?"""
+    """True if a file defines a function.
+
+    file: the Python file.
+    name: name of the function.
+    """
     return any(isinstance(node, ast.FunctionDef) and node.name == name for node in _parse(file).body)
 
 
 def arguments(file: Path, name: str) -> list[str] | None:
-    """The arguments of a function of a file, in order; None where it takes any, by name."""
+    """Return the argument names of a function, in order; None if it takes any keyword.
+
+    file: the Python file that defines it.
+    name: name of the function.
+    """
     (function,) = (node for node in _parse(file).body if isinstance(node, ast.FunctionDef) and node.name == name)
     return None if function.args.kwarg else [node.arg for node in (*function.args.args, *function.args.kwonlyargs)]
 
 
 def member_names() -> list[str]:
-    """Every member of the folder."""
+    """Return the names of all members of the library."""
     return [function.name for file in part_files("members").values() for function in _member_functions(_parse(file))]
 
 
 def member_stub(name: str) -> Callable[..., Any] | None:
-    """What has the name and the signature of a member of the folder, and does nothing; None where there is none.
+    """Return a function that does nothing, with the name and signature of a member.
 
-    A keyword whose annotation or default the file alone does not tell takes any text.
+    name: the member; None is returned if the library has no such member.
+
+    A keyword accepts any text if its annotation or default cannot be read from the file.
     """
     files = part_files("members")
     for file in [files[name]] if name in files else files.values() if name.isidentifier() else ():
@@ -70,7 +87,11 @@ def member_stub(name: str) -> Callable[..., Any] | None:
 
 
 def constant(file: Path, name: str) -> Any:
-    """What a file or a class in it calls a name, where that is plain text or numbers; None where it is not."""
+    """Return the literal value that a file, or a class in it, assigns to a name; None if it assigns none.
+
+    file: the Python file.
+    name: the name.
+    """
     for node in ast.walk(_parse(file)):
         if isinstance(node, ast.AnnAssign | ast.Assign) and node.value is not None:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
@@ -100,7 +121,7 @@ def _member_functions(tree: ast.Module) -> Iterator[ast.FunctionDef]:
 
 
 def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
-    """Names with what they are assigned: `A, B = 1, 2` has two."""
+    """The names of an assignment with their values: `A, B = 1, 2` yields two pairs."""
     if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
         for name, element in zip(target.elts, value.elts, strict=False):
             yield from _pairs(name, element)
@@ -109,7 +130,10 @@ def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
 
 
 class _Names(dict[str, Any]):
-    """What the names in a file mean, as far as the library's files spell it out: built-in types, aliases, numbers."""
+    """Lookup of the names in a file: built-in names, its assignments, and those of imported library files.
+
+    tree: the parsed file.
+    """
 
     def __init__(self, tree: ast.Module):
         super().__init__(Literal=Literal)
@@ -141,14 +165,14 @@ def _stub(function: ast.FunctionDef, names: _Names) -> Callable[..., Any]:
         try:
             assert argument.annotation is not None and default is not None
             kind, value = _value(argument.annotation, names), _value(default, names)
-        except Exception:  # whatever a file spells in another way
+        except Exception:  # the annotation or default is not readable without running the file
             kind, value = str, ""
         parameters.append(
             inspect.Parameter(argument.arg, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=kind)
         )
 
     def stand_in(**keywords: Any) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     stand_in.__name__ = function.name
     stand_in.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Topics: words of the field that are no part's name, and what a reader means by them."""
+"""Topics: words of the field that name no part, and the files that belong to them."""
 
 import tomllib
 from pathlib import Path
@@ -6,7 +6,12 @@ from typing import NamedTuple
 
 
 class TopicText(NamedTuple):
-    """A sentence on a topic, where to look, members first and then parts, and other words for it."""
+    """Text of a topic.
+
+    says: a sentence about it.
+    places: its files, members first and then parts.
+    also: other words for it.
+    """
 
     says: str
     places: tuple[str, ...]
@@ -24,7 +29,10 @@ TOPICS = _read_topics()
 
 
 def topic(words: str) -> TopicText | None:
-    """The topic that some words name, in whatever case and with - or _ for a space."""
+    """Return the topic with a name; None if there is none.
+
+    words: the name, in any case and with "-", "_" or a space between words.
+    """
     plain = " ".join(words.lower().replace("_", " ").replace("-", " ").split())
     for name, entry in TOPICS.items():
         if plain in (name, *(word.replace("-", " ") for word in entry.also)):

@@ -1,4 +1,4 @@
-"""A command in several processes, as torchrun starts it: the first one speaks."""
+"""Commands in several processes, as torchrun starts them; only the first process prints."""
 
 import os
 from collections.abc import Iterator
@@ -12,9 +12,12 @@ from kinformer.lab.train.loop import TrainingStopped
 
 @contextmanager
 def process_group(form: Form) -> Iterator[SingleProcess]:
-    """The group that a command's process belongs to.
+    """Enter the process group of a command.
 
-    All but the first print nothing, and of failures their own alone: what all of them meet the first one tells.
+    form: "ddp" copies all weights to each process; "shard" shards them.
+
+    Only the first process prints. Another process reports a failure only if it did not happen in all of them, because
+    the first process reports the common failures.
     """
     with from_user(ProcessLost, code=FAILED), processes(form) as group:
         if not group.rank:
@@ -31,7 +34,7 @@ def process_group(form: Form) -> Iterator[SingleProcess]:
                 yield group
         except (UserError, ProcessLost) as error:
             code = error.code if isinstance(error, UserError) else FAILED
-            if code not in (FAILED, WRONG):  # a signal, which came to all
+            if code not in (FAILED, WRONG):  # a signal, which all processes receive
                 raise UserError("", code) from error
             if code == FAILED and isinstance(error.__cause__, TrainingStopped):
                 after_the_first()

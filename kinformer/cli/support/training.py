@@ -1,4 +1,4 @@
-"""A training as the commands run it: everything that may be wrong is said before the first step."""
+"""Training for the commands: preparation, checks before the first step, and the run with its progress."""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -41,16 +41,22 @@ from kinformer.lab.train.start_record import refuse_others
 from kinformer.lab.train.startup_decisions import Decisions, decide
 from kinformer.lab.train.tensorboard_events import TensorBoardEvents
 
-FEW = 1000  # bytes to watch, below which a warning says what their mean is worth
-SPREAD = 2.5  # bits by which what a byte takes is spread about its mean, of texts that a model has begun to learn
-FIRST = "phase-1"  # the folder of the first phase, within that of the last
+FEW = 1000  # bytes of validation data below which a warning states the uncertainty of their metric
+SPREAD = 2.5  # standard deviation of the bits of a byte, for a model that has begun to learn a text
+FIRST = "phase-1"  # folder of the first phase, within the folder of the last phase
 
 
 @dataclass(frozen=True)
 class Job:
-    """What is the same for every member of a comparison.
+    """Data, budget and settings of a training; the same for every member of a comparison.
 
-    columns: the names and scales of the weights that a training starts from or goes on with, if they keep any.
+    data: the data.
+    budget: steps or minutes.
+    settings: the settings.
+    device: the device to train on.
+    tensorboard: write events for TensorBoard too.
+    group: the processes that share the training.
+    columns: names and scales of the columns that the initial or resumed weights learned from; None if they keep none.
     """
 
     data: Data
@@ -62,7 +68,10 @@ class Job:
     columns: ColumnScales | None = None
 
     def build(self, choice: MemberChoice) -> Model:
-        """A new model, which reads a series by the columns of the weights that it starts from."""
+        """Build a new model, which reads a series by the columns of the weights that it starts from.
+
+        choice: the member.
+        """
         model: Model = choice.build(self.settings.seed)
         if self.columns is not None:
             model.columns = self.columns
@@ -70,24 +79,27 @@ class Job:
 
     @property
     def text(self) -> TextData:
-        """The data where it is a text."""
+        """The data, which must be a text."""
         assert isinstance(self.data, TextData)
         return self.data
 
     @property
     def measurement(self) -> str:
-        """What of valid is measured, in words."""
+        """A description of the validation data that is measured."""
         return self.data.describe_sample("valid", self.settings.length, self.settings.sample_bytes)
 
     @property
     def valid_bytes(self) -> int:
-        """How many bytes of valid are measured, the same for every member."""
+        """Number of bytes of validation data that are measured; the same for every member."""
         return min(self.settings.sample_bytes, self.text.part("valid").bytes)
 
     def fix_measurements(self, models: Sequence[Model], budgets: Sequence[Budget] = ()) -> "Job":
-        """The same with its measurements fixed before the first step, the same for all of these models.
+        """Return the job with the size and number of its measurements fixed before the first step.
 
-        Where each has a budget of its own, in steps, it is the smallest that says how much is measured.
+        models: the models that the measurements must suit.
+        budgets: their budgets if they differ; the smallest one determines how much is measured.
+
+        Data other than text is returned unchanged. Errors: UserError if a model does not read the data.
         """
         if not isinstance(self.data, TextData):
             return self
@@ -97,7 +109,13 @@ class Job:
             return replace(self, settings=settle_measuring(placed, self.data, least, self.settings, self.group))
 
     def resume_measurements(self, folder: Path, model: Model) -> "Job":
-        """The same with the measurements of the run that it goes on with; UserError where that was begun otherwise."""
+        """Return the job with the measurements of the run to resume.
+
+        folder: the folder of the run.
+        model: the model.
+
+        Errors: UserError if the run was started with other data, keywords or settings, or if a file is damaged.
+        """
         with with_advice(advice_instead_of_resuming(folder)), from_user(ValueError, LookupError):
             state = RunFolder(folder).state()
             refuse_others(folder, state["begun"], model, self.data, self.settings, as_typed)
@@ -115,9 +133,19 @@ def prepare(
     check_out: Callable[[], None] = lambda: None,
     **settings: Any,
 ) -> Job:
-    """The data, the budget and the settings that options give; UserError where one makes no sense.
+    """Read the data and build the job from the options of a command.
 
-    check_out: called once the options are checked, before any data is read, which may take long.
+    source: the data source.
+    steps: number of steps; None if the budget is in minutes.
+    minutes: minutes of training, if `steps` is None.
+    valid: path of separate validation data; a part of the data if None.
+    device: name of the device; the default device if None.
+    tensorboard: write events for TensorBoard too.
+    group: the processes that share the training.
+    check_out: called after the options are checked and before the data is read, which may take long.
+    **settings: fields of `Settings`.
+
+    Errors: UserError for an invalid option and for data that cannot be read.
     """
     where = parse_device(device)
     with from_user(ValueError):
@@ -132,7 +160,11 @@ def prepare(
 def refuse_kind(choice: MemberChoice, source: DataSource, context: Any = None) -> None:
     """Refuse, before any data is read, a member that does not read this kind of data.
 
+    choice: the member.
+    source: the data source.
     context: the context of the command; if given, a --length without effect on such data is refused too.
+
+    Errors: UserError.
     """
     kind = source.kind
     if context is not None:
@@ -145,13 +177,19 @@ def refuse_kind(choice: MemberChoice, source: DataSource, context: Any = None) -
 
 
 def refuse_length(context: Any, kind: type[Data] | Data | None) -> None:
-    """Refuse a --length that has no effect because the data or the model decides the length of rows."""
+    """Refuse a --length that has no effect because the data or the model decides the length of rows.
+
+    context: the context of the command.
+    kind: the kind of data; None is accepted.
+
+    Errors: UserError.
+    """
     if kind is not None and not kind.sized:
         refuse_useless(context, f"on {kind.noun}, because the data or the member fixes the length of rows", "length")
 
 
 def _build_unfitted(choice: MemberChoice, kind: type[Data]) -> Any | None:
-    """The member without numbers; None also where it does not come about before the data has decided its keywords."""
+    """The member without weights; None if it cannot be built before the data has set its keywords."""
     try:
         return build_without_numbers(choice)
     except UserError:
@@ -161,28 +199,41 @@ def _build_unfitted(choice: MemberChoice, kind: type[Data]) -> Any | None:
 
 
 def tell_split(job: Job) -> None:
-    """Say what was split how, once nothing is refused any more; one process of many does."""
+    """Print on stderr how the data was split, and warn of very little validation data.
+
+    job: the data and settings; only the first of several processes prints.
+    """
     if not job.data.split or job.group.rank:
         return
     print(job.data.split, file=sys.stderr)
     if isinstance(job.data, TextData) and (few := job.data.part("valid").bytes) < FEW:
         off = 2 * SPREAD / few**0.5
         print(
-            f"warning: {few:,} bytes to watch are few: chance alone moves their bits per byte by {off:.1f} or so; give "
-            "--valid a longer text",
+            f"warning: the validation data has only {few:,} bytes, so bits per byte are uncertain by about {off:.1f}. "
+            "Give --valid a longer text",
             file=sys.stderr,
         )
 
 
 def start_folder(start: Path | None, out: Path, resume: bool) -> Path | None:
-    """The folder of the weights with which a training begins: its own run if it goes on, or else `start`."""
+    """Return the folder of the weights that a training starts from.
+
+    start: the folder of --from; None without it.
+    out: the folder of the run, which is returned if its run is resumed.
+    resume: True if --resume is given.
+    """
     return out if resume and RunFolder(out).step is not None else start
 
 
 def fit_to_weights(choice: MemberChoice, job: Job, folder: Path | None) -> tuple[MemberChoice, Job]:
-    """The member as it fits the data, and the job, which reads a series by the columns of the weights in a folder.
+    """Fit the keywords of a member to the data, and the job to the columns of trained weights.
 
-    A file may have more columns than the weights know, so the sizes that follow from columns are those of the weights.
+    choice: the member.
+    job: the data and settings.
+    folder: folder of the weights to start from; None for a new model.
+
+    Returns the fitted member and the job with the columns of the weights. A file may have more columns than the weights
+    know, so keywords that depend on columns come from the weights. Errors: UserError if the folder cannot be read.
     """
     with from_user(ValueError, OSError):
         columns = None if folder is None else columns_of(folder)
@@ -191,7 +242,11 @@ def fit_to_weights(choice: MemberChoice, job: Job, folder: Path | None) -> tuple
 
 
 def check_trainable(name: str, model: Any, job: Job) -> Decisions:
-    """Check a model and data before a training; return the training's decisions.
+    """Check a model and data before a training, and return the training's decisions.
+
+    name: name of the model, for messages.
+    model: the model.
+    job: the data and settings.
 
     Errors: UserError, which names the model, for everything that the training would refuse.
     """
@@ -207,9 +262,16 @@ def check_trainable(name: str, model: Any, job: Job) -> Decisions:
 def train_member(
     name: str, model: Any, job: Job, folder: Path, *, resume: bool = False, decisions: Decisions | None = None
 ) -> History:
-    """Train a model with its progress on stderr, and keep the run in a folder; a refusal leaves none behind.
+    """Train a model with its progress on stderr, and keep the run in a folder.
 
-    decisions: those that `check_trainable` has made of the model.
+    name: name of the training, for progress and messages.
+    model: the model.
+    job: the data and settings.
+    folder: the folder of the run. A new folder is removed again if the training is refused.
+    resume: continue the run in the folder, if there is one.
+    decisions: the decisions that `check_trainable` made for the model; the training makes them if None.
+
+    Returns the history of the whole run. Errors: UserError.
     """
     if resume and RunFolder(folder).step is not None:
         try:
@@ -223,12 +285,12 @@ def train_member(
 
 def _resume_text(done: History, budget: Budget) -> str:
     if budget.fraction_spent(done.step, done.seconds) >= 1:
-        advice = "give more --steps or --minutes to go on"
-        return f"it already has {done.step:,} steps, and there is nothing to do; {advice}"
+        advice = "Give more --steps or --minutes to train further"
+        return f"the run has ended after {done.step:,} steps, so there is nothing to do. {advice}"
     if isinstance(budget, StepBudget):
-        return f"goes on from step {done.step:,} of {budget.count:,}"
+        return f"continues from step {done.step:,} of {budget.count:,}"
     whole = f", after {done.seconds / 60:.2g} of {budget.count:g} minutes" if isinstance(budget, MinuteBudget) else ""
-    return f"goes on from step {done.step:,}{whole}"
+    return f"continues from step {done.step:,}{whole}"
 
 
 def train_until(
@@ -241,7 +303,19 @@ def train_until(
     until: float = 1.0,
     decisions: Decisions | None = None,
 ) -> History:
-    """Train up to a fraction of the budget; the caller has claimed the folder and handles warnings."""
+    """Train up to a fraction of the budget; the caller has locked the folder and prints warnings.
+
+    name: name of the training, for progress and messages.
+    model: the model.
+    job: the data and settings.
+    folder: the folder of the run.
+    resume: continue the run in the folder.
+    until: fraction of the budget to reach.
+    decisions: the decisions that `check_trainable` made for the model; the training makes them if None.
+
+    Returns the history of the whole run. Errors: UserError for a stop, an unreadable file, a loss that is not finite
+    and too little memory.
+    """
     first, new = not job.group.rank, not folder.exists()
     if first:
         make_folder(folder)
@@ -270,8 +344,8 @@ def train_until(
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
-        advice = "give a smaller model, batch or length"
-        raise UserError(f"{name}: there is too little memory on {job.device}; {advice}", FAILED) from error
+        advice = "Use a smaller model, --batch or --length"
+        raise UserError(f"{name}: out of memory on {job.device}. {advice}", FAILED) from error
     finally:
         if first and new and not any(folder.iterdir()):
             folder.rmdir()
@@ -279,7 +353,13 @@ def train_until(
 
 @contextmanager
 def tensorboard_events(job: Job, folder: Path) -> Iterator[TensorBoardEvents | None]:
-    """What else hears the lines of metrics.jsonl: TensorBoard's events, where they are wanted."""
+    """Open the TensorBoard events of a run; None if the job does not ask for them.
+
+    job: the job.
+    folder: the folder of the run; events go to its subfolder tensorboard.
+
+    Errors: UserError if TensorBoard is not installed.
+    """
     if not job.tensorboard:
         yield None
         return
@@ -290,17 +370,24 @@ def tensorboard_events(job: Job, folder: Path) -> Iterator[TensorBoardEvents | N
 
 
 def default_device() -> torch.device:
-    """The GPU where there is one."""
+    """Return the GPU if there is one, otherwise the CPU."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def parse_device(name: str | None) -> torch.device:
-    """The device of a name like "cpu" or "cuda:1", the GPU where there is one unless named; UserError for no such."""
+    """Return the device with a name.
+
+    name: the name, such as "cpu" or "cuda:1"; the GPU if there is one, otherwise the CPU, if None.
+
+    Errors: UserError if this machine has no such device.
+    """
     if name is None:
         return default_device()
     try:
         chosen = torch.device(name)
         torch.zeros(1, device=chosen).item()
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise UserError(f"there is no device {name!r} here; give --device cpu, or cuda where there is a GPU") from error
+        raise UserError(
+            f"there is no device {name!r} on this machine. Give --device cpu, or cuda if it has a GPU"
+        ) from error
     return chosen

@@ -1,4 +1,4 @@
-"""`kinformer train MEMBER --then PHASE`: the phases of a staged training, refused before the first or run in turn."""
+"""Staged training by `kinformer train MEMBER --then PHASE`: all phases are checked, then trained in turn."""
 
 import json
 from collections.abc import Sequence
@@ -35,7 +35,12 @@ PLAN = "phases.json"
 
 @dataclass(frozen=True)
 class Phase:
-    """A member with the keywords of the phase, what it is trained by, and its folder."""
+    """One phase of a training.
+
+    choice: the member with the keywords of the phase.
+    job: data, budget and settings of the phase.
+    folder: folder of the phase.
+    """
 
     choice: MemberChoice
     job: Job
@@ -43,7 +48,7 @@ class Phase:
 
     @property
     def plan(self) -> dict[str, Any]:
-        """All that it depends on."""
+        """The record for phases.json of everything that determines the phase."""
         plan = {
             "member": self.choice.name,
             "data": self.job.data.name,
@@ -58,10 +63,17 @@ class Phase:
 def train_in_phases(
     first: MemberChoice, job: Job, then: Sequence[str], out: Path, *, start: Path | None, overwrite: bool, resume: bool
 ) -> None:
-    """Train in phases: each but the last in a folder out/phase-N, from which the next takes its best weights.
+    """Train a member in phases; each phase starts from the best weights of the phase before.
 
-    Where it is resumed, those that an earlier command finished are not trained again, and the one that it stopped in
-    goes on. The first starts from the weights in `start`, if that is given.
+    first: the member with the keywords of the first phase.
+    job: the data and the settings of the first phase.
+    then: the changes of each further phase, such as "steps=500,length=1024".
+    out: folder of the last phase; earlier phases are in its subfolders phase-1, phase-2 and so on.
+    start: folder of weights for the first phase; None starts from new weights.
+    overwrite: replace the models in these folders.
+    resume: skip finished phases and continue the phase in which an earlier command stopped.
+
+    Errors: UserError.
     """
     phases = plan_phases(first, job, then, out)
     with claimed_folder(out, within=True):
@@ -71,7 +83,7 @@ def train_in_phases(
 def _train(
     phases: Sequence[Phase], first: MemberChoice, job: Job, out: Path, start: Path | None, overwrite: bool, resume: bool
 ) -> None:
-    """Train the phases in a folder that the caller has claimed."""
+    """Train the phases in a folder that the caller has locked."""
     going_on = resume and (out / PLAN).is_file()
     if going_on:
         for phase in phases:
@@ -86,7 +98,7 @@ def _train(
     begun = _first_model(phases[0], start, going_on)
     if not going_on:
         for phase in phases:
-            RunFolder(phase.folder).clear()  # else they would count as finished
+            RunFolder(phase.folder).clear()  # otherwise old phases would count as finished
     tell_split(job)
     for n, phase in enumerate(phases):
         if not is_finished(phase.folder, phase.job.budget):
@@ -100,11 +112,11 @@ def _train(
             write(out / PLAN, f"{json.dumps(plan, indent=2)}\n".encode())
             history = train_member(title, model, fixed, phase.folder, resume=whole, decisions=decisions[n])
             _print_result(title, history, fixed, phase.folder / BEST)
-    print(f"{len(phases)} phases are trained; the model of the last is in {out}")
+    print(f"trained {len(phases)} phases; the model of the last phase is in {out}")
 
 
 def _first_model(phase: Phase, start: Path | None, going_on: bool) -> Model:
-    """The model of the first phase, with the weights in `start`, if it begins with them; read before any is cleared."""
+    """The model of the first phase, with the weights in `start` unless it is resumed; read before files are cleared."""
     model = phase.job.build(phase.choice)
     if not (going_on and RunFolder(phase.folder).step is not None):
         load_start(start, phase.choice.function, model, phase.job.data)
@@ -117,9 +129,18 @@ def _print_result(title: str, history: History, job: Job, folder: Path) -> None:
 
 
 def plan_phases(first: MemberChoice, job: Job, then: Sequence[str], out: Path) -> list[Phase]:
+    """Return the phases of a training, each with its keywords, budget, settings and folder.
+
+    first: the member with the keywords of the first phase.
+    job: the data and the settings of the first phase.
+    then: the changes of each further phase.
+    out: folder of the last phase.
+
+    Errors: UserError for --schedule noam and for an invalid --then.
+    """
     if job.settings.schedule == "noam":
         raise UserError(
-            "--schedule noam does not fit --then, because each phase has its own learning rate; leave out --then"
+            "cannot combine --schedule noam with --then, because each phase has its own learning rate. Leave out one"
         )
     recipe = job.settings.recipe(first.build(job.settings.seed))
     phases = [Phase(first, _phase_job(job, recipe, recipe.peak, job.budget), out / FIRST)]
@@ -136,17 +157,17 @@ def _phase_job(job: Job, recipe: Recipe, lr: float, budget: Budget) -> Job:
 
 
 def _next_phase(phase: Phase, text: str, folder: Path) -> Phase:
-    """What comes after a phase, doubled and halved but where the text says otherwise."""
+    """The phase after another: twice the window and length and half the learning rate, unless the text sets them."""
     words = [word for word in split(text) if word]
     values = {name.strip(): value for name, _, value in (word.partition("=") for word in words)}
     if len(values) < len(words):
-        raise UserError(f"--then {text} gives a name twice; give it once")
+        raise UserError(f"--then {text} gives a name twice. Give each name once")
     numbers = {name: _number(name, values[name]) for name in OPTIONS if name in values}
     settings = phase.job.settings
-    assert settings.plan is not None  # `_phase_job` gave one
+    assert settings.plan is not None  # set by `_phase_job`
     recipe = settings.plan
     if "steps" in numbers and "minutes" in numbers:
-        raise UserError(f"--then {text}: give one of steps= and minutes=")
+        raise UserError(f"--then {text}: got steps= and minutes=, expected only one of them")
     with from_user(ValueError, TypeError):
         budget: Budget = phase.job.budget
         if "steps" in numbers:
@@ -168,15 +189,17 @@ def _number(name: str, text: str) -> float:
     try:
         return OPTIONS[name](text)
     except ValueError:
-        raise UserError(f"--then {name}={text}: {name} is a number; write {name}=100") from None
+        raise UserError(
+            f"wrong --then {name}=: got {text!r}, expected a number. Write for example {name}=100"
+        ) from None
 
 
 def _check_phases(
     phases: Sequence[Phase], may: bool, going_on: bool
 ) -> tuple[list[Decisions | None], UserError | None]:
-    """The decisions of each phase, None where an earlier command began them; and the error for a folder with a model.
+    """Check all phases; the UserError for anything that a phase would refuse names the phase.
 
-    UserError, with the phase, for whatever any of them would refuse when it is reached.
+    Returns the decisions of each phase (None if the phases are resumed), and the error for a folder with a model.
     """
     before, decisions, occupied = None, list[Decisions | None](), None
     for n, phase in enumerate(phases):
@@ -222,9 +245,9 @@ def _check_same_phases(out: Path, phases: Sequence[Phase]) -> None:
 def _difference(before: Any, phase: Phase, number: int) -> str | None:
     """The first difference between a recorded phase and this one; None if there is none.
 
-    number: of the phase, from 1; the words of all but the first are those of a --then.
+    number: number of the phase, from 1; values of later phases are written as in --then.
     """
-    if isinstance(before, str):  # an earlier version wrote a sentence, which begins with the member
+    if isinstance(before, str):  # an earlier version recorded a sentence that begins with the member
         member = f"{phase.choice.text} on "
         same = before.startswith(member)
         return None if same else f"got {phase.choice.text}, expected {before}. Pass the words of that phase"

@@ -1,4 +1,7 @@
-"""The trainings of a comparison: each member at each rate and seed, in turns, so that noise falls on all alike."""
+"""Trainings of a comparison: each member at each learning rate and seed, in turns.
+
+The turns spread noise of the machine evenly over all trainings.
+"""
 
 import json
 import math
@@ -28,14 +31,19 @@ from kinformer.lab.train.start_record import difference, fingerprint, in_form_of
 from kinformer.lab.train.startup_decisions import Decisions
 
 WRITTEN = (RESULTS, "report.html", "curves.png")
-FIXED = ("measures", "valid_bytes")  # settings that a comparison found when it began
+FIXED = ("measures", "valid_bytes")  # settings that a comparison fixes when it starts
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One training: of a member, at a rate, from a seed, into a folder; the job says what is the same for all.
+    """One training of a comparison: a member at one learning rate and seed.
 
-    decisions: those that were made of the member before the first step; the training makes them unless given.
+    member: title of the member.
+    name: name of the training, for progress and messages.
+    choice: the member with its keywords.
+    job: data, budget and settings, with the learning rate and seed of this training.
+    folder: folder of the run.
+    decisions: decisions made for the member before the first step; the training makes them if None.
     """
 
     member: str
@@ -47,18 +55,25 @@ class Trial:
 
     @property
     def lr(self) -> float | None:
-        """The rate that was asked for, None for that of the member's recipe."""
+        """Learning rate; None for the rate of the member's recipe."""
         return self.job.settings.lr
 
     @property
     def seed(self) -> int:
-        """Of the weights and the batches."""
+        """Seed of the weights and the batches."""
         return self.job.settings.seed
 
 
 @dataclass(frozen=True)
 class TrialBudget:
-    """What each member may spend; one of the three is given."""
+    """Training budget of each member; exactly one of the three is given.
+
+    minutes: minutes of training.
+    steps: training steps.
+    flops: additions and multiplications.
+
+    Errors: UserError.
+    """
 
     minutes: float | None = None
     steps: int | None = None
@@ -66,9 +81,11 @@ class TrialBudget:
 
     def __post_init__(self) -> None:
         if sum(value is not None for value in (self.minutes, self.steps, self.flops)) != 1:
-            raise UserError("give one of --minutes M, --steps N and --flops F: what each member may spend")
+            raise UserError(
+                "wrong budget for each member: expected exactly one of --minutes M, --steps N and --flops F"
+            )
         if self.flops is not None and not 0 < self.flops < math.inf:
-            raise UserError(f"--flops takes a number above 0, such as 1e13, and {self.flops:g} came")
+            raise UserError(f"wrong --flops: got {self.flops:g}, expected a finite number above 0, such as 1e13")
 
     def __str__(self) -> str:
         if self.flops is not None:
@@ -77,28 +94,40 @@ class TrialBudget:
 
     @property
     def as_record(self) -> dict[str, float]:
-        """The one that is given, under its name."""
+        """The given budget as a record with one entry."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     def member_budget(self, choice: MemberChoice, step_flops: int) -> Budget:
-        """The budget of a member; UserError where it does not pay for a single step."""
+        """Return the budget of a member in minutes or steps.
+
+        choice: the member.
+        step_flops: additions and multiplications of one of its training steps.
+
+        Errors: UserError if --flops does not suffice for one step.
+        """
         if self.flops is None:
             with from_user(ValueError):
                 return MinuteBudget(self.minutes or 0.0) if self.steps is None else StepBudget(self.steps)
         if step_flops > self.flops:
             each = f"{step_flops:.3g}"
             raise UserError(
-                f"--flops {self.flops:.3g} pays for no step of {choice.text}, which takes {each}; give more"
+                f"--flops {self.flops:.3g} is too small: one step of {choice.text} takes {each}. Give a larger number"
             )
         return StepBudget(int(self.flops // step_flops))
 
 
 def parse_rates(lr: float | None, lrs: str | None) -> tuple[float | None, ...]:
-    """The learning rates to try; UserError for words that are no rates."""
+    """Parse --lr and --lrs into the learning rates to try.
+
+    lr: the value of --lr; None stands for the rate of each member's recipe.
+    lrs: the value of --lrs, such as "1e-3,3e-3".
+
+    Errors: UserError for invalid or repeated rates, and if both options are given.
+    """
     if lrs is None:
         return (lr,)
     if lr is not None:
-        raise UserError("give one of --lr and --lrs")
+        raise UserError("got both --lr and --lrs, expected only one of them")
     values: list[float | None] = []
     for word in lrs.split(","):
         try:
@@ -106,9 +135,9 @@ def parse_rates(lr: float | None, lrs: str | None) -> tuple[float | None, ...]:
         except ValueError:
             value = 0.0
         if not 0 < value < math.inf:
-            raise UserError(f"--lrs takes rates above 0 with commas between, such as 1e-3,3e-3, and {word!r} came")
+            raise UserError(f"wrong --lrs: got {word!r}, expected rates above 0 separated by commas, such as 1e-3,3e-3")
         if value in values:
-            raise UserError(f"--lrs names {word} twice")
+            raise UserError(f"--lrs has the rate {word} twice. Give each rate once")
         values.append(value)
     return tuple(values)
 
@@ -121,7 +150,15 @@ def list_trials(
     out: Path,
     decisions: Mapping[str, Decisions],
 ) -> list[Trial]:
-    """All trainings, in the order of members, rates, seeds; several of a member lie in folders within its own."""
+    """List all trainings of a comparison, in the order of members, rates and seeds.
+
+    members: title, choice and budget of each member.
+    job: data and settings.
+    lrs: the learning rates.
+    seeds: number of seeds; the first one is the seed of the settings.
+    out: folder of the comparison. If a member has several trainings, each has a subfolder in the member's folder.
+    decisions: decisions made before the first step, by title.
+    """
     trainings = []
     for title, choice, budget in members:
         for lr in lrs:
@@ -134,11 +171,13 @@ def list_trials(
 
 
 def train_in_turns(trials: Sequence[Trial]) -> tuple[dict[str, History], dict[str, UserError]]:
-    """Train all of them, a piece of the budget each and then the next piece; what became of each, by its name.
+    """Train all trials in turns, and return their histories and errors by name.
 
-    Each is read from its folder at its turn and saved there at its end, so one alone is in memory, and a kill loses
-    seconds. A loss that is not finite ends a training, and the others go on; UserError where that befalls a member at
-    every rate.
+    trials: the trainings.
+
+    Each turn spends a piece of the budget. A trial is loaded from its folder at its turn and saved at the end of the
+    turn. So only one model is in memory, and a kill loses only seconds. A loss that is not finite ends a trial, and the
+    others continue. Errors: UserError if this happens to a member at every learning rate.
     """
     done: dict[str, History] = {}
     failed: dict[str, UserError] = {}
@@ -147,7 +186,7 @@ def train_in_turns(trials: Sequence[Trial]) -> tuple[dict[str, History], dict[st
         if (step := RunFolder(trial.folder).step) is not None:
             with with_advice(ANEW), from_user(ValueError, OSError):
                 done[trial.name] = History.read(trial.folder)
-            print(f"{titles[trial.name]}: goes on from step {step:,}", file=sys.stderr)
+            print(f"{titles[trial.name]}: continues from step {step:,}", file=sys.stderr)
     turns = max(trial.job.budget.turns for trial in trials)
     with print_warnings():
         for turn in range(turns):
@@ -177,7 +216,15 @@ def _spent_share(trial: Trial, history: History) -> float:
 def comparison_plan(
     members: Iterable[tuple[str, MemberChoice]], job: Job, spent: TrialBudget, **details: Any
 ) -> dict[str, Any]:
-    """All that a comparison follows from, as it stands in its folder from before the first step on."""
+    """Return the record for comparison.json: everything that determines the results.
+
+    It is written before the first step.
+
+    members: the members by title.
+    job: data and settings.
+    spent: budget of each member.
+    **details: further entries of the record.
+    """
     entries = {
         title: {"member": choice.function.__name__, "keywords": dict(choice.keywords)} for title, choice in members
     }
@@ -186,16 +233,23 @@ def comparison_plan(
 
 
 def resume_job(out: Path, now: dict[str, Any], job: Job) -> Job:
-    """The job with what the comparison in a folder had fixed; UserError where that one is another."""
+    """Return the job with the measurements that the comparison in a folder has fixed.
+
+    out: folder of the comparison.
+    now: the record of the present command, as `comparison_plan` returns it.
+    job: data and settings.
+
+    Errors: UserError, with the difference, if the folder holds another comparison or an unreadable record.
+    """
     try:
         before = from_json(read_file(out / PLAN))
         if not isinstance(before, dict):
-            raise ValueError(f"{PLAN} is not what kinformer wrote")
+            raise ValueError(f"{PLAN} was not written by kinformer")
     except (OSError, ValueError) as error:
         raise UserError(f"cannot resume the comparison in {out}: {error}") from error
     with from_user(ValueError, KeyError, TypeError):
         fixed, now = {name: before[name] for name in FIXED}, in_form_of(before, now, job.data)
-        whole = before | asdict(Settings()) | before  # settings that an earlier version did not know are as usual
+        whole = before | asdict(Settings()) | before  # defaults for settings that an earlier version did not record
         words = difference(whole | fixed, now | fixed, as_typed)
         if (names := ", ".join(before["members"])) != (current_names := ", ".join(now["members"])):
             words = f"got {current_names}, expected {names}. Pass the same members"
@@ -205,7 +259,14 @@ def resume_job(out: Path, now: dict[str, Any], job: Job) -> Job:
 
 
 def start_comparison(out: Path, plan: dict[str, Any], folders: Iterable[Path]) -> None:
-    """A new comparison in a folder: what an earlier one found is taken away."""
+    """Remove the results and runs of an earlier comparison, and write comparison.json.
+
+    out: folder of the comparison.
+    plan: the record, as `comparison_plan` returns it.
+    folders: folders of the trainings.
+
+    Errors: UserError if a file cannot be removed or written.
+    """
     with from_user(OSError):
         for name in WRITTEN:
             remove(out / name)
@@ -217,9 +278,13 @@ def start_comparison(out: Path, plan: dict[str, Any], folders: Iterable[Path]) -
 def best_trials(
     trials: Sequence[Trial], done: Mapping[str, History], failed: Collection[str]
 ) -> tuple[list[Trial], dict[str, float | None]]:
-    """The trainings of a member at the rate with the best mean over seeds, and each one's mean.
+    """Return the trainings of a member at its best learning rate, and the mean metric of each rate.
 
-    A mean is None where a loss was not finite.
+    trials: the trainings of one member.
+    done: histories by trial name.
+    failed: names of the trials that ended with a loss that was not finite.
+
+    The best rate has the best mean validation metric over seeds. A mean is None if a loss was not finite.
     """
     means: dict[float | None, float | None] = {}
     for lr in dict.fromkeys(trial.lr for trial in trials):

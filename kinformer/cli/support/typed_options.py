@@ -1,4 +1,4 @@
-"""Settings, keywords and data as a user types them on the command line."""
+"""Settings, keywords and data in the form in which a user types them on the command line."""
 
 import re
 import shlex
@@ -8,14 +8,17 @@ from kinformer.cli.options import SETTINGS
 from kinformer.core.keywords import as_texts
 
 OPTIONS = (*SETTINGS, "seeds", "steps", "minutes", "flops")
-SECTIONS = ("", "settings", "plan")  # of records, in which these names are settings
+SECTIONS = ("", "settings", "plan")  # sections of records whose names are settings
 BUDGET = re.compile(r"(Steps|Minutes)\(count=(.*)\)")
 
 
 def as_typed(section: str, name: str, value: Any) -> str:
-    """A value of a record as the words of a command: "--lr 0.003", "depth=2", "train gpt", "--data text=w.txt".
+    """Return a value of a record as it is typed in a command, such as "--lr 0.003" or "depth=2".
 
-    section: the part of the record that names the value, as in `lab/train/start_record.py`: settings, keywords or none.
+    section: section of the record that holds the value, as in `lab/train/start_record.py`: "settings", "keywords", or
+        "" for the record itself.
+    name: name of the value.
+    value: the value.
     """
     if section not in SECTIONS:
         (text,) = as_texts({name: tuple(value) if isinstance(value, list) else value})
@@ -34,13 +37,18 @@ def as_typed(section: str, name: str, value: Any) -> str:
 
 
 def as_typed_in_phase(section: str, name: str, value: Any) -> str:
-    """The same in the words of a --then, which have no dashes: "lr=0.003"."""
+    """Return a value of a record as it is typed in a --then option, such as "lr=0.003".
+
+    section: section of the record, as in `as_typed`.
+    name: name of the value.
+    value: the value.
+    """
     option = re.fullmatch(r"--(\w+) (.+)", as_typed(section, name, value))
     return f"{option[1]}={option[2]}" if option else as_typed(section, name, value)
 
 
 def _option(name: str, value: Any) -> str:
-    """An option with its value; "no --lr" for one that is not given."""
+    """An option with its value, or "no --lr" if it is not given."""
     if value is None or value is False:
         return f"no --{name}"
     if value is True:

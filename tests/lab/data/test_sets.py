@@ -111,7 +111,7 @@ def test_it_trains_is_kept_and_measured(tmp_path: Path, capsys: Any) -> None:
     assert error < 0.12  # always to say the median is off by 0.2
     assert run(["evaluate", folder, "--data", "sets=maximum,most=3", "--bytes", "60"]) == 0
     output = capsys.readouterr().out
-    assert "absolute error; 20 judged of test" in output and "(always the same answer 0.2" in output
+    assert "absolute error; 20 predictions on test" in output and "(always the same answer 0.2" in output
     assert run(["evaluate", folder, "--data", "sets=unique"]) == 2
     assert "has inputs=4, but this set_transformer has 1; give inputs=4" in capsys.readouterr().err
 
