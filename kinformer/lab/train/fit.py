@@ -17,9 +17,9 @@ from kinformer.lab.train.budget import Budget, MinuteBudget, StepBudget
 from kinformer.lab.train.distributed import Form, processes
 from kinformer.lab.train.folder_lock import lock_folder
 from kinformer.lab.train.history import History
-from kinformer.lab.train.loop import train
 from kinformer.lab.train.run_folder import RunFolder
 from kinformer.lab.train.settings import Settings
+from kinformer.lab.train.train import train
 
 
 def fit(

@@ -14,9 +14,9 @@ from kinformer.core.batch import TokenBatch
 from kinformer.core.model import Model
 from kinformer.lab.data.batches import Batches
 from kinformer.lab.train.budget import StepBudget
-from kinformer.lab.train.loop import train
 from kinformer.lab.train.micro_batches import combine_losses, cut, cut_state, join_states, row_count, warn_across_rows
 from kinformer.lab.train.settings import Settings
+from kinformer.lab.train.train import train
 from kinformer.members.calm import calm
 from kinformer.members.compressive_transformer import compressive_transformer
 from kinformer.members.etc import etc

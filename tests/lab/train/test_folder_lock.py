@@ -14,7 +14,7 @@ from kinformer.lab.train.budget import StepBudget
 from kinformer.lab.train.distributed import SingleProcess
 from kinformer.lab.train.fit import fit
 from kinformer.lab.train.folder_lock import LOCK, FolderInUse, lock_folder
-from kinformer.lab.train.loop import train
+from kinformer.lab.train.train import train
 from tests.cli.test_commands import fails
 from tests.lab.train import tiny
 from tests.lab.train.runs import SMALL, same, steps

@@ -17,10 +17,11 @@ from kinformer.lab.data.lanes import Lanes
 from kinformer.lab.data.text import TextData
 from kinformer.lab.train.budget import MinuteBudget, StepBudget
 from kinformer.lab.train.history import History
-from kinformer.lab.train.loop import TrainingStopped, train
+from kinformer.lab.train.loop import TrainingStopped
 from kinformer.lab.train.progress import ProgressDisplay, Status
 from kinformer.lab.train.run_folder import RunFolder
 from kinformer.lab.train.settings import Settings
+from kinformer.lab.train.train import train
 from kinformer.lab.train.training_interrupt import TrainingInterrupt
 from kinformer.members.gpt import gpt
 from tests.lab.train import tiny

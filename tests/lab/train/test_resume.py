@@ -21,10 +21,10 @@ from kinformer.lab.train.budget import Budget, MinuteBudget, StepBudget
 from kinformer.lab.train.distributed import SingleProcess
 from kinformer.lab.train.fit import fit
 from kinformer.lab.train.history import History
-from kinformer.lab.train.loop import train
 from kinformer.lab.train.progress import ProgressDisplay
 from kinformer.lab.train.run_folder import STATE, RunFolder
 from kinformer.lab.train.start_record import ResumeError, start_record
+from kinformer.lab.train.train import train
 from kinformer.lab.train.training_stages import is_finished
 from kinformer.members.adaptive_span import adaptive_span
 from kinformer.members.bert import bert

@@ -17,8 +17,8 @@ from kinformer.lab.train import loop
 from kinformer.lab.train.budget import StepBudget
 from kinformer.lab.train.fit import fit
 from kinformer.lab.train.history import History, Metrics
-from kinformer.lab.train.loop import train
 from kinformer.lab.train.run_folder import RunFolder
+from kinformer.lab.train.train import train
 from tests.lab.train import tiny
 from tests.lab.train.runs import SMALL, Killed, lines, noise, same, steps
 

@@ -14,8 +14,8 @@ from kinformer.cli.__main__ import run
 from kinformer.core.training_recipe import Recipe
 from kinformer.lab.train.budget import MinuteBudget, StepBudget
 from kinformer.lab.train.history import History
-from kinformer.lab.train.loop import train
 from kinformer.lab.train.settings import Settings
+from kinformer.lab.train.train import train
 from kinformer.lab.train.training_stages import carry_weights, doubled_keywords, phase_recipe
 from kinformer.members.gpt import gpt
 from kinformer.members.longformer_lm import longformer_lm
