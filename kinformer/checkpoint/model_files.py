@@ -1,4 +1,4 @@
-"""Names of the files of a saved model, and the errors for missing ones.
+"""Names of the files of a saved model, and the errors for missing or damaged files.
 
 The module imports nothing heavy, so that a command can check its files before it starts. Use `contents` to read one of
 them; `checkpoint/checkpoint.py` describes their content.
@@ -11,6 +11,10 @@ from kinformer.core.missing_path import missing_path
 
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
 BEST = "best"  # subfolder of a run with the best model
+
+
+class CheckpointError(ValueError):
+    """Error for a folder without a model that can be loaded; the message names the file and its fault."""
 
 
 def contents(path: Path) -> bytes:

@@ -13,7 +13,9 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from kinformer.checkpoint.checkpoint import CheckpointError, format_weights, load, read_tensors, save
+from kinformer.checkpoint.checkpoint import load, save
+from kinformer.checkpoint.model_files import CheckpointError
+from kinformer.checkpoint.weights_file import format_weights, read_tensors
 from kinformer.core.discover import MemberRecord
 from tests.lab.train import tiny
 

@@ -16,7 +16,8 @@ import numpy
 import pytest
 import torch
 
-from kinformer.checkpoint.checkpoint import CheckpointError, load
+from kinformer.checkpoint.checkpoint import load
+from kinformer.checkpoint.model_files import CheckpointError
 from kinformer.cli.__main__ import run
 from kinformer.core.batch import SeriesWindows
 from kinformer.lab.data.spec import read_spec

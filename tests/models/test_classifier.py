@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from kinformer.checkpoint.checkpoint import CheckpointError, load
+from kinformer.checkpoint.checkpoint import load
+from kinformer.checkpoint.model_files import CheckpointError
 from kinformer.cli.__main__ import run
 from kinformer.core.mechanism import NoState
 from kinformer.lab.train.fit import fit

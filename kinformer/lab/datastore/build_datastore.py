@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from kinformer.checkpoint.atomic_files import sync, write
-from kinformer.checkpoint.checkpoint import format_weights
+from kinformer.checkpoint.weights_file import format_weights
 from kinformer.core.checks import check_at_least, check_option
 from kinformer.core.eval_mode import evaluating
 from kinformer.decoding.saved_state import fingerprint

@@ -6,8 +6,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from kinformer.checkpoint.checkpoint import CheckpointError, find_conflict
-from kinformer.checkpoint.model_files import BEST
+from kinformer.checkpoint.checkpoint import find_conflict
+from kinformer.checkpoint.model_files import BEST, CheckpointError
 from kinformer.core.did_you_mean import suggest_names
 from kinformer.core.model import Model
 from kinformer.lab.data.batches import Batches

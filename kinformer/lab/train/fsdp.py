@@ -18,7 +18,8 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
-from kinformer.checkpoint.checkpoint import CheckpointError, is_sharded
+from kinformer.checkpoint.model_files import CheckpointError
+from kinformer.checkpoint.weights_file import is_sharded
 from kinformer.core.model import Model
 from kinformer.core.residual_block import ResidualBlock
 from kinformer.lab.train.activation_checkpointing import blocks

@@ -10,7 +10,7 @@ from typing import Any, cast
 import torch
 
 from kinformer.checkpoint.atomic_files import crc32
-from kinformer.checkpoint.checkpoint import CheckpointError
+from kinformer.checkpoint.model_files import CheckpointError
 from kinformer.core.model import Model
 from kinformer.lab.data.batches import Batches, device_of
 from kinformer.lab.data.data import Data, Stream

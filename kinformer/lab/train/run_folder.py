@@ -24,16 +24,9 @@ from torch import Tensor, nn
 
 from kinformer.checkpoint.atomic_files import contents as read_file
 from kinformer.checkpoint.atomic_files import crc32, remove, write_folder
-from kinformer.checkpoint.checkpoint import (
-    CheckpointError,
-    check_same_model,
-    is_sharded,
-    load_tensors,
-    read_tensors,
-    save,
-    tensors_of,
-)
-from kinformer.checkpoint.model_files import BEST, CONFIG, WEIGHTS
+from kinformer.checkpoint.checkpoint import check_same_model, save
+from kinformer.checkpoint.model_files import BEST, CONFIG, WEIGHTS, CheckpointError
+from kinformer.checkpoint.weights_file import is_sharded, load_tensors, read_tensors, tensors_of
 from kinformer.core.from_json import from_json
 from kinformer.core.model import Metric
 from kinformer.lab.train.history import METRICS, Metrics, SilentMetrics

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from kinformer.checkpoint.checkpoint import CheckpointError
+from kinformer.checkpoint.model_files import CheckpointError
 from kinformer.core.batch import TokenBatch
 from kinformer.core.model import Model, Predictor
 from kinformer.lab.data.batches import Batches

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from kinformer.checkpoint.checkpoint import CheckpointError, is_sharded
+from kinformer.checkpoint.model_files import CheckpointError
 from kinformer.checkpoint.upgrade import upgrade_tensors
+from kinformer.checkpoint.weights_file import is_sharded
 from kinformer.lab.data.support.state_tensors import to_cpu
 
 Tensors = dict[str, Tensor]

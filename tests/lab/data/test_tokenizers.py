@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from kinformer.checkpoint.checkpoint import CheckpointError, load, save
+from kinformer.checkpoint.checkpoint import load, save
+from kinformer.checkpoint.model_files import CheckpointError
 from kinformer.checkpoint.tokenizer import train_tokenizer
 from kinformer.lab.data.spec import read_spec
 from kinformer.lab.data.support.train_valid_test import NAMES

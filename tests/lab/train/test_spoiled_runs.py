@@ -12,7 +12,8 @@ import pytest
 
 from kinformer.checkpoint import atomic_files as files
 from kinformer.checkpoint.atomic_files import remove
-from kinformer.checkpoint.checkpoint import CheckpointError, load, save
+from kinformer.checkpoint.checkpoint import load, save
+from kinformer.checkpoint.model_files import CheckpointError
 from kinformer.lab.train import loop
 from kinformer.lab.train.budget import StepBudget
 from kinformer.lab.train.fit import fit

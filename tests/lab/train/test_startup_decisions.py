@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from kinformer.checkpoint.checkpoint import CheckpointError
+from kinformer.checkpoint.model_files import CheckpointError
 from kinformer.cli.__main__ import run
 from kinformer.core.discover import members, modules
 from kinformer.core.example import Example
