@@ -14,7 +14,8 @@ from tokenizers import Tokenizer as Made
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from kinformer.checkpoint.checkpoint import save
-from kinformer.checkpoint.tokenizer import Tokenizer, train_tokenizer
+from kinformer.checkpoint.tokenizer import Tokenizer
+from kinformer.checkpoint.tokenizer_choice import train_tokenizer
 from kinformer.cli.__main__ import run
 from kinformer.decoding.generate import generate
 from kinformer.lab.data.spec import read_spec

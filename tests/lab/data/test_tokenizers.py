@@ -10,7 +10,7 @@ import torch
 
 from kinformer.checkpoint.checkpoint import load, save
 from kinformer.checkpoint.model_files import CheckpointError
-from kinformer.checkpoint.tokenizer import train_tokenizer
+from kinformer.checkpoint.tokenizer_choice import train_tokenizer
 from kinformer.lab.data.spec import read_spec
 from kinformer.lab.data.support.train_valid_test import NAMES
 from kinformer.lab.data.text import TextData, read
