@@ -408,7 +408,7 @@ def test_a_loss_that_is_not_finite_is_a_failure_in_one_line(
     tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["train", BIGRAM, "--data", text, "--out", str(tmp_path / "run"), "--steps", "50", "--lr", "1e38", *QUICK]
-    fails(capsys, words, "the weights before it are in", code=1)
+    fails(capsys, words, "the weights before this step are saved in", code=1)
 
 
 def test_errors_have_their_traceback_where_it_is_asked_for() -> None:
@@ -475,7 +475,7 @@ def test_compare_trains_each_and_shows_one_table(tmp_path: Path, text: str, caps
     words = ["compare", small, small, BIGRAM, "--data", text, "--out", str(out), "--minutes", "0.005", *QUICK]
     assert run(words) == 0
     output, err = capsys.readouterr()
-    assert "bigram (3 of 3): measuring on valid, 240 bytes ..." in err
+    assert "bigram (3 of 3): measuring on 240 bytes of validation data ..." in err
     assert "bigram: asking it to write or to answer, and timing that ..." in err
     assert [line.split(":")[1] for line in err.splitlines() if "warning" in line] == [" 240 bytes to watch are few"]
     results = json.loads((out / "results.json").read_text())

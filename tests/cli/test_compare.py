@@ -186,7 +186,7 @@ def test_a_rate_at_which_nothing_learns_is_a_failure(
     tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["--data", text, "--steps", "9", "--lrs", "1e37,1e38", *QUICK, "--out", str(tmp_path / "o")]
-    fails(capsys, ["compare", BIGRAM, *words], "the weights before it are in", code=1)
+    fails(capsys, ["compare", BIGRAM, *words], "the weights before this step are saved in", code=1)
 
 
 def test_members_that_fill_in_are_compared(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:

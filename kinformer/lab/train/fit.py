@@ -89,9 +89,9 @@ def fit(
     process trains into `out` (FolderInUse). TrainingStopped if a loss is not finite.
     """
     if not isinstance(model, Model):
-        raise ValueError(f"fit trains a Model, such as gpt() makes: got {type(model).__name__}")
+        raise ValueError(f"wrong model for fit: got {type(model).__name__}, expected a Model, such as gpt() returns")
     if resume and out is None:
-        raise ValueError("resume=True goes on with a run in a folder; give out=")
+        raise ValueError("resume=True continues the run in a folder: got out=None. Give out=")
     if resume and overwrite:
         raise ValueError(
             "resume=True continues the run in out, but overwrite=True starts it again; give one of the two"
@@ -117,12 +117,12 @@ def fit(
 
 def _budget(minutes: float | None, steps: int | None) -> Budget:
     if (minutes is None) == (steps is None):
-        raise ValueError("give one of minutes= and steps=: how long to train")
+        raise ValueError("give one of minutes= and steps=, the length of the training")
     return StepBudget(steps) if steps is not None else MinuteBudget(minutes or 0.0)
 
 
 def _settings(usual: Mapping[str, Any], **keywords: Any) -> Settings:
-    """Settings of keywords, and of those that are not None; ValueError for a name that is none."""
+    """Return the settings of keywords, and of the `usual` ones that are not None; ValueError for an unknown name."""
     names = [field.name for field in fields(Settings)]
     if unknown := [name for name in keywords if name not in names]:
         raise ValueError(f"fit has no keyword {unknown[0]!r}{suggest_names(unknown[0], names)}")
@@ -130,24 +130,27 @@ def _settings(usual: Mapping[str, Any], **keywords: Any) -> Settings:
 
 
 def _check_folder(folder: Path, model: Model, resume: bool) -> None:
-    """ValueError where a training would overwrite what the folder holds, or could not go on with it."""
+    """Raise ValueError if the training would overwrite files in the folder, or cannot continue its run."""
     run = RunFolder(folder)
     if resume and (reason := run.find_damage() or run.missing_trainer()) is not None:
         raise ValueError(f"{reason}; {_advice_for(folder)}")
     if (run.step is None or not resume) and (other := find_conflict(folder, model)) is not None:
-        advice = "give another out=, or overwrite=True" + ("" if resume else ", or resume=True to go on with it")
+        advice = "give another out=, or overwrite=True" + ("" if resume else ", or resume=True to continue it")
         raise ValueError(f"{folder} holds {other}, which would be overwritten; {advice}")
 
 
 def _advice_for(folder: Path) -> str:
-    """What to do instead of resuming a run with a damaged or missing file."""
+    """Return advice for a run that cannot resume, because a file is damaged or missing."""
     weights = folder / BEST if (folder / BEST).is_dir() else folder
-    return f"{weights} may have weights to load and start from, overwrite=True begins anew"
+    return f"load weights from {weights} if they are intact, or start again with overwrite=True"
 
 
 def _data(data: Any, valid: str | None) -> Data | Batches:
     if isinstance(data, str):
         return read_spec(data, **({} if valid is None else {"valid": valid}))
     if valid is not None:
-        raise ValueError("valid= goes with data that is named, such as data='text=PATH'; else the data brings its own")
+        raise ValueError(
+            "valid= is only for data that a text names, such as data='text=PATH'; other data brings its own validation "
+            "data"
+        )
     return data if isinstance(data, Data | Batches) else Batches(data)

@@ -64,7 +64,7 @@ def write_shards(folder: Path, tensors: Mapping[str, Tensor]) -> None:
     try:
         save(dict(tensors), storage_writer=HuggingFaceStorageWriter(str(folder), save_distributed=True))
     except CheckpointException as error:
-        raise OSError(f"cannot write {folder}: {_first_message(error)}; what was saved before is kept") from error
+        raise OSError(f"cannot write {folder}: {_first_message(error)}; the previous save is kept") from error
 
 
 def read_shards(folder: Path, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:

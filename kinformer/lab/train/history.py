@@ -79,7 +79,7 @@ class History:
             for line in entries[1:]:
                 history.add(line)
         except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
-            raise ValueError(f"{path} is no record of a training: {error!r}") from error
+            raise ValueError(f"{path} is not a record of a training: {error!r}") from error
         return history
 
     def add(self, line: dict[str, Any]) -> None:
@@ -96,14 +96,14 @@ class History:
 def _check_number(value: Any) -> Any:
     """Return the value, or raise TypeError if it is not a number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{value!r:.40} is no number")
+        raise TypeError(f"{value!r:.40} is not a number")
     return value
 
 
 def _check_integer(value: Any) -> Any:
     """Return the value, or raise TypeError if it is not an integer."""
     if not isinstance(_check_number(value), int):
-        raise TypeError(f"{value!r:.40} is no whole number")
+        raise TypeError(f"{value!r:.40} is not a whole number")
     return value
 
 

@@ -90,7 +90,9 @@ class Training:
     def _check_first_batch(self) -> None:
         """Raise ValueError if there is no first batch, or it cannot be split. No file is touched before this check."""
         if isinstance(self.stream, ResumableStream) and self.group.size > 1:
-            raise ValueError("batches that follow from what a model does are made in one process; leave torchrun out")
+            raise ValueError(
+                "batches that depend on the model's actions need a training in one process; start it without torchrun"
+            )
         try:
             with seeded(self.settings.seed, self.device):
                 cut(self.group.share(self.stream.at(0), self.settings.accumulate), self.settings.accumulate)
@@ -153,10 +155,11 @@ class Training:
     def _save_and_describe(self) -> str:
         """Save the training if it has a folder, and return a text about it."""
         if self.run is None:
-            return "the model holds the weights before it"
-        if self.history.step:
-            self.save()
-        return f"the weights before it are{self._folder_note}" if self.history.step else "nothing was learned before it"
+            return "the model keeps the weights before this step"
+        if not self.history.step:
+            return "no step was taken before"
+        self.save()
+        return f"the weights before this step are saved{self._folder_note}"
 
     @property
     def _folder_note(self) -> str:
@@ -192,11 +195,11 @@ class Training:
             raise
         if not math.isfinite(score.value):
             state = (
-                f"what was kept before is{self._folder_note}"
+                f"the previous save is{self._folder_note}"
                 if self.run and self.run.step
-                else "nothing was kept before"
+                else "no weights were saved before"
             )
-            why = f"{score.metric.name} on valid became {score.value} at step {done.step:,}"
+            why = f"{score.metric.name} on validation data became {score.value} at step {done.step:,}"
             raise TrainingStopped(f"{why}: {state}; try a lr below {self.learner.recipe.peak:g}")
         point = Point(done.step, done.seconds / 60, self.smooth or 0.0, score.value, score.extras)
         done.points.append(point)
@@ -264,11 +267,11 @@ class Training:
             raise CheckpointError(str(error)) from error
         if history.step != state["step"]:
             raise CheckpointError(
-                f"{run.folder}/metrics.jsonl ends at step {history.step:,}, and the checkpoint is of step "
-                f"{state['step']:,}; put the whole file back"
+                f"{run.folder}/metrics.jsonl does not belong to the checkpoint: got step {history.step:,} at its end, "
+                f"expected step {state['step']:,}. Restore the whole file"
             )
         if crc32(run.folder / METRICS, state["metrics"]) != state["metrics_crc32"]:
-            raise CheckpointError(f"{run.folder / METRICS} is not what was written; put the whole file back")
+            raise CheckpointError(f"{run.folder / METRICS} is damaged: its checksum is wrong. Restore the whole file")
         restore_optimiser(self.model, self.learner.optimiser, tensors)
         restore_random(self.device, tensors)
         self.history, self.smooth = history, state["smooth"]

@@ -24,7 +24,7 @@ def row_count(batch: Any) -> int:
     """
     count = next((part.shape[0] for part in _tensors(batch) if part.dim()), None)
     if count is None:
-        raise ValueError(f"a batch of type {type(batch).__name__} has no rows to cut; leave out accumulate")
+        raise ValueError(f"cannot split a batch of type {type(batch).__name__}: it has no rows. Leave out accumulate")
     return count
 
 

@@ -68,7 +68,7 @@ class RunFolder:
         trainer = self.folder / TRAINER
         if self.step is not None or not (self.folder / WEIGHTS).is_file() or trainer.is_dir():
             return None
-        return f"there is no {trainer} to go on from"
+        return f"cannot resume: {trainer}, the training state, is missing"
 
     def clear(self) -> None:
         """Remove the files of the previous training: its metrics, its training state and its best model.
@@ -144,12 +144,12 @@ class RunFolder:
         except OSError as error:
             raise CheckpointError(str(error)) from error
         except ValueError as error:
-            raise CheckpointError(f"{path} is truncated or no JSON: {error}") from error
+            raise CheckpointError(f"{path} is truncated or not JSON: {error}") from error
         if not isinstance(state, dict) or state.get("format") != EDITION:
             edition = state.get("format", 1) if isinstance(state, dict) else None
-            raise CheckpointError(f"{path} is of another form: got edition {edition!r:.20}, expected edition {EDITION}")
+            raise CheckpointError(f"{path} has another format: got edition {edition!r:.20}, expected edition {EDITION}")
         if state.pop("sum", None) != _sum(state):
-            raise CheckpointError(f"{path} is damaged: it is not what was written; put it back")
+            raise CheckpointError(f"{path} is damaged: its hash is wrong. Restore the file")
         return state
 
     def restore(self, model: nn.Module) -> None:
@@ -165,7 +165,7 @@ class RunFolder:
         folder = self.folder / TRAINER / str(self.step)
         tensors, _ = read_tensors(folder / TENSORS)
         if crc32(folder / TENSORS) != self.state()["tensors_crc32"]:
-            raise CheckpointError(f"{folder / TENSORS} is damaged: it is not what was written; put it back")
+            raise CheckpointError(f"{folder / TENSORS} is damaged: its checksum is wrong. Restore the file")
         if not (folder / SHARDS).is_dir():
             return tensors
         from kinformer.lab.train.fsdp import read_shards

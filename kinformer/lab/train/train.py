@@ -93,7 +93,7 @@ def _train(
     """Train a model; the caller has claimed the folder, if there is one."""
     run = None if folder is None else group.run(folder)
     if run is None and resume:
-        raise ValueError("resume=True goes on with a run in a folder, and none is given")
+        raise ValueError("resume=True continues the run in a folder: got folder=None. Give folder=")
     going_on = not group.reduce_max(not (resume and run is not None and run.step is not None))
     if run is not None and going_on:
         settings, decisions = _restore_run(run, model, data, settings)  # before the model is distributed over processes
@@ -109,8 +109,8 @@ def _train(
         member_record(model)
     if resume and not going_on:
         has_files = folder is not None and any(path.name not in LOCKS for path in Path(folder).glob("*"))
-        content = "holds no whole checkpoint to go on from" if has_files else "holds nothing yet"
-        warnings.warn(f"{folder} {content}: the training begins anew", stacklevel=3)
+        content = "has no complete checkpoint to resume from" if has_files else "has no checkpoint yet"
+        warnings.warn(f"{folder} {content}: the training starts from the beginning", stacklevel=3)
     recomputation = checkpointed(model) if settings.checkpointing else nullcontext()
     with (
         catch_signals(group.size > 1) as stopped,

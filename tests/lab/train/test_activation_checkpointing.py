@@ -85,7 +85,7 @@ def test_little_is_kept(name: str) -> None:
 
 def test_what_has_no_blocks_says_so() -> None:
     for name in WITHOUT:
-        with pytest.warns(UserWarning, match="has no blocks to compute again"), checkpointed(small(name)):
+        with pytest.warns(UserWarning, match="has no blocks to recompute"), checkpointed(small(name)):
             pass
 
 

@@ -49,7 +49,9 @@ def test_a_kill_at_any_write_of_a_save_leaves_one_to_go_on_from(
         model = tiny.lane()
         if RunFolder(folder).step is None:
             model.load_state_dict(begin)
-            with pytest.warns(UserWarning, match="no whole checkpoint to go on from: the training begins anew"):
+            with pytest.warns(
+                UserWarning, match="no complete checkpoint to resume from: the training starts from the beginning"
+            ):
                 train(model, text, StepBudget(3), SMALL, folder=folder, resume=True)
         else:
             load(folder, tiny.lane)
@@ -167,16 +169,16 @@ def test_a_history_of_no_numbers_is_refused(tmp_path: Path, line: dict[str, Any]
     metrics = Metrics(tmp_path, tiny.bigram().metric)
     metrics.write(line | {"minutes": 1.0, "train": 1.0})
     metrics.close()
-    with pytest.raises(ValueError, match="is no record of a training: .* is no (whole )?number"):
+    with pytest.raises(ValueError, match="is not a record of a training: .* is not a (whole )?number"):
         History.read(tmp_path)
 
 
 def test_a_spoiled_run_is_refused_in_one_line(tmp_path: Path) -> None:
     train(tiny.bigram(), tiny.text(), StepBudget(2), SMALL, folder=tmp_path)
     for name, message in (
-        ("metrics.jsonl", "metrics.jsonl ends at step 0, and the checkpoint is of step 2"),
+        ("metrics.jsonl", "metrics.jsonl .*: got step 0 at its end, expected step 2"),
         ("trainer/2/trainer.safetensors", "is truncated or no safetensors file"),
-        ("trainer/2/trainer.json", "trainer.json is truncated or no JSON"),
+        ("trainer/2/trainer.json", "trainer.json is truncated or not JSON"),
     ):
         path = tmp_path / name
         data = path.read_bytes()
@@ -191,7 +193,7 @@ def test_a_spoiled_run_is_refused_in_one_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "old", "new", "message"),
     [
-        ("metrics.jsonl", b'"valid": ', b'"valid": 1', "metrics.jsonl is not what was written"),
+        ("metrics.jsonl", b'"valid": ', b'"valid": 1', "metrics.jsonl is damaged: its checksum is wrong"),
         ("trainer/2/trainer.json", b'"smooth": ', b'"smooth": 1', "trainer.json is damaged"),
         ("trainer/2/trainer.safetensors", b"", b"", "trainer.safetensors is damaged"),
         ("config.json", b'"d": 8', b'"d": 9', "holds a model of 'bigram' with d=9"),
@@ -297,7 +299,7 @@ def test_a_full_disk_leaves_nothing_of_a_save_that_found_no_room(
     assert {entry for entry in existing if not entry.startswith("best")} == {"metrics.jsonl", *(KEPT if before else ())}
     model = tiny.bigram()
     model.load_state_dict(begin)
-    with nullcontext() if before else pytest.warns(UserWarning, match="begins anew"):
+    with nullcontext() if before else pytest.warns(UserWarning, match="the training starts from the beginning"):
         train(model, tiny.text(), StepBudget(3), SMALL, folder=folder, resume=True)
     assert same(model, whole) and steps(folder) == [1, 2, 3]
 
@@ -308,13 +310,19 @@ def test_fit_takes_nothing_away_from_what_it_cannot_go_on_with(tmp_path: Path) -
     weights = tmp_path / "model.safetensors"
     data = weights.read_bytes()
     for spoil, says in (
-        (lambda: weights.write_bytes(data[:500]), "model.safetensors is truncated .*; .*best may have weights to load"),
-        (lambda: weights.write_bytes(data) and remove(tmp_path / "trainer"), "there is no .*trainer to go on from"),
+        (
+            lambda: weights.write_bytes(data[:500]),
+            "model.safetensors is truncated .*; load weights from .*best if they",
+        ),
+        (
+            lambda: weights.write_bytes(data) and remove(tmp_path / "trainer"),
+            "cannot resume: .*trainer, the training state, is missing",
+        ),
     ):
         spoil()
         before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
         with pytest.raises(ValueError, match=says) as error:
             fit(tiny.bigram(), tiny.text(), **options, resume=True)
-        assert "overwrite=True begins anew" in str(error.value) and "\n" not in str(error.value)
+        assert "start again with overwrite=True" in str(error.value) and "\n" not in str(error.value)
         assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     assert fit(tiny.bigram(), tiny.text(), **options, overwrite=True).step == 3
