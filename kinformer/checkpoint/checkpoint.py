@@ -128,7 +128,7 @@ def check_same_model(folder: Path, model: nn.Module) -> None:
     """
     config = _read_config(folder / CONFIG)
     if (other := find_conflict(folder, model, same=True)) is not None:
-        raise CheckpointError(f"{folder} holds {other}, and its training was of another; put its own files back")
+        raise CheckpointError(f"{folder} holds {other}, but its training state is of another model; restore its files")
     _, metadata = read_tensors(folder / WEIGHTS)
     _refuse_mixed(folder, config, metadata.get("built"))
     _tokenizer(config, folder)
@@ -171,12 +171,12 @@ def _refuse_mixed(folder: Path, config: Mapping[str, Any], built: str | None) ->
     """
     if built == _identity_hash(config):
         return
-    message = f"{CONFIG} and {WEIGHTS} in {folder} are of different models: their members or keywords differ"
+    message = f"{CONFIG} and {WEIGHTS} in {folder} belong to different models: their members or keywords differ"
     path, best = folder / BEST / CONFIG, None
     with suppress(CheckpointError, OSError):
         best = _read_config(path)
     if best is None or built != _identity_hash(best):
-        raise CheckpointError(f"{message}. Put back the {CONFIG} that the training wrote, or train the model again")
+        raise CheckpointError(f"{message}. Restore the {CONFIG} that the training wrote, or train the model again")
     actual, expected = (dict(member=part["member"], **part["keywords"]) for part in (config, best))
     names = [name for name in sorted({*actual, *expected}) if actual.get(name) != expected.get(name)]
     differs = f": got {names[0]}={actual.get(names[0])}, expected {names[0]}={expected.get(names[0])}" if names else ""
@@ -283,7 +283,9 @@ def _tokenizer(config: Mapping[str, Any], folder: Path) -> Tokenizer | None:
         return None
     data = contents(folder / TOKENIZER)
     if hashlib.sha256(data).hexdigest() != config.get("tokenizer_sha256"):
-        raise CheckpointError(f"{folder / TOKENIZER} is not the tokenizer that {CONFIG} names; put the right one there")
+        raise CheckpointError(
+            f"{folder / TOKENIZER} is not the tokenizer of the model: its hash is wrong. Restore the file"
+        )
     return Tokenizer(data.decode(), str(folder / TOKENIZER))
 
 
@@ -291,12 +293,12 @@ def _read_config(path: Path) -> dict[str, Any]:
     try:
         config = from_json(contents(path))
     except ValueError as error:
-        raise CheckpointError(f"{path} is truncated or no JSON: {error}") from error
+        raise CheckpointError(f"{path} is truncated or not JSON: {error}") from error
     if isinstance(config, dict) and "kinformer" in config and config.get("format") != EDITION:
         edition = config.get("format", 1)
         raise CheckpointError(
-            f"{path} is of edition {edition} of the form of a checkpoint, and this version reads edition {EDITION}; "
-            "train the model again, or load it with the version that wrote it"
+            f"{path} has another checkpoint format: got edition {edition}, expected edition {EDITION}. Train the model "
+            "again, or load it with the version of kinformer that wrote it"
         )
     form = {"member": str, "keywords": dict, "kinformer": str, "tokenizer": str}
     wrong = [key for key, kind in form.items() if not isinstance(config, dict) or not isinstance(config.get(key), kind)]
@@ -304,14 +306,20 @@ def _read_config(path: Path) -> dict[str, Any]:
         raise CheckpointError(f"{path} was not written by kinformer: it has no {wrong[0]!r}")
     length, metric = config.get("trained_length"), config.get("metric")
     if length is not None and (type(length) is not int or not 0 < length < LONGEST):
-        raise CheckpointError(f"{path} says trained_length={length!r:.40}; it is a number of tokens, or null")
+        raise CheckpointError(
+            f"{path} is damaged: got trained_length={length!r:.40}, expected a number of tokens or null"
+        )
     if not isinstance(config.get("trained_on"), str | None):
-        raise CheckpointError(f"{path} says trained_on={config['trained_on']!r:.40}; it is the name of data, or null")
+        raise CheckpointError(
+            f"{path} is damaged: got trained_on={config['trained_on']!r:.40}, expected the name of data or null"
+        )
     if metric is not None and not is_metric(metric):
-        raise CheckpointError(f"{path} says metric={metric!r:.40}; it is {', '.join(Metric._fields)}, or null")
+        raise CheckpointError(
+            f"{path} is damaged: got metric={metric!r:.40}, expected {', '.join(Metric._fields)}, or null"
+        )
     labels = config.get("labels", [])
     if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
-        raise CheckpointError(f"{path} says labels={labels!r:.40}; they are a list of names")
+        raise CheckpointError(f"{path} is damaged: got labels={labels!r:.40}, expected a list of names")
     if "columns" in config and not _is_column_scales(config["columns"]):
         fields = ", ".join(ColumnScales._fields)
         raise CheckpointError(
@@ -320,7 +328,7 @@ def _read_config(path: Path) -> dict[str, Any]:
         )
     if config["tokenizer"] not in (BYTES, TOKENIZER):
         raise CheckpointError(
-            f"{path} wants the tokenizer {config['tokenizer']!r}; this version knows {BYTES!r} and {TOKENIZER!r}"
+            f"{path} has an unknown tokenizer: got {config['tokenizer']!r}, expected {BYTES!r} or {TOKENIZER!r}"
         )
     return config
 
@@ -329,7 +337,9 @@ def _member(config: Mapping[str, Any], folder: Path, function: Callable[..., Any
     name, file = config["member"], config.get("file")
     if function is not None:
         if name_of(function) != name:
-            raise CheckpointError(f"the model in {folder} was built by {name!r}, and {name_of(function)!r} was given")
+            raise CheckpointError(
+                f"wrong member for the model in {folder}: got {name_of(function)!r}, expected {name!r}"
+            )
         origin = getattr(function, "origin", Origin())
         if file is not None and config.get("sha256") != origin.sha256:
             warnings.warn(f"{file} has changed since the model in {folder} was saved", stacklevel=3)
@@ -339,7 +349,7 @@ def _member(config: Mapping[str, Any], folder: Path, function: Callable[..., Any
     registered = members()
     if name not in registered:
         raise CheckpointError(
-            f"the model in {folder} was built by {name!r}, which is not the name of a "
-            f"member{suggest_names(name, registered)}"
+            f"the model in {folder} was built by {name!r}, but there is no member of this "
+            f"name{suggest_names(name, registered)}"
         )
     return registered[name]

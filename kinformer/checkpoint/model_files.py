@@ -25,11 +25,11 @@ def contents(path: Path) -> bytes:
     Errors: OSError, in one line, if the file or its folder is missing or cannot be read.
     """
     if path.parent.is_file():
-        raise NotADirectoryError(f"{path.parent} is a file, and a checkpoint is a folder")
+        raise NotADirectoryError(f"{path.parent} is a file, but a checkpoint is a folder")
     if not path.parent.is_dir():
         raise FileNotFoundError(missing_path(path.parent))
     if not path.is_file():
         inside = ", ".join(str(folder.parent) for folder in sorted(path.parent.glob(f"*/{path.name}")))
         advice = f"; give one of the folders in it: {inside:.200}" if inside else ""
-        raise FileNotFoundError(f"{path.parent} is no checkpoint: it has no {path.name}{advice}")
+        raise FileNotFoundError(f"{path.parent} is not a checkpoint: it has no {path.name}{advice}")
     return read_file(path)

@@ -41,7 +41,9 @@ class LostBytes(NamedTuple):
         first = self if self.missing else other
         return LostBytes(self.read + other.read, self.missing + other.missing, first.letter, first.place)
 
-    def warn(self, name: str, so: str = "they are neither learned nor measured; tokenizer=bpe:4096 loses none") -> None:
+    def warn(
+        self, name: str, so: str = "they are neither trained on nor scored; tokenizer=bpe:4096 loses none"
+    ) -> None:
         """Warn, in one line, if bytes were lost.
 
         name: name of the text.
@@ -94,7 +96,7 @@ class Tokenizer:
         try:
             tokenizer = tokenizers.Tokenizer.from_str(self.text)
         except Exception as error:  # the package raises plain Exceptions
-            raise ValueError(f"{self.place} is no tokenizer.json that tokenizers reads: {error}") from error
+            raise ValueError(f"{self.place} is not a valid tokenizer.json: {error}") from error
         tokenizer.no_truncation()
         tokenizer.no_padding()
         if "dropout" in self.switched_off:

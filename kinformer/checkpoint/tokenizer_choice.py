@@ -31,7 +31,7 @@ def parse_tokenizer(text: str) -> Tokenizer | int | None:
     path = Path(text).expanduser()
     path = path / "tokenizer.json" if path.is_dir() else path
     if not path.is_file():
-        raise FileNotFoundError(f"there is no tokenizer {text}; write bytes, bpe:4096 or the path of a tokenizer.json")
+        raise FileNotFoundError(f"there is no tokenizer {text}; give bytes, bpe:4096 or the path of a tokenizer.json")
     return read_tokenizer(path)
 
 
@@ -48,13 +48,13 @@ def read_tokenizer(path: Path) -> Tokenizer:
     except OSError as error:
         raise ValueError(str(error)) from error
     except ValueError as error:
-        raise ValueError(f"{path} is no tokenizer.json: it is truncated or no JSON") from error
+        raise ValueError(f"{path} is not a tokenizer.json: it is truncated or not JSON") from error
     tokenizer = Tokenizer(text, str(path))
     if not is_mapping or not tokenizer.size:
-        raise ValueError(f"{path} is no tokenizer.json: it has no vocabulary")
+        raise ValueError(f"{path} is not a tokenizer.json: it has no vocabulary")
     if tokenizer.switched_off:
         warnings.warn(
-            f"{path} sets {' and '.join(tokenizer.switched_off)}; switched off, since a text is read whole and alone",
+            f"{path} sets {' and '.join(tokenizer.switched_off)}, which is switched off: each text is tokenized whole",
             stacklevel=2,
         )
     return tokenizer

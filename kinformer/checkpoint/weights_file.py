@@ -85,13 +85,13 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     try:
         tensors = parse_tensors(data)
     except (SafetensorError, KeyError) as error:
-        raise CheckpointError(f"{path} is truncated or no safetensors file: {error}") from error
+        raise CheckpointError(f"{path} is truncated or not a safetensors file: {error}") from error
     header, numbers = _split_file(data)
     metadata = header.get("__metadata__", {})
     if DIGEST in metadata and metadata[DIGEST] != _digest(header, numbers):
         raise CheckpointError(
-            f"{path} is damaged: it is not what was written; put a copy of it there, or, if it was changed on purpose, "
-            f"write it without {DIGEST!r} in its metadata"
+            f"{path} is damaged: its hash is wrong. Restore a copy of the file. If it was changed on purpose, write it "
+            f"without {DIGEST!r} in its metadata"
         )
     return tensors, {name: text for name, text in metadata.items() if name != DIGEST}
 
@@ -113,7 +113,7 @@ def load_tensors(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) ->
     missing = [name for name in unique_tensors if name not in tensors]
     unexpected = [name for name in tensors if name not in unique_tensors]
     shapes = [
-        f"{name} is {tuple(tensors[name].shape)} and must be {tuple(tensor.shape)}"
+        f"{name} is {tuple(tensors[name].shape)}, expected {tuple(tensor.shape)}"
         for name, tensor in unique_tensors.items()
         if name in tensors and tensors[name].shape != tensor.shape
     ]
@@ -122,7 +122,7 @@ def load_tensors(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) ->
             names.sort()
             rest = f" and {len(names) - 3} more" if len(names) > 3 else ""
             raise CheckpointError(
-                f"{path} {fault} {', '.join(names[:3])}{rest}; it is of another model than {CONFIG} says"
+                f"{path} {fault} {', '.join(names[:3])}{rest}; it belongs to another model than {CONFIG}"
             )
     for name, tensor in unique_tensors.items():
         tensor.data = tensors[name].to(tensor.device)

@@ -40,7 +40,7 @@ class Growth:
         if len(self.lengths) < 2:
             return []
         rows = [("time", self.seconds, _seconds), ("memory", self.saved_bytes, _bytes), ("state", self.state, _bytes)]
-        lines = [f"rows of {self.lengths[0]} to {self.lengths[-1]} tokens, each twice as long, width 16, one at a time"]
+        lines = [f"single rows of {self.lengths[0]} to {self.lengths[-1]} tokens, each twice as long, of width 16"]
         for name, values, format_value in rows:
             if values:
                 ends = f"{format_value(values[0])} to {format_value(values[-1])}"
@@ -108,7 +108,7 @@ def power(values: Sequence[float]) -> float | None:
 
 def _growth_text(values: Sequence[float]) -> str:
     exponent = power(values)
-    return "" if exponent is None else f", about like length^{exponent:.1f}"
+    return "" if exponent is None else f", proportional to about length^{exponent:.1f}"
 
 
 def bars(values: Sequence[float]) -> str:
