@@ -102,9 +102,13 @@ def test_options_reach_the_training(tmp_path: Path, command: Command, capsys: py
     assert losses(tmp_path / "pieces") == pytest.approx(losses(tmp_path / "plain"), rel=1e-4)
     assert run(command("--precision", "bf16", out="rough")) == 0 and not same(tmp_path / "rough", tmp_path / "plain")
     assert run(command("--clip", "0.001", out="clipped")) == 0 and not same(tmp_path / "clipped", tmp_path / "plain")
-    fails(capsys, command("--accumulate", "5", out="x"), "accumulate=5 is more than the 4 rows of a batch")
+    fails(
+        capsys,
+        command("--accumulate", "5", out="x"),
+        "wrong accumulate: got 5, expected at most 4, the rows of a batch",
+    )
     fails(capsys, command("--device", "gpu7", out="x"), "there is no device 'gpu7' here")
-    fails(capsys, command("--clip", "0", out="x"), "clip must be above 0")
+    fails(capsys, command("--clip", "0", out="x"), "wrong clip: got 0.0, expected a number above 0")
     assert not (tmp_path / "x").exists()
 
 

@@ -90,7 +90,7 @@ def test_the_command_line_takes_classes_of_the_data_and_judges_a_folder(
     assert run(["evaluate", out, "--data", spec, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["metric"]["name"] == "accuracy"
     assert run(["generate", out, "--prompt", "a"]) == 2
-    assert "this bert_classifier reads labelled data and writes none" in capsys.readouterr().err
+    assert "this bert_classifier reads labelled data and cannot continue a text" in capsys.readouterr().err
     for other, says in (
         (written(tmp_path, "bca", "same.tsv"), None),
         (written(tmp_path, "abd", "other.tsv"), "was trained to say 'a', 'b', 'c', and labelled="),
@@ -122,7 +122,7 @@ def test_what_it_refuses(tmp_path: Path) -> None:
     fit(bert_classifier(**SMALL), written(tmp_path, "ab"), steps=1, length=24, out=tmp_path / "run")
     config = tmp_path / "run/config.json"
     config.write_text(config.read_text().replace('"labels": [', '"labels": [1, '))
-    with pytest.raises(CheckpointError, match="says labels="):
+    with pytest.raises(CheckpointError, match="got labels="):
         load(tmp_path / "run")
 
 

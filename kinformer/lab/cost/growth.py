@@ -40,7 +40,7 @@ class Growth:
         if len(self.lengths) < 2:
             return []
         rows = [("time", self.seconds, _seconds), ("memory", self.saved_bytes, _bytes), ("state", self.state, _bytes)]
-        lines = [f"single rows of {self.lengths[0]} to {self.lengths[-1]} tokens, each twice as long, of width 16"]
+        lines = [f"rows of {self.lengths[0]} to {self.lengths[-1]} tokens, each twice as long, width 16, one at a time"]
         for name, values, format_value in rows:
             if values:
                 ends = f"{format_value(values[0])} to {format_value(values[-1])}"

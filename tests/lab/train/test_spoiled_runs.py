@@ -177,7 +177,7 @@ def test_a_spoiled_run_is_refused_in_one_line(tmp_path: Path) -> None:
     train(tiny.bigram(), tiny.text(), StepBudget(2), SMALL, folder=tmp_path)
     for name, message in (
         ("metrics.jsonl", "metrics.jsonl .*: got step 0 at its end, expected step 2"),
-        ("trainer/2/trainer.safetensors", "is truncated or no safetensors file"),
+        ("trainer/2/trainer.safetensors", "is truncated or not a safetensors file"),
         ("trainer/2/trainer.json", "trainer.json is truncated or not JSON"),
     ):
         path = tmp_path / name
@@ -197,9 +197,9 @@ def test_a_spoiled_run_is_refused_in_one_line(tmp_path: Path) -> None:
         ("trainer/2/trainer.json", b'"smooth": ', b'"smooth": 1', "trainer.json is damaged"),
         ("trainer/2/trainer.safetensors", b"", b"", "trainer.safetensors is damaged"),
         ("config.json", b'"d": 8', b'"d": 9', "holds a model of 'bigram' with d=9"),
-        ("config.json", b"{", b"[" * 100_000, "config.json is truncated or no JSON"),
+        ("config.json", b"{", b"[" * 100_000, "config.json is truncated or not JSON"),
         ("best/config.json", b'"bytes"', b"0", "config.json was not written by kinformer"),
-        ("best/model.safetensors", b"{", b"[", "is truncated or no safetensors file"),
+        ("best/model.safetensors", b"{", b"[", "is truncated or not a safetensors file"),
     ],
 )
 def test_what_is_not_as_it_was_written_is_not_gone_on_with(
@@ -247,7 +247,7 @@ def test_a_kill_while_a_model_is_written_over_another_never_mixes_them(
         try:
             loaded = load(folder, first)
         except CheckpointError as error:
-            assert "was built by" in str(error) or "of different models" in str(error)
+            assert "was built by" in str(error) or "to different models" in str(error)
             outcomes.add("refused")
             continue
         assert same(loaded, old) or same(loaded, new)
