@@ -111,6 +111,7 @@ def sync(folder: Path) -> None:
 
 
 def _write_synced(path: Path, data: bytes) -> None:
+    """Write a file and wait until its data is on disk."""
     with path.open("wb") as file:
         file.write(data)
         file.flush()

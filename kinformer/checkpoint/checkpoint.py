@@ -135,6 +135,7 @@ def check_same_model(folder: Path, model: nn.Module) -> None:
 
 
 def _config(record: MemberRecord) -> dict[str, Any]:
+    """Return the config of a member: its name, its keywords, and the file of a user's own member."""
     config: dict[str, Any] = {"format": EDITION, "member": record.name, "keywords": record.keywords}
     if record.file is not None:
         config |= {"file": Path(record.file).name, "sha256": record.sha256}
@@ -190,9 +191,9 @@ def load(folder: str | Path, member: Callable[..., Any] | None = None, paths: Ma
     member: function that built the model; required for a user's own member. A warning is given if its file has changed.
     paths: keywords for files that are now elsewhere, such as spalm's datastore.
 
-    Errors: FileNotFoundError for a missing folder or file; NotADirectoryError for a file in place of the folder;
+    Errors: FileNotFoundError for a missing folder or file. NotADirectoryError for a file in place of the folder.
     CheckpointError, in one line, for a truncated or foreign file, and for tensors that are missing, unexpected or of
-    another shape; MemberNeeded if a required member is not given.
+    another shape. MemberNeeded if a required member is not given.
     """
     folder = Path(folder)
     config, (tensors, metadata) = _read_config(folder / CONFIG), read_tensors(folder / WEIGHTS)
@@ -250,6 +251,7 @@ def columns_of(folder: str | Path) -> ColumnScales | None:
 
 
 def _columns(config: Mapping[str, Any]) -> ColumnScales | None:
+    """Return the columns of a config, if it has them."""
     if "columns" not in config:
         return None
     return ColumnScales(*(tuple(config["columns"][name]) for name in ColumnScales._fields))
@@ -279,6 +281,7 @@ def _is_column_scales(value: object) -> bool:
 
 
 def _tokenizer(config: Mapping[str, Any], folder: Path) -> Tokenizer | None:
+    """Load the tokenizer that a config names; None for bytes. CheckpointError if it is another one."""
     if config["tokenizer"] == BYTES:
         return None
     data = contents(folder / TOKENIZER)
@@ -290,6 +293,7 @@ def _tokenizer(config: Mapping[str, Any], folder: Path) -> Tokenizer | None:
 
 
 def _read_config(path: Path) -> dict[str, Any]:
+    """Read and check a config; CheckpointError if it is damaged or has another format."""
     try:
         config = from_json(contents(path))
     except ValueError as error:
@@ -334,6 +338,7 @@ def _read_config(path: Path) -> dict[str, Any]:
 
 
 def _member(config: Mapping[str, Any], folder: Path, function: Callable[..., Any] | None) -> Callable[..., Any]:
+    """Return the member function of a config, from the registered members or as the caller gives it."""
     name, file = config["member"], config.get("file")
     if function is not None:
         if name_of(function) != name:

@@ -166,6 +166,7 @@ class _Frames:
         self.frame: zstandard.ZstdDecompressionObj | None = None
 
     def read(self, count: int) -> bytes:
+        """Return up to `count` decompressed bytes; b"" at the end. Errors: EOFError for a truncated frame."""
         while len(self.out) < count:
             data = self.rest or self.file.read(CHUNK // 8)
             if not data:

@@ -319,7 +319,10 @@ _BYTE = _byte_letters()
 
 
 def tokenizers_package() -> Any:
-    """Import the package `tokenizers`, an optional dependency. Errors: ImportError, in one line, if it is missing."""
+    """Import the package `tokenizers`, an optional dependency.
+
+    Errors: ImportError, in one line, if it is missing.
+    """
     try:
         import tokenizers
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""The choice of a tokenizer: a spec such as "bytes" or "bpe:4096", the path of a tokenizer.json, or a new training."""
+"""The choice of a tokenizer by a spec such as "bytes", "bpe:4096" or the path of a tokenizer.json."""
 
 import warnings
 from collections.abc import Iterable

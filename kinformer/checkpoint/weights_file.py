@@ -21,7 +21,7 @@ DIGEST = "sha256"  # metadata key of the hash, in the same file as the weights s
 def format_weights(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> bytes:
     """Return a safetensors file with sorted metadata, so that equal weights give equal bytes.
 
-    The metadata includes a hash of the whole file, by which `read_tensors` detects damage. The safetensors library
+    The metadata includes a hash of the whole file, so that `read_tensors` detects damage. The safetensors library
     itself writes metadata in an order that changes with each process.
 
     tensors: tensors by name.
@@ -99,7 +99,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 def load_tensors(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
     """Copy saved tensors into a model.
 
-    The model's devices and tied tensors stay; the dtypes become those of the saved tensors.
+    The model's devices and tied tensors stay. Each tensor gets the dtype of the saved tensor.
 
     model: model to change.
     tensors: saved tensors by name.

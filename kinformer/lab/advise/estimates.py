@@ -1,4 +1,4 @@
-"""Estimates of the training cost of members at their default sizes, from the table of `python bench/members.py`."""
+"""Estimates of the training cost of members, from the table that `python bench/members.py` writes."""
 
 import json
 import math
@@ -61,7 +61,7 @@ def table() -> Mapping[str, Any]:
 
 
 def at_length(name: str, length: int) -> MemberChoice:
-    """Return a member with enough learned positions for rows of a length; other keywords keep their defaults.
+    """Return a member with enough learned positions for rows of a length, and otherwise with its defaults.
 
     name: name of the member.
     length: tokens of a row.
@@ -90,9 +90,9 @@ def quality(name: str) -> Mapping[str, Any]:
 
 
 def relative_speed(name: str, length: int, baseline: str) -> tuple[int, float] | None:
-    """Return the measured speed of a step relative to a baseline, at the nearest length; None if not measured.
+    """Return the measured speed relative to a baseline, at the nearest length; None if not measured.
 
-    The result is the measured length, and the ratio of speeds of one block.
+    The result is the measured length, and the ratio of the speeds of a training step of one block.
 
     name: name of the member.
     length: tokens of a row.

@@ -1,4 +1,4 @@
-"""Ranking of the members to try for a task, by row length and memory, with a list of what is not known."""
+"""Ranking of the members to try for a task, by row length and memory, with a list of its limits."""
 
 import re
 import shlex
@@ -84,7 +84,7 @@ class Advice:
     tried: members of the first comparison, each with the reason for it.
     large: members that need more memory.
     refused: members that cannot read such rows, each with the reason.
-    unknown: sentences about what the ranking does not know.
+    unknown: sentences about the limits of the ranking.
     commands: commands to run.
     """
 
@@ -116,7 +116,7 @@ class Advice:
 
 
 def memory_bytes(text: str | None) -> int:
-    """Parse a number of bytes such as "8GB" or "512MiB"; None gives the bytes that are free on this machine.
+    """Parse a number of bytes such as "8GB" or "512MiB"; None gives the free bytes of this machine.
 
     text: the text of --memory.
 
@@ -250,7 +250,7 @@ def _in_order(baseline: str, fits: list[Fit]) -> Iterator[tuple[Fit, str]]:
         means = {fit.name: of["members"][fit.name]["mean"] for fit in rivals if fit.name in of["members"]}
         sign = 1 if of["metric"].startswith("bits") else -1
         for fit in sorted((fit for fit in rivals if fit.name in means), key=lambda fit: sign * means[fit.name])[:1]:
-            yield fit, f"the best measured member besides it, {means[fit.name]:.2f} {of['metric']}"
+            yield fit, f"the best measured member, {means[fit.name]:.2f} {of['metric']}"
     faster = {fit.name: fit.faster for fit in rivals if fit.faster is not None and fit.faster[1] > 1}
     for fit in sorted((fit for fit in rivals if fit.name in faster), key=lambda fit: -faster[fit.name][1])[:1]:
         at, ratio = faster[fit.name]
@@ -259,7 +259,7 @@ def _in_order(baseline: str, fits: list[Fit]) -> Iterator[tuple[Fit, str]]:
 
 
 def _caveats(fits: list[Fit], length: int, baseline: str) -> Iterator[str]:
-    """Yield sentences about what the ranking does not know."""
+    """Yield sentences about the limits of the ranking."""
     names = {record.name for record in fits}
     for record in table()["quality"]:
         means = ", ".join(_mean_text(numbers) for name, numbers in record["members"].items() if name in names)
@@ -308,7 +308,7 @@ def _commands(tried: Sequence[Fit], data: str, settings: Settings) -> list[str]:
 def unused_folder(name: str) -> str:
     """Return the name of a folder in `runs` that does not exist yet, such as runs/gpt-2.
 
-    name: name of the folder, to which a number is added.
+    name: name of the folder; a number is appended if the folder exists.
     """
     names = (f"runs/{name}{'' if n == 1 else f'-{n}'}" for n in range(1, 1000))
     return next(folder for folder in names if not Path(folder).exists())

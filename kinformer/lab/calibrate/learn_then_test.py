@@ -47,7 +47,7 @@ def hoeffding(risk: float, n: int, delta: float) -> float:
 
 
 def fewest_losses(delta: float, epsilon: float) -> int:
-    """Return the number of losses that a proof needs: with fewer losses, not even a mean of 0 is significant.
+    """Return the number of losses that a proof needs; with fewer, even a mean of 0 proves nothing.
 
     delta: the bound on the expected loss.
     epsilon: the significance level.
@@ -58,13 +58,13 @@ def fewest_losses(delta: float, epsilon: float) -> int:
 def learn_then_test(
     grid: Sequence[Threshold], losses: Callable[[Threshold], Sequence[float]], delta: float, epsilon: float
 ) -> LearnThenTestResult:
-    """Choose the last threshold of a grid up to which every threshold provably has a risk of at most delta.
+    """Choose the last threshold of a grid such that it and all earlier ones provably keep the risk delta.
 
     P(E[loss at the threshold] <= delta) >= 1 - epsilon
 
     The probability is over calibration sets from any distribution. The grid has a fixed order, the safest threshold
-    first. Each threshold is tested at the full level epsilon, and the first one whose hypothesis is not rejected ends
-    the test (fixed-sequence testing). Losses therefore need not increase along the grid.
+    first. Each threshold is tested at the full level epsilon. The first threshold that fails its test ends the sequence
+    (fixed-sequence testing). Losses therefore need not increase along the grid.
 
     grid: thresholds, chosen without the calibration losses.
     losses: returns the loss of each calibration text with a threshold, in [0, 1]. It is called only for tested

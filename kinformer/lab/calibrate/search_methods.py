@@ -59,6 +59,7 @@ class ExitScores(NamedTuple):
         return torch.cat([quality for quality, _ in measures]), torch.cat([layers for _, layers in measures])
 
     def _measure(self, thresholds: Vectors) -> tuple[Float[Tensor, " R"], Float[Tensor, " R"]]:
+        """Return the same as `measure` for a few vectors, measured together."""
         exits = torch.full((len(thresholds), self.worth.shape[1]), len(self.sure), device=self.worth.device)
         for n in reversed(range(len(self.sure))):
             sure, threshold = self.sure[n], thresholds[:, n, None]
@@ -68,9 +69,9 @@ class ExitScores(NamedTuple):
 
 
 def score_exits(model: Any, batches: Iterable[Any], *, right: bool = False) -> ExitScores:
-    """Compute the confidence and quality of all exits of a `MultiExit` or `MultiExitSeq2Seq`, in eval mode.
+    """Compute the confidence and quality of all exits of a model, in eval mode.
 
-    model: the model.
+    model: a model with `exits`, a `MultiExit` or `MultiExitSeq2Seq`.
     batches: its batches.
     right: False measures the quality of a prediction by its negative cost in bits; True by 1 if it is right, else 0.
 
@@ -105,7 +106,9 @@ def score_exits(model: Any, batches: Iterable[Any], *, right: bool = False) -> E
 def random_search(
     measure: Measure, depth: int, *, draws: int = DRAWS, segments: int = SEGMENTS, seed: int = 0
 ) -> tuple[MeasuredThresholds, ...]:
-    """Draw vectors of thresholds from U(0, 1), and return the vector of best quality in each segment of cost.
+    """Draw vectors of thresholds from U(0, 1), and return the best vector in each segment of cost.
+
+    A segment is a range of the mean number of layers; the best vector has the best quality.
 
     Choose it for a threshold per layer. For one threshold of all layers, `learn_then_test` proves a bound on the risk;
     this search proves nothing. `grid_search` and `coordinate_search` use no random numbers.
@@ -153,7 +156,7 @@ def coordinate_search(
     """Search one layer at a time, and return the best measured vector in each segment of cost.
 
     The search starts with the first value for every layer. Each layer in turn gets the value with the fewest mean
-    layers whose quality is at least `least`. This is repeated until no layer changes. Choose it if a grid would be too
+    layers that keeps the quality `least`. This is repeated until no layer changes. Choose it if a grid would be too
     large: a round over L layers measures (L - 1) v vectors of v values. It may miss vectors that need a change of two
     layers at once.
 

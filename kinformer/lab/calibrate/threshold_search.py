@@ -1,4 +1,4 @@
-"""Threshold search of `kinformer calibrate --search`: candidates are tried, measured with early exits, and chosen."""
+"""Threshold search of `kinformer calibrate --search`: try vectors, measure candidates, choose one."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -95,8 +95,8 @@ def search_thresholds(
     on_progress: called with the number of measured candidates.
     thresholds: number of values of each layer, for "grid" and "coordinates".
 
-    Errors: ValueError for a rule without thresholds, a single layer, a grid that is too large, or a model whose quality
-    is not finite.
+    Errors: ValueError for a rule without thresholds, a single layer, a grid that is too large, or if the quality of the
+    full model is not finite.
     """
     rule, depth = model.exits.rule, len(model.exits.layers)
     if by == "grid":

@@ -15,7 +15,7 @@ MOST = 4096  # largest value of either keyword
 
 
 def match_parameters(members: Sequence[MemberChoice]) -> tuple[list[MemberChoice], list[str]]:
-    """Change members so that they have about as many parameters as the first; return them, and a text per change.
+    """Change members to about as many parameters as the first; return them, and a text for each change.
 
     Keywords that the user has given stay. `d` is changed in multiples of the heads to the nearest count. If `d` was
     given, or no `d` comes near, `depth` is changed instead.

@@ -71,7 +71,7 @@ def draw_sample(model: Any, data: Data, settings: Settings) -> MemberSample:
 
 
 def displayed_task(model: Any, data: Data, settings: Settings) -> WritingTask:
-    """Return the task whose result is shown: continue the validation text, or answer its first row.
+    """Return the task for the shown sample: continue the validation text, or answer its first row.
 
     model: the model.
     data: the data of the comparison.

@@ -129,7 +129,11 @@ class Datastore(Store):
         store = cls.open(path)
         home = Path(frozen) if frozen else store.home(path)
         if home is None or not home.is_dir():
-            was = f"is not in {store.manifest.home}, nor beside them" if store.manifest.home else "was not in a folder"
+            was = (
+                f"is not in {store.manifest.home}, nor next to the keys"
+                if store.manifest.home
+                else "was not in a folder"
+            )
             where = f"is not in {frozen}" if frozen else was
             raise DatastoreError(f"the model that made the keys of {path} {where}; give frozen=FOLDER")
         try:
@@ -160,8 +164,8 @@ class Datastore(Store):
     ) -> "Datastore":
         """Compute the keys of a text with a model, write them into a folder, and open the datastore.
 
-        A kill loses at most one shard. With `resume` the build continues after the last complete shard, and its files
-        are bit for bit those of an uninterrupted build.
+        A kill loses at most one shard. With `resume` the build continues after the last complete shard. Its files are
+        then bit for bit equal to the files of an uninterrupted build.
 
         folder: the folder.
         model: a language model.
@@ -222,9 +226,10 @@ class Datastore(Store):
         return self.manifest.tap
 
     def home(self, folder: Path) -> Path | None:
-        """Return the folder of the model that made the keys: its old place, or next to the datastore in `folder`.
+        """Return the folder of the model that made the keys; None if it does not exist.
 
-        None if neither folder exists. `check` tests whether it is still the same model.
+        It is the folder that the manifest names, or else a folder of the same name next to the datastore. `check` tests
+        whether it still holds the same model.
 
         folder: the folder of the datastore.
         """

@@ -61,7 +61,7 @@ def check_faiss_search(search: Search) -> FaissSearch:
 
 
 def measure_recall(index: VectorIndex, keys: Shards, nearest: int = NEAREST) -> float:
-    """Return the share of the nearest keys that an index finds for keys of the store, without each key itself.
+    """Return the share of nearest keys that an index finds for keys of the store, without the key itself.
 
     index: the index.
     keys: all keys.

@@ -101,6 +101,7 @@ class Manifest:
 
 
 def _part(record: Any, path: Path) -> DatastorePart:
+    """Return a part from its JSON; DatastoreError if it lacks entries."""
     shards = record.get("shards") if isinstance(record, dict) else None
     if not _has_fields(record, PART) or not shards or not all(type(count) is int and count > 0 for count in shards):
         raise DatastoreError(f"{path} is damaged: a part lacks entries, expected {', '.join(PART)}; build it again")

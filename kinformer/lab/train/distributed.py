@@ -322,6 +322,7 @@ def processes(form: Form = "ddp") -> Iterator[SingleProcess]:
 
 
 def _join_group() -> None:
+    """Join the process group that torchrun has started; ProcessLost, in one line, if that fails."""
     gpus, place = torch.cuda.device_count(), int(os.environ.get("LOCAL_RANK", "0"))
     if torch.cuda.is_available():
         if place >= gpus:

@@ -306,6 +306,7 @@ def _documents(part: SplitTokens) -> Iterator[tuple[int, int]]:
 def _in_lanes(
     model: Model, part: SplitTokens, length: int, lanes: int | None, group: SingleProcess
 ) -> Iterator[ScoredRows]:
+    """Yield the scores of a text that is read in lanes, with a state that is carried along each lane."""
     last = len(part.tokens) - 1
     lane = -(-last // (lanes or min(BATCH, -(-last // LANE))))
     # neighbours share one token at their border; the last lane of a document may be shorter
@@ -326,6 +327,7 @@ def _in_lanes(
 def _windows(
     model: Model, part: SplitTokens, length: int, stride: int | None, full: bool, group: SingleProcess
 ) -> Iterator[ScoredRows]:
+    """Yield the scores of a text that is read in overlapping windows; each window scores its new tokens."""
     stride = min(stride or max(length // 2, 1), length)
     groups: dict[int, list[tuple[int, int]]] = {}  # windows by the number of predictions that are already scored
     for begin, end in _documents(part):
@@ -349,6 +351,7 @@ def _windows(
 
 
 def _side_by_side(model: Model, part: SplitTokens, length: int, group: SingleProcess) -> Iterator[ScoredRows]:
+    """Yield the scores of masked tokens in windows that do not overlap."""
     windows = [
         (first, min(first + length, end))
         for begin, end in pairwise([*part.document_starts.tolist(), len(part.tokens)])

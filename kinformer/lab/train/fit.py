@@ -116,6 +116,7 @@ def fit(
 
 
 def _budget(minutes: float | None, steps: int | None) -> Budget:
+    """Return the budget of the one argument that is given."""
     if (minutes is None) == (steps is None):
         raise ValueError("give one of minutes= and steps=, the length of the training")
     return StepBudget(steps) if steps is not None else MinuteBudget(minutes or 0.0)
@@ -146,6 +147,7 @@ def _advice_for(folder: Path) -> str:
 
 
 def _data(data: Any, valid: str | None) -> Data | Batches:
+    """Read the data that a text names; wrap an iterable of batches."""
     if isinstance(data, str):
         return read_spec(data, **({} if valid is None else {"valid": valid}))
     if valid is not None:

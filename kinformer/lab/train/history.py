@@ -137,7 +137,7 @@ class Metrics:
             if written != len(data):  # a disk that fills up writes a part; the next write raises
                 self.file.write(data[written:])
         except OSError as error:
-            raise OSError(f"cannot write {self.path}: {error.strerror}; what was saved before is kept") from error
+            raise OSError(f"cannot write {self.path}: {error.strerror}; the previous save is kept") from error
         self.size += len(data)
         self.sum = zlib.crc32(data, self.sum)
 
@@ -146,7 +146,7 @@ class Metrics:
         try:
             os.fsync(self.file.fileno())
         except OSError as error:
-            raise OSError(f"cannot write {self.path}: {error.strerror}; what was saved before is kept") from error
+            raise OSError(f"cannot write {self.path}: {error.strerror}; the previous save is kept") from error
         return self.size
 
     def close(self) -> None:

@@ -301,7 +301,11 @@ def open_training_stream(model: Model, data: Data | Batches, settings: Settings,
 
 @contextmanager
 def seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Seed the random numbers of training (dropout, masked tokens), and restore the outer random state afterwards."""
+    """Seed the random numbers in this context, such as dropout, and restore the outer state afterwards.
+
+    seed: the seed.
+    device: device of the model.
+    """
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
         yield

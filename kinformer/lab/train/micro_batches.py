@@ -84,10 +84,10 @@ def join_states(states: Sequence[State]) -> State:
 
 
 def across_rows_reasons(model: nn.Module) -> list[str]:
-    """List the reasons of all parts whose result for a row depends on the other rows of the batch.
+    """List the reasons why parts compute other results for a piece of a batch than for the whole batch.
 
-    A part declares its reason in the text `across_rows`. Such a part computes different results for a piece of a batch
-    than for the whole batch.
+    The result of such a part for a row depends on the other rows of the batch. The part declares its reason in the text
+    `across_rows`.
 
     model: the model.
     """
@@ -144,6 +144,7 @@ def _ends(count: int, pieces: int) -> list[tuple[int, int]]:
 
 
 def _tensors(batch: Any) -> Iterator[Tensor]:
+    """Yield all tensors in a tree."""
     if isinstance(batch, Tensor):
         yield batch
     elif isinstance(batch, tuple | list | dict):

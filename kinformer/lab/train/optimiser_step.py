@@ -137,6 +137,7 @@ class Learner:
                 parameter.grad.div_(max(count, 1.0))
 
     def _check_finite(self, name: str, value: Tensor, number: int) -> None:
+        """Raise StepError if a value of step `number` is not finite."""
         if not math.isfinite(scalar := float(value.detach())):
             batch = f"chunk {number % self.stream.chunks}" if isinstance(self.stream, Lanes) else f"batch {number}"
             why = f"the {name} became {scalar} at step {number:,}, in {batch}"

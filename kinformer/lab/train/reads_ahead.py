@@ -68,7 +68,11 @@ def warn_of_measuring(model: Model, length: int) -> None:
 
 
 def refuse_no_state(model: Model, length: int) -> None:
-    """Refuse, by a ValueError, a model that predicts the next token but cannot decode."""
+    """Raise ValueError for a model that predicts the next token but cannot decode.
+
+    model: the model.
+    length: number of tokens for which the model starts to decode.
+    """
     if not model.predicts_next:
         return
     try:
@@ -168,6 +172,7 @@ class _Row:
 
     @classmethod
     def from_model(cls, model: Predictor, length: int) -> "_Row":
+        """Draw a row of this length from the model's samples, and another row for each cut."""
         device, longest = next(model.parameters()).device, model.longest  # the model may put a step before the row
         steps, inputs = model.inputs(to_device(device, model.sample(1, length, 0)))
         cuts = _cuts(steps[:, :longest].shape[1]).to(device)

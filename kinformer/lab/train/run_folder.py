@@ -121,6 +121,7 @@ class RunFolder:
             raise
 
     def _put_trainer(self, step: int, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        """Write the training state of a step, with checksums."""
         folder = self.folder / TRAINER / str(step)
         numbers = format_tensors({name: tensor for name, tensor in tensors.items() if not is_sharded(tensor)})
         state = {"format": EDITION, **state, "tensors_crc32": zlib.crc32(numbers)}
@@ -222,6 +223,7 @@ def _sum(state: dict[str, Any]) -> str:
 
 
 def _write_shards(folder: Path, tensors: dict[str, Tensor]) -> None:
+    """Write this process's shards of the sharded tensors, if there are any."""
     if shards := {name: tensor for name, tensor in tensors.items() if is_sharded(tensor)}:
         from kinformer.lab.train.fsdp import write_shards
 

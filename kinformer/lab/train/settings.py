@@ -34,12 +34,12 @@ class Settings:
         about a third more time. Chen et al., 2016, arXiv:1604.06174.
     compile: compile the model with torch.compile first, which takes a minute or more.
     valid_bytes: number of bytes of validation data in each measurement, spread over the data (`SplitTokens.spread`) and
-        the same for every measurement and model. By default 65,536, or all validation data if it is smaller.
+        the same for every measurement and model. The default is 65,536, or all validation data if it is smaller.
     measures: largest number of measurements. If valid_bytes is not given, there are fewer measurements, but at least
         one, to keep their time below about a quarter of the training's.
     plan: a whole recipe instead of the member's.
-    schedule, warmup, betas, eps: as in `Recipe`; by default those of the member's recipe. With schedule="noam" and no
-        lr the peak rate is the rate of the 2017 Transformer for the width of the model.
+    schedule, warmup, betas, eps: as in `Recipe`; by default the values of the member's recipe. With schedule="noam" and
+        no lr the peak rate is the rate of the 2017 Transformer for the width of the model.
 
     Errors: ValueError if a number is out of range.
     """

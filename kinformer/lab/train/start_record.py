@@ -163,7 +163,7 @@ def fingerprint(data: Any) -> str | None:
 
 
 def sampled_fingerprint(data: Data) -> str:
-    """Return the fingerprint in the records of earlier versions: a hash of 64 blocks from all over the data.
+    """Return the fingerprint that earlier versions recorded: a hash of 64 blocks from all over the data.
 
     data: the data.
     """
@@ -186,6 +186,7 @@ def _sample_pieces(value: Any) -> list[bytes]:
 
 
 def _hash(*pieces: bytes) -> str:
+    """Return the SHA-256 of the pieces, one after the other."""
     sha = hashlib.sha256()
     for piece in pieces:
         sha.update(piece)

@@ -117,7 +117,7 @@ def test_a_disk_that_is_full_of_metrics_loses_nothing(tmp_path: Path, monkeypatc
     train(tiny.bigram(), text, StepBudget(2), SMALL, folder=tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(Metrics, "__init__", full)
-        with pytest.raises(OSError, match="metrics.jsonl: No space left on device; what was saved before is kept"):
+        with pytest.raises(OSError, match="metrics.jsonl: No space left on device; the previous save is kept"):
             train(tiny.bigram(), text, StepBudget(9), SMALL, folder=tmp_path, resume=True)
     assert train(tiny.bigram(), text, StepBudget(9), SMALL, folder=tmp_path, resume=True).step == 9
     assert steps(tmp_path) == list(range(1, 10))
