@@ -283,7 +283,7 @@ def test_a_real_write_error_of_the_system_leaves_the_old_file(saved: Path) -> No
     done = subprocess.run(
         [sys.executable, "-c", code, str(saved)], cwd=root, capture_output=True, text=True, check=True
     )
-    assert done.stdout.count("\n") == 1 and "File too large; what was there before is unchanged" in done.stdout
+    assert done.stdout.count("\n") == 1 and "File too large; the old content is unchanged" in done.stdout
     assert sorted(path.name for path in saved.iterdir()) == ["config.json", "model.safetensors"]
     load(saved, member=tiny.bigram)
 
@@ -308,7 +308,7 @@ def test_what_a_config_says_of_training_is_looked_at(tmp_path: Path, name: str, 
     save(tiny.bigram(), tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | {name: value}))
-    with pytest.raises(CheckpointError, match=f"config.json says {name}="):
+    with pytest.raises(CheckpointError, match=f"config.json is damaged: got {name}="):
         load(tmp_path, tiny.bigram)
 
 

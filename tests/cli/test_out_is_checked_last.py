@@ -24,7 +24,7 @@ WRONG = {
     f"gpt {SMALL} --minutes -1": "got -1, expected a number above 0",
     f"gpt {SMALL} --steps x": "valid integer",
     f"gpt {SMALL} --steps 1 --clip 0": "wrong clip: got 0.0, expected a number above 0",
-    f"gpt {SMALL} --steps 1 --accumulate 5": "more than the 4 rows",
+    f"gpt {SMALL} --steps 1 --accumulate 5": "wrong accumulate: got 5, expected at most 4, the rows of a batch",
     f"gpt {SMALL} --steps 1 --precision half": "'half' is not one of",
     f"gpt {SMALL} --steps 1 --warmup 2.5": "warmup=2.5",
     f"gpt {SMALL} --steps 1 --betas 1": "betas",

@@ -269,7 +269,7 @@ def test_a_full_disk_leaves_both_files_of_the_model_that_was_there(
 
     save(old, tmp_path)
     monkeypatch.setattr(files, "_write_synced", full)
-    with pytest.raises(OSError, match="model.safetensors .*: No space left on device; what was there before is unch"):
+    with pytest.raises(OSError, match="model.safetensors .*: No space left on device; the old content is unch"):
         save(tiny.bigram(), tmp_path)
     assert same(load(tmp_path, tiny.lane), old) and len(list(tmp_path.iterdir())) == 2
 
