@@ -68,7 +68,7 @@ def test_what_is_wrong_is_said_in_one_line(workspace: Path, tmp_path: Path, caps
     model, store, text = str(workspace / "gpt"), str(workspace / "ds"), f"text={workspace}/text"
     build = ["datastore", "build", model, "--data", text, "--out"]
     fails(capsys, [*build, store], "already holds a datastore; add to it with --append")
-    fails(capsys, [*build, store, "--append", "--dtype", "float32"], "is of keys in float16")
+    fails(capsys, [*build, store, "--append", "--dtype", "float32"], "has keys in float16")
     fails(capsys, [*build, str(tmp_path / "a"), "--tap", "9"], "gpt has no inner state '9'")
     fails(
         capsys,
@@ -132,7 +132,11 @@ def test_an_index_says_what_it_finds_and_goes_with_an_append(
     fails(capsys, ["datastore", "index", str(store), "ivf:x=1"], "has no keyword 'x'")
     path = store / "index.faiss"
     path.write_bytes(path.read_bytes()[:-1])
-    fails(capsys, ["datastore", "search", str(store), "--prompt", "x"], "index.faiss is truncated or damaged; make it")
+    fails(
+        capsys,
+        ["datastore", "search", str(store), "--prompt", "x"],
+        "index.faiss is truncated or damaged; build it again",
+    )
     words = ["build", workspace / "gpt", "--data", f"text={workspace}/text", "--out", store, "--length", 32, "--append"]
     for name, message in (("nosuch", "there is no search 'nosuch'"), ("exact", "'exact' has no index file")):
         never = [*words[: words.index("--out")], "--out", str(store / "never"), "--index", name]

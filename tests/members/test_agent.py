@@ -14,7 +14,7 @@ from kinformer.models.support.recurrent_actor import single_step
 TINY = "gpt(d=8, depth=1, heads=2, length=64)"
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no member": ({"stack": "gtp"}, "names no member of the library; the nearest is 'gpt'"),
-    "no text": ({"stack": "gpt(d=8"}, "is not a member; write gpt"),
+    "no text": ({"stack": "gpt(d=8"}, "is no member; write gpt"),
     "a keyword": ({"stack": "gpt(dd=8)"}, "no keyword 'dd'; the nearest is 'd'"),
     "an encoder": ({"stack": "bert(d=8)"}, "makes the model MLM; give a plain language model"),
     "dropout": ({"stack": "gpt(d=8, dropout=0.3)"}, "same policy: got dropout=0.3, expected 0. Pass dropout=0"),

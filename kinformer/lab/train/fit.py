@@ -85,7 +85,7 @@ def fit(
         `Recipe`, such as schedule="linear", warmup=100, betas=(0.9, 0.98) or eps=1e-9.
 
     Errors: ValueError, in one line, if the model does not read the data or an argument has no meaning. ValueError if a
-    model that learns the next token reads ahead or cannot continue. ValueError if `out` holds a model, or if another
+    model that learns the next token reads ahead or cannot decode. ValueError if `out` holds a model, or if another
     process trains into `out` (FolderInUse). TrainingStopped if a loss is not finite.
     """
     if not isinstance(model, Model):

@@ -54,7 +54,7 @@ class Training:
     group: the processes that share the training.
     decisions: decisions of the resumed run, or decisions made before a new training; None makes them.
 
-    Errors: ValueError if the model does not read such data, reads ahead or cannot continue.
+    Errors: ValueError if the model does not read such data, reads ahead or cannot decode.
     """
 
     def __init__(
