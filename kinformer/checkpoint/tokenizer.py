@@ -96,9 +96,7 @@ class Tokenizer:
         try:
             tokenizer = tokenizers.Tokenizer.from_str(self.text)
         except Exception as error:  # the package raises plain Exceptions
-            raise ValueError(
-                f"{self.place} is not a tokenizer.json that the package tokenizers reads: {error}"
-            ) from error
+            raise ValueError(f"{self.place} is not a tokenizer.json that tokenizers can read: {error}") from error
         tokenizer.no_truncation()
         tokenizer.no_padding()
         if "dropout" in self.switched_off:
