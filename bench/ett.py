@@ -27,8 +27,8 @@ from kinformer.core.training_recipe import Recipe
 from kinformer.lab.data.series import SeriesData, read, rows_of
 from kinformer.lab.train.budget import StepBudget
 from kinformer.lab.train.evaluate import evaluate_batches
-from kinformer.lab.train.loop import train
 from kinformer.lab.train.settings import Settings
+from kinformer.lab.train.train import train
 from kinformer.members.informer import informer
 
 MONTHS = "14400"  # hours of the 20 months

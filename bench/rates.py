@@ -19,8 +19,9 @@ from typing import NamedTuple
 from kinformer.lab.data.spec import read_spec
 from kinformer.lab.member_choice import parse_member_text
 from kinformer.lab.train.budget import StepBudget
-from kinformer.lab.train.loop import TrainingStopped, train
+from kinformer.lab.train.loop import TrainingStopped
 from kinformer.lab.train.settings import Settings
+from kinformer.lab.train.train import train
 
 RATES = ("2.5e-4", "5e-4", "1e-3", "2e-3", "4e-3")
 

@@ -111,6 +111,7 @@ def sync(folder: Path) -> None:
 
 
 def _write_synced(path: Path, data: bytes) -> None:
+    """Write a file and wait until its data is on disk."""
     with path.open("wb") as file:
         file.write(data)
         file.flush()
@@ -118,7 +119,7 @@ def _write_synced(path: Path, data: bytes) -> None:
 
 
 def _write_error(path: Path, size: int, error: OSError) -> OSError:
-    outcome = "what was there before is unchanged" if path.exists() else "nothing was written"
+    outcome = "the old content is unchanged" if path.exists() else "nothing was written"
     return OSError(f"cannot write {path} ({size:,} bytes): {error.strerror}; {outcome}")
 
 

@@ -1,48 +1,46 @@
-"""A model in a folder: `config.json`, how to build it, and `model.safetensors`, its weights.
+"""Checkpoints: a model in a folder, as a config (`config.json`) and weights (`model.safetensors`).
 
-Nothing is ever unpickled and no code from a folder is ever run. Every write goes to a file beside the old one, which it
-replaces in one step once all files of the model are on the disk (`checkpoint/atomic_files.py`): a crash, a kill or a
-full disk leaves the old ones whole. Between two such steps the weights say that they are not what the config builds.
+Nothing is unpickled, and no code from a folder is run. Every write goes to a temporary file beside the old one, which
+it replaces once all files of the model are on disk (`checkpoint/atomic_files.py`). A crash, a kill or a full disk
+therefore leaves the old files whole. If it happens between two replacements, the weights record that they do not belong
+to the config.
 """
 
 import hashlib
 import json
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load as parse_tensors
-from safetensors.torch import save as format_tensors
-from torch import Tensor, nn
+from torch import nn
 
 from kinformer import __version__
 from kinformer.checkpoint.atomic_files import write_together
-from kinformer.checkpoint.model_files import BEST, CONFIG, TOKENIZER, WEIGHTS, contents
+from kinformer.checkpoint.model_files import BEST, CONFIG, TOKENIZER, WEIGHTS, CheckpointError, contents
 from kinformer.checkpoint.tokenizer import Tokenizer
-from kinformer.checkpoint.upgrade import upgrade_tensors
+from kinformer.checkpoint.weights_file import format_weights, load_tensors, read_tensors, tensors_of
 from kinformer.core.did_you_mean import suggest_names
 from kinformer.core.discover import MemberRecord, Origin, members
 from kinformer.core.from_json import from_json
 from kinformer.core.keywords import check_keywords, name_of
 from kinformer.core.model import ColumnScales, Metric
 
-DIGEST = "sha256"  # of weights, in their own file, so that a kill cannot part them
-BYTES = "bytes"  # in place of a tokenizer
-LONGEST = 2**40  # tokens of a row in training
-EDITION = 2  # of the form of a checkpoint; the first had no number
-
-
-class CheckpointError(ValueError):
-    """A folder that does not hold a model that can be loaded; the message says what is wrong with which file."""
+BYTES = "bytes"  # config entry for models without a tokenizer
+LONGEST = 2**40  # upper limit of trained_length
+EDITION = 2  # version of the checkpoint format; the first had no number
 
 
 class MemberNeeded(CheckpointError):
-    """A folder whose model was built by a user's own member, which was not given: `name`, in the file `file`."""
+    """Error for a model that a user's own member built, if that member was not passed.
+
+    folder: folder of the model.
+    name: name of the member.
+    file: file that defines the member.
+    """
 
     def __init__(self, folder: Path, name: str, file: str) -> None:
         super().__init__(f"the model in {folder} was built by {name!r} of {file}: give load(folder, member={name})")
@@ -50,10 +48,16 @@ class MemberNeeded(CheckpointError):
 
 
 def save(model: nn.Module, folder: str | Path, *, step: int | None = None) -> None:
-    """Write a model that a member function built into a folder, made where it is missing.
+    """Write a model that a member function built into a folder, which is created if it is missing.
 
-    A tied tensor is written once, under its first name. step: the training step of the weights. Raises TypeError if the
-    model has no record of its member, and OSError if the folder cannot be written; an earlier checkpoint then stays.
+    A tied tensor is written once, under its first name.
+
+    model: model to save.
+    folder: folder to write.
+    step: training step of the weights.
+
+    Errors: TypeError if the model has no record of its member; OSError if the folder cannot be written. An earlier
+    checkpoint then stays.
     """
     record = member_record(model)
     folder = Path(folder)
@@ -68,41 +72,18 @@ def save(model: nn.Module, folder: str | Path, *, step: int | None = None) -> No
     write_together({**new, folder / WEIGHTS: weights})
 
 
-def format_weights(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> bytes:
-    """A safetensors file with what is said of its tensors in one order, so that equal weights are equal bytes.
-
-    A hash of all of it is said too, by which `read_tensors` finds what a disk or a transfer has changed. The library
-    writes what is said in the order of a hash that is another in each process.
-    """
-    header, numbers = _split_file(format_tensors(dict(tensors)))
-    digest = _digest({"__metadata__": dict(metadata), **header}, numbers)
-    header = {"__metadata__": dict(sorted({**metadata, DIGEST: digest}.items())), **header}
-    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
-    text += b" " * (-len(text) % 8)  # the numbers begin at a multiple of eight
-    return b"".join((len(text).to_bytes(8, "little"), text, numbers))
-
-
-def _split_file(data: bytes) -> tuple[dict[str, Any], memoryview]:
-    """The header of a safetensors file, and its numbers."""
-    size = int.from_bytes(data[:8], "little")
-    return from_json(data[8 : 8 + size]), memoryview(data)[8 + size :]
-
-
-def _digest(header: Mapping[str, Any], numbers: memoryview) -> str:
-    """A hash of all that a file holds but this hash itself."""
-    metadata = {name: text for name, text in header.get("__metadata__", {}).items() if name != DIGEST}
-    sha256 = hashlib.sha256(json.dumps({**header, "__metadata__": metadata}, sort_keys=True).encode())
-    sha256.update(numbers)
-    return sha256.hexdigest()
-
-
 def _has_contents(path: Path, data: bytes) -> bool:
-    """Is this what a file holds already?"""
+    """Return True if a file already has this content."""
     return path.is_file() and contents(path) == data
 
 
 def member_record(model: nn.Module) -> MemberRecord:
-    """The record of the member that built a model; TypeError where there is none, so that it cannot be saved."""
+    """Return the record of the member that built a model.
+
+    model: model to save.
+
+    Errors: TypeError for a model without a record, which cannot be saved.
+    """
     record = getattr(model, "member", None)
     if not isinstance(record, MemberRecord):
         raise TypeError("only a model that a member function built can be saved; put @member above the function")
@@ -110,9 +91,11 @@ def member_record(model: nn.Module) -> MemberRecord:
 
 
 def find_conflict(folder: Path, model: nn.Module, *, same: bool = False) -> str | None:
-    """What a folder holds that saving the model there would destroy; None where nothing.
+    """Return a description of the files that saving a model would destroy; None if there are none.
 
-    With `same` a model of the same member and keywords is nothing that would be destroyed.
+    folder: folder to save to.
+    model: model to save.
+    same: True ignores a model of the same member and keywords.
     """
     if not (folder / WEIGHTS).is_file():
         return None
@@ -128,7 +111,8 @@ def find_conflict(folder: Path, model: nn.Module, *, same: bool = False) -> str 
     mine = json.loads(json.dumps(_config(record))) if isinstance(record, MemberRecord) else {}
     if any(stored.get(key) != mine.get(key) for key in ("member", "file")):
         return f"a model of {stored['member']!r}" + (f" of {stored['file']}" if "file" in stored else "")
-    usual = {} if record is None else json.loads(json.dumps(record.defaults))  # of keywords newer than the folder
+    # The defaults stand for keywords that are newer than the folder.
+    usual = {} if record is None else json.loads(json.dumps(record.defaults))
     old, new = {**usual, **stored["keywords"]}, mine["keywords"]
     for name in sorted({*old, *new}):
         if name not in old or name not in new or old[name] != new[name]:
@@ -137,16 +121,21 @@ def find_conflict(folder: Path, model: nn.Module, *, same: bool = False) -> str 
 
 
 def check_same_model(folder: Path, model: nn.Module) -> None:
-    """CheckpointError where a folder does not hold a model of the same member and keywords, both files whole."""
+    """Raise CheckpointError unless a folder holds an intact model of the same member and keywords.
+
+    folder: folder to check.
+    model: model to compare.
+    """
     config = _read_config(folder / CONFIG)
     if (other := find_conflict(folder, model, same=True)) is not None:
-        raise CheckpointError(f"{folder} holds {other}, and its training was of another; put its own files back")
+        raise CheckpointError(f"{folder} holds {other}, but its training state is of another model; restore its files")
     _, metadata = read_tensors(folder / WEIGHTS)
     _refuse_mixed(folder, config, metadata.get("built"))
     _tokenizer(config, folder)
 
 
 def _config(record: MemberRecord) -> dict[str, Any]:
+    """Return the config of a member: its name, its keywords, and the file of a user's own member."""
     config: dict[str, Any] = {"format": EDITION, "member": record.name, "keywords": record.keywords}
     if record.file is not None:
         config |= {"file": Path(record.file).name, "sha256": record.sha256}
@@ -154,7 +143,7 @@ def _config(record: MemberRecord) -> dict[str, Any]:
 
 
 def _training_facts(model: Any) -> dict[str, Any]:
-    """Facts of the training that a model stores: row length, data, labels, columns and metric."""
+    """Return the facts of the training that a model stores: row length, data, labels, columns and metric."""
     metric, tokenizer = getattr(model, "metric", None), getattr(model, "tokenizer", None)
     columns = getattr(model, "columns", None)
     return {
@@ -169,7 +158,7 @@ def _training_facts(model: Any) -> dict[str, Any]:
 
 
 def _identity_hash(config: Mapping[str, Any]) -> str:
-    """What the weights belong to; it goes into their file, so that two saves cannot be mixed up."""
+    """Return a hash of member, keywords and tokenizer, stored with the weights so that two saves cannot be mixed up."""
     identity = [config["member"], config["keywords"]]
     if config["tokenizer"] != BYTES:
         identity.append(config.get("tokenizer_sha256"))
@@ -177,47 +166,34 @@ def _identity_hash(config: Mapping[str, Any]) -> str:
 
 
 def _refuse_mixed(folder: Path, config: Mapping[str, Any], built: str | None) -> None:
-    """CheckpointError if weights with the record `built` are not of a config; the best one may tell what differs."""
+    """Raise CheckpointError if weights with the hash `built` do not belong to a config.
+
+    The config of the best model, if present, helps to name the difference.
+    """
     if built == _identity_hash(config):
         return
-    message = f"{CONFIG} and {WEIGHTS} in {folder} are of different models: their members or keywords differ"
+    message = f"{CONFIG} and {WEIGHTS} in {folder} belong to different models: their members or keywords differ"
     path, best = folder / BEST / CONFIG, None
     with suppress(CheckpointError, OSError):
         best = _read_config(path)
     if best is None or built != _identity_hash(best):
-        raise CheckpointError(f"{message}. Put back the {CONFIG} that the training wrote, or train the model again")
+        raise CheckpointError(f"{message}. Restore the {CONFIG} that the training wrote, or train the model again")
     actual, expected = (dict(member=part["member"], **part["keywords"]) for part in (config, best))
     names = [name for name in sorted({*actual, *expected}) if actual.get(name) != expected.get(name)]
     differs = f": got {names[0]}={actual.get(names[0])}, expected {names[0]}={expected.get(names[0])}" if names else ""
     raise CheckpointError(f"{message}{differs}. Copy {path} to {folder / CONFIG}, or train the model again")
 
 
-def tensors_of(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Every parameter and persistent buffer once, under its first name.
-
-    What is spread over processes is gathered, one after the other: all of them must ask.
-    """
-    written: set[int] = set()
-    for name, tensor in model.state_dict(keep_vars=True).items():
-        if id(tensor) not in written:
-            written.add(id(tensor))
-            whole = tensor.full_tensor() if is_sharded(tensor) else tensor
-            yield name, whole.detach().cpu().contiguous()
-
-
-def is_sharded(tensor: Tensor) -> bool:
-    """Is this a tensor (DTensor) of which each process holds a part?"""
-    return hasattr(tensor, "full_tensor")
-
-
 def load(folder: str | Path, member: Callable[..., Any] | None = None, paths: Mapping[str, str] | None = None) -> Any:
-    """The model that `save` wrote into a folder, in eval mode, with the dtype it was saved in.
+    """Return the model that `save` wrote to a folder, in eval mode, with the dtype it was saved in.
 
-    `member` is the function that built it, and must be given where it is a user's own (a warning says so where its file
-    has changed since). `paths` are keywords that name what lies elsewhere now, like spalm's datastore. Raises
-    FileNotFoundError for a missing folder or file, NotADirectoryError for a file in place of the folder, and
-    CheckpointError, in one line, for a file that is truncated or foreign, and for tensors that are missing, unexpected
-    or of another shape; MemberNeeded where a member is needed and not given.
+    folder: folder of the model.
+    member: function that built the model; required for a user's own member. A warning is given if its file has changed.
+    paths: keywords for files that are now elsewhere, such as spalm's datastore.
+
+    Errors: FileNotFoundError for a missing folder or file. NotADirectoryError for a file in place of the folder.
+    CheckpointError, in one line, for a truncated or foreign file, and for tensors that are missing, unexpected or of
+    another shape. MemberNeeded if a required member is not given.
     """
     folder = Path(folder)
     config, (tensors, metadata) = _read_config(folder / CONFIG), read_tensors(folder / WEIGHTS)
@@ -240,33 +216,52 @@ def load(folder: str | Path, member: Callable[..., Any] | None = None, paths: Ma
     model.labels = tuple(config["labels"]) if "labels" in config else None
     model.columns = _columns(config)
     if (metric := config.get("metric")) is not None:
-        model.metric = Metric(**metric)  # a task decides it, where the model's class says another
+        model.metric = Metric(**metric)  # a task may override the metric of the model's class
     return model.eval()
 
 
 def built_by(folder: str | Path) -> str:
-    """The name of the member that built the model in a folder; raises what `load` does where there is none."""
+    """Return the name of the member that built the model in a folder.
+
+    folder: folder of the model.
+
+    Errors: the errors of `load`.
+    """
     return str(_read_config(Path(folder) / CONFIG)["member"])
 
 
 def keywords_of(folder: str | Path) -> dict[str, Any]:
-    """The keywords that the model in a folder was built with; raises what `load` does where there is none."""
+    """Return the keywords of the model in a folder.
+
+    folder: folder of the model.
+
+    Errors: the errors of `load`.
+    """
     return dict(_read_config(Path(folder) / CONFIG)["keywords"])
 
 
 def columns_of(folder: str | Path) -> ColumnScales | None:
-    """The columns that the model in a folder learned from, None if it kept none; raises what `load` does."""
+    """Return the columns of the training data of the model in a folder; None if it stored none.
+
+    folder: folder of the model.
+
+    Errors: the errors of `load`.
+    """
     return _columns(_read_config(Path(folder) / CONFIG))
 
 
 def _columns(config: Mapping[str, Any]) -> ColumnScales | None:
+    """Return the columns of a config, if it has them."""
     if "columns" not in config:
         return None
     return ColumnScales(*(tuple(config["columns"][name]) for name in ColumnScales._fields))
 
 
 def is_metric(value: object) -> bool:
-    """Is it what `Metric._asdict` gives?"""
+    """Return True for a dict in the form of `Metric._asdict()`.
+
+    value: value from a config.
+    """
     if not isinstance(value, dict) or set(value) != set(Metric._fields):
         return False
     choices = value["better"] in ("less", "more") and value["per"] in ("token", "row", "byte")
@@ -286,24 +281,28 @@ def _is_column_scales(value: object) -> bool:
 
 
 def _tokenizer(config: Mapping[str, Any], folder: Path) -> Tokenizer | None:
+    """Load the tokenizer that a config names; None for bytes. CheckpointError if it is another one."""
     if config["tokenizer"] == BYTES:
         return None
     data = contents(folder / TOKENIZER)
     if hashlib.sha256(data).hexdigest() != config.get("tokenizer_sha256"):
-        raise CheckpointError(f"{folder / TOKENIZER} is not the tokenizer that {CONFIG} names; put the right one there")
+        raise CheckpointError(
+            f"{folder / TOKENIZER} is not the tokenizer of the model: its hash is wrong. Restore the file"
+        )
     return Tokenizer(data.decode(), str(folder / TOKENIZER))
 
 
 def _read_config(path: Path) -> dict[str, Any]:
+    """Read and check a config; CheckpointError if it is damaged or has another format."""
     try:
         config = from_json(contents(path))
     except ValueError as error:
-        raise CheckpointError(f"{path} is truncated or no JSON: {error}") from error
+        raise CheckpointError(f"{path} is truncated or not JSON: {error}") from error
     if isinstance(config, dict) and "kinformer" in config and config.get("format") != EDITION:
         edition = config.get("format", 1)
         raise CheckpointError(
-            f"{path} is of edition {edition} of the form of a checkpoint, and this version reads edition {EDITION}; "
-            "train the model again, or load it with the version that wrote it"
+            f"{path} has another checkpoint format: got edition {edition}, expected edition {EDITION}. Train the model "
+            "again, or load it with the version of kinformer that wrote it"
         )
     form = {"member": str, "keywords": dict, "kinformer": str, "tokenizer": str}
     wrong = [key for key, kind in form.items() if not isinstance(config, dict) or not isinstance(config.get(key), kind)]
@@ -311,14 +310,20 @@ def _read_config(path: Path) -> dict[str, Any]:
         raise CheckpointError(f"{path} was not written by kinformer: it has no {wrong[0]!r}")
     length, metric = config.get("trained_length"), config.get("metric")
     if length is not None and (type(length) is not int or not 0 < length < LONGEST):
-        raise CheckpointError(f"{path} says trained_length={length!r:.40}; it is a number of tokens, or null")
+        raise CheckpointError(
+            f"{path} is damaged: got trained_length={length!r:.40}, expected a number of tokens or null"
+        )
     if not isinstance(config.get("trained_on"), str | None):
-        raise CheckpointError(f"{path} says trained_on={config['trained_on']!r:.40}; it is the name of data, or null")
+        raise CheckpointError(
+            f"{path} is damaged: got trained_on={config['trained_on']!r:.40}, expected the name of data or null"
+        )
     if metric is not None and not is_metric(metric):
-        raise CheckpointError(f"{path} says metric={metric!r:.40}; it is {', '.join(Metric._fields)}, or null")
+        raise CheckpointError(
+            f"{path} is damaged: got metric={metric!r:.40}, expected {', '.join(Metric._fields)}, or null"
+        )
     labels = config.get("labels", [])
     if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
-        raise CheckpointError(f"{path} says labels={labels!r:.40}; they are a list of names")
+        raise CheckpointError(f"{path} is damaged: got labels={labels!r:.40}, expected a list of names")
     if "columns" in config and not _is_column_scales(config["columns"]):
         fields = ", ".join(ColumnScales._fields)
         raise CheckpointError(
@@ -327,36 +332,19 @@ def _read_config(path: Path) -> dict[str, Any]:
         )
     if config["tokenizer"] not in (BYTES, TOKENIZER):
         raise CheckpointError(
-            f"{path} wants the tokenizer {config['tokenizer']!r}; this version knows {BYTES!r} and {TOKENIZER!r}"
+            f"{path} has an unknown tokenizer: got {config['tokenizer']!r}, expected {BYTES!r} or {TOKENIZER!r}"
         )
     return config
 
 
-def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors of a safetensors file and what is said of them; CheckpointError for a file that is none, or damaged.
-
-    A file without a digest, of an earlier version or of another hand, is taken as it is.
-    """
-    data = contents(path)
-    try:
-        tensors = parse_tensors(data)
-    except (SafetensorError, KeyError) as error:
-        raise CheckpointError(f"{path} is truncated or no safetensors file: {error}") from error
-    header, numbers = _split_file(data)
-    metadata = header.get("__metadata__", {})
-    if DIGEST in metadata and metadata[DIGEST] != _digest(header, numbers):
-        raise CheckpointError(
-            f"{path} is damaged: it is not what was written; put a copy of it there, or, if it was changed on purpose, "
-            f"write it without {DIGEST!r} in its metadata"
-        )
-    return tensors, {name: text for name, text in metadata.items() if name != DIGEST}
-
-
 def _member(config: Mapping[str, Any], folder: Path, function: Callable[..., Any] | None) -> Callable[..., Any]:
+    """Return the member function of a config, from the registered members or as the caller gives it."""
     name, file = config["member"], config.get("file")
     if function is not None:
         if name_of(function) != name:
-            raise CheckpointError(f"the model in {folder} was built by {name!r}, and {name_of(function)!r} was given")
+            raise CheckpointError(
+                f"wrong member for the model in {folder}: got {name_of(function)!r}, expected {name!r}"
+            )
         origin = getattr(function, "origin", Origin())
         if file is not None and config.get("sha256") != origin.sha256:
             warnings.warn(f"{file} has changed since the model in {folder} was saved", stacklevel=3)
@@ -366,34 +354,7 @@ def _member(config: Mapping[str, Any], folder: Path, function: Callable[..., Any
     registered = members()
     if name not in registered:
         raise CheckpointError(
-            f"the model in {folder} was built by {name!r}, which is not the name of a "
-            f"member{suggest_names(name, registered)}"
+            f"the model in {folder} was built by {name!r}, but there is no member of this "
+            f"name{suggest_names(name, registered)}"
         )
     return registered[name]
-
-
-def load_tensors(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Put the tensors of a file into a model, where it is, ties and dtypes kept.
-
-    Raises CheckpointError, in one line, for tensors that are missing, unexpected or of another shape.
-    """
-    tensors, every = upgrade_tensors(model, tensors), model.state_dict(keep_vars=True)
-    first = {id(tensor): name for name, tensor in reversed(every.items())}
-    unique_tensors = {name: tensor for name, tensor in every.items() if first[id(tensor)] == name}
-    missing = [name for name in unique_tensors if name not in tensors]
-    unexpected = [name for name in tensors if name not in unique_tensors]
-    shapes = [
-        f"{name} is {tuple(tensors[name].shape)} and must be {tuple(tensor.shape)}"
-        for name, tensor in unique_tensors.items()
-        if name in tensors and tensors[name].shape != tensor.shape
-    ]
-    for fault, names in (("lacks", missing), ("has the unexpected", unexpected), ("has wrong shapes:", shapes)):
-        if names:
-            names.sort()
-            rest = f" and {len(names) - 3} more" if len(names) > 3 else ""
-            raise CheckpointError(
-                f"{path} {fault} {', '.join(names[:3])}{rest}; it is of another model than {CONFIG} says"
-            )
-    for name, tensor in unique_tensors.items():
-        tensor.data = tensors[name].to(tensor.device)
-    model.load_state_dict(model.state_dict())  # for the hooks of parts that keep a number of their weights

@@ -149,6 +149,7 @@ def size(path: Path) -> int:
 
 
 def _reader(file: BufferedReader) -> Callable[[int], bytes]:
+    """Return the read function of a file that decompresses it, chosen by its first bytes."""
     first = file.peek(6)[:6]
     if first.startswith(GZ):
         return gzip.GzipFile(fileobj=file).read
@@ -165,6 +166,7 @@ class _Frames:
         self.frame: zstandard.ZstdDecompressionObj | None = None
 
     def read(self, count: int) -> bytes:
+        """Return up to `count` decompressed bytes; b"" at the end. Errors: EOFError for a truncated frame."""
         while len(self.out) < count:
             data = self.rest or self.file.read(CHUNK // 8)
             if not data:
@@ -186,6 +188,6 @@ def _one_line_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except BROKEN as error:
-        raise ValueError(f"{path} is compressed and cut off or damaged; write it again") from error
+        raise ValueError(f"{path} is compressed, but truncated or damaged; write it again") from error
     except OSError as error:
         raise OSError(f"cannot read {path}: {error.strerror or error}") from error

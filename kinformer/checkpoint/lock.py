@@ -98,7 +98,7 @@ def _flock(file: int, form: int) -> bool:
         except BlockingIOError:
             if last:
                 raise LockedError(_holder(file)) from None
-            time.sleep(LOOK)  # it may be `check_unlocked` of another process, which holds the lock for a moment
+            time.sleep(LOOK)  # `check_unlocked` in another process may hold the lock for a moment
         except OSError as error:
             if error.errno in NO_LOCKS:
                 return False

@@ -1,4 +1,4 @@
-"""Names of the files of a saved model, and the errors for missing ones.
+"""Names of the files of a saved model, and the errors for missing or damaged files.
 
 The module imports nothing heavy, so that a command can check its files before it starts. Use `contents` to read one of
 them; `checkpoint/checkpoint.py` describes their content.
@@ -13,6 +13,10 @@ CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json
 BEST = "best"  # subfolder of a run with the best model
 
 
+class CheckpointError(ValueError):
+    """Error for a folder without a model that can be loaded; the message names the file and its fault."""
+
+
 def contents(path: Path) -> bytes:
     """Return the bytes of a file of a saved model.
 
@@ -21,11 +25,11 @@ def contents(path: Path) -> bytes:
     Errors: OSError, in one line, if the file or its folder is missing or cannot be read.
     """
     if path.parent.is_file():
-        raise NotADirectoryError(f"{path.parent} is a file, and a checkpoint is a folder")
+        raise NotADirectoryError(f"{path.parent} is a file, but a checkpoint is a folder")
     if not path.parent.is_dir():
         raise FileNotFoundError(missing_path(path.parent))
     if not path.is_file():
         inside = ", ".join(str(folder.parent) for folder in sorted(path.parent.glob(f"*/{path.name}")))
         advice = f"; give one of the folders in it: {inside:.200}" if inside else ""
-        raise FileNotFoundError(f"{path.parent} is no checkpoint: it has no {path.name}{advice}")
+        raise FileNotFoundError(f"{path.parent} is not a checkpoint: it has no {path.name}{advice}")
     return read_file(path)

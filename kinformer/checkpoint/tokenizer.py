@@ -1,4 +1,4 @@
-"""Tokenizers: what turns text into tokens, where a token is no byte. Kept as the JSON that `tokenizers` writes."""
+"""Tokenizers of texts with tokens longer than a byte, stored as the JSON of the package `tokenizers`."""
 
 import hashlib
 import warnings
@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from difflib import SequenceMatcher
 from functools import cached_property
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import numpy
@@ -14,16 +13,20 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from kinformer.checkpoint.decompress import text as opened
 from kinformer.core.from_json import from_json
 
-LEAST = 257  # a byte-level vocabulary has all bytes, and one merge
 NO_BYTE = 256
-GROUP, BEFORE = 64, 8  # tokens whose text is compared at a time, and tokens before them that are decoded too
+GROUP, BEFORE = 64, 8  # number of tokens compared at a time; number of earlier tokens decoded with them
 
 
 class LostBytes(NamedTuple):
-    """Counts the bytes of a text that decoding does not restore, and keeps the first lost character."""
+    """Number of bytes of a text that decoding does not restore, with the first lost character.
+
+    read: number of bytes of the text.
+    missing: number of lost bytes.
+    letter: first lost character.
+    place: place of that character.
+    """
 
     read: int = 0
     missing: int = 0
@@ -31,12 +34,21 @@ class LostBytes(NamedTuple):
     place: str = ""
 
     def plus(self, other: "LostBytes") -> "LostBytes":
-        """The combined loss of two texts."""
+        """Return the combined loss of two texts.
+
+        other: loss of the later text.
+        """
         first = self if self.missing else other
         return LostBytes(self.read + other.read, self.missing + other.missing, first.letter, first.place)
 
-    def warn(self, name: str, so: str = "they are neither learned nor measured; tokenizer=bpe:4096 loses none") -> None:
-        """Warn, in one line, of lost bytes in the text with this name; `so` is the consequence."""
+    def warn(
+        self, name: str, so: str = "they are neither trained on nor scored; tokenizer=bpe:4096 loses none"
+    ) -> None:
+        """Warn, in one line, if bytes were lost.
+
+        name: name of the text.
+        so: consequence of the loss, for the message.
+        """
         if self.missing:
             share, in_place = (
                 self.missing / self.read,
@@ -49,7 +61,12 @@ class LostBytes(NamedTuple):
 
 
 class Encoding(NamedTuple):
-    """The tokens of a text, the number of bytes that each token restores, and the loss."""
+    """Tokens of a text, with the number of bytes that each restores, and the loss.
+
+    tokens: ids of the tokens.
+    widths: number of bytes that each token restores.
+    loss: bytes that decoding does not restore.
+    """
 
     tokens: Int[numpy.ndarray, " N"]
     widths: Int[numpy.ndarray, " N"]
@@ -57,12 +74,15 @@ class Encoding(NamedTuple):
 
 
 class Tokenizer:
-    """A tokenizer of `tokenizers`, made when it is first used: a model can be loaded where the package is missing.
+    """Tokenizer of the package `tokenizers`, created at its first use.
 
-    A text is read whole, alone and the same each time: truncation, padding and the dropout of merges are switched off.
+    A model can therefore be loaded without the package. Each text is tokenized completely, independently and always in
+    the same way: truncation, padding and the dropout of merges are switched off.
 
-    text: its JSON. place: its name in errors. Errors: ValueError for what is no tokenizer, ImportError where the
-    package is missing.
+    text: JSON of the tokenizer.
+    place: name of the tokenizer in messages.
+
+    Errors: ValueError for an invalid tokenizer; ImportError if the package is missing.
     """
 
     def __init__(self, text: str, place: str = "tokenizer.json") -> None:
@@ -71,12 +91,12 @@ class Tokenizer:
 
     @cached_property
     def backend(self) -> Any:
-        """The tokenizer itself."""
-        tokenizers = _package()
+        """Tokenizer object of the package."""
+        tokenizers = tokenizers_package()
         try:
             tokenizer = tokenizers.Tokenizer.from_str(self.text)
         except Exception as error:  # the package raises plain Exceptions
-            raise ValueError(f"{self.place} is no tokenizer.json that tokenizers reads: {error}") from error
+            raise ValueError(f"{self.place} is not a tokenizer.json that tokenizers can read: {error}") from error
         tokenizer.no_truncation()
         tokenizer.no_padding()
         if "dropout" in self.switched_off:
@@ -85,27 +105,27 @@ class Tokenizer:
 
     @cached_property
     def switched_off(self) -> tuple[str, ...]:
-        """The settings of the JSON that this class ignores: truncation, padding and dropout."""
+        """Settings of the JSON that this class ignores: truncation, padding and dropout."""
         values = {name: self._settings.get(name) for name in ("truncation", "padding")}
         values["dropout"] = self._settings["model"].get("dropout")
         return tuple(name for name, value in values.items() if value)
 
     @cached_property
     def size(self) -> int:
-        """How many tokens a model must know: one more than the largest id."""
+        """Vocabulary size that a model needs: one more than the largest id."""
         return 1 + max(self.backend.get_vocab(with_added_tokens=True).values(), default=-1)
 
     @cached_property
     def sha256(self) -> str:
-        """A hash of all that it is."""
+        """SHA-256 of the tokenizer's JSON."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     @cached_property
     def token_bytes(self) -> tuple[bytes, ...] | None:
-        """The bytes that each token decodes to, by id, of a byte-level tokenizer; None for other tokenizers.
+        """Bytes that each token of a byte-level tokenizer decodes to, by id; None for other tokenizers.
 
-        The decoder takes every token for one of bytes if each of its letters stands for one. So an added token "é"
-        decodes to the byte 0xE9, though it stands for two bytes of a text.
+        The decoder treats a token as bytes if each of its characters stands for a byte. An added token "é" therefore
+        decodes to the byte 0xE9, although it stands for two bytes of a text.
         """
         if (self._settings.get("decoder") or {}).get("type") != "ByteLevel":
             return None
@@ -116,18 +136,24 @@ class Tokenizer:
 
     @cached_property
     def max_token_bytes(self) -> int | None:
-        """The number of bytes of the longest token of a byte-level tokenizer; None for other tokenizers."""
+        """Number of bytes of the longest token of a byte-level tokenizer; None for other tokenizers."""
         return None if self.token_bytes is None else max(map(len, self.token_bytes))
 
     @cached_property
     def drops(self) -> bool:
-        """True if the tokenizer has no token for unknown letters and so drops them."""
+        """True if the tokenizer has no token for unknown characters and so drops them."""
         model = self._settings["model"]
         has_unknown = model.get("unk_token") is not None or model.get("byte_fallback")
         return model.get("type") == "BPE" and not has_unknown and self.token_bytes is None
 
     def report(self, loss: LostBytes, name: str) -> None:
-        """Warn of bytes lost in the text with this name; ValueError, in one line, if the tokenizer drops letters."""
+        """Warn of lost bytes.
+
+        loss: loss of the text.
+        name: name of the text.
+
+        Errors: ValueError, in one line, if the tokenizer drops characters.
+        """
         if loss.missing and self.drops:
             raise ValueError(
                 f"the tokenizer has no token for {loss.letter!r} of {name} and no unk_token, so it would drop it; give "
@@ -136,16 +162,22 @@ class Tokenizer:
         loss.warn(name)
 
     def encode(self, text: bytes) -> list[int]:
-        """The tokens of a text; bytes that are no UTF-8 are read as U+FFFD."""
+        """Return the tokens of a text; bytes that are not UTF-8 are read as U+FFFD.
+
+        text: bytes of the text.
+        """
         return self.backend.encode(text.decode(errors="replace"), add_special_tokens=False).ids
 
     def decode(self, tokens: Sequence[int]) -> bytes:
-        """Decode tokens, including special ones; ids outside the vocabulary are skipped."""
+        """Return the text of tokens, including special ones; ids outside the vocabulary are skipped.
+
+        tokens: ids of the tokens.
+        """
         return self._decode([token for token in tokens if 0 <= token < self.size]).encode()
 
     @cached_property
     def pieces(self) -> tuple[bytes, ...]:
-        """The text that each token adds when it is decoded after a letter: " the", "ing", "."."""
+        """Text that each token adds when it is decoded after a letter: " the", "ing", "."."""
         size = self.size
         ids = range(size)
         alone = [text.encode() for text in self.backend.decode_batch([[token] for token in ids])]
@@ -159,11 +191,14 @@ class Tokenizer:
 
     @cached_property
     def joined_pieces(self) -> bytes:
-        """The pieces of all tokens, concatenated."""
+        """Pieces of all tokens, concatenated."""
         return b"".join(self.pieces)
 
     def table(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """The bytes of all pieces followed by NO_BYTE, and the index where each token's piece starts."""
+        """Return the bytes of all pieces followed by NO_BYTE, and the start index of each token's piece.
+
+        device: device of the tensors.
+        """
         if device not in self._tables:
             lengths = [0, *map(len, self.pieces), 1]
             data = [*self.joined_pieces, NO_BYTE]
@@ -172,7 +207,10 @@ class Tokenizer:
         return self._tables[device]
 
     def encode_batch(self, texts: Sequence[str]) -> list[Encoding]:
-        """Tokenize texts and count the bytes that each token restores."""
+        """Return the tokens of texts, with the number of bytes that each token restores.
+
+        texts: texts to tokenize.
+        """
         if self.token_bytes is None:
             encodings = self.backend.encode_batch(texts, add_special_tokens=False)
             return [self._encode_by_offsets(*pair) for pair in zip(texts, encodings, strict=True)]
@@ -181,17 +219,20 @@ class Tokenizer:
         return [self._encode_by_bytes(text, encoding.ids) for text, encoding in zip(texts, encodings, strict=True)]
 
     def _encode_by_bytes(self, text: str, ids: Sequence[int]) -> Encoding:
-        """Tokens whose widths are their lengths in bytes; `_encode_by_offsets` if their bytes are not the text's."""
+        """Encode a text with the byte length of each token as its width.
+
+        If the tokens' bytes differ from the text, use `_encode_by_offsets`.
+        """
         pieces, data = [self.token_bytes[number] for number in ids], text.encode()  # type: ignore[index]
-        if b"".join(pieces) != data:  # something changes letters before they are tokens
+        if b"".join(pieces) != data:  # normalisation has changed the text
             return self._encode_by_offsets(text, self.backend.encode(text, add_special_tokens=False))
         widths = numpy.fromiter(map(len, pieces), numpy.int64, len(pieces))
         return Encoding(numpy.array(ids, dtype=numpy.int64), widths, LostBytes(len(data)))
 
     def _encode_by_offsets(self, text: str, encoding: Any) -> Encoding:
-        """Tokens whose widths count the letters up to their ends; the last token gets the rest.
+        """Encode a text with widths that count the characters up to each token's end; the last token gets the rest.
 
-        Letters that decoding does not restore count for no token.
+        Characters that decoding does not restore count for no token.
         """
         ids, sizes = numpy.array(encoding.ids, dtype=numpy.int64), _sizes(text)
         ends = numpy.array([end for _, end in encoding.offsets], dtype=numpy.int64)
@@ -207,11 +248,12 @@ class Tokenizer:
     def _restored_letters(
         self, text: str, ids: Sequence[int], starts: Sequence[int], ends: Int[numpy.ndarray, " N"]
     ) -> Bool[numpy.ndarray, " letters"]:
-        """True for the letters of a text that its tokens restore, given the start and end of each token."""
-        if self._join_tokens(ids) in (text, f" {text}"):  # some put a space before a text
+        """Return True for each character of a text that its tokens restore, given their starts and ends."""
+        if self._join_tokens(ids) in (text, f" {text}"):  # some tokenizers put a space before a text
             return numpy.ones(len(text), bool)
         restored = numpy.zeros(len(text), bool)
-        whole = numpy.flatnonzero(numpy.diff(ends, append=len(text) + 1)) + 1  # tokens up to where no letter is cut
+        # Token counts at which no character is cut.
+        whole = numpy.flatnonzero(numpy.diff(ends, append=len(text) + 1)) + 1
         cuts = whole[numpy.searchsorted(whole, numpy.arange(GROUP, len(ids) + GROUP, GROUP)).clip(max=len(whole) - 1)]
         for first, last in pairwise(numpy.unique([0, *cuts]).tolist()):
             begin = max(first - BEFORE, 0)
@@ -221,13 +263,14 @@ class Tokenizer:
             )
             letters = text[left : ends[last - 1]]
             for block in SequenceMatcher(None, letters, decoded, autojunk=False).get_matching_blocks():
-                passed = max(end - left - block.a, len(before) - block.b, 0)  # what the group before has counted
+                # Characters that the previous group has counted already.
+                passed = max(end - left - block.a, len(before) - block.b, 0)
                 restored[left + block.a + passed : left + block.a + block.size] = True
         return restored
 
     @cached_property
     def _unknown(self) -> int | None:
-        """The id of the token for unknown letters."""
+        """Id of the token for unknown characters."""
         model = self._settings["model"]
         name = model.get("unk_token")
         return model.get("unk_id") if name is None else self.backend.token_to_id(name)
@@ -240,7 +283,7 @@ class Tokenizer:
         return self.backend.decode(tokens, skip_special_tokens=False)
 
     def _join_tokens(self, tokens: Sequence[int]) -> str:
-        """Decode tokens; without a decoder, join the pieces themselves.
+        """Decode tokens; without a decoder, join their pieces.
 
         Decoding such pieces would insert spaces that the text does not have.
         """
@@ -249,7 +292,7 @@ class Tokenizer:
         return self._decode(tokens)
 
     def speaker(self) -> Callable[[int], str]:
-        """What a new token adds to the text, told token by token."""
+        """Return a function from each new token to the text that it adds."""
         from tokenizers.decoders import DecodeStream
 
         stream = DecodeStream(skip_special_tokens=False)
@@ -257,13 +300,16 @@ class Tokenizer:
 
 
 def _sizes(text: str) -> Int[numpy.ndarray, " letters"]:
-    """The number of UTF-8 bytes of each letter."""
+    """Return the number of UTF-8 bytes of each character."""
     data = numpy.frombuffer(text.encode(), dtype=numpy.uint8)
     return numpy.diff(numpy.flatnonzero((data & 0xC0) != 0x80), append=len(data))
 
 
 def _byte_letters() -> dict[str, int]:
-    """The byte of each letter of a byte-level vocabulary: a printable byte is its own letter, others use 256 and up."""
+    """Return the byte of each character of a byte-level vocabulary.
+
+    A printable byte is its own character; the other bytes use the characters from 256 on.
+    """
     printed = [*range(33, 127), *range(161, 173), *range(174, 256)]
     unprinted = [byte for byte in range(256) if byte not in printed]
     return {chr(byte): byte for byte in printed} | {chr(256 + n): byte for n, byte in enumerate(unprinted)}
@@ -272,7 +318,11 @@ def _byte_letters() -> dict[str, int]:
 _BYTE = _byte_letters()
 
 
-def _package() -> Any:
+def tokenizers_package() -> Any:
+    """Import the package `tokenizers`, an optional dependency.
+
+    Errors: ImportError, in one line, if it is missing.
+    """
     try:
         import tokenizers
     except ImportError as error:
@@ -282,78 +332,14 @@ def _package() -> Any:
     return tokenizers
 
 
-def parse_tokenizer(text: str) -> Tokenizer | int | None:
-    """What "bytes", "bpe:4096" or the path of a tokenizer.json names: nothing, the size of one to train, or itself.
-
-    Raises FileNotFoundError, or ValueError in one line, for what is neither.
-    """
-    if text == "bytes":
-        return None
-    kind, colon, size = text.partition(":")
-    if kind == "bpe" and colon:
-        if not size.isdecimal():
-            raise ValueError(f"tokenizer={text}: got {size!r}, expected a number of tokens; write bpe:4096")
-        if int(size) < LEAST:
-            raise ValueError(f"tokenizer={text}: a byte-level BPE has at least {LEAST} tokens; write bpe:4096")
-        _package()
-        return int(size)
-    path = Path(text).expanduser()
-    path = path / "tokenizer.json" if path.is_dir() else path
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no tokenizer {text}; write bytes, bpe:4096 or the path of a tokenizer.json")
-    return read_tokenizer(path)
-
-
-def read_tokenizer(path: Path) -> Tokenizer:
-    """The tokenizer of a file; ValueError, in one line, for what is none."""
-    try:
-        text = b"".join(opened(path)).decode()
-        is_mapping = isinstance(from_json(text), dict)
-    except OSError as error:
-        raise ValueError(str(error)) from error
-    except ValueError as error:
-        raise ValueError(f"{path} is no tokenizer.json: it is truncated or no JSON") from error
-    tokenizer = Tokenizer(text, str(path))
-    if not is_mapping or not tokenizer.size:
-        raise ValueError(f"{path} is no tokenizer.json: it has no vocabulary")
-    if tokenizer.switched_off:
-        warnings.warn(
-            f"{path} sets {' and '.join(tokenizer.switched_off)}; switched off, since a text is read whole and alone",
-            stacklevel=2,
-        )
-    return tokenizer
-
-
-def train_tokenizer(texts: Iterable[str], size: int) -> Tokenizer:
-    """A byte-level BPE of at most `size` tokens, fewer where the texts have no more pairs to merge.
-
-    Source: Sennrich et al., 2016, arXiv:1508.07909; over bytes: Radford et al., 2019, "Language models are unsupervised
-    multitask learners".
-    """
-    _package()
-    from tokenizers import Tokenizer as Made
-    from tokenizers import decoders, models, pre_tokenizers, trainers
-
-    trained_tokenizer = Made(models.BPE())
-    trained_tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    trained_tokenizer.decoder = decoders.ByteLevel()
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    trained_tokenizer.train_from_iterator(
-        texts, trainers.BpeTrainer(vocab_size=size, initial_alphabet=alphabet, show_progress=False)
-    )
-    return Tokenizer(trained_tokenizer.to_str())
-
-
-def tokenizer_of(spelled: str, texts: Iterable[bytes]) -> Tokenizer | None:
-    """What "bytes", "bpe:4096" or the path of a tokenizer.json makes tokens by, learned from these texts."""
-    choice = parse_tokenizer(spelled)
-    return (
-        train_tokenizer((text.decode(errors="ignore") for text in texts), choice) if isinstance(choice, int) else choice
-    )
-
-
 def decode_utf8(data: bytes, place: str) -> str:
-    """Decode a UTF-8 text; ValueError, with its place, for other bytes."""
+    """Return the text of UTF-8 bytes.
+
+    data: bytes of the text.
+    place: name of the text in messages.
+
+    Errors: ValueError, with the place, for other bytes.
+    """
     try:
         return data.decode()
     except UnicodeDecodeError as error:
@@ -366,9 +352,15 @@ def decode_utf8(data: bytes, place: str) -> str:
 def encode_rows(
     tokenizer: Tokenizer | None, rows: Iterable[tuple[str, bytes]], name: str
 ) -> list[bytes] | list[list[int]]:
-    """Tokenize many short texts, each given with its place; without a tokenizer return their bytes.
+    """Tokenize many short texts; without a tokenizer, return their bytes.
 
-    Warns, with the name of the data, of lost bytes. Errors: ValueError for a text without any token.
+    It warns of lost bytes, with the name of the data.
+
+    tokenizer: tokenizer to use; None for bytes.
+    rows: place and bytes of each text.
+    name: name of the data.
+
+    Errors: ValueError for a text without any token.
     """
     places, texts = zip(*rows, strict=True)
     if tokenizer is None:

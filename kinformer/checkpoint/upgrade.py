@@ -8,8 +8,8 @@ from torch import Tensor, nn
 def upgrade_tensors(model: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return a copy of saved tensors, converted by each part from the form of an earlier version.
 
-    A part with a new stored form defines `upgrade(tensors, prefix)`, which converts the entries whose names start with
-    `prefix`. It is also called with the optimizer's state of each parameter, so it must leave scalars unchanged.
+    A part with a new stored form defines `upgrade(tensors, prefix)`, which converts the entries with names that start
+    with `prefix`. It is also called with the optimizer's state of each parameter, so it must leave scalars unchanged.
 
     model: model that loads the tensors.
     tensors: saved tensors by parameter name.

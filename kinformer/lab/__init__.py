@@ -1,1 +1,1 @@
-"""The laboratory: data, tasks and environments, training, search, datastores, claims, cost and comparison."""
+"""The laboratory: data, tasks, environments, training, search, datastores, claims, costs, comparison."""

@@ -54,7 +54,7 @@ def find_member_function(name: str) -> Callable[..., Any]:
     ]
     if not names:
         raise UserError(f"{name} has no member; put @member (from kinformer import member) above a function in it")
-    raise UserError(f"{name} is a file; name a member in it too, like {name}:{names[0]} (it has {', '.join(names)})")
+    raise UserError(f"{name} is a file; add a member in it, such as {name}:{names[0]} (it has {', '.join(names)})")
 
 
 def _is_member(value: Any) -> bool:
@@ -75,7 +75,11 @@ def parse_member(name: str, texts: Iterable[str]) -> MemberChoice:
 
 
 def with_keywords(name: str, texts: Collection[str]) -> str:
-    """Join a member and the texts of its keywords into one text, which `parse_member_text` parses back."""
+    """Join a member and the texts of its keywords into one text, which `parse_member_text` parses back.
+
+    name: the name of the member.
+    texts: keywords such as "window=128".
+    """
     return f"{name}({', '.join(texts)})" if texts else name
 
 
@@ -95,7 +99,7 @@ def split_keywords(
     for text in texts:
         name, equals, _ = (piece.strip() for piece in text.partition("="))
         if equals and name not in mine and name not in theirs:
-            nor = f"nor has {name_of(host)!r}, which learns over its layers"
+            nor = f"nor has {name_of(host)!r}, which takes its layers"
             raise TypeError(
                 f"{describe_callable(function)} has no keyword {name!r}, {nor}{suggest_names(name, {*mine, *theirs})}"
             )
@@ -111,7 +115,7 @@ def parse_member_text(text: str, make: Callable[[str, list[str]], MemberChoice] 
     """
     match = re.fullmatch(r"(?P<name>[^()=]+)(\((?P<keywords>.*)\))?", text.strip(), re.DOTALL)
     if match is None:
-        raise UserError(f"{text!r} is no member; write gpt, or 'gpt(depth=2, heads=4)' in quotes")
+        raise UserError(f"{text!r} is not a member; write gpt, or 'gpt(depth=2, heads=4)' in quotes")
     return (make or parse_member)(match["name"].strip(), [piece for piece in split(match["keywords"] or "") if piece])
 
 

@@ -13,8 +13,11 @@ Limits = tuple[float | None, float | None]  # None leaves an end to the data
 class PlotLine(NamedTuple):
     """Points of a plot. Lines with the same label share a colour and one entry of the legend.
 
+    x, y: coordinates of the points.
+    label: entry in the legend.
     style: marker and dash as Matplotlib spells them, such as "o-".
-    colour: the next one of Matplotlib's cycle if empty.
+    colour: colour of the line; "" takes the next colour of Matplotlib's cycle.
+    alpha: opacity.
     band: the lower and the upper end of a shaded interval.
     """
 
@@ -31,12 +34,20 @@ class PlotLine(NamedTuple):
 class Plot:
     """One pair of axes with lines, with samples of categories, or with an image.
 
+    title, xlabel, ylabel: texts of the plot and its axes.
+    lines: the lines.
     samples: by label, for each category the values of all seeds, drawn as dots.
-    categories: their names. bars: draw the mean of each category as a bar too. horizontal: categories stand on y.
+    categories: names of the categories.
+    bars: draw the mean of each category as a bar too.
+    horizontal: put the categories on the y axis.
     image: a matrix from 0, white, to `darkest`; the first row is at the top.
-    levels: horizontal lines, each with a label or "". marks: vertical lines.
+    darkest: value that is drawn black.
+    levels: horizontal lines, each with a label or "".
+    marks: places of vertical lines.
     ticks: the only values that are written on the x axis.
-    log: the axes with a logarithmic scale. prefixed: the axes whose numbers are written with k and M.
+    log: the axes with a logarithmic scale.
+    prefixed: the axes with numbers that are written with k and M.
+    xlim, ylim: limits of the axes; None leaves an end to the data.
     """
 
     title: str
@@ -60,23 +71,39 @@ class Plot:
 
 
 def seed_mean(runs: Sequence[Sequence[float]]) -> list[float]:
-    """The mean over seeds at each place of their lists."""
+    """Return the mean over seeds at each place of their lists.
+
+    runs: a list of values for each seed.
+    """
     return [mean(values) for values in zip(*runs, strict=True)]
 
 
 def slope(x: Sequence[float], y: Sequence[float]) -> float:
-    """The exponent p of y = c x^p, fitted by least squares in logarithms."""
+    """Return the exponent p of y = c x^p, fitted by least squares in logarithms.
+
+    x, y: coordinates of the points.
+    """
     return linear_regression([math.log(value) for value in x], [math.log(value) for value in y]).slope
 
 
 def by_category(title: str, unit: str, values: Mapping[str, Sequence[float]], **options: Any) -> Plot:
-    """The samples of each category, in one unit. options: further fields of the plot, such as `bars`."""
+    """Return a plot of the samples of each category, in one unit.
+
+    title: title of the plot.
+    unit: unit of the values.
+    values: the samples of each category.
+    options: further fields of the plot, such as `bars`.
+    """
     labels = (unit, "") if options.get("horizontal") else ("", unit)
     return Plot(title, *labels, samples={"": list(values.values())}, categories=list(values), **options)
 
 
 def growth_lines(counts: Mapping[str, Sequence[float]], lengths: Sequence[int]) -> list[PlotLine]:
-    """A line for each name, with the exponent of its growth, for logarithmic axes."""
+    """Return a line for each name, labelled with the exponent of its growth, for logarithmic axes.
+
+    counts: values for each name, one per length.
+    lengths: the lengths.
+    """
     return [
         PlotLine(lengths, numbers, f"{name}: L^{slope(lengths, numbers):.2f}", "o-") for name, numbers in counts.items()
     ]

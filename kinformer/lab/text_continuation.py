@@ -22,12 +22,12 @@ from kinformer.decoding.sampling import Stop
 from kinformer.lab.data.batches import device_of
 
 INSTEAD = {  # advice for models that neither continue nor fill in text
-    "series": "forecast by `kinformer forecast DIR --data series=FILE.csv --out next.csv`",
-    "trajectories": "let it act by `kinformer play DIR --env ID`",
-    "environments": "let it act by `kinformer play DIR --env ID`",
+    "series": "forecast with `kinformer forecast DIR --data series=FILE.csv --out next.csv`",
+    "trajectories": "let it act with `kinformer play DIR --env ID`",
+    "environments": "let it act with `kinformer play DIR --env ID`",
 }
 BEFORE = 4  # tokens: a UTF-8 letter has at most 4 bytes
-FILL = 'fill them in by `kinformer fill DIR --text "the wh_le"`'
+FILL = 'fill them in with `kinformer fill DIR --text "the wh_le"`'
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class WritingSettings:
     """Settings of a continuation: sampling, or beam search if `beam` is above 1.
 
     temperature, top_k, top_p: settings of sampling.
-    beam: number of beams.
+    beam: number of beams; 1 samples.
     length_penalty: length penalty of beam search.
     seed: seed of the first row. Each later row has the next number, so it is sampled as it would be by itself.
     stop: ends a text at these bytes.
@@ -78,10 +78,12 @@ def has_state(model: Any, length: int) -> bool:
     """
     if not model.predicts_next:
         masked = model.reads == "masked"
-        does = "fills in hidden bytes" if masked else f"reads {model.reads} data"
+        does = "fills in masked bytes" if masked else f"reads {model.reads} data"
         instead = FILL if masked else INSTEAD.get(model.reads)
-        advice = f"{instead}, or write" if instead else "write"
-        raise ValueError(f"this {display_name(model)} {does} and writes none; {advice} by a causal member, like gpt")
+        advice = f"{instead}, or use" if instead else "use"
+        raise ValueError(
+            f"this {display_name(model)} {does} and cannot continue a text; {advice} a causal member like gpt"
+        )
     try:
         model.start(1, length if model.window is None else min(length, model.window))
     except NoState:
@@ -186,10 +188,13 @@ def _stop_and_report(stop: Stop | None, look: Callable[[int], None]) -> Stop:
 
 
 def stop_at_text(spelled: Any, stop: bytes) -> Stop:
-    """Make a test of which rows of new tokens contain a stop text near their end.
+    """Return a function that tests for each row of new tokens whether a stop text is near its end.
 
     As many tokens as the stop text has bytes suffice. A few earlier tokens are decoded too, because the decoded text
     may lack its first space or half of its first letter.
+
+    spelled: the tokenizer of the model.
+    stop: the stop text.
     """
 
     def ends(new: Int[Tensor, "B N"]) -> Bool[Tensor, " B"]:

@@ -13,7 +13,9 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from kinformer.checkpoint.checkpoint import CheckpointError, format_weights, load, read_tensors, save
+from kinformer.checkpoint.checkpoint import load, save
+from kinformer.checkpoint.model_files import CheckpointError
+from kinformer.checkpoint.weights_file import format_weights, read_tensors
 from kinformer.core.discover import MemberRecord
 from tests.lab.train import tiny
 
@@ -99,28 +101,28 @@ def drop(name: str) -> Callable[[Path], None]:
     [
         (drop("config.json"), "it has no config.json"),
         (drop("model.safetensors"), "it has no model.safetensors"),
-        (cut("config.json", 20), "config.json is truncated or no JSON"),
-        (cut("config.json", 0), "config.json is truncated or no JSON"),
-        (write_file("config.json", b"\xff\xfe"), "config.json is truncated or no JSON"),
+        (cut("config.json", 20), "config.json is truncated or not JSON"),
+        (cut("config.json", 0), "config.json is truncated or not JSON"),
+        (write_file("config.json", b"\xff\xfe"), "config.json is truncated or not JSON"),
         (write_file("config.json", b"[]"), "was not written by kinformer: it has no 'member'"),
         (write_file("config.json", b'{"model_type": "gpt2"}'), "was not written by kinformer: it has no 'member'"),
-        (cut("model.safetensors", -1), "model.safetensors is truncated or no safetensors file"),
-        (cut("model.safetensors", 5), "model.safetensors is truncated or no safetensors file"),
-        (cut("model.safetensors", 0), "model.safetensors is truncated or no safetensors file"),
-        (write_file("model.safetensors", b"\x80\x04\x95" + b"pickle" * 50), "is truncated or no safetensors file"),
+        (cut("model.safetensors", -1), "model.safetensors is truncated or not a safetensors file"),
+        (cut("model.safetensors", 5), "model.safetensors is truncated or not a safetensors file"),
+        (cut("model.safetensors", 0), "model.safetensors is truncated or not a safetensors file"),
+        (write_file("model.safetensors", b"\x80\x04\x95" + b"pickle" * 50), "is truncated or not a safetensors file"),
         (
             write_file("model.safetensors", (2).to_bytes(8, "little") + b"{}"),
             "lacks embedding.weight, mix.bias, mix.weight",
         ),
-        (edit(keywords={"d": 8}), "are of different models: their members or keywords differ"),
-        (edit(member="lane"), "was built by 'lane', and 'bigram' was given"),
-        (edit(tokenizer="bpe"), "wants the tokenizer 'bpe'; this version knows 'bytes'"),
+        (edit(keywords={"d": 8}), "belong to different models: their members or keywords differ"),
+        (edit(member="lane"), "got 'bigram', expected 'lane'"),
+        (edit(tokenizer="bpe"), "has an unknown tokenizer: got 'bpe', expected 'bytes'"),
         (edit(keywords=None), "was not written by kinformer: it has no 'keywords'"),
-        (tensors(lambda t: t.pop("mix.bias")), "lacks mix.bias; it is of another model"),
+        (tensors(lambda t: t.pop("mix.bias")), "lacks mix.bias; it belongs to another model"),
         (tensors(lambda t: t.update(more=torch.zeros(1))), "has the unexpected more;"),
         (
             tensors(lambda t: t.update({"mix.bias": torch.zeros(3)})),
-            "has wrong shapes: mix.bias is (3,) and must be (4,);",
+            "has wrong shapes: mix.bias is (3,), expected (4,);",
         ),
         (
             tensors(lambda t: [t.update({f"x{n}": torch.zeros(1)}) for n in range(9)]),
@@ -139,14 +141,14 @@ def test_a_config_that_was_edited_names_the_keyword_and_the_copy_to_restore(tmp_
     for folder in (tmp_path, tmp_path / "best"):
         save(tiny.bigram(d=4), folder)
     edit(keywords={"d": 9})(tmp_path)
-    with pytest.raises(CheckpointError, match="of different models: .* differ: got d=9, expected d=4. Copy ") as error:
+    with pytest.raises(CheckpointError, match="to different models: .* differ: got d=9, expected d=4. Copy ") as error:
         load(tmp_path, member=tiny.bigram)
     words = str(error.value).partition("Copy ")[2].split()
     (tmp_path / "config.json").write_bytes(Path(words[0]).read_bytes())
     assert words[2] == f"{tmp_path}/config.json," and load(tmp_path, member=tiny.bigram).member.keywords == {"d": 4}
     edit(keywords={"d": 9})(tmp_path)
     edit(keywords={"d": 9})(tmp_path / "best")
-    with pytest.raises(CheckpointError, match="Put back the config.json that the training wrote, or train the model"):
+    with pytest.raises(CheckpointError, match="Restore the config.json that the training wrote, or train the model"):
         load(tmp_path, member=tiny.bigram)
 
 
@@ -198,7 +200,7 @@ def test_weights_without_a_digest_are_taken_as_they_are_and_changed_ones_say_wha
 def test_a_member_of_ones_own_must_be_given(saved: Path) -> None:
     with pytest.raises(CheckpointError, match=r"built by 'bigram' of tiny.py: give load\(folder, member=bigram\)"):
         load(saved)
-    with pytest.raises(CheckpointError, match="was built by 'bigram', and 'lane' was given"):
+    with pytest.raises(CheckpointError, match="got 'lane', expected 'bigram'"):
         load(saved, member=tiny.lane)
 
 
@@ -213,13 +215,13 @@ def test_a_name_in_a_folder_never_runs_a_file(saved: Path) -> None:
     evil.write_text("raise SystemExit('code from a folder was run')")
     edit(member=f"{evil}:bigram", file=None)(saved)
     tensors(lambda weights: None)(saved)
-    with pytest.raises(CheckpointError, match="which is not the name of a member"):
+    with pytest.raises(CheckpointError, match="but there is no member of this name"):
         load(saved)
 
 
 def test_an_unknown_member_names_the_nearest(saved: Path) -> None:
     edit(member="gpd", file=None)(saved)
-    with pytest.raises(CheckpointError, match="which is not the name of a member; the nearest is 'gpt'"):
+    with pytest.raises(CheckpointError, match="but there is no member of this name; the nearest is 'gpt'"):
         load(saved)
 
 
@@ -281,7 +283,7 @@ def test_a_real_write_error_of_the_system_leaves_the_old_file(saved: Path) -> No
     done = subprocess.run(
         [sys.executable, "-c", code, str(saved)], cwd=root, capture_output=True, text=True, check=True
     )
-    assert done.stdout.count("\n") == 1 and "File too large; what was there before is unchanged" in done.stdout
+    assert done.stdout.count("\n") == 1 and "File too large; the old content is unchanged" in done.stdout
     assert sorted(path.name for path in saved.iterdir()) == ["config.json", "model.safetensors"]
     load(saved, member=tiny.bigram)
 
@@ -290,11 +292,11 @@ def test_a_checkpoint_of_the_first_edition_is_refused_in_one_line(saved: Path) -
     config = json.loads((saved / "config.json").read_text())
     assert config.pop("format") == 2
     (saved / "config.json").write_text(json.dumps(config))
-    with pytest.raises(CheckpointError, match="of edition 1 of the form of a checkpoint, and this version") as e:
+    with pytest.raises(CheckpointError, match="got edition 1, expected edition 2. Train") as e:
         load(saved, member=tiny.bigram)
     assert "\n" not in str(e.value)
     (saved / "config.json").write_text(json.dumps(config | {"format": 3}))
-    with pytest.raises(CheckpointError, match="is of edition 3"):
+    with pytest.raises(CheckpointError, match="got edition 3"):
         load(saved, member=tiny.bigram)
 
 
@@ -306,7 +308,7 @@ def test_what_a_config_says_of_training_is_looked_at(tmp_path: Path, name: str, 
     save(tiny.bigram(), tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | {name: value}))
-    with pytest.raises(CheckpointError, match=f"config.json says {name}="):
+    with pytest.raises(CheckpointError, match=f"config.json is damaged: got {name}="):
         load(tmp_path, tiny.bigram)
 
 

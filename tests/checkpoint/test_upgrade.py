@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinformer.checkpoint.checkpoint import load_tensors, tensors_of
+from kinformer.checkpoint.weights_file import load_tensors, tensors_of
 from kinformer.lab.train.optimiser import adamw
 from kinformer.lab.train.training_tensors import optimiser_tensors, restore_optimiser
 from kinformer.members.bp_transformer import bp_transformer

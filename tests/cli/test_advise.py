@@ -59,7 +59,7 @@ def test_what_can_do_it_is_there_by_its_work_and_the_commands_run(
     assert commands[1] != advised["commands"][1] and f"runs/{names[0]}-2" in commands[1]  # a folder that is not there
     assert run(["advise", *words]) == 0
     out = capsys.readouterr().out
-    assert all(line in out for line in commands) and "Not known:" in out and "it was never measured of" in out
+    assert all(line in out for line in commands) and "Not known:" in out and "Quality: not measured for" in out
 
 
 def briefly(line: list[str]) -> int:
@@ -85,7 +85,7 @@ def test_labels_have_their_own_and_what_nobody_reads_is_said(
         "commands"
     ][0]
     monkeypatch.setattr("kinformer.lab.advise.ranking.members", dict)
-    fails(capsys, ["advise", *words], "no member reads labelled data yet, so there is nothing to rank for --task class")
+    fails(capsys, ["advise", *words], "no member for --task classify: none reads labelled data yet")
 
 
 def test_what_is_too_large_is_told_and_a_smaller_batch_is_taken(
@@ -106,13 +106,17 @@ def test_what_is_too_large_is_told_and_a_smaller_batch_is_taken(
     assert advised["batch"] == 2 and all(" --batch 2 " in line for line in advised["commands"])
     for entry in advised["members"]:
         assert entry["process_bytes"] <= least - 1 and entry["largest_batch"] >= 2
-    fails(capsys, ["advise", *words, "--memory", "1MB"], "no member fits: a row of 256 tokens is more than 1 MB hold")
+    fails(
+        capsys,
+        ["advise", *words, "--memory", "1MB"],
+        "no member fits: training on a row of 256 tokens needs more than 1 MB",
+    )
 
 
 def test_long_rows_have_positions_and_are_drawn_out(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--task", "lm", "--data", text, "--batch", "1", "--memory", "900GB"]
     advised = advice(capsys, *words, "--length", "900")
-    assert not any("drawn out" in entry for entry in advised["not_known"])
+    assert not any("extrapolated" in entry for entry in advised["not_known"])
     with_table = estimate_training(at_length("gpt", 8192), 8192)
     assert with_table.choice.keywords == {"length": 8192} and not with_table.sure
     assert at_length("average_attention", 8192).keywords == {}  # its sinusoidal positions have no table
@@ -123,9 +127,12 @@ def test_wrong_words_are_one_line(text: str, capsys: pytest.CaptureFixture[str])
     good = {"--task": "lm", "--data": text, "--memory": "8GB", "--length": "32"}
     wrong = {
         ("--task", "sing"): "'sing' is not one of",
-        ("--memory", "8 apples"): "--memory takes a number of bytes above 0, such as 8GB or 512MB",
-        ("--memory", "-1GB"): "--memory takes a number",
-        ("--memory", "0"): "--memory takes a number",
+        (
+            "--memory",
+            "8 apples",
+        ): "wrong --memory: got '8 apples', expected a number of bytes above 0, such as 8GB or 512MB",
+        ("--memory", "-1GB"): "wrong --memory: got ",
+        ("--memory", "0"): "wrong --memory: got ",
         ("--data", "text=/none"): "there is no file or folder /none",
         ("--data", "pairs=x.tsv"): "there is no file or folder x.tsv; write pairs=FILE.tsv",
         ("--length", "0"): "--length",
@@ -153,7 +160,7 @@ def test_a_member_that_is_in_no_table_is_named(
     for place in ("estimates", "ranking"):
         monkeypatch.setattr(f"kinformer.lab.advise.{place}.table", lambda: fewer)
     advised = advice(capsys, "--task", "lm", "--data", text, "--length", "32", "--memory", "64GB")
-    assert advised["refused"]["llama"] == "llama is in no table; kinformer cost llama tells of it"
+    assert advised["refused"]["llama"] == "llama was not measured for this table; kinformer cost llama measures it"
 
 
 @pytest.mark.prove

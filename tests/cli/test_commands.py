@@ -56,7 +56,7 @@ EARLY = {
     "--resume continues the run in --out, but --overw": "train gpt --data text=stdlib --resume --overwrite --out o",
     "there is no member 'gtp'; the nearest is 'gpt'": "train gtp --data text=stdlib --out o --steps 1",
     "has no keyword 'dept'": "train gpt dept=3 --data text=stdlib --out o --steps 1",
-    "'dscount', nor has 'agent', which learns over its layers; the nearest is 'discount'": (
+    "'dscount', nor has 'agent', which takes its layers; the nearest is 'discount'": (
         "train lstm dscount=1 --data env=t_maze --out o --steps 1"
     ),
     "the member 'gpt' has no keyword 'dd'": "evaluate {model} dd=3 --data text=stdlib",
@@ -72,7 +72,7 @@ EARLY = {
     "there is no task 'recal'; the nearest is 'recall'": "train gpt --data task=recal,pairs=4 --out o --steps 1",
     "give --valid a file": "train gpt --data text=stdlib --valid /none --out o --steps 1",
     "there is no file or folder none": "generate none",
-    "is no checkpoint: it has no config.json": "fill {model}/.. --text a_b",
+    "is not a checkpoint: it has no config.json": "fill {model}/.. --text a_b",
     "`kinformer datastore build` makes a datastore": "generate {model} --knn --datastore none",
     "`kinformer read` writes a saved text": "generate {model} --state none",
     "warmup=1.5: give a fraction of the training": "train gpt --data text=stdlib --out x --steps 1 --warmup 1.5",
@@ -148,7 +148,7 @@ def test_list_names_every_kind_or_one(capsys: pytest.CaptureFixture[str]) -> Non
 @pytest.mark.parametrize("words", [["train", "--data", "text=stdlib", "--steps", "1", "--out", "none"]])
 def test_a_file_without_a_function_names_its_members(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
     file = BIGRAM.removesuffix(":bigram")
-    message = f"is a file; name a member in it too, like {file}:bigram (it has bigram, lane, classifier)"
+    message = f"is a file; add a member in it, such as {file}:bigram (it has bigram, lane, classifier)"
     fails(capsys, [words[0], file, *words[1:]], message)
     fails(capsys, [words[0], str(ROOT / "tests/toys/pattern.py"), *words[1:]], "pattern.py has no member; put @member")
     fails(capsys, [words[0], "none.py", *words[1:]], "there is no file or folder none.py")
@@ -243,7 +243,7 @@ def test_a_member_that_fills_in_is_trained_and_neither_writes_nor_is_compared_wi
     fails(
         capsys,
         ["generate", out, "--prompt", "the "],
-        "this bert fills in hidden bytes and writes none; fill them in by `kinformer fill DIR",
+        "this bert fills in masked bytes and cannot continue a text; fill them in with `kinformer fill DIR",
     )
     words = ["compare", "gpt", "bert(depth=1)", "--data", text, "--minutes", "9", "--out", str(tmp_path / "all")]
     fails(capsys, words, "got bits per byte (gpt), bits per masked byte (bert(depth=1)), expected one metric")
@@ -336,7 +336,7 @@ def test_compare_goes_over_an_earlier_one_only_where_it_may(
         (["gpt", "--steps", "0"], "wrong number of steps: got 0, expected at least 1"),
         (["gpt", "--minutes", "-1"], "wrong number of minutes: got -1, expected a number above 0"),
         (["gpt", "--steps", "x"], "valid integer"),
-        (["gpt", "--steps", "1", "--lr", "0"], "lr must be above 0"),
+        (["gpt", "--steps", "1", "--lr", "0"], "wrong lr: got 0.0, expected a number above 0"),
         (["llama", "d=16", "--steps", "1", "--length", "100000"], "got 3,600... bytes, but a window of"),
         (
             ["gpt", "length=8", "--steps", "1", "--length", "9"],
@@ -378,7 +378,7 @@ def test_what_is_missing_is_named(capsys: pytest.CaptureFixture[str], tmp_path: 
     fails(capsys, ["generate", str(tmp_path), "--prompt", "x"], "it has no config.json")
     fails(capsys, ["generate", str(tmp_path / "none"), "--prompt", "x"], "there is no file or folder")
     (tmp_path / "file").touch()
-    fails(capsys, ["generate", f"{tmp_path}/file", "--prompt", "x"], "file is a file, and a checkpoint is a folder")
+    fails(capsys, ["generate", f"{tmp_path}/file", "--prompt", "x"], "file is a file, but a checkpoint is a folder")
     words = ["train", BIGRAM, "--data", "text=stdlib", "--steps", "1", "--out", f"{tmp_path}/file"]
     fails(capsys, words, f"wrong --out: got the file {tmp_path}/file, expected a folder")
     fails(capsys, ["trian"], "No such command 'trian'")
@@ -418,7 +418,7 @@ def test_a_loss_that_is_not_finite_is_a_failure_in_one_line(
     tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["train", BIGRAM, "--data", text, "--out", str(tmp_path / "run"), "--steps", "50", "--lr", "1e38", *QUICK]
-    fails(capsys, words, "the weights before it are in", code=1)
+    fails(capsys, words, "the weights before this step are saved in", code=1)
 
 
 def test_errors_have_their_traceback_where_it_is_asked_for() -> None:
@@ -485,7 +485,7 @@ def test_compare_trains_each_and_shows_one_table(tmp_path: Path, text: str, caps
     words = ["compare", small, small, BIGRAM, "--data", text, "--out", str(out), "--minutes", "0.005", *QUICK]
     assert run(words) == 0
     output, err = capsys.readouterr()
-    assert "bigram (3 of 3): measuring on valid, 240 bytes ..." in err
+    assert "bigram (3 of 3): measuring on 240 bytes of validation data ..." in err
     assert "bigram: generating a sample and measuring its speed ..." in err
     warned = [line.split(",")[0] for line in err.splitlines() if "warning" in line]
     assert warned == ["warning: the validation data has only 240 bytes"]
@@ -526,7 +526,7 @@ def test_the_compressors_are_the_programs_own(tmp_path: Path) -> None:
         (["gpt", "gtp"], "there is no member 'gtp'"),
         (["gpt", "zzzzzz"], "there is no member 'zzzzzz'; `kinformer list members` lists them all"),
         (["gpt(dept=2)"], "the member 'gpt' has no keyword 'dept'; the nearest is 'depth'"),
-        (["gpt(depth=2"], "'gpt(depth=2' is no member; write gpt, or 'gpt(depth=2, heads=4)' in quotes"),
+        (["gpt(depth=2"], "'gpt(depth=2' is not a member; write gpt, or 'gpt(depth=2, heads=4)' in quotes"),
         (["gpt", "gpt(d=10, heads=3)"], "d=10 is not a multiple of heads=3"),
         (["gpt", "gpt(length=64)"], "gpt(length=64): rows have 128 tokens, but this gpt has only 64 learned positions"),
         ([], "Missing argument"),

@@ -184,7 +184,7 @@ def test_a_rate_at_which_nothing_learns_is_a_failure(
     tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["--data", text, "--steps", "9", "--lrs", "1e37,1e38", *QUICK, "--out", str(tmp_path / "o")]
-    fails(capsys, ["compare", BIGRAM, *words], "the weights before it are in", code=1)
+    fails(capsys, ["compare", BIGRAM, *words], "the weights before this step are saved in", code=1)
 
 
 def test_members_that_fill_in_are_compared(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -254,21 +254,21 @@ def test_members_are_brought_to_the_parameters_of_the_first() -> None:
     assert expected == sum(p.numel() for p in small.build(0).parameters())
     members = ("llama(heads=2, depth=3)", "gpt(d=16, heads=2, length=64)", "gpt(d=32, depth=2, heads=2)")
     fitted, notes = match_parameters([small, *map(parse_member_text, members)])
-    assert fitted[0] is small and fitted[3].text == small.text and "as it is" in notes[2]
+    assert fitted[0] is small and fitted[3].text == small.text and "without a change" in notes[2]
     for member, name in zip(fitted[1:3], ("d", "depth"), strict=True):
         assert abs(sum(p.numel() for p in member.build(0).parameters()) - expected) <= 0.1 * expected
         assert (
             f"{name}={member.keywords[name]}" in member.text
             and parse_member_text(member.text).keywords == member.keywords
         )
-    assert "has d=" in notes[0] and "in place of 128: " in notes[0] and "has depth=" in notes[1]
+    assert "gets d=" in notes[0] and "instead of 128: " in notes[0] and "gets depth=" in notes[1]
 
 
 @pytest.mark.parametrize(
     ("other", "message"),
     [
-        ("llama(d=16, depth=1, heads=2)", "has its d and depth written; leave one of them open"),
-        ("llama(d=512)", "comes to no 66,432 parameters within a tenth: the nearest are "),
+        ("llama(d=16, depth=1, heads=2)", "gives d and depth; leave out one of them"),
+        ("llama(d=512)", "cannot have 66,432 parameters within 10%: the nearest are "),
     ],
 )
 def test_what_cannot_be_matched_is_said(

@@ -29,11 +29,11 @@ def folder(tmp_path: Path) -> Path:
 
 WRONG = {
     "empty": ("text={}/empty", "holds no byte"),
-    "cut off": ("text={}/cut.xz", "cut.xz is compressed and cut off or damaged"),
+    "cut off": ("text={}/cut.xz", "cut.xz is compressed, but truncated or damaged"),
     "a glob": ("text={}/*.rst", "no file matches"),
     "a field": ("text={}/rows.jsonl", "line 1 of {}/rows.jsonl has no field 'text'; there are body"),
     "bytes": ("text={}/latin,tokenizer=bpe:300", "latin is not UTF-8: got the byte 0xe9"),
-    "a tokenizer": ("text={}/a.txt,tokenizer={}/tokenizer.json", "tokenizer.json is no tokenizer.json"),
+    "a tokenizer": ("text={}/a.txt,tokenizer={}/tokenizer.json", "tokenizer.json is not a tokenizer.json"),
     "parquet": ("text=hf:{}/bad.parquet", "datasets cannot read hf:"),
     "ragged": ("labelled={}/ragged.tsv", "this gpt reads a text, but got labelled text; give text="),
     "an option": ("text={}/a.txt,tokeniser=bytes", "text= has no option 'tokeniser'; the nearest is 'tokenizer'"),

@@ -67,17 +67,21 @@ def test_more_is_put_behind_it(workspace: Path, tmp_path: Path, capsys: pytest.C
 def test_what_is_wrong_is_said_in_one_line(workspace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model, store, text = str(workspace / "gpt"), str(workspace / "ds"), f"text={workspace}/text"
     build = ["datastore", "build", model, "--data", text, "--out"]
-    fails(capsys, [*build, store], "already; give --append")
-    fails(capsys, [*build, store, "--append", "--dtype", "float32"], "is of keys in float16")
+    fails(capsys, [*build, store], "already holds a datastore; add to it with --append")
+    fails(capsys, [*build, store, "--append", "--dtype", "float32"], "has keys in float16")
     fails(capsys, [*build, str(tmp_path / "a"), "--tap", "9"], "gpt has no inner state '9'")
-    fails(capsys, [*build, str(tmp_path / "a"), "--stride", "99", "--length", "9"], "stride=99 leaves out tokens")
+    fails(
+        capsys,
+        [*build, str(tmp_path / "a"), "--stride", "99", "--length", "9"],
+        "wrong stride for windows of 9: got 99",
+    )
     fails(capsys, [*build, str(workspace / "text")], "cannot make the folder", 1)
     (tmp_path / "short").write_bytes(b"x")
     short = f"text={tmp_path}/short"
     fails(
         capsys,
         ["datastore", "build", model, "--data", short, "--out", str(tmp_path / "a")],
-        "has no token with one after it",
+        "is too short for a datastore: no token has a next token",
     )
     task = ["datastore", "build", model, "--data", "task=copy", "--out", str(tmp_path / "a")]
     fails(capsys, task, "wrong --data for a datastore: got a task, expected a text. Give text=PATH")
@@ -92,14 +96,14 @@ def test_what_is_wrong_is_said_in_one_line(workspace: Path, tmp_path: Path, caps
     fails(
         capsys,
         [*search, "x", "--model", str(workspace / "other")],
-        "is of another model: its weights or keywords differ",
+        "was built with another model: its weights or keywords differ",
     )
     fails(capsys, ["datastore", "search", str(tmp_path), "--prompt", "x"], "there is no datastore in")
     fails(capsys, ["datastore", "info", str(tmp_path / "nothing")], "`kinformer datastore build` makes a datastore")
     shutil.copytree(workspace / "ds", tmp_path / "cut")
     path = tmp_path / "cut" / "000.00000.keys.safetensors"
     path.write_bytes(path.read_bytes()[:-1])
-    fails(capsys, ["datastore", "info", str(tmp_path / "cut")], "is truncated: it has")
+    fails(capsys, ["datastore", "info", str(tmp_path / "cut")], "is truncated: got")
 
 
 def test_keys_that_are_no_numbers_are_near_nothing(
@@ -124,13 +128,13 @@ def test_an_index_says_what_it_finds_and_goes_with_an_append(
     assert run_json(capsys, "info", store)["index"]["recall"] > 0.8
     words = ["search", store, "--prompt", TEXT[:20].decode(), "--k", 3]
     assert run_json(capsys, *words)["neighbours"][0] == run_json(capsys, *words, "--exact")["neighbours"][0]
-    fails(capsys, ["datastore", "index", str(store), "exact"], "'exact' needs no index")
+    fails(capsys, ["datastore", "index", str(store), "exact"], "'exact' has no index file")
     fails(capsys, ["datastore", "index", str(store), "ivf:x=1"], "has no keyword 'x'")
     path = store / "index.faiss"
     path.write_bytes(path.read_bytes()[:-1])
-    fails(capsys, ["datastore", "search", str(store), "--prompt", "x"], "index.faiss is truncated or damaged; make it")
+    fails(capsys, ["datastore", "search", str(store), "--prompt", "x"], "index.faiss is truncated or damaged; build")
     words = ["build", workspace / "gpt", "--data", f"text={workspace}/text", "--out", store, "--length", 32, "--append"]
-    for name, message in (("nosuch", "there is no search 'nosuch'"), ("exact", "'exact' needs no index")):
+    for name, message in (("nosuch", "there is no search 'nosuch'"), ("exact", "'exact' has no index file")):
         never = [*words[: words.index("--out")], "--out", str(store / "never"), "--index", name]
         fails(capsys, ["datastore", *map(str, never)], message)
     assert not (store / "never").exists()

@@ -153,14 +153,14 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, text: Path, capsys: p
     (tmp_path / "short").write_bytes(b"abc")
     wrong: list[tuple[list[str], str]] = [
         ([str(tmp_path / "none"), *data], "there is no file or folder"),
-        ([str(text), *data], "is a file, and a checkpoint is a folder"),
+        ([str(text), *data], "is a file, but a checkpoint is a folder"),
         ([out], "Missing option '--data'"),
         ([out, "--data", "text=/none"], "there is no file or folder /none"),
         ([out, "--data", f"text={tmp_path}/short"], "the test split of text="),
         ([out, *data, "--split", "tset"], "'tset' is not one of"),
-        ([out, *data, "--stride", "999"], "stride=999 is none for windows of 128; give 1 to 128"),
+        ([out, *data, "--stride", "999"], "wrong stride for windows of 128: got 999, expected 1 to 128"),
         ([out, *data, "--lanes", "2", "--stride", "2"], "give one of stride and lanes"),
-        ([out, *data, "--lanes", "1"], "and this model has learned 32 positions"),
+        ([out, *data, "--lanes", "1"], "but this model has only 32 learned positions"),
         ([out, *data, "--device", "gpu"], "there is no device 'gpu' on this machine"),
         ([out, *data, "--length", "0"], "--length"),
         ([out, *data, "depth"], "'depth' is not a keyword; write name=value"),

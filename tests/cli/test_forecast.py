@@ -66,7 +66,7 @@ def test_what_cannot_be_forecast_is_said_in_one_line(tmp_path: Path, capsys: pyt
     fails(capsys, [*ask, str(tmp_path / "none" / "b.csv")], "there is no file or folder")
     fails(capsys, ["forecast", run_folder, "--data", "text=stdlib", "--out", str(tmp_path / "b.csv")], "reads a series")
     for words in (["generate", run_folder, "--prompt", "x"], ["fill", run_folder, "--text", "_"]):
-        fails(capsys, words, "forecast by `kinformer forecast DIR --data series=FILE.csv --out next.csv`")
+        fails(capsys, words, "forecast with `kinformer forecast DIR --data series=FILE.csv --out next.csv`")
 
 
 def test_a_target_is_forecast_from_all_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

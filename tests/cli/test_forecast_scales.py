@@ -16,15 +16,16 @@ import numpy
 import pytest
 import torch
 
-from kinformer.checkpoint.checkpoint import CheckpointError, load
+from kinformer.checkpoint.checkpoint import load
+from kinformer.checkpoint.model_files import CheckpointError
 from kinformer.cli.__main__ import run
 from kinformer.core.batch import SeriesWindows
 from kinformer.lab.data.spec import read_spec
 from kinformer.lab.data.support.dates import calendar
 from kinformer.lab.train.budget import StepBudget
 from kinformer.lab.train.fit import fit
-from kinformer.lab.train.loop import train
 from kinformer.lab.train.settings import Settings
+from kinformer.lab.train.train import train
 from kinformer.members.informer import informer
 from tests.cli.test_commands import fails
 

@@ -172,7 +172,7 @@ def test_what_is_wrong_is_said_in_one_line(
         ([pairs, "--prompt", "a"], "this model needs a source text. Give --source TEXT or --sources FILE"),
         ([pairs, "--source", "a", "--state", __file__], "Leave out --state"),
         ([pairs, "--source", "a", "--prompts", str(file)], "got 4 prompts for 1 sources"),
-        ([masked, "--prompt", "a"], "this bert fills in hidden bytes and writes none"),
+        ([masked, "--prompt", "a"], "this bert fills in masked bytes and cannot continue a text"),
     ]
     for words, message in wrong:
         fails(capsys, ["generate", *words], message)

@@ -149,9 +149,9 @@ def test_what_is_wrong_is_said_in_one_line(
     fails(
         capsys,
         ["evaluate", never, *setup.data, "--knn"],
-        f"has no {FILE}, which is tuned first: kinformer knn-lm {never} --datastore DS",
+        f"has no {FILE}; tune the kNN-LM first: kinformer knn-lm {never} --datastore DS",
     )
-    fails(capsys, ["knn-lm", other, *tune], "the datastore is of another model")
+    fails(capsys, ["knn-lm", other, *tune], "the datastore was built with another model")
     fails(capsys, ["knn-lm", masked, *tune], "does not predict the next token")
     fails(capsys, ["evaluate", masked, *setup.data, "--knn"], "does not predict the next token")
     fails(capsys, ["knn-lm", setup.out, "--datastore", str(tmp_path), *setup.data], "there is no datastore in")
@@ -168,7 +168,7 @@ def test_what_is_wrong_is_said_in_one_line(
     fails(capsys, [*measure, "--datastore", str(tmp_path)], "there is no datastore in")
     shutil.move(setup.store, elsewhere)
     try:
-        fails(capsys, [*measure, "--knn"], "is no longer there; give --datastore its place")
+        fails(capsys, [*measure, "--knn"], "is missing; give its folder with --datastore")
         capsys.readouterr()
         assert run([*measure, "--datastore", str(elsewhere), "--json"]) == 0
     finally:

@@ -17,14 +17,14 @@ WRONG = {
     "gpt depth --steps 1": "'depth' is not a keyword",
     "gpt d=10 heads=3 --steps 1": "d=10 is not a multiple of heads=3",
     f"gpt {SMALL} --steps 1 --lr nan": "lr",
-    f"gpt {SMALL} --steps 1 --lr 0": "lr must be above 0",
+    f"gpt {SMALL} --steps 1 --lr 0": "wrong lr: got 0.0, expected a number above 0",
     f"gpt {SMALL}": "give one of --steps N and --minutes M",
     f"gpt {SMALL} --steps 1 --minutes 1": "give one of --steps N and --minutes M",
     f"gpt {SMALL} --steps 0": "got 0, expected at least 1",
     f"gpt {SMALL} --minutes -1": "got -1, expected a number above 0",
     f"gpt {SMALL} --steps x": "valid integer",
-    f"gpt {SMALL} --steps 1 --clip 0": "clip must be above 0",
-    f"gpt {SMALL} --steps 1 --accumulate 5": "more than the 4 rows",
+    f"gpt {SMALL} --steps 1 --clip 0": "wrong clip: got 0.0, expected a number above 0",
+    f"gpt {SMALL} --steps 1 --accumulate 5": "wrong accumulate: got 5, expected at most 4, the rows of a batch",
     f"gpt {SMALL} --steps 1 --precision half": "'half' is not one of",
     f"gpt {SMALL} --steps 1 --warmup 2.5": "warmup=2.5",
     f"gpt {SMALL} --steps 1 --betas 1": "betas",
@@ -126,7 +126,7 @@ def test_play_and_read_tell_a_wrong_model_before_what_is_there(full: Path, capsy
     config.write_bytes(b"{")
     try:
         words = ["read", f"{full}/run", f"{full}/text", "--save", f"{full}/kept"]
-        fails(capsys, words, "config.json is truncated or no JSON")
+        fails(capsys, words, "config.json is truncated or not JSON")
     finally:
         config.write_bytes(whole)
     fails(capsys, words, "already exists; give another --save")

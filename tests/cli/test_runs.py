@@ -51,7 +51,7 @@ def test_a_run_is_gone_on_with_and_made_longer(
 ) -> None:
     assert run(command("--resume")) == 0
     captured = capsys.readouterr()
-    assert "run holds nothing yet: the training begins anew" in captured.err
+    assert "run has no checkpoint yet: the training starts from the beginning" in captured.err
     assert (
         f"at step 6, saved in {tmp_path}/run/best; " in captured.out
         and f"at the last step, 6, saved in {tmp_path}/run" in captured.out
@@ -75,9 +75,9 @@ def test_weights_of_another_run_are_begun_with(
     assert load(tmp_path / "more").member.keywords["length"] == 16
     fails(capsys, command("--from", f"{tmp_path}/none", out="x"), "there is no file or folder")
     wide = [word.replace("d=16", "d=32") for word in command("--from", f"{tmp_path}/run", out="x")]
-    fails(capsys, wide, "the weights are of a model with d=16, and one with d=32 came; give the same")
+    fails(capsys, wide, "got weights for d=16, expected weights for d=32. Only windows")
     other = [word if word != "gpt" else "llama" for word in command("--from", f"{tmp_path}/run", out="x")]
-    fails(capsys, [word for word in other if "length=" not in word], "run is of the member gpt, not of llama")
+    fails(capsys, [word for word in other if "length=" not in word], "run belongs to the member gpt, not to llama")
     assert not (tmp_path / "x").exists()
 
 
@@ -102,9 +102,13 @@ def test_options_reach_the_training(tmp_path: Path, command: Command, capsys: py
     assert losses(tmp_path / "pieces") == pytest.approx(losses(tmp_path / "plain"), rel=1e-4)
     assert run(command("--precision", "bf16", out="rough")) == 0 and not same(tmp_path / "rough", tmp_path / "plain")
     assert run(command("--clip", "0.001", out="clipped")) == 0 and not same(tmp_path / "clipped", tmp_path / "plain")
-    fails(capsys, command("--accumulate", "5", out="x"), "accumulate=5 is more than the 4 rows of a batch")
+    fails(
+        capsys,
+        command("--accumulate", "5", out="x"),
+        "wrong accumulate: got 5, expected at most 4, the rows of a batch",
+    )
     fails(capsys, command("--device", "gpu7", out="x"), "there is no device 'gpu7' on this machine")
-    fails(capsys, command("--clip", "0", out="x"), "clip must be above 0")
+    fails(capsys, command("--clip", "0", out="x"), "wrong clip: got 0.0, expected a number above 0")
     assert not (tmp_path / "x").exists()
 
 
@@ -176,7 +180,11 @@ def test_what_cannot_be_gone_on_with_is_told_and_kept(
     fails(capsys, command("--resume"), f"; --from {tmp_path}/run/best with another --out")
     weights.write_bytes(data)
     (tmp_path / "run" / "trainer").rename(tmp_path / "away")
-    fails(capsys, command("--resume"), f"there is no {tmp_path}/run/trainer to go on from; --from {tmp_path}/run with")
+    fails(
+        capsys,
+        command("--resume"),
+        f"cannot resume: {tmp_path}/run/trainer, the training state, is missing; --from {tmp_path}/run with",
+    )
     fails(capsys, command("--resume"), "another --out starts from its weights, --overwrite starts again")
     assert weights.read_bytes() == data and (tmp_path / "run" / "best").is_dir()
 
@@ -194,7 +202,10 @@ def test_a_damaged_file_of_the_trainer_says_what_to_do(
     advice = f"; --from {tmp_path}/run/best with another --out starts from the best weights, --overwrite starts again"
     fails(capsys, command("--resume", steps=9), advice)
     assert before == {file: file.read_bytes() for file in (tmp_path / "run").rglob("*") if file.is_file()}
-    with pytest.raises(ValueError, match=f"; {tmp_path}/run/best may have weights to load .* overwrite=True begins"):
+    with pytest.raises(
+        ValueError,
+        match=f"; load weights from {tmp_path}/run/best if they are intact, or start again with overwrite=True",
+    ):
         model = parse_member("gpt", ["d=16", "depth=1", "heads=2", "length=8"]).build(0)
         data_spec = f"text={tmp_path}/text"
         fit(model, data_spec, steps=9, batch=4, length=8, out=tmp_path / "run", resume=True)

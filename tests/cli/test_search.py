@@ -147,7 +147,7 @@ def test_where_none_is_as_good_it_is_the_full_model(
         lambda t, trial: MeasuredThresholds(t, -float(len(t)), 2.0),
     )
     assert run(["calibrate", out, *TASK, "--search", "20", "--samples", "16"]) == 0
-    assert "no token leaves early" in capsys.readouterr().out
+    assert "no token exits early" in capsys.readouterr().out
     assert json.loads((Path(out) / "exits.json").read_text())["threshold"] is None
 
 
@@ -208,7 +208,10 @@ def test_what_cannot_be_written_or_measured_leaves_what_was_there(
         (["--within", "nan"], "wrong --within: got nan, expected"),
         (["--search", "0"], "--search 0: give a number of draws from 1"),
         (["--search", "girds"], "--search girds: give a number of draws from 1 to 1,000,000,000,000, grid for"),
-        (["--search", "grid", "--thresholds", "500"], "500 thresholds for each of 2 layers has 250,000 vectors"),
+        (
+            ["--search", "grid", "--thresholds", "500"],
+            "500 thresholds for each of 2 layers is too large: got 250,000 vectors",
+        ),
         (["--data", "sets=maximum"], "reads a text"),
     ],
 )

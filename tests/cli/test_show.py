@@ -264,7 +264,7 @@ def test_an_expression_is_counted_and_drawn_in_labelled_pieces(capsys: pytest.Ca
     assert shares is not None
     first, second, third = map(float, shares.groups())
     assert 1 > first > second > third > 0  # sparser, the longer the row
-    assert f"{read.float().mean():.1%} of the full matrix" in out and "every one before it in 2 layers" in out
+    assert f"{read.float().mean():.1%} of the full matrix" in out and "every earlier position in 2 layers" in out
     assert "Near(back=8, ahead=0)" in out and "Residue(n=8, back=all, ahead=0)" in out
     (picture,) = who_reads.pictures(parse(STRIDED), None)
     (panel,) = picture.panels
@@ -275,7 +275,7 @@ def test_an_expression_is_counted_and_drawn_in_labelled_pieces(capsys: pytest.Ca
 
 
 def test_reaching_nothing_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "100.0% of pairs" not in (out := run_show(capsys, "Strided(3)")) and "in however many layers" in out
+    assert "100.0% of pairs" not in (out := run_show(capsys, "Strided(3)")) and "in any number of layers" in out
     assert count_pattern(Strided(3), 24).reached == pytest.approx(1 / 3)
 
 

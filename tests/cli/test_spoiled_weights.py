@@ -72,5 +72,5 @@ def test_a_training_that_ends_in_no_number_is_not_done(
     tmp_path: Path, text: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     small = ["--steps", "1", "--batch", "2", "--length", "8", "--lr", "1e30", "--out", str(tmp_path / "out")]
-    fails(capsys, ["train", "gpt", "d=8", "depth=1", "heads=2", *text[:2], *small], "on valid became nan", 1)
-    fails(capsys, ["compare", "gpt(d=8, depth=1, heads=2)", *text[:2], *small], "on valid became nan", 1)
+    fails(capsys, ["train", "gpt", "d=8", "depth=1", "heads=2", *text[:2], *small], "on validation data became nan", 1)
+    fails(capsys, ["compare", "gpt(d=8, depth=1, heads=2)", *text[:2], *small], "on validation data became nan", 1)

@@ -337,7 +337,7 @@ def test_every_example_of_the_memories_is_built_by_the_path_of_its_file() -> Non
 def test_a_member_of_the_library_by_its_path_is_that_member() -> None:
     file = discover.PACKAGE / "members" / "gpt.py"
     assert find_member(f"{file}:gpt") is members()["gpt"]
-    with pytest.raises(UserError, match=r"gpt.py is a file; name a member in it too, like .*gpt.py:gpt \(it has gpt\)"):
+    with pytest.raises(UserError, match=r"gpt.py is a file; add a member in it, such as .*gpt.py:gpt \(it has gpt\)"):
         find_member_function(str(file))
 
 

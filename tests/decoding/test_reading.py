@@ -164,6 +164,6 @@ def test_a_file_is_replaced_in_one_step(saved_reading: tuple[Writer, Path], monk
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("kinformer.checkpoint.atomic_files.os.replace", full)
-    with pytest.raises(OSError, match="No space left on device; what was there before is unchanged"):
+    with pytest.raises(OSError, match="No space left on device; the old content is unchanged"):
         save_reading(prefill(model, [TEXT[:, :4]], 4), model, path)
     assert path.read_bytes() == data and [file.name for file in path.parent.iterdir()] == [path.name]

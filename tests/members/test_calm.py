@@ -9,8 +9,8 @@ import torch
 from kinformer.checkpoint.checkpoint import load, save
 from kinformer.lab.data.batches import Batches
 from kinformer.lab.train.budget import StepBudget
-from kinformer.lab.train.loop import train
 from kinformer.lab.train.settings import Settings
+from kinformer.lab.train.train import train
 from kinformer.lab.train.training_stages import carry_weights
 from kinformer.members.calm import calm
 

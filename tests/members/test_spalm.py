@@ -107,7 +107,11 @@ def test_without_its_datastore_or_with_another_it_says_so_in_one_line(
     fails(
         capsys, trained(datastore_folder, "new", keyword, f"frozen={datastore_folder / 'empty'}"), "give frozen=FOLDER"
     )
-    fails(capsys, trained(datastore_folder, "new", keyword, f"frozen={other}"), "the datastore is of another model")
+    fails(
+        capsys,
+        trained(datastore_folder, "new", keyword, f"frozen={other}"),
+        "the datastore was built with another model",
+    )
     fails(capsys, trained(datastore_folder, "new", keyword, "frozen=nowhere"), "give frozen=FOLDER")
     fails(capsys, trained(datastore_folder, "new", keyword, "vocab=300"), "the frozen model has 256 tokens")
     fails(capsys, trained(datastore_folder, "new", keyword, "k=0"), "k=0: give a whole number of at least 1")

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from kinformer.checkpoint.checkpoint import CheckpointError, load
+from kinformer.checkpoint.checkpoint import load
+from kinformer.checkpoint.model_files import CheckpointError
 from kinformer.cli.__main__ import run
 from kinformer.core.mechanism import NoState
 from kinformer.lab.train.fit import fit
@@ -89,7 +90,7 @@ def test_the_command_line_takes_classes_of_the_data_and_judges_a_folder(
     assert run(["evaluate", out, "--data", spec, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["metric"]["name"] == "accuracy"
     assert run(["generate", out, "--prompt", "a"]) == 2
-    assert "this bert_classifier reads labelled data and writes none" in capsys.readouterr().err
+    assert "this bert_classifier reads labelled data and cannot continue a text" in capsys.readouterr().err
     for other, says in (
         (written(tmp_path, "bca", "same.tsv"), None),
         (written(tmp_path, "abd", "other.tsv"), "was trained on the labels 'a', 'b', 'c', but labelled="),
@@ -121,7 +122,7 @@ def test_what_it_refuses(tmp_path: Path) -> None:
     fit(bert_classifier(**SMALL), written(tmp_path, "ab"), steps=1, length=24, out=tmp_path / "run")
     config = tmp_path / "run/config.json"
     config.write_text(config.read_text().replace('"labels": [', '"labels": [1, '))
-    with pytest.raises(CheckpointError, match="says labels="):
+    with pytest.raises(CheckpointError, match="got labels="):
         load(tmp_path / "run")
 
 
@@ -141,7 +142,7 @@ def test_it_begins_with_what_bert_knows(pool: str, tmp_path: Path, capsys: pytes
     assert capsys.readouterr().err.count("Traceback") == 0
     wide = [word.replace("d=16", "d=32") for word in words]
     assert run([*wide, "--out", str(tmp_path / "x"), "--from", str(tmp_path / "bert")]) == 2
-    assert "the weights are of a model with d=16, and one with d=32 came" in capsys.readouterr().err
+    assert "got weights for d=16, expected weights for d=32" in capsys.readouterr().err
     gpt = [word.replace("bert_classifier", "gpt") for word in words if "pool" not in word and word != spec]
     assert run([*gpt, text, "--out", str(tmp_path / "x"), "--from", str(tmp_path / "bert")]) == 2
     assert "x" not in [path.name for path in tmp_path.iterdir()]

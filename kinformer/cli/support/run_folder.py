@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from kinformer.checkpoint.atomic_files import crc32
-from kinformer.checkpoint.checkpoint import CheckpointError, built_by, find_conflict, load
-from kinformer.checkpoint.model_files import BEST, WEIGHTS
+from kinformer.checkpoint.checkpoint import built_by, find_conflict, load
+from kinformer.checkpoint.model_files import BEST, WEIGHTS, CheckpointError
 from kinformer.cli.errors import print_warnings
 from kinformer.cli.support.option_checks import refuse_file
 from kinformer.core.keyword_conditions import as_word

@@ -31,7 +31,7 @@ from kinformer.lab.train.budget import Budget, MinuteBudget, StepBudget
 from kinformer.lab.train.distributed import SINGLE_PROCESS, SingleProcess
 from kinformer.lab.train.evaluate import settle_measuring
 from kinformer.lab.train.history import History
-from kinformer.lab.train.loop import TrainingStopped, open_training_stream, train
+from kinformer.lab.train.loop import TrainingStopped, open_training_stream
 from kinformer.lab.train.member_fit import check_readable, fit_keywords
 from kinformer.lab.train.out_of_memory import is_out_of_memory
 from kinformer.lab.train.progress import show
@@ -40,6 +40,7 @@ from kinformer.lab.train.settings import Settings
 from kinformer.lab.train.start_record import refuse_others
 from kinformer.lab.train.startup_decisions import Decisions, decide
 from kinformer.lab.train.tensorboard_events import TensorBoardEvents
+from kinformer.lab.train.train import train
 
 FEW = 1000  # bytes of validation data below which a warning states the uncertainty of their metric
 SPREAD = 2.5  # standard deviation of the bits of a byte, for a model that has begun to learn a text

@@ -1,1 +1,1 @@
-"""Which members to try for a task: what each takes at its own sizes, and the ranking by it."""
+"""Advice about the members to try for a task: estimated costs at their default sizes, and a ranking."""

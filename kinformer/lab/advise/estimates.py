@@ -1,4 +1,4 @@
-"""What members take at their default sizes, from a table that `python bench/members.py` writes."""
+"""Estimates of the training cost of members, from the table that `python bench/members.py` writes."""
 
 import json
 import math
@@ -17,18 +17,22 @@ from kinformer.lab.errors import UserError, from_user
 from kinformer.lab.member_choice import MemberChoice, parse_member
 
 TABLE = Path(__file__).with_name("members.json")
-ROWS = {256: 4, 2048: 1}  # lengths that were measured, and rows of a batch there
-BYTES = 256  # kinds of tokens that were measured
-KEPT = 12  # bytes that a kind of token more keeps for each token: a logit, its logarithm and a gradient
+ROWS = {256: 4, 2048: 1}  # measured lengths, and rows of a batch at each
+BYTES = 256  # vocabulary size of the measured models
+KEPT = 12  # bytes per token and additional vocabulary entry: a logit, its logarithm and a gradient
 
 
 @dataclass(frozen=True)
 class TrainingEstimate:
-    """What a member takes of a training on rows of a length.
+    """Estimated cost of training a member on rows of a length.
 
-    weights: bytes of weights and buffers. row_bytes: what a row keeps at the highest. row_flops: additions and
-    multiplications of a step for a row. state_bytes: of a decoding state of a row, None without one. sure: it lies
-    within the lengths that were counted.
+    choice: the member and its keywords.
+    parameters: number of parameters.
+    weights: bytes of weights and buffers.
+    row_bytes: bytes per row of a batch at the peak.
+    row_flops: additions and multiplications of a training step per row.
+    state_bytes: bytes of the decoding state of a row; None without a state.
+    sure: True if the length lies between the measured lengths.
     """
 
     choice: MemberChoice
@@ -40,18 +44,28 @@ class TrainingEstimate:
     sure: bool
 
     def peak(self, batch: int) -> float:
-        """The most bytes of tensors that are alive at once in training."""
+        """Return the most bytes of tensors that are alive at once in training.
+
+        batch: rows of a batch.
+        """
         return fixed_bytes(self.weights) + batch * self.row_bytes
 
 
 @cache
 def table() -> Mapping[str, Any]:
-    """The table as it lies in the package: `on` what it was counted, `members`, `timed` steps, `quality` of some."""
+    """Return the table of measurements in the package.
+
+    Its entries are `on` (the machine), `members` (counts), `timed` (times of steps) and `quality` (metrics of some).
+    """
     return json.loads(TABLE.read_text())
 
 
 def at_length(name: str, length: int) -> MemberChoice:
-    """Return a member with enough learned positions for rows of a length; other keywords keep their defaults."""
+    """Return a member with enough learned positions for rows of a length, and otherwise with its defaults.
+
+    name: name of the member.
+    length: tokens of a row.
+    """
     function = parse_member(name, ()).function
     defaults = {keyword: parameter.default for keyword, parameter in signature(function).parameters.items()}
     positions = defaults.get("length")
@@ -60,17 +74,30 @@ def at_length(name: str, length: int) -> MemberChoice:
 
 
 def fixed_bytes(weights: int) -> int:
-    """The bytes of weights, their gradients and the optimiser's means, whatever the batch."""
+    """Return the bytes of weights, gradients and the optimiser's means, which do not depend on the batch.
+
+    weights: bytes of the weights.
+    """
     return NUMBERS * weights
 
 
 def quality(name: str) -> Mapping[str, Any]:
-    """What comparisons have measured of a member, if any has, by what they were on."""
+    """Return the measured metrics of a member, by the name of the data; empty if no comparison has it.
+
+    name: name of the member.
+    """
     return {record["data"]: record["members"][name] for record in table()["quality"] if name in record["members"]}
 
 
 def relative_speed(name: str, length: int, baseline: str) -> tuple[int, float] | None:
-    """How many times as fast as another's a step of a member's block was, at the nearest length; None if never."""
+    """Return the measured speed relative to a baseline, at the nearest length; None if not measured.
+
+    The result is the measured length, and the ratio of the speeds of a training step of one block.
+
+    name: name of the member.
+    length: tokens of a row.
+    baseline: name of the other member.
+    """
     if (ratios := table()["timed"]["beside"].get(baseline, {}).get(name)) is None:
         return None
     nearest = min(ratios, key=lambda at: abs(math.log(int(at) / length)))
@@ -78,30 +105,41 @@ def relative_speed(name: str, length: int, baseline: str) -> tuple[int, float] |
 
 
 def reads_what(name: str) -> str:
-    """What a member reads: by the table, or as a model that is built says."""
+    """Return the kind of data that a member reads, from the table or from a model that is built.
+
+    name: name of the member.
+    """
     if (rows := table()["members"].get(name)) is not None:
         return rows["reads"]
     return model_of(parse_member(name, ())).reads
 
 
 def model_of(choice: MemberChoice) -> Model:
-    """A member's model for its sizes alone, its numbers not drawn.
+    """Build a member's model without initial weights, to read its sizes.
 
-    On the CPU: arithmetic of tensors without numbers would import PyTorch's compiler, which takes longer than all else.
+    The model is on the CPU, because arithmetic on the meta device imports PyTorch's compiler, which is slow.
+
+    choice: the member and its keywords.
     """
     with from_user(ValueError, TypeError, LookupError), Uninitialised():
         return choice.function(**choice.keywords)
 
 
 def estimate_training(choice: MemberChoice, length: int) -> TrainingEstimate:
-    """What a member takes on rows of a length; UserError where that is not known, or it refuses them."""
+    """Estimate the cost of training a member on rows of a length.
+
+    choice: the member and its keywords.
+    length: tokens of a row.
+
+    Errors: UserError if the member was not measured, or if it refuses such rows.
+    """
     name, model = choice.function.__name__, model_of(choice)
     rows = table()["members"].get(name)
     if rows is None:
-        raise UserError(f"{name} is in no table; kinformer cost {name} tells of it")
+        raise UserError(f"{name} was not measured for this table; kinformer cost {name} measures it")
     counted = {at: row for at in ROWS if (row := rows.get(str(at))) is not None and "refused" not in row}
     if not counted:
-        raise UserError(f"{name} was not counted: {rows[str(min(ROWS))]['refused']}")
+        raise UserError(f"{name} could not be measured: {rows[str(min(ROWS))]['refused']}")
     weights = sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
     extra_logits = length * max(getattr(model, "vocab", BYTES) - BYTES, 0)
     states = {at: row["state_bytes"] for at, row in counted.items()}
@@ -117,7 +155,7 @@ def estimate_training(choice: MemberChoice, length: int) -> TrainingEstimate:
 
 
 def _at_length(counted: Mapping[int, Mapping[str, float]], field: str, length: int) -> float:
-    """A number at a length, as b L + c L**2 through those at the measured ones; in proportion where that falls."""
+    """Fit b L + c L**2 through the measured lengths, with b and c >= 0; otherwise interpolate linearly, or scale."""
     (low, *_), (*_, high) = sorted(counted), sorted(counted)
     at_low, at_high = counted[low][field], counted[high][field]
     if low == high:
@@ -132,7 +170,7 @@ def _at_length(counted: Mapping[int, Mapping[str, float]], field: str, length: i
 
 
 def _on_line(values: Mapping[int, float], length: int) -> float:
-    """A number at a length, in a line through those at the first and the last."""
+    """Return the value at a length on the line through the first and the last measured length."""
     low, high = min(values), max(values)
     slope = (values[high] - values[low]) / (high - low) if high > low else 0.0
     return values[low] + slope * (length - low)

@@ -1,4 +1,4 @@
-"""Which members to try for a task, on rows of a length, within some memory: ranked, with what is not known."""
+"""Ranking of the members to try for a task, by row length and memory, with a list of its limits."""
 
 import re
 import shlex
@@ -30,20 +30,24 @@ from kinformer.lab.member_choice import folder_name
 from kinformer.lab.train.member_fit import check_readable, fit_keywords, longest_row
 from kinformer.lab.train.settings import Settings
 
-READS = {"lm": "text", "mask": "masked", "classify": "labelled"}  # by task, what a model reads that can do it
-BASELINE = {"lm": "gpt", "mask": "bert", "classify": "bert_classifier"}  # what every other one is compared with
+READS = {"lm": "text", "mask": "masked", "classify": "labelled"}  # kind of data that a model for each task reads
+BASELINE = {"lm": "gpt", "mask": "bert", "classify": "bert_classifier"}  # member with which the others are compared
 UNITS = {
     "": 1,
     **{f"{letter}{i}B": (1024 if i else 1000) ** n for n, letter in enumerate("KMGT", 1) for i in ("", "I")},
 }
-TRIED, MINUTES = 4, 3  # members of the comparison to begin with, and minutes of each
+TRIED, MINUTES = 4, 3  # members of the first comparison, and minutes of each
 
 
 @dataclass(frozen=True)
 class Fit:
-    """A member that can do the task: what it takes, and the bytes of a process that trains it on such a batch.
+    """A member that can do the task, with its estimated cost.
 
-    faster: how many times as fast as the baseline a step of its blocks was, behind the length at which; None if never.
+    name: name of the member.
+    estimate: the estimated training cost.
+    process: bytes of the process that trains it on the batch.
+    largest_batch: most rows of a batch that fit in memory.
+    faster: a measured length, and the speed of a step there relative to the baseline; None if not measured.
     """
 
     name: str
@@ -53,7 +57,7 @@ class Fit:
     faster: tuple[int, float] | None
 
     def as_json(self) -> dict[str, Any]:
-        """It as JSON."""
+        """Return the entry as JSON values."""
         estimate = self.estimate
         return {
             "member": estimate.choice.text,
@@ -69,9 +73,19 @@ class Fit:
 
 @dataclass(frozen=True)
 class Advice:
-    """What fits, the fewest multiplications first, what is too large or refuses, what is not known, what to try.
+    """The result of a ranking: the members that fit, the members that do not, and commands to try.
 
-    tried: members of the comparison to begin with, each with why it is one of them.
+    task: the task.
+    data: the data.
+    length: tokens of the longest training row.
+    batch: rows of a batch.
+    room: bytes of memory.
+    fits: members that fit in memory, fewest multiplications first.
+    tried: members of the first comparison, each with the reason for it.
+    large: members that need more memory.
+    refused: members that cannot read such rows, each with the reason.
+    unknown: sentences about the limits of the ranking.
+    commands: commands to run.
     """
 
     task: str
@@ -87,7 +101,7 @@ class Advice:
     commands: list[str]
 
     def as_json(self) -> dict[str, Any]:
-        """It as JSON."""
+        """Return the result as JSON values."""
         about = {"task": self.task, "data": self.data.name, "length": self.length, "batch": self.batch}
         return {
             **about,
@@ -102,26 +116,33 @@ class Advice:
 
 
 def memory_bytes(text: str | None) -> int:
-    """The bytes that are written as "8GB" or "512MiB"; those that are free here unless given."""
+    """Parse a number of bytes such as "8GB" or "512MiB"; None gives the free bytes of this machine.
+
+    text: the text of --memory.
+
+    Errors: UserError for another text, or if the system does not report its free memory.
+    """
     if text is None:
         if (free_bytes := free_memory()) is None:
-            raise UserError("this machine does not tell its memory; give --memory, such as 8GB")
+            raise UserError("this machine does not report its free memory; give --memory, such as 8GB")
         return free_bytes
     parsed = re.fullmatch(r"(\d{1,12}(\.\d{1,12})?) ?([a-z]*)", text.strip(), re.IGNORECASE | re.ASCII)
     unit = None if parsed is None else UNITS.get(parsed[3].upper())
     if parsed is None or unit is None or not (count := int(float(parsed[1]) * unit)):
-        raise UserError(f"--memory takes a number of bytes above 0, such as 8GB or 512MB, and {text!r} came")
+        raise UserError(f"wrong --memory: got {text!r}, expected a number of bytes above 0, such as 8GB or 512MB")
     return count
 
 
 def members_for(task: str) -> list[str]:
-    """The members that can do a task, all of them; UserError where no member can."""
+    """Return the names of all members that can do a task; UserError if there are none.
+
+    task: "lm", "mask" or "classify".
+    """
     kind = READS[task]
     able = [name for name in members() if reads_what(name) == kind]
     if not able:
         raise UserError(
-            f"no member reads {kind} data yet, so there is nothing to rank for --task {task}; write one of your own "
-            f"with reads={kind!r}"
+            f"no member for --task {task}: none reads {kind} data yet. Write a member of your own with reads={kind!r}"
         )
     return able
 
@@ -135,12 +156,20 @@ def rank_members(
     bytes_there: int,
     on_progress: Callable[[int], None],
 ) -> Advice:
-    """Rank what can do a task on data, which --data names as `spec`, and say what to try.
+    """Rank the members that can do a task on data, and choose members to try.
 
-    on_progress: called with the number of members that have been asked.
+    task: the task.
+    able: names of the members that can do it.
+    data: the data.
+    settings: settings of the training. The batch is halved until a member fits.
+    spec: the text of --data, for the commands.
+    bytes_there: bytes of memory.
+    on_progress: called with the number of members that have been estimated.
+
+    Errors: UserError if no member fits in memory, or if none can read the data.
     """
     length = longest_row(data, settings)
-    before = before_training() or 0  # and not what is built to ask its sizes
+    before = before_training() or 0  # measured first, because building the models below adds memory
     estimates, refused = _estimates(able, length, data, on_progress)
     batch = settings.batch
     while batch > 1 and not any(_process_bytes(each, batch, before) <= bytes_there for each in estimates.values()):
@@ -152,11 +181,11 @@ def rank_members(
     fits = sorted((fit for fit in every if fit.process <= bytes_there), key=lambda fit: fit.estimate.row_flops)
     large = sorted((fit for fit in every if fit.process > bytes_there), key=lambda fit: fit.process)
     if not fits:
-        least = f"; {large[0].estimate.choice.text} takes least, {size(large[0].process)}" if large else ""
+        least = f"; {large[0].estimate.choice.text} needs least, {size(large[0].process)}" if large else ""
         why = "" if large or not refused else f": {next(iter(refused.values()))}"
         raise UserError(
-            f"no member fits: a row of {length:,} tokens is more than {size(bytes_there)} hold{least}{why}; "
-            "give a smaller --length, or more --memory"
+            f"no member fits: training on a row of {length:,} tokens needs more than {size(bytes_there)}{least}{why}. "
+            "Give a smaller --length, or more --memory"
         )
     settings = replace(settings, batch=batch)
     tried = list(_first_comparison(task, fits, data, settings, refused))
@@ -169,7 +198,7 @@ def rank_members(
 def _estimates(
     able: list[str], length: int, data: Data, on_progress: Callable[[int], None]
 ) -> tuple[dict[str, TrainingEstimate], dict[str, str]]:
-    """What each member takes, and why others are left out."""
+    """Return the estimate of each member, and the reasons of the members that are left out."""
     estimates, refused = dict[str, TrainingEstimate](), dict[str, str]()
     for number, name in enumerate(able):
         on_progress(number)
@@ -185,14 +214,17 @@ def _process_bytes(estimate: TrainingEstimate, batch: int, before: int) -> float
 
 
 def _largest_batch(estimate: TrainingEstimate, before: int, bytes_there: int) -> int:
-    """The rows of the largest batch that fits."""
+    """Return the number of rows of the largest batch that fits."""
     return max(int((bytes_there - _process_bytes(estimate, 0, before)) // (KEPT * estimate.row_bytes)), 0)
 
 
 def _first_comparison(
     task: str, fits: list[Fit], data: Data, settings: Settings, refused: dict[str, str]
 ) -> Iterator[tuple[Fit, str]]:
-    """What others are compared with, the best and the fastest that were measured, and the cheapest, if they read it."""
+    """Yield the members of the first comparison that can read the data, each with the reason for it.
+
+    They are the baseline, the best and the fastest measured members, and the members with the fewest multiplications.
+    """
     names = set[str]()
     for fit, why in _in_order(BASELINE[task], fits):
         if fit.name in names:
@@ -211,59 +243,58 @@ def _first_comparison(
 
 
 def _in_order(baseline: str, fits: list[Fit]) -> Iterator[tuple[Fit, str]]:
-    """Members as they are tried, some twice, with what speaks for each."""
+    """Yield the members in the order of trial, some twice, each with the reason for it."""
     rivals = [fit for fit in fits if fit.name != baseline]
-    yield from ((fit, "what others are compared with") for fit in fits if fit.name == baseline)
+    yield from ((fit, "the baseline of the comparison") for fit in fits if fit.name == baseline)
     for of in table()["quality"]:
         means = {fit.name: of["members"][fit.name]["mean"] for fit in rivals if fit.name in of["members"]}
         sign = 1 if of["metric"].startswith("bits") else -1
         for fit in sorted((fit for fit in rivals if fit.name in means), key=lambda fit: sign * means[fit.name])[:1]:
-            yield fit, f"the best that was measured beside it, {means[fit.name]:.2f} {of['metric']}"
+            yield fit, f"the best measured member, {means[fit.name]:.2f} {of['metric']}"
     faster = {fit.name: fit.faster for fit in rivals if fit.faster is not None and fit.faster[1] > 1}
     for fit in sorted((fit for fit in rivals if fit.name in faster), key=lambda fit: -faster[fit.name][1])[:1]:
         at, ratio = faster[fit.name]
-        yield fit, f"the fastest that was measured beside it, {ratio:.1f} times as fast at {at:,}"
-    yield from ((fit, "the fewest multiplications of those that are left") for fit in fits)
+        yield fit, f"the fastest measured member, {ratio:.1f} times as fast as the baseline at {at:,} tokens"
+    yield from ((fit, "the fewest multiplications of the remaining members") for fit in fits)
 
 
 def _caveats(fits: list[Fit], length: int, baseline: str) -> Iterator[str]:
-    """What the ranking does not know, a sentence each."""
+    """Yield sentences about the limits of the ranking."""
     names = {record.name for record in fits}
     for record in table()["quality"]:
         means = ", ".join(_mean_text(numbers) for name, numbers in record["members"].items() if name in names)
         if means:
             yield (
-                f"Which is best: {record['metric']} were measured of {means}, on {record['data']} after "
-                f"{record['steps']} steps of {record['batch']} x {record['length']} with {record['seeds']} seeds; "
-                "other data, lengths and trainings may order them otherwise."
+                f"Quality: measured {record['metric']} are {means}, on {record['data']} after "
+                f"{record['steps']} steps of {record['batch']} x {record['length']} tokens with {record['seeds']} "
+                "seeds; the order may differ for other data, lengths and trainings."
             )
     never = [record.name for record in fits if not quality(record.name)]
     if never:
-        yield f"Which is best: it was never measured of {', '.join(never)}."
+        yield f"Quality: not measured for {', '.join(never)}."
     slow = ", ".join(record.name for record in fits if record.faster is None and record.name != baseline)
-    timing = "no step of any was timed"
+    timing = "no training steps were timed"
     if any(record.faster for record in fits):
-        conditions = f"beside those of {baseline} on {table()['timed']['on']}"
-        timing = f"steps of one block of width 256 were timed {conditions}" + (
-            f"; never those of {slow}" if slow else ""
-        )
-    yield f"How fast they are: they are ordered by additions and multiplications; {timing}."
+        conditions = f"against {baseline} on {table()['timed']['on']}"
+        timing = f"steps of one block of width 256 were timed {conditions}" + (f", but not for {slow}" if slow else "")
+    yield f"Speed: the members are ordered by additions and multiplications; {timing}."
     if not all(record.estimate.sure for record in fits):
-        yield f"What rows of {length:,} take: it is drawn out from those of {' and '.join(f'{at:,}' for at in ROWS)}."
-    yield "Other sizes than each member's own: kinformer cost MEMBER key=value tells of them; and other devices."
+        measured = " and ".join(f"{at:,}" for at in ROWS)
+        yield f"Cost of rows of {length:,} tokens: extrapolated from rows of {measured} tokens."
+    yield "Other sizes and devices: the members have default sizes; kinformer cost MEMBER key=value measures others."
     free = free_memory()
     if free is not None and fits[0].process > free:
-        yield f"Whether it runs here: {size(free)} of memory are free."
+        yield f"This machine: a training may not fit, because only {size(free)} of memory are free."
 
 
 def _mean_text(record: Mapping[str, Any]) -> str:
-    """What was measured of a member, at the size that it had then, with the half of its interval."""
+    """Format the measured mean of a member at its measured size, with half of its confidence interval."""
     low, high = record["interval"]
     return f"{record['written']} {record['mean']:.2f} ± {(high - low) / 2:.2f}"
 
 
 def _commands(tried: Sequence[Fit], data: str, settings: Settings) -> list[str]:
-    """What to run: all side by side, then the first alone, and what it costs."""
+    """Return the commands to run: a comparison of all, then a training of the cheapest, and its cost."""
     texts = [fit.estimate.choice.text for fit in tried]
     ranked = min(tried, key=lambda fit: fit.estimate.row_flops).estimate.choice
     size_of = ["--batch", str(settings.batch), "--length", str(settings.length)]
@@ -275,6 +306,9 @@ def _commands(tried: Sequence[Fit], data: str, settings: Settings) -> list[str]:
 
 
 def unused_folder(name: str) -> str:
-    """A folder of runs that is not there."""
+    """Return the name of a folder in `runs` that does not exist yet, such as runs/gpt-2.
+
+    name: name of the folder; a number is appended if the folder exists.
+    """
     names = (f"runs/{name}{'' if n == 1 else f'-{n}'}" for n in range(1, 1000))
     return next(folder for folder in names if not Path(folder).exists())

@@ -1,1 +1,1 @@
-"""How early tokens may leave: exit thresholds proven by Learn then Test, or searched by layer."""
+"""Calibration of early exits: thresholds proven by Learn then Test, or searched for each layer."""

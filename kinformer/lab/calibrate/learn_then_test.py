@@ -1,4 +1,4 @@
-"""Learn then Test: the lowest threshold that is proven to keep a risk, whatever the data is drawn from."""
+"""Learn then Test: the lowest threshold that provably keeps a risk, for data of any distribution."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -9,7 +9,12 @@ from kinformer.nn.exits.threshold import Threshold
 
 
 class ThresholdTest(NamedTuple):
-    """A threshold that was tested: the mean loss with it, and the p-value of "its risk is above delta"."""
+    """A tested threshold.
+
+    threshold: the threshold.
+    risk: the mean calibration loss with this threshold.
+    p: the p-value of the hypothesis that the expected loss is above delta.
+    """
 
     threshold: Threshold
     risk: float
@@ -17,39 +22,58 @@ class ThresholdTest(NamedTuple):
 
 
 class LearnThenTestResult(NamedTuple):
-    """What was chosen, None where nothing is proven: then the full model it is; and all that was tested, in order."""
+    """Result of a calibration.
+
+    threshold: the chosen threshold; None if nothing is proven, so that only the full model keeps the risk.
+    tested: all tested thresholds, in order.
+    """
 
     threshold: Threshold | None
     tested: tuple[ThresholdTest, ...]
 
 
 def hoeffding(risk: float, n: int, delta: float) -> float:
-    """How likely a mean of n losses in [0, 1] is to be no more than this where its expectation is above delta.
+    """Return Hoeffding's p-value of the hypothesis that the expected loss is above delta.
 
-    p = exp(-2 n max(0, delta - risk)^2), at most.
+    p = exp(-2 n max(0, delta - risk)^2)
+
+    It bounds the probability that the mean of n losses in [0, 1] is at most `risk` under this hypothesis.
+
+    risk: the mean of the losses.
+    n: number of losses.
+    delta: the bound on the expected loss.
     """
     return math.exp(-2 * n * max(0.0, delta - risk) ** 2)
 
 
 def fewest_losses(delta: float, epsilon: float) -> int:
-    """How many losses it takes to prove anything: with fewer, not even zeros reject."""
+    """Return the number of losses that a proof needs; with fewer, even a mean of 0 proves nothing.
+
+    delta: the bound on the expected loss.
+    epsilon: the significance level.
+    """
     return math.ceil(math.log(1 / check_epsilon(epsilon)) / (2 * check_delta(delta) ** 2))
 
 
 def learn_then_test(
     grid: Sequence[Threshold], losses: Callable[[Threshold], Sequence[float]], delta: float, epsilon: float
 ) -> LearnThenTestResult:
-    """The last of the thresholds, tested in order, up to which each is proven to have a risk of at most delta.
+    """Choose the last threshold of a grid such that it and all earlier ones provably keep the risk delta.
 
-    P(E[loss at the threshold] <= delta) >= 1 - epsilon over calibration sets, of any distribution: the grid is in an
-    order that was fixed before, the safest first; each is tested at the whole epsilon, and the first that is not
-    rejected ends it, whatever comes after (fixed-sequence testing). So losses need not rise along the grid.
+    P(E[loss at the threshold] <= delta) >= 1 - epsilon
 
-    grid: thresholds; no calibration loss may have a part in their choice.
-    losses: of each calibration text with a threshold, in [0, 1]; asked for only as far as the tests go.
-    delta: the risk that is allowed, epsilon: how often it may be exceeded.
+    The probability is over calibration sets from any distribution. The grid has a fixed order, the safest threshold
+    first. Each threshold is tested at the full level epsilon. The first threshold that fails its test ends the sequence
+    (fixed-sequence testing). Losses therefore need not increase along the grid.
 
-    Errors: ValueError for numbers that are not between 0 and 1, no losses, and losses outside [0, 1].
+    grid: thresholds, chosen without the calibration losses.
+    losses: returns the loss of each calibration text with a threshold, in [0, 1]. It is called only for tested
+        thresholds.
+    delta: the allowed risk.
+    epsilon: the allowed probability that the risk is exceeded.
+
+    Errors: ValueError if delta or epsilon is not between 0 and 1, if there are no losses, or if a loss is outside
+    [0, 1].
     Source: Schuster et al., 2022, arXiv:2207.07061, section 4; Angelopoulos et al., 2021, arXiv:2110.01052.
     """
     check_delta(delta), check_epsilon(epsilon)
@@ -63,19 +87,26 @@ def learn_then_test(
 
 
 def check_delta(value: float) -> float:
-    """A risk: between 0 and 1."""
+    """Return an allowed risk; ValueError unless it is between 0 and 1, both excluded.
+
+    value: the risk.
+    """
     return check_strictly_between("delta", value, 0, 1)
 
 
 def check_epsilon(value: float) -> float:
-    """A chance: between 0 and 1."""
+    """Return an allowed probability; ValueError unless it is between 0 and 1, both excluded.
+
+    value: the probability.
+    """
     return check_strictly_between("epsilon", value, 0, 1)
 
 
 def _test_threshold(threshold: Threshold, losses: Sequence[float], delta: float) -> ThresholdTest:
+    """Test the hypothesis that the expected loss with a threshold is above delta."""
     count = check_at_least("calibration texts", len(losses), 1)
     wrong = [loss for loss in losses if not 0 <= loss <= 1]
     if wrong:
-        raise ValueError(f"a loss of {wrong[0]:g} came for the threshold {threshold}; give losses from 0 to 1")
+        raise ValueError(f"wrong loss for the threshold {threshold}: got {wrong[0]:g}, expected losses from 0 to 1")
     risk = math.fsum(losses) / count
     return ThresholdTest(threshold, risk, hoeffding(risk, count, delta))

@@ -1,4 +1,4 @@
-"""Thresholds by layer, found by random search, on a grid or layer by layer: at each cost those of best quality."""
+"""Search for exit thresholds of each layer: at random, on a grid, or one layer at a time."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -13,14 +13,19 @@ from kinformer.core.eval_mode import evaluating
 from kinformer.core.loss import token_nll
 
 DRAWS, SEGMENTS = 10_000, 10
-GRID = 100_000  # vectors of a grid at most
-AT_ONCE = 1 << 22  # numbers of a piece of the drawn vectors, by all tokens
-Vectors = Float[Tensor, "R L"]  # a threshold for each layer but the last, in each row
-Measure = Callable[[Vectors], tuple[Float[Tensor, " R"], Float[Tensor, " R"]]]  # of each its quality, and its layers
+GRID = 100_000  # most vectors of a grid
+AT_ONCE = 1 << 22  # vectors times tokens that are measured at a time
+Vectors = Float[Tensor, "R L"]  # a row has a threshold for each layer except the last
+Measure = Callable[[Vectors], tuple[Float[Tensor, " R"], Float[Tensor, " R"]]]  # quality and mean layers of each vector
 
 
 class MeasuredThresholds(NamedTuple):
-    """Thresholds of all layers but the last, what they are worth, and how many layers a token takes on average."""
+    """Thresholds of all layers except the last, with their measured quality and cost.
+
+    threshold: the thresholds.
+    quality: the mean quality of tokens; larger is better.
+    layers: the mean number of layers per token.
+    """
 
     threshold: tuple[float, ...]
     quality: float
@@ -28,11 +33,12 @@ class MeasuredThresholds(NamedTuple):
 
 
 class ExitScores(NamedTuple):
-    """How sure a rule was of tokens after each layer but the last, and what each exit's word was worth; nobody left.
+    """Confidence and quality of each token at each exit, computed without early exits.
 
-    strict: a token leaves only where it is surer than the threshold.
-    held_against: makes of thresholds [R 1] the numbers [R M] that each token is held against; None where they are the
-        thresholds themselves.
+    sure: confidence of the rule after each layer except the last, [L, M] for M tokens.
+    worth: quality of the prediction at each exit, [N, M].
+    strict: True if a token exits only if its confidence is above the threshold; otherwise equality suffices.
+    held_against: turns thresholds [R, 1] into a threshold for each token, [R, M]; None leaves them unchanged.
     """
 
     sure: Float[Tensor, "L M"]
@@ -41,16 +47,19 @@ class ExitScores(NamedTuple):
     held_against: Callable[[Tensor], Tensor] | None = None
 
     def measure(self, thresholds: Vectors) -> tuple[Float[Tensor, " R"], Float[Tensor, " R"]]:
-        """The mean worth of the exits that such thresholds choose, and the mean number of layers.
+        """Return the mean quality and the mean number of layers with each vector of thresholds.
 
-        What a token reads of those before it is here of all layers: what it would read of those that left early, only
-        a reading in which they leave can tell.
+        The result is approximate: tokens here read earlier tokens that went through all layers. Only a run with early
+        exits shows the effect of earlier tokens that have exited.
+
+        thresholds: vectors of thresholds, [R, L].
         """
         size = max(1, AT_ONCE // max(1, self.worth.shape[1]))
         measures = [self._measure(piece) for piece in thresholds.to(self.sure.device).split(size)]
         return torch.cat([quality for quality, _ in measures]), torch.cat([layers for _, layers in measures])
 
     def _measure(self, thresholds: Vectors) -> tuple[Float[Tensor, " R"], Float[Tensor, " R"]]:
+        """Return the same as `measure` for a few vectors, measured together."""
         exits = torch.full((len(thresholds), self.worth.shape[1]), len(self.sure), device=self.worth.device)
         for n in reversed(range(len(self.sure))):
             sure, threshold = self.sure[n], thresholds[:, n, None]
@@ -60,11 +69,13 @@ class ExitScores(NamedTuple):
 
 
 def score_exits(model: Any, batches: Iterable[Any], *, right: bool = False) -> ExitScores:
-    """What a rule and the exits of a `MultiExit` or `MultiExitSeq2Seq` say of batches, in eval mode.
+    """Compute the confidence and quality of all exits of a model, in eval mode.
 
-    A word is worth what it costs in bits, below 0; with `right` 1 where it is right, and else 0.
+    model: a model with `exits`, a `MultiExit` or `MultiExitSeq2Seq`.
+    batches: its batches.
+    right: False measures the quality of a prediction by its negative cost in bits; True by 1 if it is right, else 0.
 
-    Errors: ValueError for a rule without a threshold, and where nothing is to be predicted.
+    Errors: ValueError for a rule without a threshold, or if the batches have no token to predict.
     """
     rule, body = model.exits.rule, model.exits
     sure, worth, steps = list[Tensor](), list[Tensor](), list[Tensor]()
@@ -82,7 +93,7 @@ def score_exits(model: Any, batches: Iterable[Any], *, right: bool = False) -> E
             steps.append(ctx.steps.expand_as(targets)[real])
             longest = ctx.max_new_tokens
     if not sum(exit_logits.shape[1] for exit_logits in worth):
-        raise ValueError("the batches to search on hold no token to predict; give others")
+        raise ValueError("the batches for the search have no token to predict; give other batches")
     tokens = torch.cat(steps)
 
     def held_against(thresholds: Tensor) -> Tensor:
@@ -95,16 +106,19 @@ def score_exits(model: Any, batches: Iterable[Any], *, right: bool = False) -> E
 def random_search(
     measure: Measure, depth: int, *, draws: int = DRAWS, segments: int = SEGMENTS, seed: int = 0
 ) -> tuple[MeasuredThresholds, ...]:
-    """Of thresholds drawn from U(0, 1), a vector at a time, those of best quality in each segment of cost.
+    """Draw vectors of thresholds from U(0, 1), and return the best vector in each segment of cost.
 
-    Choose it for thresholds by layer; for one number for all layers Learn then Test proves what it keeps
-    (`learn_then_test`), and this proves nothing. `grid_search` and `coordinate_search` leave nothing to chance.
+    A segment is a range of the mean number of layers; the best vector has the best quality.
 
-    measure: of vectors, a threshold for each of the `depth` layers but the last, quality and mean layers:
-        `ExitScores.measure`, which is quick, or readings in which tokens leave.
-    draws: how many vectors; 10,000 in the paper.
-    segments: of equal width, from 1 layer to all; one in which no vector fell is left out. Of equal ones in quality the
-        cheapest is kept.
+    Choose it for a threshold per layer. For one threshold of all layers, `learn_then_test` proves a bound on the risk;
+    this search proves nothing. `grid_search` and `coordinate_search` use no random numbers.
+
+    measure: returns quality and mean layers of vectors: `ExitScores.measure`, which is fast, or runs with early exits.
+    depth: number of layers; a vector has a threshold for each layer except the last.
+    draws: number of vectors; 10,000 in the paper.
+    segments: number of segments of equal width, from 1 layer to all. An empty segment is left out. Among vectors of
+        equal quality the cheapest is kept.
+    seed: seed of the random numbers.
 
     Errors: ValueError for counts below 1, and for a single layer, which has no threshold.
     Source: Elbayad et al., 2019, arXiv:1910.10073, section 3.2.
@@ -119,12 +133,11 @@ def random_search(
 def grid_search(
     measure: Measure, values: Sequence[float], depth: int, *, segments: int = SEGMENTS
 ) -> tuple[MeasuredThresholds, ...]:
-    """The best vectors in each segment of cost, of all that take each layer's threshold from the same values.
+    """Try all combinations of threshold values, and return the best vector in each segment of cost.
 
-    Choose it for a few layers, where it leaves nothing to chance: v values and L layers make v^(L - 1) vectors.
-    `coordinate_search` is for more layers.
+    Choose it for a few layers: v values and L layers make v^(L - 1) vectors. `coordinate_search` is for more layers.
 
-    measure, segments: as of `random_search`.
+    measure, depth, segments: as in `random_search`.
     values: thresholds of a layer, such as a rule's `grid(11)`.
 
     Errors: ValueError for a single layer, for no values, for less than one segment, and for more than 100,000 vectors,
@@ -140,18 +153,18 @@ def grid_search(
 def coordinate_search(
     measure: Measure, values: Sequence[float], depth: int, *, least: float, segments: int = SEGMENTS
 ) -> tuple[MeasuredThresholds, ...]:
-    """The best vectors in each segment of cost, of those that a search one layer at a time meets.
+    """Search one layer at a time, and return the best measured vector in each segment of cost.
 
-    It starts where every layer has the first value. Each layer in turn takes the value by which tokens take the fewest
-    layers while the quality is at least `least`; this is repeated until no layer changes. Choose it where a grid would
-    be too large: a round over L layers measures (L - 1) v vectors of v values. It may miss vectors that only a change
-    of two layers at once would reach.
+    The search starts with the first value for every layer. Each layer in turn gets the value with the fewest mean
+    layers that keeps the quality `least`. This is repeated until no layer changes. Choose it if a grid would be too
+    large: a round over L layers measures (L - 1) v vectors of v values. It may miss vectors that need a change of two
+    layers at once.
 
-    measure, values, segments: as of `grid_search`; the first of the values is the most careful one.
-    least: the quality that the thresholds of the last round must keep, such as a little less than the full model's.
+    measure, values, depth, segments: as in `grid_search`; the first value must be the most careful one.
+    least: least quality of the chosen thresholds, such as a little less than the quality of the full model.
 
-    Errors: ValueError for a single layer, for no values and for less than one segment. Source: coordinate descent;
-    Wright, 2015, arXiv:1502.04759.
+    Errors: ValueError for a single layer, for no values and for less than one segment.
+    Source: coordinate descent; Wright, 2015, arXiv:1502.04759.
     """
     layers = check_at_least("depth", depth, 2) - 1
     _check_search(values, segments)
@@ -173,16 +186,20 @@ def coordinate_search(
 
 
 def refuse_large_grid(values: int, layers: int) -> None:
-    """ValueError for more than 100,000 vectors of so many values for each of these layers."""
+    """Raise ValueError if a grid has more than 100,000 vectors.
+
+    values: number of values of a layer.
+    layers: number of layers with a threshold.
+    """
     if (count := values**layers) > GRID:
         raise ValueError(
-            f"a grid of {values} thresholds for each of {layers} layers has {count:,} vectors, and at most {GRID:,} "
-            "are tried; give fewer thresholds, or search by coordinates"
+            f"a grid of {values} thresholds for each of {layers} layers is too large: got {count:,} vectors, expected "
+            f"at most {GRID:,}. Give fewer thresholds, or search by coordinates"
         )
 
 
 def _check_search(values: Sequence[float], segments: int) -> None:
-    """ValueError, before anything is measured, for no values and for less than one segment."""
+    """Raise ValueError, before anything is measured, for no values or less than one segment."""
     if not len(values):
         raise ValueError(
             "no thresholds to try: got 0 values, expected at least 1. Pass values such as a rule's grid(11)"
@@ -198,7 +215,7 @@ def _measure_as_float64(measure: Measure, vectors: Vectors) -> tuple[Float[Tenso
 def _best(
     vectors: Vectors, quality: Float[Tensor, " R"], layers: Float[Tensor, " R"], depth: int, segments: int
 ) -> tuple[MeasuredThresholds, ...]:
-    """In each segment of cost the vector of best quality, of equal ones the cheapest."""
+    """Return the vector of best quality in each segment of cost; among equal ones the cheapest."""
     place = ((layers - 1) / (depth - 1) * segments).long().clamp_max(segments - 1)
     best_of_segment = []
     for segment in place.unique().tolist():
@@ -211,7 +228,7 @@ def _best(
 
 
 def _token_quality(logits: Tensor, targets: Tensor, right: bool) -> Tensor:
-    """Of each token's word: 1 where it is right, or what it costs in bits, below 0."""
+    """Return the quality of each prediction: 1 if it is right, else 0; or its negative cost in bits."""
     if right:
         return (logits.argmax(-1) == targets).to(torch.float32)
     return -token_nll(logits, targets) / math.log(2)

@@ -1,4 +1,4 @@
-"""Thresholds by layer, as `kinformer calibrate --search` finds them: tried, measured where tokens leave, and chosen."""
+"""Threshold search of `kinformer calibrate --search`: try vectors, measure candidates, choose one."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -26,19 +26,19 @@ from kinformer.lab.plot import Plot, PlotLine
 from kinformer.lab.train.evaluate import Measurement, evaluate_batches
 from kinformer.nn.exits.never_exit import NeverExit
 
-ROWS, LEAST = 16, 256  # rows of a batch, and of all of them where none is said
-GRID = 11  # thresholds of a layer where none is said
-By = int | Literal["grid", "coordinates"]  # so many vectors that are drawn, or what is tried of the rule's own values
+ROWS, LEAST = 16, 256  # rows of a batch, and default number of rows
+GRID = 11  # default number of thresholds of a layer
+By = int | Literal["grid", "coordinates"]  # a number of random vectors, or a search over the rule's own values
 
 
 class ThresholdSearchResult(NamedTuple):
-    """What a search found.
+    """Result of a threshold search.
 
-    metric: what quality is; of one that is better if less, quality is below 0.
-    full: what it is worth if nobody leaves.
-    tried: quality and layers of all vectors that were tried, as read off states that nobody left.
-    kept: the best of each segment of cost by that, each as measured where tokens leave by it.
-    chosen: of these, the cheapest that comes within what was allowed of `full`; None where none is.
+    metric: the metric that is the quality; its values are negated if less is better.
+    full: the quality of the full model, without early exits.
+    tried: quality and layers of all tried vectors, computed without early exits.
+    candidates: the best vector of each segment of cost, measured with early exits.
+    chosen: the cheapest candidate within the allowed loss of quality; None if there is none.
     """
 
     metric: Metric
@@ -48,12 +48,24 @@ class ThresholdSearchResult(NamedTuple):
     chosen: MeasuredThresholds | None
 
     def value(self, candidate: MeasuredThresholds) -> float:
-        """Its quality in the metric's own unit."""
+        """Return the quality of a candidate as a value of the metric.
+
+        candidate: the candidate.
+        """
         return _sign(self.metric) * candidate.quality
 
 
 def rows_of(model: Any, data: Data, split: str, rows: int, length: int) -> list[Any]:
-    """Batches of a split, from all over it; ValueError where it is empty, or the model does not read such data."""
+    """Return batches of a split, spread over all of it.
+
+    model: the model that reads them.
+    data: the data.
+    split: name of the split.
+    rows: number of rows.
+    length: tokens of a row.
+
+    Errors: ValueError if the split is empty, or if the model does not read such data.
+    """
     part = getattr(data, split)
     if not len(part):
         raise ValueError(f"the {split} split of {data.name} is empty; give another --split, or more data")
@@ -71,13 +83,20 @@ def search_thresholds(
     *,
     thresholds: int = GRID,
 ) -> ThresholdSearchResult:
-    """The thresholds of a model with exits that do best on these rows; it leaves by the last that was measured.
+    """Search the thresholds of a model with exits that are best on these rows.
 
-    by: how many vectors are drawn, or "grid" or "coordinates": so many `thresholds` of each layer in every combination,
-        or layer by layer.
+    Afterwards the model has the thresholds that were measured last.
 
-    Errors: ValueError for a rule without thresholds, a single layer, a grid that is too large, and a model whose full
-    quality is no number.
+    model: the model.
+    batches: the rows.
+    by: number of random vectors; or "grid" for all combinations of `thresholds` values for each layer; or "coordinates"
+        for one layer at a time.
+    within: allowed loss of quality against the full model.
+    on_progress: called with the number of measured candidates.
+    thresholds: number of values of each layer, for "grid" and "coordinates".
+
+    Errors: ValueError for a rule without thresholds, a single layer, a grid that is too large, or if the quality of the
+    full model is not finite.
     """
     rule, depth = model.exits.rule, len(model.exits.layers)
     if by == "grid":
@@ -86,7 +105,7 @@ def search_thresholds(
         measured = evaluate_batches(model, batches)
     full, metric = _candidate((), measured), measured.metric
     if not math.isfinite(full.quality):
-        raise ValueError(f"{metric.name} of the full model is {measured.value} on these rows; its weights are spoiled")
+        raise ValueError(f"{metric.name} of the full model is {measured.value} on these rows; its weights are damaged")
     tried: list[tuple[Tensor, Tensor]] = []
 
     def measure(vectors: Tensor) -> tuple[Tensor, Tensor]:
@@ -112,36 +131,47 @@ def search_thresholds(
 
 
 def search_plot(result: ThresholdSearchResult, depth: int) -> Plot:
-    """Quality against mean layers: all that was tried, the best at each cost, the full model, and the choice."""
+    """Plot quality against mean layers: tried vectors, candidates, the full model, and the chosen vector.
+
+    result: the result of the search.
+    depth: number of layers.
+    """
     sign = _sign(result.metric)
     quality, layers = (values.cpu().tolist() for values in result.tried)
     best = [(candidate.layers, result.value(candidate)) for candidate in result.candidates]
-    values, label = [sign * value for value in quality], f"{len(layers):,} tried, of states that nobody left"
+    values, label = [sign * value for value in quality], f"{len(layers):,} tried, computed without early exits"
     curve = [
         PlotLine(layers, values, label, ".", "tab:gray", 0.5),
-        PlotLine([x for x, _ in best], [y for _, y in best], "the best at each cost, tokens leaving", "o-", "tab:blue"),
+        PlotLine(
+            [x for x, _ in best], [y for _, y in best], "the best at each cost, with early exits", "o-", "tab:blue"
+        ),
     ]
     if result.chosen is not None:
         curve.append(PlotLine([result.chosen.layers], [result.value(result.chosen)], "chosen", "D", "tab:red"))
-    xlabel, levels = f"layers a token takes on average, of {depth}", ((result.value(result.full), "all layers"),)
+    xlabel, levels = f"mean layers per token, of {depth}", ((result.value(result.full), "all layers"),)
     return Plot("", xlabel, result.metric.name, curve, levels=levels, xlim=(0.9, depth + 0.1))
 
 
 def result_lines(result: ThresholdSearchResult, depth: int, within: float) -> list[str]:
-    """What is said of it, a line for each kept vector, and of the choice."""
+    """Describe a result: a line for each candidate, and a line for the chosen one.
+
+    result: the result of the search.
+    depth: number of layers.
+    within: allowed loss of quality.
+    """
     name = result.metric.name
     lines = [
         f"thresholds {', '.join(f'{t:.3g}' for t in candidate.threshold)}: {name} {result.value(candidate):.4f}, "
         f"{candidate.layers:.2f} layers"
         for candidate in result.candidates
     ]
-    whole = f"{name} of all {depth} layers is {result.value(result.full):.4f}"
+    whole = f"{name} with all {depth} layers is {result.value(result.full):.4f}"
     if result.chosen is None:
-        tried = f"none of {len(result.tried[1]):,} comes within {within:g} of it"
-        return [*lines, f"{whole}, and {tried}: no token leaves early"]
-    summary = f"{result.chosen.layers:.2f} layers in the mean at {result.value(result.chosen):.4f}"
-    cheapest = f"the cheapest within {within:g} of it takes {summary}"
-    return [*lines, f"{whole}; {cheapest}, which nothing proves of other data"]
+        tried = f"none of {len(result.tried[1]):,} vectors comes within {within:g} of it"
+        return [*lines, f"{whole}, and {tried}: no token exits early"]
+    summary = f"{result.chosen.layers:.2f} layers on average, with {result.value(result.chosen):.4f}"
+    cheapest = f"the cheapest vector within {within:g} of it takes {summary}"
+    return [*lines, f"{whole}; {cheapest}. This is not proven for other data"]
 
 
 def _sign(metric: Metric) -> int:

@@ -1,1 +1,1 @@
-"""Members side by side: sizes brought to one count of parameters, samples, and cost against length."""
+"""Comparison of members: equal numbers of parameters, samples of text, and cost against row length."""

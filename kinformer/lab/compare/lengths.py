@@ -7,15 +7,19 @@ from kinformer.lab.cost.cost import cost
 from kinformer.lab.cost.free_memory import free_memory
 from kinformer.lab.member_choice import MemberChoice
 
-FIRST, DOUBLINGS = 4, 9  # the part of the length of training with which it begins; how often it is doubled
-ROOM = 8  # times the memory of a row that must be free for one twice as long
+FIRST, DOUBLINGS = 4, 9  # the first row has 1 / FIRST of the training length; number of rows, each twice as long
+ROOM = 8  # free memory that the next row needs, in multiples of the peak of the previous row
 
 
 def against_length(choice: MemberChoice, length: int, seconds: float) -> list[dict[str, Any]]:
-    """Longer and longer rows, each twice the last, one at a time on the CPU, until so many seconds are spent.
+    """Measure a member on rows of doubling length, one row at a time on the CPU.
 
-    Each has `length`, `milliseconds` of a forward and backward, `peak_bytes`, and `state_bytes`, None without a state.
-    It ends before rows that the member does not take, and before those for which there may be too little memory.
+    Each result has `length`, `milliseconds` of a forward and backward pass, `peak_bytes`, and `state_bytes` (None
+    without a state). The measurement ends early before rows that the member refuses, or that may not fit in memory.
+
+    choice: the member and its keywords.
+    length: tokens of a training row; the first measured row has a quarter of it.
+    seconds: time after which no further row is measured.
     """
     rows: list[dict[str, Any]] = []
     began = monotonic()
@@ -28,14 +32,14 @@ def against_length(choice: MemberChoice, length: int, seconds: float) -> list[di
         try:
             numbers, clock = cost(choice.build(0), 1, now), _milliseconds(choice, now)
         except (ValueError, LookupError):
-            break  # of learned positions there are so many and no more
+            break  # the member has too few learned positions for longer rows
         sizes = {"peak_bytes": numbers.peak, "state_bytes": numbers.state}
         rows.append({"length": now, "milliseconds": clock, **sizes})
     return rows
 
 
 def _milliseconds(choice: MemberChoice, length: int) -> float:
-    """The faster of two."""
+    """Return the milliseconds of a forward and backward pass, the faster of two."""
     model, times = choice.build(0), []
     batch = model.sample(1, length, 0)
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""Members brought to about the same number of parameters, by `d` or by `depth`."""
+"""Matching of members to about the same number of parameters, by `d` or by `depth`."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,16 +9,20 @@ from kinformer.core.keywords import signature
 from kinformer.lab.errors import UserError
 from kinformer.lab.member_choice import MemberChoice, with_keywords
 
-NEAR = 0.1  # of the parameters of the first that another may have more or less
+NEAR = 0.1  # largest difference from the first member, as a fraction of its parameters
 BY = ("d", "depth")
-MOST = 4096  # of either
+MOST = 4096  # largest value of either keyword
 
 
 def match_parameters(members: Sequence[MemberChoice]) -> tuple[list[MemberChoice], list[str]]:
-    """The members with about as many parameters as the first, which stays as it is; and what was changed, in words.
+    """Change members to about as many parameters as the first; return them, and a text for each change.
 
-    What was written stays. Of the others `d` is changed, in steps that its heads divide, to the nearest count; `depth`
-    where `d` was written or has none that is near. UserError where neither comes within a tenth.
+    Keywords that the user has given stay. `d` is changed in multiples of the heads to the nearest count. If `d` was
+    given, or no `d` comes near, `depth` is changed instead.
+
+    members: the members; the first stays unchanged.
+
+    Errors: UserError if neither keyword comes within 10% of the count.
     """
     first, *rivals = members
     count = count_parameters(first)
@@ -32,42 +36,48 @@ def match_parameters(members: Sequence[MemberChoice]) -> tuple[list[MemberChoice
 
 
 def count_parameters(choice: MemberChoice) -> int | None:
-    """How many parameters a member has, built without its numbers where that can be; None where it refuses."""
+    """Return the number of parameters of a member; None if it refuses its keywords.
+
+    The model is built without weights if possible.
+
+    choice: the member and its keywords.
+    """
     try:
         with torch.device("meta"):
             return sum(parameter.numel() for parameter in choice.function(**choice.keywords).parameters())
     except (ValueError, TypeError, LookupError):
         return None
-    except Exception:  # it looks at numbers while it is built
+    except Exception:  # its construction needs the values of weights
         return sum(parameter.numel() for parameter in choice.build(0).parameters())
 
 
 def _nearest_choice(choice: MemberChoice, target: int) -> tuple[MemberChoice, str]:
+    """Return the member with about `target` parameters, and a text about the change."""
     now = count_parameters(choice)
     if now is not None and abs(now - target) <= 0.01 * target:
-        return choice, f"{choice.text} has {now:,} parameters as it is"
+        return choice, f"{choice.text} has {now:,} parameters without a change"
     declared = signature(choice.function).parameters
     free = [name for name in BY if name in declared and name not in choice.keywords]
     if not free:
         given_names = " and ".join(name for name in BY if name in declared)
-        why = f"has its {given_names} written" if given_names else "has neither d nor depth"
-        raise UserError(f"--match parameters changes d or depth, and {choice.text} {why}; leave one of them open")
+        why = f"gives {given_names}" if given_names else "has neither d nor depth"
+        raise UserError(f"--match parameters changes d or depth, but {choice.text} {why}; leave out one of them")
     tried = [_nearest_by(choice, name, target) for name in free]
     near = [pair for pair in tried if pair is not None and abs(pair[1] - target) <= NEAR * target]
     if not near:
         counts = ", ".join(f"{pair[1]:,} with {pair[2]}" for pair in tried if pair is not None) or "none"
-        raise UserError(f"{choice.text} comes to no {target:,} parameters within a tenth: the nearest are {counts}")
+        raise UserError(f"{choice.text} cannot have {target:,} parameters within 10%: the nearest are {counts}")
     new, count, words = near[0]
     return (
         new,
-        f"{choice.text} has {words} in place of {declared[words.partition('=')[0]].default}: {count:,} parameters",
+        f"{choice.text} gets {words} instead of {declared[words.partition('=')[0]].default}: {count:,} parameters",
     )
 
 
 def _nearest_by(choice: MemberChoice, name: str, target: int) -> tuple[MemberChoice, int, str] | None:
-    """The member with the value of a keyword that brings its parameters nearest; None where none builds."""
+    """Return the member with the value of a keyword that brings its parameters nearest; None if no value works."""
     step = _width_step(choice) if name == "d" else 1
-    low, high = 1, MOST // step  # parameters grow with either, so the first that has enough is looked for
+    low, high = 1, MOST // step  # binary search: the number of parameters grows with either keyword
     while low < high:
         middle = (low + high) // 2
         count = count_parameters(_with_keyword(choice, name, middle * step))
@@ -75,7 +85,7 @@ def _nearest_by(choice: MemberChoice, name: str, target: int) -> tuple[MemberCho
     candidates = []
     for value in sorted(
         {(low - 1) * step, (low - 1) * step + step // 2, low * step} - {0}
-    ):  # heads may also be odd in width
+    ):  # the width of a head may also be odd
         if (count := count_parameters(new := _with_keyword(choice, name, value))) is not None:
             candidates.append((new, count, f"{name}={value}"))
     return min(candidates, key=lambda pair: abs(pair[1] - target), default=None)
@@ -88,7 +98,7 @@ def _with_keyword(choice: MemberChoice, name: str, value: int) -> MemberChoice:
 
 
 def _width_step(choice: MemberChoice) -> int:
-    """What `d` is a multiple of: twice the heads, so that what turns pairs of numbers within a head can."""
+    """Return the step of `d`: twice the heads, because rotary positions need an even width of a head."""
     declared = signature(choice.function).parameters
     heads = choice.keywords.get("heads", declared["heads"].default if "heads" in declared else 1)
     return 2 * heads if isinstance(heads, int) else 2

@@ -1,4 +1,4 @@
-"""What a member of a comparison is asked: to go on with a text, to fill in what is hidden, or to answer."""
+"""Samples of the members of a comparison: a continued text, filled-in blanks, or an answer."""
 
 from typing import Any, NamedTuple
 
@@ -15,11 +15,18 @@ from kinformer.lab.text_continuation import WritingSettings, write_all
 from kinformer.lab.train.settings import Settings
 
 PROMPT, WRITTEN, TEMPERATURE = 64, 256, 0.8
-EACH = 6  # tokens of a text of which one is hidden
+EACH = 6  # every sixth token of a text is masked
 
 
 class WritingTask(NamedTuple):
-    """A prompt, and for what reads one a source; how many bytes are written, how boldly, and what is right, if any."""
+    """A text to continue.
+
+    prompt: the prompt.
+    source: the source for a model of pairs, otherwise None.
+    size: largest number of tokens to write.
+    temperature: temperature of sampling.
+    answer: the right answer, if there is one.
+    """
 
     prompt: bytes
     source: bytes | None
@@ -29,7 +36,13 @@ class WritingTask(NamedTuple):
 
 
 class MemberSample(NamedTuple):
-    """What a member was given, what it made of it, what is right, if any; and the milliseconds of a written token."""
+    """A sample of a member.
+
+    prompt: the prompt or the source.
+    sample: the text of the member.
+    answer: the right answer, if there is one.
+    milliseconds: time per written token; None if it was not measured.
+    """
 
     prompt: bytes
     sample: bytes
@@ -38,7 +51,12 @@ class MemberSample(NamedTuple):
 
 
 def draw_sample(model: Any, data: Data, settings: Settings) -> MemberSample:
-    """What a member says when it is asked, drawn by the seed of its training."""
+    """Draw a sample from a trained member, with the seed of its training.
+
+    model: the model.
+    data: the data of the comparison.
+    settings: settings of the training.
+    """
     if model.reads == "masked":
         return _fill(model, data)
     if not model.predicts_next or model.reads == "images":
@@ -53,7 +71,12 @@ def draw_sample(model: Any, data: Data, settings: Settings) -> MemberSample:
 
 
 def displayed_task(model: Any, data: Data, settings: Settings) -> WritingTask:
-    """What is shown of a member that writes: how it goes on with valid, or answers its first row."""
+    """Return the task for the shown sample: continue the validation text, or answer its first row.
+
+    model: the model.
+    data: the data of the comparison.
+    settings: settings of the training.
+    """
     if isinstance(data, PairData):
         source, target = (tokenizer_of_model(data).decode(side) for side in data.up_to_length(settings.length).valid[0])
         return WritingTask(b"", source, len(target), 0.0, target)
@@ -69,7 +92,12 @@ def displayed_task(model: Any, data: Data, settings: Settings) -> WritingTask:
 
 
 def timed_task(model: Any, data: Data, settings: Settings) -> WritingTask:
-    """What it is timed at: the same, but where an answer is a token or two, the second half of a row."""
+    """Return the task that is timed: the shown task, or the second half of a row if answers are short.
+
+    model: the model.
+    data: the data of the comparison.
+    settings: settings of the training.
+    """
     task = displayed_task(model, data, settings)
     if task.answer is None or task.source is not None:
         return task
@@ -80,9 +108,11 @@ def timed_task(model: Any, data: Data, settings: Settings) -> WritingTask:
 
 
 def prompt_and_written(model: Any) -> tuple[int, int]:
-    """How many bytes of valid a member goes on from, and how many it writes: no further than a row of its training.
+    """Return the number of tokens of the prompt and of the continuation.
 
-    One that carries its state from batch to batch has no such end.
+    Together they are at most a training row, except for a model that carries its state from batch to batch.
+
+    model: the model.
     """
     trained = model.trained_length
     if trained is None or model.lanes or trained >= PROMPT + WRITTEN:
@@ -92,14 +122,14 @@ def prompt_and_written(model: Any) -> tuple[int, int]:
 
 
 def _write(model: Any, task: WritingTask, seed: int) -> tuple[bytes, float]:
-    """What a model draws in a task, and the milliseconds of a token."""
+    """Return the text that a model writes for a task, and the milliseconds per token."""
     settings, sources = WritingSettings(task.temperature, seed=seed), None if task.source is None else [task.source]
     (continuation,), milliseconds = write_all(model, [task.prompt], task.size, settings, sources=sources)
     return continuation.text, milliseconds
 
 
 def _fill(model: Any, data: Data) -> MemberSample:
-    """The first of valid with every sixth token hidden, or the first row of a task without its answers, filled in."""
+    """Fill in every sixth token of the validation text, or the answers in the first row of a task."""
     spelled = tokenizer_of_model(model)
     if isinstance(data, TaskData):
         (row,) = data.valid.rows(1)

@@ -62,7 +62,7 @@ class Cost:
     readers: for each attention layer, the executors that read it in a step, and the number of calls of each.
     temporal_range: how many tokens back a token can still change an output, through all layers. None if it is the
         whole text, or unknown. A learned span counts with its initial value.
-    memories: for each layer with a memory, what it reads in addition to its own segment.
+    memories: the memory that each layer reads in addition to its own segment, by the name of the layer.
     """
 
     batch: int
@@ -107,7 +107,7 @@ def cost(model: Model, batch: int, length: int, on_progress: Callable[[int], Non
     Errors: ValueError if the model does not take such rows, or if a number is below 1.
     """
     if min(batch, length) < 1:
-        raise ValueError(f"batch={batch} and length={length}; both are numbers from 1 on")
+        raise ValueError(f"wrong batch or length: got batch={batch} and length={length}, expected at least 1")
     span, memories = temporal_range(model), remembered_by_layer(model)  # before training steps change the weights
     before, anew = resident(), restart_peak()
     weights = sum(x.untyped_storage().nbytes() for x in {x.data_ptr(): x for x in _own_tensors(model)}.values())
@@ -145,10 +145,12 @@ def cost(model: Model, batch: int, length: int, on_progress: Callable[[int], Non
 
 
 def _own_tensors(model: nn.Module) -> list[Tensor]:
+    """Return the parameters and buffers of a model."""
     return [*model.parameters(), *model.buffers()]
 
 
 def _state_bytes(model: Model, length: int) -> int | None:
+    """Return the bytes of the decoding state of a row; None if the model has no state."""
     try:
         state = model.start(1, length)
     except NoState:

@@ -29,7 +29,7 @@ def build_without_numbers(choice: MemberChoice) -> Any | None:
 
 
 def free_memory() -> int | None:
-    """Return the free bytes where a training would run (the GPU, or the machine); None if unknown."""
+    """Return the free bytes of the device of a training, the GPU or the machine; None if unknown."""
     if torch.cuda.is_available():
         return torch.cuda.mem_get_info()[0]
     try:

@@ -75,6 +75,7 @@ def measure(subject: Subject) -> Growth:
 
 
 def _call(subject: Subject, module: torch.nn.Module, length: int) -> tuple[float, float]:
+    """Return the seconds of a call with its gradients, and the bytes kept for the backward pass."""
     batch = subject.batch([length]).to(torch.float32)
     parameter_storages = {parameter.untyped_storage().data_ptr() for parameter in module.parameters()}
     saved: dict[int, int] = {}
@@ -108,7 +109,7 @@ def power(values: Sequence[float]) -> float | None:
 
 def _growth_text(values: Sequence[float]) -> str:
     exponent = power(values)
-    return "" if exponent is None else f", about like length^{exponent:.1f}"
+    return "" if exponent is None else f", proportional to about length^{exponent:.1f}"
 
 
 def bars(values: Sequence[float]) -> str:

@@ -76,6 +76,7 @@ class Tally(TorchDispatchMode):
         return peak
 
     def _note(self, tensor: Tensor) -> None:
+        """Count the storage of a tensor until it is freed."""
         storage = tensor.untyped_storage()
         key, size = storage._cdata, storage.nbytes()
         if key in self._counted or not size:

@@ -56,10 +56,10 @@ def count_pattern(pattern: Pattern, length: int) -> PatternNumbers:
 
 
 def layers_to_reach(read: Bool[Tensor, "L L"], ahead: bool) -> tuple[int | None, float]:
-    """Return the number of layers until all positions have read each other, and the share of reached pairs.
+    """Return the number of layers until all positions have read each other, and the share of pairs.
 
     Without reading ahead, a position has to reach only earlier positions. Each position keeps its earlier reads. The
-    number of layers is None if some pairs are never reached.
+    number of layers is None if some pairs are never reached; the share counts the pairs that are reached at all.
 
     read: True for each pair of a query and a key that it reads.
     ahead: True if some query reads a later key.
@@ -91,23 +91,23 @@ def pattern_lines(pattern: Pattern, length: int) -> Iterator[str]:
     least_most = f" ({counted.least} to {counted.most})" if counted.least != counted.most else ""
     yield f"keys per query   {counted.mean:.4g}{least_most} of {length}"
     yield f"share            {counted.share:.1%} of the full matrix"
-    reachable = "every other" if counted.ahead else "every one before it"
+    reachable = "every other position" if counted.ahead else "every earlier position"
     if counted.steps is None:
-        yield f"reaches          {counted.reached:.1%} of pairs, in however many layers"
+        yield f"reaches          {counted.reached:.1%} of pairs, in any number of layers"
     else:
         plural = "s" if counted.steps != 1 else ""
-        yield f"reaches          every position {reachable} in {counted.steps} layer{plural}"
+        yield f"reaches          {reachable} in {counted.steps} layer{plural}"
     pieces = parts(pattern, length)
     if len(pieces) > 1:
         each = ", ".join(
             f"{piece.layout.keys_per_query(length):.4g} in {type(piece.layout).__name__}" for piece in pieces
         )
-        yield f"pieces           {len(pieces)}, disjoint; keys per query that each touches: {each}"
+        yield f"pieces           {len(pieces)}, disjoint; keys per query that each piece reads: {each}"
     if not pattern.tensors():
         shares = ", ".join(f"{relative_cost(pattern, n):.2g} at {n:,}" for n in LONG)
-        yield f"work             of dense attention's, as a row is read in tiles: {shares} tokens"
+        yield f"work             relative to dense attention, with tiles: {shares} tokens"
     if not counted.ahead and (capacity := pattern.capacity(length)) < length:
-        yield f"decoding         a cache keeps {capacity} of {length} keys"
+        yield f"decoding         the cache keeps {capacity} of {length} keys"
 
 
 def _two_layers(a: Bool[Tensor, "L L"], b: Bool[Tensor, "L L"]) -> Bool[Tensor, "L L"]:

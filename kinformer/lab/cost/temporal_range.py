@@ -122,6 +122,7 @@ def _layers_in_order(model: Any) -> Sequence[Attention]:
 
 @contextmanager
 def _calls(model: nn.Module, on_call: Callable[[Attention], None]) -> Iterator[None]:
+    """Call `on_call` before each call of a self-attention layer in this context."""
     attention = [part for part in model.modules() if isinstance(part, Attention) and not part.cross]
     hooks = [part.register_forward_pre_hook(lambda part, _: on_call(part)) for part in attention]
     try:

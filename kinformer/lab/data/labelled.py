@@ -13,7 +13,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from kinformer.checkpoint.tokenizer import Tokenizer, encode_rows, tokenizer_of
+from kinformer.checkpoint.tokenizer import Tokenizer, encode_rows
+from kinformer.checkpoint.tokenizer_choice import tokenizer_of
 from kinformer.core.model import Model
 from kinformer.lab.data.batches import Batches
 from kinformer.lab.data.data import Data, Stream, named

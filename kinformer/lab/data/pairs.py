@@ -11,7 +11,8 @@ from typing import ClassVar
 from jaxtyping import Int
 from torch import Tensor
 
-from kinformer.checkpoint.tokenizer import Tokenizer, encode_rows, tokenizer_of
+from kinformer.checkpoint.tokenizer import Tokenizer, encode_rows
+from kinformer.checkpoint.tokenizer_choice import tokenizer_of
 from kinformer.core.model import Model
 from kinformer.decoding.pad_sequences import pad_sequences
 from kinformer.decoding.prompts import Prompts, draw_places

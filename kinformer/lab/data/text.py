@@ -13,7 +13,8 @@ import torch
 from jaxtyping import Int, Shaped
 from torch import Tensor
 
-from kinformer.checkpoint.tokenizer import Tokenizer, parse_tokenizer
+from kinformer.checkpoint.tokenizer import Tokenizer
+from kinformer.checkpoint.tokenizer_choice import parse_tokenizer
 from kinformer.core.model import Metric, Model
 from kinformer.decoding.prompts import Prompts, draw_places
 from kinformer.lab.data.data import Data, named

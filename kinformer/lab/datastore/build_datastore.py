@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from kinformer.checkpoint.atomic_files import sync, write
-from kinformer.checkpoint.checkpoint import format_weights
+from kinformer.checkpoint.weights_file import format_weights
 from kinformer.core.checks import check_at_least, check_option
 from kinformer.core.eval_mode import evaluating
 from kinformer.decoding.saved_state import fingerprint
@@ -33,7 +33,13 @@ TINY = 1e-12  # rounding error that remains when equal squares are subtracted
 
 @dataclass(frozen=True)
 class BuildPlan:
-    """A part to be built: the tap of the model, the text, and the manifest of the finished datastore."""
+    """A part to be built: the tap of the model, the text, and the manifest of the finished datastore.
+
+    tap: reads the keys from a model.
+    text: the text.
+    manifest: the manifest of the finished datastore; its last part is the part to be built.
+    shards: the windows of each shard.
+    """
 
     tap: Tap
     text: Text
@@ -70,15 +76,15 @@ def plan_build(
     check_option("dtype", dtype, Dtype)
     signed = text.tokens.dtype.is_signed  # PyTorch has no < for unsigned numbers of two bytes and more
     if text.tokens.is_floating_point() or (signed and bool((text.tokens < 0).any())):
-        raise ValueError(f"got a text of {text.tokens.dtype}; give tokens, whole numbers from 0")
+        raise ValueError(f"wrong text: got {text.tokens.dtype}, expected tokens, whole numbers from 0")
     least = max(LEAST, shard // (tap.width * (2 if dtype == "float16" else 4)))
     windows = tuple(
         map(tuple, shards(text, check_at_least("length", length, 1), check_at_least("stride", stride, 0), least))
     )
     if not windows:
-        raise ValueError(f"{data} has no token with one after it, and so no key; give more text")
+        raise ValueError(f"{data} is too short for a datastore: no token has a next token. Give more text")
     if stride > length:
-        raise ValueError(f"stride={stride} leaves out tokens between windows of {length}; give 1 to {length}")
+        raise ValueError(f"wrong stride for windows of {length}: got {stride}, expected 1 to {length}")
     counts = tuple(sum(window.keys for window in shard) for shard in windows)
     begins = text.document_starts.long()
     part = DatastorePart(
@@ -112,7 +118,7 @@ def build(plan: BuildPlan, folder: Path, *, append: bool, resume: bool, on_progr
         raise OSError(f"cannot make the folder {folder}: {error.strerror}") from error
     with lock_folder(folder):
         plan = _add_known_parts(plan, folder, append, resume)
-        if plan.part in _parts(folder)[plan.number :]:  # killed after the last write
+        if plan.part in _parts(folder)[plan.number :]:  # the previous build was killed after its last write
             (folder / BUILDING).unlink(missing_ok=True)
             return
         if not (folder / BUILDING).is_file():
@@ -132,15 +138,15 @@ def build(plan: BuildPlan, folder: Path, *, append: bool, resume: bool, on_progr
 
 
 def _add_known_parts(plan: BuildPlan, folder: Path, append: bool, resume: bool) -> BuildPlan:
-    """The plan with the folder's parts before its own part; DatastoreError if it must not be built there."""
+    """Return the plan with the folder's parts before its own part; DatastoreError if it must not be built there."""
     parts = _parts(folder)
     begun = Manifest.load(folder / BUILDING) if (folder / BUILDING).is_file() else None
     if begun is not None and not resume:
-        raise DatastoreError(f"the datastore in {folder} was begun and not finished; go on with --resume, or remove it")
+        raise DatastoreError(f"the datastore in {folder} is unfinished; continue it with --resume, or remove it")
     if begun is None and parts and not append and not (resume and parts[-1] == plan.part):
-        raise DatastoreError(f"there is a datastore in {folder} already; give --append, or another folder")
+        raise DatastoreError(f"{folder} already holds a datastore; add to it with --append, or give another folder")
     if begun is None and not parts and any(folder.glob("*.safetensors")):
-        raise DatastoreError(f"{folder} holds files of something else; give another folder")
+        raise DatastoreError(f"{folder} holds other safetensors files; give another folder")
     old = begun or (Manifest.load(folder / MANIFEST) if parts else replace(plan.manifest, parts=()))
     is_last = begun is not None or not append or (resume and parts[-1:] == (plan.part,))
     before = old.parts[:-1] if is_last else old.parts
@@ -150,32 +156,36 @@ def _add_known_parts(plan: BuildPlan, folder: Path, append: bool, resume: bool) 
 
 
 def _parts(folder: Path) -> tuple[DatastorePart, ...]:
+    """Return the finished parts of the datastore in a folder."""
     return Manifest.load(folder / MANIFEST).parts if (folder / MANIFEST).is_file() else ()
 
 
 def _check_same_keys(old: Manifest, new: Manifest, folder: Path, begun: bool) -> None:
-    """DatastoreError if the keys of a datastore and of a new part differ in model, tokenizer, tap, dtype or width."""
+    """Raise DatastoreError unless a new part has the keys of the datastore.
+
+    The model, tokenizer, tap, dtype and width must be equal. An unfinished part must be continued as it was begun.
+    """
     descriptions = {
-        "model": "another model: its weights or keywords differ",
-        "tokenizer": "another tokenizer",
-        "tap": f"the inner state {old.tap!r}",
-        "dtype": f"keys in {old.dtype}",
-        "width": f"keys of width {old.width}",
+        "model": "belongs to another model: its weights or keywords differ",
+        "tokenizer": "belongs to another tokenizer",
+        "tap": f"has the inner state {old.tap!r} as its keys",
+        "dtype": f"has keys in {old.dtype}",
+        "width": f"has keys of width {old.width}",
     }
     for name, description in descriptions.items():
         if getattr(old, name) != getattr(new, name):
-            raise DatastoreError(f"the datastore in {folder} is of {description}; give the same, or another folder")
+            raise DatastoreError(f"the datastore in {folder} {description}; give the same, or another folder")
     if begun and old.parts[-1] != new.parts[-1]:
         parts = asdict(new.parts[-1]), asdict(old.parts[-1])
         name = next(name for name in parts[0] if parts[0][name] != parts[1][name])
         raise DatastoreError(
-            f"the datastore in {folder} was begun with another {name}: go on with the same --data, --length and "
+            f"the unfinished datastore in {folder} has another {name}; continue it with the same --data, --length and "
             "--stride, or remove it"
         )
 
 
 def _is_complete(path: Path, manifest: Manifest, count: int) -> bool:
-    """True if this shard is complete on the disk."""
+    """Return True if this shard is complete on the disk."""
     try:
         map_tensors(path, {"keys": (manifest.dtype, (count, manifest.width))})
     except DatastoreError:
@@ -184,7 +194,7 @@ def _is_complete(path: Path, manifest: Manifest, count: int) -> bool:
 
 
 def _keys(plan: BuildPlan, shard: int, on_progress: Callable[[int], None]) -> Float[Tensor, "n D"]:
-    """The keys of a shard."""
+    """Compute the keys of a shard; ValueError if they are not finite, or if rounding blurs them."""
     dtype, done = getattr(torch, plan.manifest.dtype), sum(plan.part.shards[:shard])
     keys = torch.empty(plan.part.shards[shard], plan.manifest.width, dtype=dtype, device="cpu")
     rounding = Rounding(plan.manifest.width)
@@ -195,26 +205,29 @@ def _keys(plan: BuildPlan, shard: int, on_progress: Callable[[int], None]) -> Fl
         on_progress(done)
     if not bool(keys.isfinite().all()):
         finite = (
-            "begin again with --dtype float32 in another folder"
+            "build the datastore with --dtype float32 in another folder"
             if dtype == torch.float16 and not bool(keys.isnan().any())
-            else "the model says NaN or infinity of this text"
+            else "the model computes NaN or infinity for this text"
         )
         raise ValueError(f"a key is not finite in {plan.manifest.dtype}: {finite}")
     if (share := rounding.share) > MAX_ROUNDING:
         raise ValueError(
-            f"{plan.manifest.dtype} cannot tell the keys apart: it rounds them by {share:.1%} of their deviation. "
+            f"{plan.manifest.dtype} is too coarse for the keys: rounding errors are {share:.1%} of their deviation. "
             "Build the datastore with --dtype float32 in another folder"
         )
     return keys
 
 
 class Rounding:
-    """Measures the rounding error of keys in a narrower dtype, relative to their deviation from the mean."""
+    """Measures the rounding error of keys in a narrower dtype, relative to their deviation from the mean.
+
+    width: number of coordinates of a key.
+    """
 
     def __init__(self, width: int) -> None:
         self.count, self.changed = 0, 0.0
         self.sums, self.squares = (torch.zeros(width, dtype=torch.float64, device="cpu") for _ in range(2))
-        self.origin: Tensor | None = None  # near which sums of squares lose no digits
+        self.origin: Tensor | None = None  # subtracted from keys, so that sums of squares lose no digits
 
     def add(self, states: Float[Tensor, "n D"], rounded: Float[Tensor, "n D"]) -> None:
         """Add keys before and after rounding."""
@@ -230,7 +243,7 @@ class Rounding:
 
     @property
     def share(self) -> float:
-        """RMS rounding error over RMS distance from the mean; 0 if all keys are equal."""
+        """The RMS rounding error over the RMS distance from the mean; 0 if all keys are equal."""
         apart = float((self.squares - self.sums.square() / max(self.count, 1)).clamp_min(0).sum())
         return (self.changed / apart) ** 0.5 if apart > TINY * float(self.squares.sum()) else 0.0
 

@@ -24,8 +24,8 @@ from kinformer.models.support.hidden_taps import LAST_FFN_INPUT, Tap
 from kinformer.nn.search.exact import ExactSearch
 
 __all__ = ["Datastore", "DatastoreError", "KeyContext"]
-BYTES = "bytes"  # in place of a tokenizer's hash
-LENGTH = 128  # of a window, if the model has no length of training
+BYTES = "bytes"  # takes the place of a tokenizer's hash
+LENGTH = 128  # tokens of a window, if the model has no training length
 
 
 class KeyContext(NamedTuple):
@@ -75,7 +75,9 @@ class Datastore(Store):
 
     Errors: DatastoreError, a ValueError of one line, for a folder without a datastore, an unfinished or truncated
     datastore, a damaged text, and, from `check`, for another model. The numbers of keys are not verified, which would
-    take as long as a search. Source: Khandelwal et al., 2020, arXiv:1911.00172, section 2.
+    take as long as a search.
+
+    Source: Khandelwal et al., 2020, arXiv:1911.00172, section 2.
     """
 
     def __init__(
@@ -89,11 +91,14 @@ class Datastore(Store):
     def open(cls, path: str | Path, search: Search | None = None) -> "Datastore":
         """Open the datastore in a folder; DatastoreError if there is none or it is incomplete.
 
+        path: the folder.
         search: the search for its keys; unless given, the index in the folder, or else exact search.
         """
         folder = Path(path)
         if not (folder / MANIFEST).is_file():
-            begun = "it was not finished: go on with --resume" if (folder / BUILDING).is_file() else "build one"
+            begun = (
+                "its build is unfinished: continue it with --resume" if (folder / BUILDING).is_file() else "build one"
+            )
             raise DatastoreError(f"there is no datastore in {folder}; {begun} (kinformer datastore build)")
         manifest = Manifest.load(folder / MANIFEST)
         maps, texts = [], []
@@ -109,27 +114,33 @@ class Datastore(Store):
 
     @classmethod
     def with_model(cls, path: Path, frozen: str | None = None) -> KeyModel:
-        """A datastore, the model that made its keys, and the tap that reads them.
+        """Open a datastore, with the model that made its keys and the tap that reads them.
 
-        frozen: the folder of that model; where the datastore says, unless given.
+        path: the folder of the datastore.
+        frozen: the folder of that model; by default the folder that the datastore names.
 
         Errors: DatastoreError, in one line, if the datastore or the model is missing or unreadable.
         """
         if not path.is_dir():
             raise DatastoreError(
-                f"there is no datastore in {path.absolute()}, where this member looks for it; put it there, or give "
-                "--datastore its place"
+                f"there is no datastore in {path.absolute()}, where this member expects it; put it there, or give its "
+                "folder with --datastore"
             )
         store = cls.open(path)
         home = Path(frozen) if frozen else store.home(path)
         if home is None or not home.is_dir():
-            was = f"is not in {store.manifest.home}, nor beside them" if store.manifest.home else "was in no folder"
+            was = (
+                f"is not in {store.manifest.home}, nor next to the keys"
+                if store.manifest.home
+                else "was not in a folder"
+            )
             where = f"is not in {frozen}" if frozen else was
             raise DatastoreError(f"the model that made the keys of {path} {where}; give frozen=FOLDER")
         try:
             model = load(home)
         except FileNotFoundError as error:
-            raise DatastoreError(f"what made the keys of {path} cannot be read: {error}; give frozen=FOLDER") from error
+            message = f"cannot read the model that made the keys of {path}: {error}; give frozen=FOLDER"
+            raise DatastoreError(message) from error
         store.check(model)
         return KeyModel(store, model, Tap(model, store.tap).place)
 
@@ -151,19 +162,22 @@ class Datastore(Store):
         resume: bool = False,
         on_progress: Callable[[int], None] = lambda keys: None,
     ) -> "Datastore":
-        """Write the keys that a model makes of a text into a folder, and open the datastore.
+        """Compute the keys of a text with a model, write them into a folder, and open the datastore.
 
-        A kill loses at most one shard. With `resume` the build continues after the last complete shard, and its files
-        are bit for bit those of an uninterrupted build.
+        A kill loses at most one shard. With `resume` the build continues after the last complete shard. Its files are
+        then bit for bit equal to the files of an uninterrupted build.
 
+        folder: the folder.
+        model: a language model.
         text: tokens, or a text with documents that are read separately.
         data: a description of the text, shown with search results.
         home: the folder of the model, to find it again.
         tap: the state of the model that is the key (`models.support.hidden_taps.Tap`).
         dtype: float16, or float32 in twice the space.
-        length: tokens of a window; the model's length of training unless given, and at most its learned positions.
+        length: tokens of a window; the model's training length unless given, and at most its learned positions.
         stride: tokens from one window to the next; half a window unless given, so that a key has at least
             length - stride tokens before it. A model that is trained on lanes reads lanes unless `stride` is given.
+            0 reads lanes.
         shard: the least bytes of keys in a file.
         append: add the text to the datastore in the folder.
         resume: continue an unfinished build.
@@ -179,7 +193,7 @@ class Datastore(Store):
         length = length if model.window is None else min(length, model.window)
         stride = (0 if model.lanes else max(length // 2, 1)) if stride is None else stride
         if not stride and not model.lanes:
-            raise ValueError(f"stride={stride} carries a state, and this model is not trained so; give 1 to {length}")
+            raise ValueError(f"stride={stride} needs a model that is trained on lanes; give 1 to {length}")
         plan = plan_build(
             reader,
             Text.from_tokens(text),
@@ -195,7 +209,7 @@ class Datastore(Store):
         return cls.open(folder)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Datastore":
-        """The datastore itself: a copy of a model reads the same files."""
+        """Return the datastore itself: a copy of a model reads the same files."""
         return self
 
     def __len__(self) -> int:
@@ -212,21 +226,27 @@ class Datastore(Store):
         return self.manifest.tap
 
     def home(self, folder: Path) -> Path | None:
-        """The folder of the model that made the keys, at its old place or next to the datastore in `folder`.
+        """Return the folder of the model that made the keys; None if it does not exist.
 
-        None if neither folder exists. `check` tells whether it is still the same model.
+        It is the folder that the manifest names, or else a folder of the same name next to the datastore. `check` tests
+        whether it still holds the same model.
+
+        folder: the folder of the datastore.
         """
         was = Path(self.manifest.home)
         places = (was, folder.resolve().parent / was.name) if self.manifest.home else ()
         return next((place for place in places if place.is_dir()), None)
 
     def check(self, model: Any) -> None:
-        """Raise DatastoreError unless this model made the keys, by its weights, keywords and tokenizer."""
+        """Raise DatastoreError unless this model made the keys, by its weights, keywords and tokenizer.
+
+        model: the model.
+        """
         if self.manifest.tokenizer != tokenizer_of(model):
-            raise DatastoreError("the datastore is of another tokenizer than the model; build one with this model")
+            raise DatastoreError("the datastore was built with another tokenizer; build one with this model")
         if self.manifest.model != fingerprint(model):
             raise DatastoreError(
-                "the datastore is of another model: its weights or keywords differ; build one with this model"
+                "the datastore was built with another model: its weights or keywords differ; build one with this model"
             )
 
     def search(self, queries: Float[Tensor, "N D"], k: int) -> Neighbours:
@@ -234,6 +254,9 @@ class Datastore(Store):
 
         The exact search returns the first of equally near keys; an approximate index may return others. The search runs
         on the CPU; its result is on the device of the queries.
+
+        queries: inner states of the model, [N, D].
+        k: number of keys for each query.
 
         Errors: ValueError for k below 1, another width, and queries with NaN, infinity or a length of 2^60 or more.
         """
@@ -245,7 +268,10 @@ class Datastore(Store):
         return self.tokens(torch.arange(len(self), device="cpu"))
 
     def tokens(self, places: Int[Tensor, "*n"]) -> Int[Tensor, "*n"]:
-        """Return the token that followed each key, by the number of the key; -1 for -1."""
+        """Return the token that followed each key, by the number of the key; -1 for -1.
+
+        places: the numbers of the keys.
+        """
         flat, tokens = places.flatten(), torch.full((places.numel(),), -1, device="cpu")
         part = torch.searchsorted(self.starts, flat, right=True) - 1
         for number, text in enumerate(self.texts):
@@ -254,7 +280,10 @@ class Datastore(Store):
         return tokens.view(places.shape)
 
     def count_occurring(self, pieces: Sequence[Shaped[Tensor, " _"]]) -> int:
-        """Return how many pieces occur in the texts of the datastore, token for token."""
+        """Return how many pieces occur in the texts of the datastore, token for token.
+
+        pieces: the tokens of each piece.
+        """
         data = [piece.cpu().numpy().astype(numpy.int32).tobytes() for piece in pieces]
         occurs = [False] * len(data)
         for text in self.texts:
@@ -263,10 +292,16 @@ class Datastore(Store):
         return sum(occurs)
 
     def context(self, place: int, before: int = 16, after: int = 8) -> KeyContext:
-        """The tokens of its document around a key. ValueError for a number that is no key, or negative sizes."""
+        """Return the tokens of its document around a key.
+
+        place: the number of the key.
+        before, after: numbers of tokens on each side.
+
+        Errors: ValueError if there is no such key, or if a number is negative.
+        """
         check_at_least("before", before, 0), check_at_least("after", after, 0)
         if not 0 <= place < len(self):
-            raise ValueError(f"place={place}: this datastore has keys 0 to {len(self) - 1}")
+            raise ValueError(f"wrong place: got {place}, expected a key of this datastore, 0 to {len(self) - 1}")
         part = int(torch.searchsorted(self.starts, place, right=True)) - 1
         return self.texts[part].context(place - int(self.starts[part]), before, after)
 
@@ -291,30 +326,44 @@ class DatastoreText:
 
     @classmethod
     def open(cls, path: Path, part: DatastorePart) -> "DatastoreText":
-        """Open the text in a file; DatastoreError if it does not belong to this part."""
+        """Open the text in a file; DatastoreError if it does not belong to this part.
+
+        path: the file.
+        part: the entry of the part in the manifest.
+        """
         shapes = {"tokens": ("int32", (part.tokens,)), "begins": ("int64", (part.documents,))}
         maps = map_tensors(path, shapes)
         begins = numpy.array(maps["begins"])
         ordered = not len(begins) or (begins[0] == 0 and bool((numpy.diff(begins, append=part.tokens) >= 0).all()))
         text = cls(part, maps["tokens"], begins) if ordered else None
         if text is None or text.keys != part.keys:
-            raise DatastoreError(f"{path} is not the text of {part.keys:,} keys; build the datastore again")
+            raise DatastoreError(f"{path} does not hold the text of {part.keys:,} keys; build the datastore again")
         if digest(maps["tokens"], begins) != part.text:
-            raise DatastoreError(f"{path} is damaged: it holds another text than was put there; build it again")
+            raise DatastoreError(f"{path} is damaged: the hash of its text is wrong; build the datastore again")
         return text
 
     def locate(self, keys: numpy.ndarray) -> tuple[numpy.ndarray, numpy.ndarray]:
-        """Return the numbers of the tokens and of the documents of some keys."""
+        """Return the numbers of the tokens and of the documents of keys.
+
+        keys: the numbers of the keys within the part.
+        """
         # a document without keys shares its first key with the next document
         document = numpy.searchsorted(self.firsts, keys, side="right") - 1
         return self.begins[document] + keys - self.firsts[document], document
 
     def next_tokens(self, keys: Int[Tensor, " n"]) -> Int[Tensor, " n"]:
-        """Return the tokens that followed keys."""
+        """Return the tokens that followed keys.
+
+        keys: the numbers of the keys within the part.
+        """
         return torch.from_numpy(self.tokens[self.locate(keys.numpy())[0] + 1].astype(numpy.int64))
 
     def context(self, key: int, before: int, after: int) -> KeyContext:
-        """The tokens around a key."""
+        """Return the tokens of its document around a key.
+
+        key: the number of the key within the part.
+        before, after: numbers of tokens on each side.
+        """
         (at,), (document,) = self.locate(numpy.array([key]))
         begin, end = int(self.begins[document]), int(self.ends[document])
         first, last = max(begin, at + 1 - before), min(end, at + 2 + after)
@@ -324,6 +373,9 @@ class DatastoreText:
 
 
 def tokenizer_of(model: Any) -> str:
-    """The hash of a model's tokenizer, or "bytes"."""
+    """Return the hash of a model's tokenizer, or "bytes".
+
+    model: the model.
+    """
     tokenizer = getattr(model, "tokenizer", None)
     return BYTES if tokenizer is None else tokenizer.sha256

@@ -13,13 +13,16 @@ from kinformer.lab.search.support.faiss import FaissIndex, FaissSearch, package
 from kinformer.nn.search.exact import ExactSearch
 
 INDEX, ABOUT = "index.faiss", "index.json"
-QUERIES, NEAREST = 256, 16  # keys of the store that are searched to measure recall, and neighbours of each
+QUERIES, NEAREST = 256, 16  # number of keys that serve as queries to measure recall, and neighbours of each
 
 
 @dataclass(frozen=True)
 class IndexRecord:
     """The description of an index file: its search, its number of keys, its hash and its recall.
 
+    search: the search, as text.
+    keys: number of keys in the index.
+    sha256: hash of the index file.
     recall: the share of the 16 nearest keys that it finds for keys of the store, without each key itself.
     """
 
@@ -47,15 +50,23 @@ def write_index(folder: Path, keys: Shards, search: Search) -> IndexRecord:
 
 
 def check_faiss_search(search: Search) -> FaissSearch:
-    """The search, if it has an index file and its package is installed; ValueError otherwise."""
+    """Return the search, if it has an index file and its package is installed; ValueError otherwise.
+
+    search: the search.
+    """
     if not isinstance(search, FaissSearch):
-        raise ValueError(f"{format_search(search)!r} needs no index: leave it out, and every key is looked at")
+        raise ValueError(f"{format_search(search)!r} has no index file; leave out the index, and every key is compared")
     package(search.name)
     return search
 
 
 def measure_recall(index: VectorIndex, keys: Shards, nearest: int = NEAREST) -> float:
-    """The share of the nearest keys that an index finds for keys of the store, without each key itself."""
+    """Return the share of nearest keys that an index finds for keys of the store, without the key itself.
+
+    index: the index.
+    keys: all keys.
+    nearest: number of nearest keys for each query.
+    """
     places = evenly_spaced(keys.count, QUERIES)
     queries = keys.at(places).float()
     right, ours = (each.search(queries, nearest + 1).places for each in (ExactSearch().index(keys), index))
@@ -78,17 +89,22 @@ def read_index_record(folder: Path) -> IndexRecord | None:
         record = from_json(contents(path))
         form = {"search": str, "keys": int, "sha256": str, "recall": float}
         if not isinstance(record, dict) or any(type(record.get(name)) is not kind for name, kind in form.items()):
-            raise ValueError("it says nothing of an index")
+            raise ValueError("it does not describe an index")
     except OSError as error:
         raise DatastoreError(str(error)) from error
     except ValueError as error:
-        raise DatastoreError(f"{path} is damaged: {error}; remove it, or make the index again") from error
+        raise DatastoreError(f"{path} is damaged: {error}; remove it, or build the index again") from error
     return IndexRecord(**{name: record[name] for name in form})
 
 
 def open_index(folder: Path, record: IndexRecord, keys: Shards) -> VectorIndex:
-    """The index beside the keys; DatastoreError if it is truncated or belongs to other keys."""
-    path, advice = folder / INDEX, "make it again: kinformer datastore index"
+    """Open the index beside the keys; DatastoreError if it is truncated or belongs to other keys.
+
+    folder: the folder of the datastore.
+    record: the description of the index.
+    keys: all keys.
+    """
+    path, advice = folder / INDEX, "build it again with kinformer datastore index"
     try:
         data = contents(path, f"; {advice}")
     except OSError as error:
@@ -97,7 +113,7 @@ def open_index(folder: Path, record: IndexRecord, keys: Shards) -> VectorIndex:
         raise DatastoreError(f"{path} is truncated or damaged; {advice}")
     search = search_named(record.search)
     if not isinstance(search, FaissSearch) or record.keys != keys.count:
-        raise DatastoreError(f"{path} is of {record.keys:,} keys, and {keys.count:,} are there; {advice}")
+        raise DatastoreError(f"wrong index {path}: got {record.keys:,} keys, expected {keys.count:,}; {advice}")
     try:
         return FaissIndex.from_bytes(search, keys, data)
     except ValueError as error:
@@ -105,6 +121,9 @@ def open_index(folder: Path, record: IndexRecord, keys: Shards) -> VectorIndex:
 
 
 def remove_index(folder: Path) -> None:
-    """Remove the index: it does not contain keys that are appended."""
+    """Remove the index, which does not contain keys that are appended.
+
+    folder: the folder of the datastore.
+    """
     for name in (ABOUT, INDEX):
         (folder / name).unlink(missing_ok=True)

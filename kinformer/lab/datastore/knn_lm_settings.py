@@ -17,7 +17,7 @@ from kinformer.models.support.hidden_taps import Tap
 from kinformer.models.support.wrapped_lm import WrappedLM
 
 FILE = "knn-lm.json"
-EDITION = 1  # of its form
+EDITION = 1  # version of the file format
 
 
 @dataclass(frozen=True)
@@ -40,43 +40,59 @@ class KnnLMSettings:
     theta: float = 0.0
 
     def add_cache(self, model: LM) -> LM | WrappedLM:
-        """The model with its continuous cache; the model itself if the size is 0."""
+        """Return the model with its continuous cache; the model itself if the size is 0.
+
+        model: the language model.
+        """
         return ContinuousCache(model, size=self.size, weight=self.share, theta=self.theta) if self.size else model
 
     def add_datastore(self, model: LM, store: Datastore) -> NearestNeighbourLM:
-        """The model with its continuous cache, if any, and its datastore."""
+        """Return the model with its continuous cache, if any, and its datastore.
+
+        model: the language model.
+        store: the datastore.
+        """
         place = Tap(model, store.tap).place
         numbers: dict[str, Any] = {"k": self.k, "weight": self.weight, "temperature": self.temperature}
         return NearestNeighbourLM(self.add_cache(model), store, place, **numbers)
 
     def save(self, folder: Path) -> None:
-        """Write the settings into a model's folder, in one step. OSError, in one line, if that fails."""
+        """Write the settings into a model's folder, in one step; OSError, in one line, if that fails.
+
+        folder: the folder of the model.
+        """
         write(folder / FILE, f"{json.dumps({'edition': EDITION, **dataclasses.asdict(self)}, indent=2)}\n".encode())
 
     @classmethod
     def load(cls, folder: Path) -> "KnnLMSettings":
-        """Read the settings from a model's folder; DatastoreError if they are missing or damaged."""
+        """Read the settings from a model's folder; DatastoreError if they are missing or damaged.
+
+        folder: the folder of the model.
+        """
         path = folder / FILE
         try:
             settings = from_json(path.read_bytes())
         except FileNotFoundError as error:
             tune = f"kinformer knn-lm {folder} --datastore DS --data text=PATH"
-            raise DatastoreError(f"{folder} has no {FILE}, which is tuned first: {tune}") from error
+            raise DatastoreError(f"{folder} has no {FILE}; tune the kNN-LM first: {tune}") from error
         except OSError as error:
             raise DatastoreError(f"cannot read {path}: {error.strerror}") from error
         except ValueError as error:
-            raise DatastoreError(f"{path} is truncated or no JSON: {error}; run kinformer knn-lm again") from error
+            raise DatastoreError(f"{path} is truncated or not JSON: {error}; run kinformer knn-lm again") from error
         if not isinstance(settings, dict) or settings.pop("edition", None) != EDITION:
-            raise DatastoreError(f"{path} is not of edition {EDITION} of its form; run kinformer knn-lm again")
+            raise DatastoreError(f"{path} has another format, not edition {EDITION}; run kinformer knn-lm again")
         if {name: type(value) for name, value in settings.items()} != {
             field.name: field.type for field in dataclasses.fields(cls)
         }:
-            raise DatastoreError(f"{path} is damaged: it does not say what it must; run kinformer knn-lm again")
+            raise DatastoreError(f"{path} is damaged: it has wrong entries; run kinformer knn-lm again")
         return cls(**settings)
 
 
 def hash_manifest(store: Datastore) -> str:
-    """The SHA-256 of a datastore's manifest, which distinguishes it from other datastores."""
+    """Return the SHA-256 of a datastore's manifest, which distinguishes it from other datastores.
+
+    store: the datastore.
+    """
     return hashlib.sha256(json.dumps(dataclasses.asdict(store.manifest), sort_keys=True).encode()).hexdigest()
 
 
@@ -94,7 +110,7 @@ def load_nearest(model: LM, folder: Path, datastore: Path | None = None) -> Near
     settings = KnnLMSettings.load(folder)
     place = datastore or Path(settings.datastore)
     if datastore is None and not place.is_dir():
-        raise DatastoreError(f"the datastore {place} of {folder / FILE} is no longer there; give --datastore its place")
+        raise DatastoreError(f"the datastore {place} of {folder / FILE} is missing; give its folder with --datastore")
     store = Datastore.open(place)
     store.check(model)
     if hash_manifest(store) != settings.store:

@@ -11,7 +11,7 @@ from kinformer.core.from_json import from_json
 from kinformer.core.missing_path import missing_path
 from kinformer.lab.datastore.shards import DatastoreError
 
-EDITION = 1  # of the form of a datastore
+EDITION = 1  # version of the format of a datastore
 MANIFEST, BUILDING = "store.json", "building.json"
 FORM = {"model": str, "tokenizer": str, "tap": str, "dtype": str, "width": int, "home": str}
 PART = {"data": str, "tokens": int, "documents": int, "length": int, "stride": int, "text": str, "shards": list}
@@ -63,12 +63,18 @@ class Manifest:
     parts: tuple[DatastorePart, ...] = ()
 
     def save(self, path: Path) -> None:
-        """Write it into a file in one step."""
+        """Write the manifest into a file in one step.
+
+        path: the file.
+        """
         write(path, f"{json.dumps({'edition': EDITION, **dataclasses.asdict(self)}, indent=2)}\n".encode())
 
     @classmethod
     def load(cls, path: Path) -> "Manifest":
-        """Read a manifest from a file; DatastoreError if the file is missing, unreadable or no manifest."""
+        """Read a manifest from a file; DatastoreError if the file is missing, unreadable or not a manifest.
+
+        path: the file.
+        """
         try:
             record = from_json(path.read_bytes())
         except FileNotFoundError as error:
@@ -76,26 +82,29 @@ class Manifest:
         except OSError as error:
             raise DatastoreError(f"cannot read {path}: {error.strerror}") from error
         except ValueError as error:
-            raise DatastoreError(f"{path} is truncated or no manifest of a datastore: {error}") from error
+            raise DatastoreError(f"{path} is truncated or not a manifest of a datastore: {error}") from error
         if not isinstance(record, dict) or not isinstance(record.get("edition"), int):
-            raise DatastoreError(f"{path} is no manifest of a datastore: kinformer did not write it")
+            raise DatastoreError(f"{path} is not a manifest of a datastore: kinformer did not write it")
         if record["edition"] != EDITION:
             raise DatastoreError(
-                f"{path} is of edition {record['edition']} of the form of a datastore, and this version reads edition "
-                f"{EDITION}; build it again"
+                f"{path} has another format: got edition {record['edition']}, expected edition {EDITION}. Build the "
+                "datastore again"
             )
         if not _has_fields(record, FORM) or not isinstance(record.get("parts"), list) or not record["parts"]:
-            raise DatastoreError(f"{path} is damaged: it does not say {', '.join((*FORM, 'parts'))}; build it again")
+            raise DatastoreError(
+                f"{path} is damaged: expected the entries {', '.join((*FORM, 'parts'))}; build it again"
+            )
         parts = [_part(part, path) for part in record["parts"]]
         if record["dtype"] not in ("float16", "float32") or record["width"] < 1:
-            raise DatastoreError(f"{path} is damaged: it names no keys that there can be; build it again")
+            raise DatastoreError(f"{path} is damaged: its dtype or width is impossible; build the datastore again")
         return cls(**{name: record[name] for name in FORM}, parts=tuple(parts))
 
 
 def _part(record: Any, path: Path) -> DatastorePart:
+    """Return a part from its JSON; DatastoreError if it lacks entries."""
     shards = record.get("shards") if isinstance(record, dict) else None
     if not _has_fields(record, PART) or not shards or not all(type(count) is int and count > 0 for count in shards):
-        raise DatastoreError(f"{path} is damaged: a part of it does not say {', '.join(PART)}; build it again")
+        raise DatastoreError(f"{path} is damaged: a part lacks entries, expected {', '.join(PART)}; build it again")
     return DatastorePart(**{**{name: record[name] for name in PART}, "shards": tuple(shards)})
 
 
@@ -104,10 +113,17 @@ def _has_fields(record: Any, form: dict[str, type]) -> bool:
 
 
 def text_file(part: int) -> str:
-    """The file of a part's tokens."""
+    """Return the name of the file with the tokens of a part.
+
+    part: number of the part.
+    """
     return f"{part:03}.text.safetensors"
 
 
 def keys_file(part: int, shard: int) -> str:
-    """The file of the keys of a shard of a part."""
+    """Return the name of the file with the keys of a shard.
+
+    part: number of the part.
+    shard: number of the shard in the part.
+    """
     return f"{part:03}.{shard:05}.keys.safetensors"

@@ -49,7 +49,12 @@ def windows(part: SplitTokens, length: int, stride: int) -> Iterator[Window]:
 
 
 def shards(part: SplitTokens, length: int, stride: int, least: int) -> Iterator[list[Window]]:
-    """The windows of each shard: as many as give at least `least` keys; the last shard may have fewer."""
+    """Yield the windows of each shard, with at least `least` keys; the last shard may have fewer.
+
+    part: the text.
+    length, stride: as in `windows`.
+    least: least number of keys in a shard.
+    """
     shard, keys = list[Window](), 0
     for window in windows(part, length, stride):
         shard.append(window)

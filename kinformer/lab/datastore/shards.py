@@ -22,16 +22,20 @@ DTYPES: dict[str, tuple[str, Any]] = {
     "int32": ("I32", numpy.int32),
     "int64": ("I64", numpy.int64),
 }
-LONGEST = 1 << 20  # bytes of a header
-TOKENS = 1 << 20  # of a text that are looked at together
+LONGEST = 1 << 20  # most bytes of a header
+TOKENS = 1 << 20  # tokens of a text that are hashed at a time
 
 
 class DatastoreError(ValueError):
-    """The folder has no complete datastore, or the datastore of another model; the message is one line."""
+    """Error for a folder without a complete datastore, or with the datastore of another model; one line."""
 
 
 class Shards(Vectors):
-    """The keys of all shards in order, mapped from the disk: only the rows of a call are in memory."""
+    """The keys of all shards in order, mapped from the disk: only the rows of a call are in memory.
+
+    maps: the keys of each shard.
+    width: number of coordinates of a key.
+    """
 
     def __init__(self, maps: Sequence[numpy.ndarray], width: int):
         self.parts = [from_dlpack(numpy.asarray(rows)) for rows in maps if len(rows)]
@@ -57,7 +61,11 @@ class Shards(Vectors):
 
 
 def digest(tokens: numpy.ndarray, begins: numpy.ndarray) -> str:
-    """The SHA-256 of a text: of its tokens and of the places where its documents begin."""
+    """Return the SHA-256 of a text, from its tokens and the first token of each document.
+
+    tokens: the tokens.
+    begins: index of the first token of each document.
+    """
     sha256 = hashlib.sha256(begins.astype(numpy.int64).tobytes())
     for at in range(0, len(tokens), TOKENS):
         sha256.update(tokens[at : at + TOKENS].astype(numpy.int32).tobytes())
@@ -67,7 +75,10 @@ def digest(tokens: numpy.ndarray, begins: numpy.ndarray) -> str:
 def map_tensors(path: Path, expected: Mapping[str, tuple[str, tuple[int, ...]]]) -> dict[str, numpy.ndarray]:
     """Map tensors of a safetensors file from the disk, given the dtype and shape of each.
 
-    DatastoreError if the file is missing or truncated, or holds other tensors.
+    path: the file.
+    expected: dtype and shape of each tensor, by name.
+
+    Errors: DatastoreError if the file is missing or truncated, or holds other tensors.
     """
     size, header = _header(path)
     maps, last = {}, 0
@@ -77,19 +88,21 @@ def map_tensors(path: Path, expected: Mapping[str, tuple[str, tuple[int, ...]]])
         first = _begin(entry)
         end = first + math.prod(shape) * numpy.dtype(kind).itemsize
         if entry != {"dtype": code, "shape": list(shape), "data_offsets": [first, end]}:
-            raise DatastoreError(f"{path} holds no {name} of shape {list(shape)} in {dtype}; build the datastore again")
+            raise DatastoreError(
+                f"{path} has no tensor {name} of shape {list(shape)} in {dtype}; build the datastore again"
+            )
         maps[name], last = (kind, 8 + size + first, shape), max(last, end)
     length = path.stat().st_size
     if length != 8 + size + last:
         state = "truncated" if length < 8 + size + last else "damaged"
         raise DatastoreError(
-            f"{path} is {state}: it has {length:,} bytes and must have {8 + size + last:,}; build the datastore again"
+            f"{path} is {state}: got {length:,} bytes, expected {8 + size + last:,}; build the datastore again"
         )
     return {name: numpy.memmap(path, kind, "r", first, shape) for name, (kind, first, shape) in maps.items()}
 
 
 def _header(path: Path) -> tuple[int, dict[str, Any]]:
-    """The length of a file's header, and its entry for each tensor; no entries if the header is invalid."""
+    """Return the length of a file's header, and its entry for each tensor; no entries if the header is invalid."""
     try:
         with path.open("rb") as file:
             size = int.from_bytes(file.read(8), "little")
@@ -104,6 +117,6 @@ def _header(path: Path) -> tuple[int, dict[str, Any]]:
 
 
 def _begin(entry: Any) -> int:
-    """The offset at which a header's entry lets a tensor begin; 0 if the entry is invalid."""
+    """Return the offset of a tensor by its entry in the header; 0 if the entry is invalid."""
     ends = entry.get("data_offsets") if isinstance(entry, dict) else None
     return ends[0] if isinstance(ends, list) and len(ends) == 2 and type(ends[0]) is int and ends[0] >= 0 else 0

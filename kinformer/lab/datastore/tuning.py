@@ -13,7 +13,7 @@ from kinformer.models.support.mixing_sweeps import CacheSweep, NearestNeighbourS
 from kinformer.models.support.wrapped_lm import WrappedLM
 
 KS = (1, 4, 16, 64, 256, 1024, 4096)
-SPAN = 0.1  # bits that a picture is high, at least
+SPAN = 0.1  # least height of a plot, in bits
 THETAS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 
 Measure = Callable[[Any], Measurement]
@@ -50,7 +50,7 @@ def sweep_nearest(
 def sweep_plots(sweep: SweepResult) -> list[Plot]:
     """Plot bits against the share for each number of neighbours, and against the temperature.
 
-    All other numbers are those of the best choice.
+    All other settings have their best values.
 
     sweep: the results.
     """
@@ -72,6 +72,6 @@ def sweep_plots(sweep: SweepResult) -> list[Plot]:
     span = max(high - low, SPAN)
     ends, levels = (low - 0.1 * span, high + span), ((sweep.own, "without neighbours"),)
     return [
-        Plot("", "lambda", "bits per byte of valid", by_share, levels=levels, ylim=ends),
+        Plot("", "lambda", "validation bits per byte", by_share, levels=levels, ylim=ends),
         Plot("", "temperature", "", by_temperature, levels=levels, log="x", ylim=ends),
     ]

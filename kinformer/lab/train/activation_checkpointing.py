@@ -29,7 +29,10 @@ def checkpointed(model: nn.Module) -> Iterator[None]:
     """
     found_blocks = blocks(model)
     if not found_blocks and not any(isinstance(part, Reversible) for part in model.modules()):
-        warnings.warn(f"this {display_name(model)} has no blocks to compute again: it keeps all", stacklevel=3)
+        warnings.warn(
+            f"activation checkpointing has no effect: this {display_name(model)} has no blocks to recompute",
+            stacklevel=3,
+        )
     apart = {block: vars(block).get("read_apart") for block in found_blocks if isinstance(block, ResidualBlock)}
     for block in found_blocks:
         block.forward = _with_recompute(block.forward)  # names of weights stay as they are
@@ -62,6 +65,7 @@ def blocks(module: nn.Module) -> list[nn.Module]:
 
 
 def _with_recompute(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """Recompute in the backward pass if gradients are enabled."""
     return lambda *inputs: run_checkpointed(forward, *inputs) if torch.is_grad_enabled() else forward(*inputs)
 
 

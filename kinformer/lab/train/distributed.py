@@ -123,9 +123,9 @@ class ProcessGroup(SingleProcess):
     def refuse_few(self, count: int, pieces: int) -> None:
         least = self.size * pieces
         if count < least:
-            each = f", each in {pieces} pieces," if pieces > 1 else ""
+            each = f" with {pieces} micro-batches each" if pieces > 1 else ""
             rows = f"{count} rows" if count > 1 else "a single row"
-            raise ValueError(f"{self.size} processes{each} cannot share a batch of {rows}; give at least {least}")
+            raise ValueError(f"{self.size} processes{each} cannot share a batch of {rows}; give at least {least} rows")
 
     def share(self, batch: Any, pieces: int = 1) -> Any:
         count = row_count(batch)
@@ -197,7 +197,7 @@ class ProcessGroup(SingleProcess):
             if is_out_of_memory(error):
                 raise
             if isinstance(error, dist.DistError) or any(word in str(error).lower() for word in SAID):
-                raise ProcessLost("another process of this training has ended, so this one stops too") from error
+                raise ProcessLost("another process of this training has ended, so this process stops too") from error
             raise
 
 
@@ -284,6 +284,7 @@ def whole_batch_loss(loss: Loss, group: ProcessGroup) -> Loss:
 
 
 def _rows_of(state: State) -> int | None:
+    """Return the number of rows of a state; None for a state without tensors."""
     return next((len(leaf) for _, leaf in leaves(state)), None)
 
 
@@ -321,12 +322,13 @@ def processes(form: Form = "ddp") -> Iterator[SingleProcess]:
 
 
 def _join_group() -> None:
+    """Join the process group that torchrun has started; ProcessLost, in one line, if that fails."""
     gpus, place = torch.cuda.device_count(), int(os.environ.get("LOCAL_RANK", "0"))
     if torch.cuda.is_available():
         if place >= gpus:
-            raise ProcessLost(f"this machine has {gpus} GPUs, and a process {place + 1} came; start {gpus}")
+            raise ProcessLost(f"this machine has only {gpus} GPUs: got process {place + 1}. Start at most {gpus}")
         torch.cuda.set_device(place)
     try:
         dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=PATIENCE)
     except (RuntimeError, ValueError) as error:
-        raise ProcessLost(f"cannot meet the other processes: {str(error).splitlines()[0]}") from error
+        raise ProcessLost(f"cannot connect to the other processes: {str(error).splitlines()[0]}") from error

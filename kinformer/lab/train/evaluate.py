@@ -118,12 +118,14 @@ def evaluate(
     last = int(part.sizes.max()) - 1
     if last < 1:
         raise ValueError(
-            f"the text to evaluate on is too short: {len(part.tokens)} {part.unit} are there, and 2 are needed"
+            f"the text to evaluate on is too short: got {len(part.tokens)} {part.unit}, expected at least 2"
         )
     carries = lanes is not None or (model.lanes and stride is None)
     _refuse_reading(model, part, length, stride, lanes)
     if full and (carries or not model.predicts_next):
-        raise ValueError("full is of windows that overlap, and this model is read otherwise; leave it out")
+        raise ValueError(
+            "full needs windows that overlap, and this model is not evaluated in such windows; leave it out"
+        )
     if not carries and must_slide(model, min(length, last)):
         length = cast(int, model.window)
         stride = None if stride is None else min(stride, length)
@@ -137,15 +139,20 @@ def evaluate(
         rows = _side_by_side(model, part, length, group)
     score = _sum_scores(model, rows, on_progress, group)
     if not score.count and full:
-        raise ValueError(f"no piece of the text to evaluate on has a whole window of {length} before a token")
+        raise ValueError(
+            f"the text to evaluate on is too short: none of its documents has a whole window of {length} before a token"
+        )
     if not score.count:
         raise ValueError(
-            f"of the {len(part.tokens)} {part.unit} to evaluate on none was chosen to be hidden; give more text"
+            f"the text to evaluate on is too short: none of its {len(part.tokens)} {part.unit} was masked; "
+            "give more text"
         )
     if score.metric.unit != "bits":
         return score
     if not score.bytes_per_token:
-        raise ValueError(f"no bits per byte: the {score.count:,} scored tokens have no bytes. Use another tokenizer")
+        raise ValueError(
+            f"cannot compute bits per byte: the {score.count:,} scored tokens have no bytes. Use another tokenizer"
+        )
     return replace(score, value=score.value / score.bytes_per_token)
 
 
@@ -154,20 +161,20 @@ def _refuse_reading(model: Model, part: SplitTokens, length: int, stride: int | 
     if stride is None and lanes is None:
         return
     if not model.predicts_next:
-        raise ValueError("a model that fills in reads windows side by side; leave out stride and lanes")
+        raise ValueError("stride and lanes need a model that predicts the next token; leave out stride and lanes")
     if stride is not None and lanes is not None:
-        raise ValueError("windows have a stride, and lanes have none; give one of stride and lanes")
+        raise ValueError("got both a stride, for windows, and lanes; give one of stride and lanes")
     if lanes is not None and part.begins is not None:
-        raise ValueError("lanes go through a text of one piece, and documents are read each by itself; leave out lanes")
+        raise ValueError("lanes need a text of one piece, and this text has separate documents; leave out lanes")
     last = len(part.tokens) - 1
     if stride is not None and not 1 <= stride <= length:
-        raise ValueError(f"stride={stride} is none for windows of {length}; give 1 to {length}")
+        raise ValueError(f"wrong stride for windows of {length}: got {stride}, expected 1 to {length}")
     if lanes is not None and not 1 <= lanes <= last:
-        raise ValueError(f"lanes={lanes} cannot share {last:,} predictions; give 1 to {last:,}")
+        raise ValueError(f"wrong number of lanes: got {lanes}, expected 1 to {last:,}, the number of predictions")
     if lanes is not None and model.window is not None and -(-last // lanes) > model.window:
         raise ValueError(
-            f"a lane has {-(-last // lanes):,} tokens, and this model has learned {model.window:,} positions; "
-            "give a stride in place of lanes"
+            f"a lane has {-(-last // lanes):,} tokens, but this model has only {model.window:,} learned positions; "
+            "give a stride instead of lanes"
         )
 
 
@@ -220,7 +227,7 @@ def evaluate_batches(model: Model, batches: Iterable[Any], group: SingleProcess 
         model, (ScoredRows(model.judge(to_device(device_of(model), batch))) for batch in mine), group=group
     )
     if not score.count:
-        raise ValueError("in the batches to evaluate on nothing counts: every target is padding; give others")
+        raise ValueError("cannot evaluate the model: every target in the batches is padding. Give other batches")
     return score
 
 
@@ -299,6 +306,7 @@ def _documents(part: SplitTokens) -> Iterator[tuple[int, int]]:
 def _in_lanes(
     model: Model, part: SplitTokens, length: int, lanes: int | None, group: SingleProcess
 ) -> Iterator[ScoredRows]:
+    """Yield the scores of a text that is read in lanes, with a state that is carried along each lane."""
     last = len(part.tokens) - 1
     lane = -(-last // (lanes or min(BATCH, -(-last // LANE))))
     # neighbours share one token at their border; the last lane of a document may be shorter
@@ -319,6 +327,7 @@ def _in_lanes(
 def _windows(
     model: Model, part: SplitTokens, length: int, stride: int | None, full: bool, group: SingleProcess
 ) -> Iterator[ScoredRows]:
+    """Yield the scores of a text that is read in overlapping windows; each window scores its new tokens."""
     stride = min(stride or max(length // 2, 1), length)
     groups: dict[int, list[tuple[int, int]]] = {}  # windows by the number of predictions that are already scored
     for begin, end in _documents(part):
@@ -342,6 +351,7 @@ def _windows(
 
 
 def _side_by_side(model: Model, part: SplitTokens, length: int, group: SingleProcess) -> Iterator[ScoredRows]:
+    """Yield the scores of masked tokens in windows that do not overlap."""
     windows = [
         (first, min(first + length, end))
         for begin, end in pairwise([*part.document_starts.tolist(), len(part.tokens)])

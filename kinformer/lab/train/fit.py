@@ -6,8 +6,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from kinformer.checkpoint.checkpoint import CheckpointError, find_conflict
-from kinformer.checkpoint.model_files import BEST
+from kinformer.checkpoint.checkpoint import find_conflict
+from kinformer.checkpoint.model_files import BEST, CheckpointError
 from kinformer.core.did_you_mean import suggest_names
 from kinformer.core.model import Model
 from kinformer.lab.data.batches import Batches
@@ -17,9 +17,9 @@ from kinformer.lab.train.budget import Budget, MinuteBudget, StepBudget
 from kinformer.lab.train.distributed import Form, processes
 from kinformer.lab.train.folder_lock import lock_folder
 from kinformer.lab.train.history import History
-from kinformer.lab.train.loop import train
 from kinformer.lab.train.run_folder import RunFolder
 from kinformer.lab.train.settings import Settings
+from kinformer.lab.train.train import train
 
 
 def fit(
@@ -85,13 +85,13 @@ def fit(
         `Recipe`, such as schedule="linear", warmup=100, betas=(0.9, 0.98) or eps=1e-9.
 
     Errors: ValueError, in one line, if the model does not read the data or an argument has no meaning. ValueError if a
-    model that learns the next token reads ahead or cannot continue. ValueError if `out` holds a model, or if another
+    model that learns the next token reads ahead or cannot decode. ValueError if `out` holds a model, or if another
     process trains into `out` (FolderInUse). TrainingStopped if a loss is not finite.
     """
     if not isinstance(model, Model):
-        raise ValueError(f"fit trains a Model, such as gpt() makes: got {type(model).__name__}")
+        raise ValueError(f"wrong model for fit: got {type(model).__name__}, expected a Model, such as gpt() returns")
     if resume and out is None:
-        raise ValueError("resume=True goes on with a run in a folder; give out=")
+        raise ValueError("resume=True continues the run in a folder: got out=None. Give out=")
     if resume and overwrite:
         raise ValueError(
             "resume=True continues the run in out, but overwrite=True starts it again; give one of the two"
@@ -116,13 +116,14 @@ def fit(
 
 
 def _budget(minutes: float | None, steps: int | None) -> Budget:
+    """Return the budget of the one argument that is given."""
     if (minutes is None) == (steps is None):
-        raise ValueError("give one of minutes= and steps=: how long to train")
+        raise ValueError("give one of minutes= and steps=, the length of the training")
     return StepBudget(steps) if steps is not None else MinuteBudget(minutes or 0.0)
 
 
 def _settings(usual: Mapping[str, Any], **keywords: Any) -> Settings:
-    """Settings of keywords, and of those that are not None; ValueError for a name that is none."""
+    """Return the settings of keywords, and of the `usual` ones that are not None; ValueError for an unknown name."""
     names = [field.name for field in fields(Settings)]
     if unknown := [name for name in keywords if name not in names]:
         raise ValueError(f"fit has no keyword {unknown[0]!r}{suggest_names(unknown[0], names)}")
@@ -130,24 +131,28 @@ def _settings(usual: Mapping[str, Any], **keywords: Any) -> Settings:
 
 
 def _check_folder(folder: Path, model: Model, resume: bool) -> None:
-    """ValueError where a training would overwrite what the folder holds, or could not go on with it."""
+    """Raise ValueError if the training would overwrite files in the folder, or cannot continue its run."""
     run = RunFolder(folder)
     if resume and (reason := run.find_damage() or run.missing_trainer()) is not None:
         raise ValueError(f"{reason}; {_advice_for(folder)}")
     if (run.step is None or not resume) and (other := find_conflict(folder, model)) is not None:
-        advice = "give another out=, or overwrite=True" + ("" if resume else ", or resume=True to go on with it")
+        advice = "give another out=, or overwrite=True" + ("" if resume else ", or resume=True to continue it")
         raise ValueError(f"{folder} holds {other}, which would be overwritten; {advice}")
 
 
 def _advice_for(folder: Path) -> str:
-    """What to do instead of resuming a run with a damaged or missing file."""
+    """Return advice for a run that cannot resume, because a file is damaged or missing."""
     weights = folder / BEST if (folder / BEST).is_dir() else folder
-    return f"{weights} may have weights to load and start from, overwrite=True begins anew"
+    return f"load weights from {weights} if they are intact, or start again with overwrite=True"
 
 
 def _data(data: Any, valid: str | None) -> Data | Batches:
+    """Read the data that a text names; wrap an iterable of batches."""
     if isinstance(data, str | Path):
         return read_spec(str(data), **({} if valid is None else {"valid": valid}))
     if valid is not None:
-        raise ValueError("valid= goes with data that is named, such as data='text=PATH'; else the data brings its own")
+        raise ValueError(
+            "valid= is only for data that a text names, such as data='text=PATH'; other data brings its own validation "
+            "data"
+        )
     return data if isinstance(data, Data | Batches) else Batches(data)

@@ -15,7 +15,11 @@ DEPTH = 2  # a comparison trains in MEMBER/SEED, phases in phase-N
 
 
 class FolderInUse(ValueError):
-    """Raised if another process trains into a folder; the message is one line."""
+    """Error for a folder into which another process trains; the message is one line.
+
+    folder: the folder.
+    holder: name of the other process; "" if unknown.
+    """
 
     def __init__(self, folder: Path, holder: str) -> None:
         super().__init__(
@@ -32,9 +36,11 @@ def lock_folder(folder: Path, group: SingleProcess = SINGLE_PROCESS, *, within: 
     if it stays empty. A file system without locks gives a warning and no claim. A folder that cannot be written gives
     no claim; the training itself reports that.
 
+    folder: the folder.
+    group: the processes of the training.
     within: claim its subfolders too, for a comparison or the phases of a training.
 
-    Raises FolderInUse, in every process of the group, if another process holds one of the folders.
+    Errors: FolderInUse, in every process of the group, if another process holds one of the folders.
     """
     with ExitStack() as stack:
         refusal: FolderInUse | OSError | None = None
@@ -50,6 +56,7 @@ def lock_folder(folder: Path, group: SingleProcess = SINGLE_PROCESS, *, within: 
 
 @contextmanager
 def _lock(folder: Path, within: bool) -> Iterator[None]:
+    """Hold the locks of a folder in this context; without lock support, warn and hold none."""
     missing = [place for place in (folder, *folder.parents) if not place.exists()]
     with suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
@@ -58,7 +65,8 @@ def _lock(folder: Path, within: bool) -> Iterator[None]:
             for name in LOCKS if within else (LOCK,):
                 if not _enter(stack, folder, name):
                     warnings.warn(
-                        f"{folder} is on a file system without locks: run one training there at a time", stacklevel=2
+                        f"cannot lock {folder}: its file system has no locks. Run one training there at a time",
+                        stacklevel=2,
                     )
                     break
             # after locking, so that of two processes that start together at least one sees the other

@@ -18,7 +18,8 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
-from kinformer.checkpoint.checkpoint import CheckpointError, is_sharded
+from kinformer.checkpoint.model_files import CheckpointError
+from kinformer.checkpoint.weights_file import is_sharded
 from kinformer.core.model import Model
 from kinformer.core.residual_block import ResidualBlock
 from kinformer.lab.train.activation_checkpointing import blocks
@@ -63,7 +64,7 @@ def write_shards(folder: Path, tensors: Mapping[str, Tensor]) -> None:
     try:
         save(dict(tensors), storage_writer=HuggingFaceStorageWriter(str(folder), save_distributed=True))
     except CheckpointException as error:
-        raise OSError(f"cannot write {folder}: {_first_message(error)}; what was saved before is kept") from error
+        raise OSError(f"cannot write {folder}: {_first_message(error)}; the previous save is kept") from error
 
 
 def read_shards(folder: Path, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:

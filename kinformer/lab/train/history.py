@@ -79,7 +79,7 @@ class History:
             for line in entries[1:]:
                 history.add(line)
         except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
-            raise ValueError(f"{path} is no record of a training: {error!r}") from error
+            raise ValueError(f"{path} is not a record of a training: {error!r}") from error
         return history
 
     def add(self, line: dict[str, Any]) -> None:
@@ -96,14 +96,14 @@ class History:
 def _check_number(value: Any) -> Any:
     """Return the value, or raise TypeError if it is not a number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{value!r:.40} is no number")
+        raise TypeError(f"{value!r:.40} is not a number")
     return value
 
 
 def _check_integer(value: Any) -> Any:
     """Return the value, or raise TypeError if it is not an integer."""
     if not isinstance(_check_number(value), int):
-        raise TypeError(f"{value!r:.40} is no whole number")
+        raise TypeError(f"{value!r:.40} is not a whole number")
     return value
 
 
@@ -137,7 +137,7 @@ class Metrics:
             if written != len(data):  # a disk that fills up writes a part; the next write raises
                 self.file.write(data[written:])
         except OSError as error:
-            raise OSError(f"cannot write {self.path}: {error.strerror}; what was saved before is kept") from error
+            raise OSError(f"cannot write {self.path}: {error.strerror}; the previous save is kept") from error
         self.size += len(data)
         self.sum = zlib.crc32(data, self.sum)
 
@@ -146,7 +146,7 @@ class Metrics:
         try:
             os.fsync(self.file.fileno())
         except OSError as error:
-            raise OSError(f"cannot write {self.path}: {error.strerror}; what was saved before is kept") from error
+            raise OSError(f"cannot write {self.path}: {error.strerror}; the previous save is kept") from error
         return self.size
 
     def close(self) -> None:

@@ -22,7 +22,7 @@ class RecipeLR(LRScheduler):
             schedule.step()
 
     Choose it for a custom training loop. `fit` uses it too and calls `begin(step, spent)` with the spent fraction of
-    its budget. The rate depends on these two numbers alone, so a resumed training has the same rates.
+    its budget. The rate depends only on these two numbers, so a resumed training has the same rates.
 
     optimiser: the optimiser; its initial rates are the peak rates, and the recipe's `lr` is ignored.
     recipe: the warm-up and the schedule.
@@ -35,7 +35,7 @@ class RecipeLR(LRScheduler):
 
     def __init__(self, optimiser: Optimizer, recipe: Recipe, steps: int | None = None):
         self.recipe, self.steps = recipe, None if steps is None else check_at_least("steps", steps, 1)
-        self.spent: float | None = None  # until `begin` says it
+        self.spent: float | None = None  # set by `begin`
         super().__init__(optimiser)
 
     def get_lr(self) -> list[float | Tensor]:
@@ -43,7 +43,7 @@ class RecipeLR(LRScheduler):
         spent = self.spent if self.steps is None else self.last_epoch / self.steps
         if spent is None and self.last_epoch and self.recipe.follows_spent:
             raise ValueError(
-                f"RecipeLR cannot tell the part of the training that is spent: got steps=None, expected a number for "
+                f"RecipeLR cannot compute the spent fraction of the training: got steps=None, expected a number for "
                 f"schedule={self.recipe.schedule!r} with warmup={self.recipe.warmup}. Give steps= to RecipeLR."
             )
         return [lr * self.recipe.rate(self.last_epoch, spent or 0.0) for lr in self.base_lrs]

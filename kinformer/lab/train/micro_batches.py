@@ -24,7 +24,7 @@ def row_count(batch: Any) -> int:
     """
     count = next((part.shape[0] for part in _tensors(batch) if part.dim()), None)
     if count is None:
-        raise ValueError(f"a batch of type {type(batch).__name__} has no rows to cut; leave out accumulate")
+        raise ValueError(f"cannot split a batch of type {type(batch).__name__}: it has no rows. Leave out accumulate")
     return count
 
 
@@ -84,10 +84,10 @@ def join_states(states: Sequence[State]) -> State:
 
 
 def across_rows_reasons(model: nn.Module) -> list[str]:
-    """List the reasons of all parts whose result for a row depends on the other rows of the batch.
+    """List the reasons why parts compute other results for a piece of a batch than for the whole batch.
 
-    A part declares its reason in the text `across_rows`. Such a part computes different results for a piece of a batch
-    than for the whole batch.
+    The result of such a part for a row depends on the other rows of the batch. The part declares its reason in the text
+    `across_rows`.
 
     model: the model.
     """
@@ -144,6 +144,7 @@ def _ends(count: int, pieces: int) -> list[tuple[int, int]]:
 
 
 def _tensors(batch: Any) -> Iterator[Tensor]:
+    """Yield all tensors in a tree."""
     if isinstance(batch, Tensor):
         yield batch
     elif isinstance(batch, tuple | list | dict):

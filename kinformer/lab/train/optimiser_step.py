@@ -137,6 +137,7 @@ class Learner:
                 parameter.grad.div_(max(count, 1.0))
 
     def _check_finite(self, name: str, value: Tensor, number: int) -> None:
+        """Raise StepError if a value of step `number` is not finite."""
         if not math.isfinite(scalar := float(value.detach())):
             batch = f"chunk {number % self.stream.chunks}" if isinstance(self.stream, Lanes) else f"batch {number}"
             why = f"the {name} became {scalar} at step {number:,}, in {batch}"
@@ -155,10 +156,10 @@ class Learner:
                 self.optimiser.zero_grad(set_to_none=True)
 
         fits = largest_fitting(attempt, -(-count // self.settings.accumulate))
-        why = f"a batch of {count:,} at step {number:,} takes more memory than there is on {self.device}"
+        why = f"out of memory on {self.device}: the batch of {count:,} rows at step {number:,} does not fit"
         if not fits:
             return StepError(why, "a single row does not fit: give checkpointing, a smaller length or a smaller model")
-        advice = f"{fits:,} fit: give batch={fits}, or accumulate={-(-count // fits)} for the same batch in pieces"
+        advice = f"{fits:,} rows fit: give batch={fits}, or accumulate={-(-count // fits)} to split the same batch"
         return StepError(why, advice)
 
 

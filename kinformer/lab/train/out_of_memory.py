@@ -31,6 +31,7 @@ def largest_fitting(attempt: Callable[[int], None], rows: int) -> int:
 
 
 def _succeeds(attempt: Callable[[int], None], rows: int) -> bool:
+    """Return True if an attempt with this number of rows fits in memory."""
     try:
         attempt(rows)
     except (MemoryError, RuntimeError) as error:

@@ -1,4 +1,4 @@
-"""Test whether a model reads several documents in one row exactly as it reads each document alone.
+"""Test whether a model reads several documents in one row exactly as it reads each one in its own row.
 
 A test is needed because parts cannot declare it.
 """
@@ -52,7 +52,7 @@ def packs_documents(model: Model, length: int) -> bool:
 
 
 def _sizes(length: int) -> list[list[int]]:
-    """The sizes of the documents of each test row."""
+    """Return the sizes of the documents of each test row."""
     several = [length * 3 // 8 | 1, 2, 1]
     return [[1, length - 1], *([[*several, length - sum(several)]] if sum(several) < length else [])]
 
@@ -66,7 +66,7 @@ def _settle(probe: Documents, tokens: Tensor) -> None:
 
 
 def _is_packing_exact(probe: Documents, tokens: Tensor, sizes: Sequence[int]) -> bool:
-    """True if documents of these sizes give the same outputs in one row as alone."""
+    """Return True if documents of these sizes give the same outputs in one row as in rows of their own."""
 
     def read_alone() -> Tensor:
         return torch.cat([_outputs(probe, document) for document in tokens.split(list(sizes), 1)], 1)

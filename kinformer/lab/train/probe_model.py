@@ -21,11 +21,12 @@ EXACT, COARSE = 1e-9, 1e-5  # of the largest output: changes below this are roun
 
 
 def probe_of(model: M, share: float | None = SHARE) -> M:
-    """A copy of a model in float64, without dropout and with noise on every parameter.
+    """Return a copy of a model in float64, without dropout and with noise on every parameter.
 
     Noise moves a head or a convolution off a start of zeros, which would hide the output of the layers below. The copy
     takes twice the memory of the model's weights in float32, which is less than the optimiser's state later.
 
+    model: the model to copy.
     share: size of the noise as a fraction of each parameter's standard deviation; None adds no noise.
 
     Errors: ValueError for a model that cannot be copied; if memory is too small, PyTorch's own error
@@ -40,19 +41,22 @@ def probe_of(model: M, share: float | None = SHARE) -> M:
         raise ValueError(
             f"cannot copy this {display_name(model)} to test it: {error}. Define __deepcopy__ on the part that fails"
         ) from error
-    if next(probe.parameters()).device.type == "mps":  # which has no float64
+    if next(probe.parameters()).device.type == "mps":  # "mps" has no float64
         probe = probe.to("cpu")
     probe = probe.double()
     disable_dropout(probe)
     if share is not None:
         add_parameter_noise(probe, share)
-    probe.load_state_dict(probe.state_dict())  # for the hooks of parts that keep a number of their weights
+    probe.load_state_dict(probe.state_dict())  # runs the load hooks of parts that cache a value of their weights
     return probe
 
 
 @contextmanager
 def seeded(model: Model) -> Iterator[None]:
-    """Fix the random seed in this context; on exit restore the state of the generators."""
+    """Fix the random seed in this context; on exit restore the state of the generators.
+
+    model: the model, for its device.
+    """
     device = next(model.parameters()).device
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(0)
@@ -71,17 +75,25 @@ class _Detached(TorchFunctionMode):
 
 
 def change(before: Tensor, after: Tensor) -> float:
-    """The largest difference of two outputs, relative to the largest finite number in the first."""
+    """Return the largest difference of two outputs, relative to the largest finite number in the first.
+
+    before: the first output.
+    after: the second output.
+    """
     equal = (before == after) | (before.isnan() & after.isnan())
     apart = (after - before).abs().masked_fill(equal, 0.0).nan_to_num(nan=torch.inf).amax()
     return float(apart / before.abs().where(before.isfinite(), 0.0).amax().clamp_min(torch.finfo(before.dtype).tiny))
 
 
 def rounding(probe: Model, outputs: Callable[[], Tensor], before: Tensor) -> float:
-    """Relative bound on the difference of outputs that are equal in exact arithmetic.
+    """Return a relative bound on the difference of outputs that are equal in exact arithmetic.
 
     It is at least 1e-9. It is larger for a model that computes in float32 inside or amplifies rounding: ten times the
     relative change of outputs when every parameter changes by a factor 1 + 1e-10. The probe keeps these changes.
+
+    probe: the model.
+    outputs: computes the outputs.
+    before: the outputs with the unchanged parameters.
     """
     for p in probe.parameters():
         p.data.mul_(1 + NUDGE * torch.randn_like(p))

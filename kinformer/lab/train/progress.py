@@ -34,9 +34,11 @@ class Status:
     counted: str = "tokens"
 
     def __str__(self) -> str:
-        bits = self.unit.startswith("bits")  # the loss is in bits too; any other metric is only measured on valid
+        bits = self.unit.startswith(
+            "bits"
+        )  # the loss is in bits too; any other metric is measured only on validation data
         learned = f"{self.train:.3f} {self.unit}" if bits else f"loss {self.train:.3f}"
-        valid = "" if self.valid is None else f", valid {self.valid:.3f}{'' if bits else f' {self.unit}'}"
+        valid = "" if self.valid is None else f", validation {self.valid:.3f}{'' if bits else f' {self.unit}'}"
         speed = f"{self.tokens / max(self.seconds, 1e-9):,.0f} {self.counted}/s"
         return f"step {self.step:,}: {learned}{valid}, {speed}, {self.time_left} left"
 
@@ -77,7 +79,10 @@ class LineDisplay(ProgressDisplay):
     def begin_measuring(self, count: int) -> None:
         """Print a line, because a measurement on a slow machine takes a while."""
         self.console.print(
-            f"{self.name}: measuring on valid, {count:,} bytes ...", soft_wrap=True, markup=False, highlight=False
+            f"{self.name}: measuring on {count:,} bytes of validation data ...",
+            soft_wrap=True,
+            markup=False,
+            highlight=False,
         )
 
 
@@ -98,7 +103,7 @@ class LiveDisplay(ProgressDisplay):
 
     def begin_measuring(self, count: int) -> None:
         """Show the measurement in place of the status."""
-        self.progress.update(self.task, status=f"measuring on valid, {count:,} bytes ...")
+        self.progress.update(self.task, status=f"measuring on {count:,} bytes of validation data ...")
 
 
 @contextmanager

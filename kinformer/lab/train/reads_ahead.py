@@ -18,13 +18,14 @@ from kinformer.lab.train.out_of_memory import is_out_of_memory
 from kinformer.lab.train.probe_model import EXACT, change, probe_of, rounding, seeded
 from kinformer.models.support.wrapped_lm import WrappedLM
 
-SHORT = 24  # tokens of a row that is tried before the long one
-FEWEST, TOKENS = 6, 2048  # cuts of a long row, and tokens of all rows that are read for cuts of a shorter one
+SHORT = 24  # tokens of the short row that is tested first
+FEWEST, TOKENS = 6, 2048  # fewest cuts of a row, and tokens that the rows of all cuts may have in total
 
 
 def reads_ahead(model: Model, length: int, *, training: bool = True) -> str:
-    """The declared reason why a model reads ahead; "" if it does not read ahead.
+    """Return the declared reason why a model reads ahead; "" if it does not read ahead.
 
+    model: the model.
     length: number of tokens in the rows that the model reads.
     training: True tests train mode too.
 
@@ -43,13 +44,21 @@ def reads_ahead(model: Model, length: int, *, training: bool = True) -> str:
 
 
 def warn_ahead(model: Model, reason: str) -> None:
-    """Warn of a model that reads ahead, with the declared reason; no warning for the reason ""."""
+    """Warn of a model that reads ahead; no warning for the reason "".
+
+    model: the model.
+    reason: the declared reason, from `reads_ahead`.
+    """
     if reason:
         warnings.warn(f"this {display_name(model)} reads ahead, as its part declares: {reason}", stacklevel=3)
 
 
 def warn_of_measuring(model: Model, length: int) -> None:
-    """Warn of a model that reads ahead on rows of this length, because its score is too good."""
+    """Warn of a model that reads ahead on rows of this length, because its score is too good.
+
+    model: the model.
+    length: number of tokens in the rows.
+    """
     try:
         reason = reads_ahead(model, length, training=False)
     except ValueError as error:
@@ -59,7 +68,11 @@ def warn_of_measuring(model: Model, length: int) -> None:
 
 
 def refuse_no_state(model: Model, length: int) -> None:
-    """Refuse, by a ValueError, a model that predicts the next token but cannot decode."""
+    """Raise ValueError for a model that predicts the next token but cannot decode.
+
+    model: the model.
+    length: number of tokens for which the model starts to decode.
+    """
     if not model.predicts_next:
         return
     try:
@@ -71,7 +84,7 @@ def refuse_no_state(model: Model, length: int) -> None:
 
 
 def leaks(model: Predictor, length: int, *, training: bool = True) -> bool:
-    """True if an output of the model changes with a token after its position.
+    """Return True if an output of the model changes with a token after its position.
 
     The test redraws all tokens after a cut and compares the outputs before it. A row of up to 45 tokens is cut
     everywhere, a row of 342 or more tokens at 6 places. A row between gets as many cuts as read 2,048 tokens in total.
@@ -81,7 +94,11 @@ def leaks(model: Predictor, length: int, *, training: bool = True) -> bool:
 
     Long rows cost 8 forwards of one row, or 15 if the modes differ, one row after the other and without gradients:
     about as much as one optimiser step on four rows. If memory is too small for a row, the row is halved. If it is too
-    small for the copy, the model is not tried, and a warning says so.
+    small for the copy, the model is not tested, and a warning says so.
+
+    model: the model.
+    length: number of tokens in the rows.
+    training: True tests train mode too.
     """
     short = min(max(length, 2), SHORT)
     with seeded(model), torch.no_grad():
@@ -91,7 +108,7 @@ def leaks(model: Predictor, length: int, *, training: bool = True) -> bool:
             if not is_out_of_memory(error):
                 raise
             warnings.warn(
-                f"this {display_name(model)} was not tried for reading ahead: memory is too small for its copy in "
+                f"cannot test whether this {display_name(model)} reads ahead: memory is too small for its copy in "
                 "float64",
                 stacklevel=2,
             )
@@ -102,7 +119,7 @@ def leaks(model: Predictor, length: int, *, training: bool = True) -> bool:
 
 
 def _leaks_where_it_fits(probe: Predictor, length: int, least: int, training: bool) -> bool:
-    """The same for a row that is halved while memory is too small; False if no row of at least so many tokens fits."""
+    """Call `_leaks`, and halve the row while memory is too small; False if no row of at least `least` tokens fits."""
     while length >= least:
         try:
             return _leaks(probe, length, training)
@@ -114,7 +131,7 @@ def _leaks_where_it_fits(probe: Predictor, length: int, least: int, training: bo
 
 
 def _noisy_copy(model: Predictor) -> Predictor:
-    """A copy with noise; without noise if noise makes outputs NaN, for example under a logarithm."""
+    """Return a copy with noise; without noise if noise makes outputs NaN, for example under a logarithm."""
     probe = probe_of(model).eval()
     if bool(_Row.from_model(probe, 2).outputs().isnan().any()):
         probe.load_state_dict(model.state_dict())  # into the same memory: a second copy may not fit
@@ -122,6 +139,7 @@ def _noisy_copy(model: Predictor) -> Predictor:
 
 
 def _leaks(probe: Predictor, length: int, training: bool) -> bool:
+    """Return True if an output for a row of this length changes with a later token, in eval or train mode."""
     row = _Row.from_model(probe.eval(), length)
     y = row.outputs()
     if row.is_changed_by_future(y):
@@ -131,11 +149,11 @@ def _leaks(probe: Predictor, length: int, training: bool) -> bool:
     probe.train()
     for part in probe.modules():
         if isinstance(part, _BatchNorm):
-            part.eval()  # its statistics of a batch are of all tokens, and measurements use others
+            part.eval()  # in train mode its statistics include later tokens; evaluations use stored statistics
     in_training = row.outputs()
     if change(y, in_training) <= EXACT:
         return False
-    is_random = change(in_training, row.outputs()) > 0  # which no seed fixes: it would look like a leak
+    is_random = change(in_training, row.outputs()) > 0  # random although the seed is fixed: it would look like a leak
     return not is_random and row.is_changed_by_future(in_training)
 
 
@@ -154,6 +172,7 @@ class _Row:
 
     @classmethod
     def from_model(cls, model: Predictor, length: int) -> "_Row":
+        """Draw a row of this length from the model's samples, and another row for each cut."""
         device, longest = next(model.parameters()).device, model.longest  # the model may put a step before the row
         steps, inputs = model.inputs(to_device(device, model.sample(1, length, 0)))
         cuts = _cuts(steps[:, :longest].shape[1]).to(device)
@@ -162,7 +181,7 @@ class _Row:
         return cls(model, steps[:, :longest], cuts, redrawn[:, :longest], doubles)
 
     def outputs(self, rows: Tensor | None = None) -> Tensor:
-        """The outputs of the model for this row, or for other rows, always with the same random numbers."""
+        """Return the outputs of the model for this row, or for other rows, always with the same random numbers."""
         rows = self.steps if rows is None else rows
         torch.manual_seed(0)
         return self.model.predict(rows, **{name: _repeat_rows(value, len(rows)) for name, value in self.inputs.items()})
@@ -170,7 +189,7 @@ class _Row:
     def is_changed_by_future(self, y: Tensor) -> bool:
         """True if the outputs before a cut differ from y when the steps after the cut change."""
         length, changes = self.steps.shape[1], [0.0]
-        # rows that draw random numbers do so each alone, or they would draw others than the row that is not cut
+        # in train mode each row is read alone, so that it draws the same random numbers as the uncut row
         together = 1 if self.model.training else max(TOKENS // length, 1)
         for cuts, redrawn in zip(self.cuts.split(together), self.redrawn.split(together), strict=True):
             before = torch.arange(length, device=cuts.device) < cuts[:, None]  # [cuts T]
@@ -181,7 +200,7 @@ class _Row:
 
 
 def _cuts(length: int) -> Tensor:
-    """All cuts of a short row; a few odd cuts of a longer row, because an even cut may fall on the end of a block."""
+    """Return all cuts of a short row, or a few odd cuts of a long row: an even cut may fall on the end of a block."""
     count = max(TOKENS // max(length, 1), FEWEST)
     return torch.arange(1, length) if count >= length - 1 else length * torch.arange(count) // count | 1
 
@@ -195,14 +214,14 @@ def _repeat_rows(value: Any, rows: int) -> Any:
 
 
 def _unwrap(model: Model) -> Model:
-    """The model inside a wrapper with a datastore; retrieval itself uses only earlier outputs."""
+    """Return the model inside a wrapper with a datastore; retrieval itself uses only earlier outputs."""
     while isinstance(model, WrappedLM):
         model = model.model
     return model
 
 
 def _declared_reasons(model: Model) -> Iterator[str]:
-    """The reasons by which parts of the model, or its member, declare that they read ahead."""
+    """Yield the reasons by which parts of the model, or its member, declare that they read ahead."""
     files = {type(module).__module__ for module in model.modules()}
     record = getattr(model, "member", None)
     if record is not None:

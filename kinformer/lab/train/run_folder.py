@@ -24,16 +24,9 @@ from torch import Tensor, nn
 
 from kinformer.checkpoint.atomic_files import contents as read_file
 from kinformer.checkpoint.atomic_files import crc32, remove, write_folder
-from kinformer.checkpoint.checkpoint import (
-    CheckpointError,
-    check_same_model,
-    is_sharded,
-    load_tensors,
-    read_tensors,
-    save,
-    tensors_of,
-)
-from kinformer.checkpoint.model_files import BEST, CONFIG, WEIGHTS
+from kinformer.checkpoint.checkpoint import check_same_model, save
+from kinformer.checkpoint.model_files import BEST, CONFIG, WEIGHTS, CheckpointError
+from kinformer.checkpoint.weights_file import is_sharded, load_tensors, read_tensors, tensors_of
 from kinformer.core.from_json import from_json
 from kinformer.core.model import Metric
 from kinformer.lab.train.history import METRICS, Metrics, SilentMetrics
@@ -75,7 +68,7 @@ class RunFolder:
         trainer = self.folder / TRAINER
         if self.step is not None or not (self.folder / WEIGHTS).is_file() or trainer.is_dir():
             return None
-        return f"there is no {trainer} to go on from"
+        return f"cannot resume: {trainer}, the training state, is missing"
 
     def clear(self) -> None:
         """Remove the files of the previous training: its metrics, its training state and its best model.
@@ -128,6 +121,7 @@ class RunFolder:
             raise
 
     def _put_trainer(self, step: int, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        """Write the training state of a step, with checksums."""
         folder = self.folder / TRAINER / str(step)
         numbers = format_tensors({name: tensor for name, tensor in tensors.items() if not is_sharded(tensor)})
         state = {"format": EDITION, **state, "tensors_crc32": zlib.crc32(numbers)}
@@ -151,12 +145,12 @@ class RunFolder:
         except OSError as error:
             raise CheckpointError(str(error)) from error
         except ValueError as error:
-            raise CheckpointError(f"{path} is truncated or no JSON: {error}") from error
+            raise CheckpointError(f"{path} is truncated or not JSON: {error}") from error
         if not isinstance(state, dict) or state.get("format") != EDITION:
             edition = state.get("format", 1) if isinstance(state, dict) else None
-            raise CheckpointError(f"{path} is of another form: got edition {edition!r:.20}, expected edition {EDITION}")
+            raise CheckpointError(f"{path} has another format: got edition {edition!r:.20}, expected edition {EDITION}")
         if state.pop("sum", None) != _sum(state):
-            raise CheckpointError(f"{path} is damaged: it is not what was written; put it back")
+            raise CheckpointError(f"{path} is damaged: its hash is wrong. Restore the file")
         return state
 
     def restore(self, model: nn.Module) -> None:
@@ -172,7 +166,7 @@ class RunFolder:
         folder = self.folder / TRAINER / str(self.step)
         tensors, _ = read_tensors(folder / TENSORS)
         if crc32(folder / TENSORS) != self.state()["tensors_crc32"]:
-            raise CheckpointError(f"{folder / TENSORS} is damaged: it is not what was written; put it back")
+            raise CheckpointError(f"{folder / TENSORS} is damaged: its checksum is wrong. Restore the file")
         if not (folder / SHARDS).is_dir():
             return tensors
         from kinformer.lab.train.fsdp import read_shards
@@ -229,6 +223,7 @@ def _sum(state: dict[str, Any]) -> str:
 
 
 def _write_shards(folder: Path, tensors: dict[str, Tensor]) -> None:
+    """Write this process's shards of the sharded tensors, if there are any."""
     if shards := {name: tensor for name, tensor in tensors.items() if is_sharded(tensor)}:
         from kinformer.lab.train.fsdp import write_shards
 

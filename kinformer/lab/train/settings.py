@@ -34,12 +34,12 @@ class Settings:
         about a third more time. Chen et al., 2016, arXiv:1604.06174.
     compile: compile the model with torch.compile first, which takes a minute or more.
     valid_bytes: number of bytes of validation data in each measurement, spread over the data (`SplitTokens.spread`) and
-        the same for every measurement and model. By default 65,536, or all validation data if it is smaller.
+        the same for every measurement and model. The default is 65,536, or all validation data if it is smaller.
     measures: largest number of measurements. If valid_bytes is not given, there are fewer measurements, but at least
         one, to keep their time below about a quarter of the training's.
     plan: a whole recipe instead of the member's.
-    schedule, warmup, betas, eps: as in `Recipe`; by default those of the member's recipe. With schedule="noam" and no
-        lr the peak rate is the rate of the 2017 Transformer for the width of the model.
+    schedule, warmup, betas, eps: as in `Recipe`; by default the values of the member's recipe. With schedule="noam" and
+        no lr the peak rate is the rate of the 2017 Transformer for the width of the model.
 
     Errors: ValueError if a number is out of range.
     """
@@ -69,19 +69,19 @@ class Settings:
             check_finite_number(name, getattr(self, name))
         for name in ("batch", "length", "accumulate", "measures"):
             if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, and {getattr(self, name)} came")
+                raise ValueError(f"wrong {name}: got {getattr(self, name)}, expected at least 1")
         for name in ("lr", "clip"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
-                raise ValueError(f"{name} must be above 0, and {value} came")
+                raise ValueError(f"wrong {name}: got {value}, expected a number above 0")
         Recipe(**self.recipe_overrides)  # raises ValueError if a number is out of range
         if not 0 <= self.decay < math.inf:
-            raise ValueError(f"decay must not be negative, and {self.decay} came")
+            raise ValueError(f"wrong decay: got {self.decay}, expected a number of at least 0")
         if self.precision not in get_args(Precision):
-            raise ValueError(f"precision={self.precision!r} is not known; choose {' or '.join(get_args(Precision))}")
+            raise ValueError(f"wrong precision: got {self.precision!r}, expected {' or '.join(get_args(Precision))}")
         if self.accumulate > self.batch:
             raise ValueError(
-                f"accumulate={self.accumulate} is more than the {self.batch} rows of a batch; give at most as many"
+                f"wrong accumulate: got {self.accumulate}, expected at most {self.batch}, the rows of a batch"
             )
         check_whole_between("seed", self.seed, 0, LAST_SEED)
         if self.valid_bytes is not None:
@@ -119,4 +119,4 @@ def _width(model: Any) -> int:
     for part in (model, getattr(model, "body", None), getattr(model, "decoder", None)):
         if isinstance(width := getattr(part, "d", None), int):
             return width
-    raise ValueError(f"schedule='noam' follows the width of a model, and {type(model).__name__} has none; give lr=")
+    raise ValueError(f"schedule='noam' needs the width of the model, but {type(model).__name__} has no d; give lr=")

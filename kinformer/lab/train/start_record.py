@@ -21,7 +21,7 @@ DEFAULTS: dict[str, Any] = json.loads(json.dumps({name: getattr(Settings(), name
 LOOKED_AT, BLOCKS = 4096, 64  # numbers per block, and number of blocks, in a sampled fingerprint
 
 
-Spell = Callable[[str, str, Any], str]  # of a section, a name in it and its value: how a user gives that value
+Spell = Callable[[str, str, Any], str]  # (section, name, value) -> the argument by which a user gives that value
 
 
 class ResumeError(ValueError):
@@ -38,7 +38,7 @@ def start_record(model: Model, data: Any, settings: Settings) -> dict[str, Any]:
     record = member_record(model)
     settled: dict[str, Any] = {
         "member": record.name,
-        "data": getattr(data, "name", type(data).__name__),  # before the keywords that follow from it, as vocab
+        "data": getattr(data, "name", type(data).__name__),  # first: other data also changes keywords such as vocab
         "bytes": fingerprint(data),
         "drawing": dict(data.draw_settings) if isinstance(data, Data) else {},
         "keywords": record.keywords,
@@ -48,7 +48,12 @@ def start_record(model: Model, data: Any, settings: Settings) -> dict[str, Any]:
 
 
 def as_argument(section: str, name: str, value: Any) -> str:
-    """A value as an argument in Python: "lr=0.003"."""
+    """Format a value as an argument in Python, such as "lr=0.003".
+
+    section: the section of the record, which is ignored.
+    name: name of the argument.
+    value: its value.
+    """
     return f"{name}={value}"
 
 
@@ -61,7 +66,7 @@ def refuse_others(
 
     where: the run folder, for the message.
     before: the record of the run.
-    model, data, settings: the model, data and settings of now.
+    model, data, settings: the current model, data and settings.
     spell: formats a value as the user gives it; by default as an argument in Python.
 
     Errors: ResumeError that names the first difference.
@@ -80,7 +85,12 @@ def refuse_others(
 
 
 def in_form_of(before: Mapping[str, Any], now: dict[str, Any], data: Any) -> dict[str, Any]:
-    """`now`, with its fingerprint in the form of an earlier version if `before` has that form."""
+    """Return `now`, with its fingerprint in the form of an earlier version if `before` has that form.
+
+    before: the record of the run.
+    now: the record of the current arguments.
+    data: the current data.
+    """
     old = before.get("bytes")
     if isinstance(old, str) and not old.startswith(PREFIX) and isinstance(data, Data):
         return now | {"bytes": sampled_fingerprint(data)}
@@ -88,7 +98,7 @@ def in_form_of(before: Mapping[str, Any], now: dict[str, Any], data: Any) -> dic
 
 
 def _difference_to_flat(before: Mapping[str, Any], now: Mapping[str, Any], spell: Spell) -> str | None:
-    """The first difference to a flat record of an earlier version, which names its data without options."""
+    """Describe the first difference to a flat record of an earlier version, which names its data without options."""
     sections = ("keywords", "settings", "drawing")
     flat = {name: value for section in sections for name, value in now[section].items()}
     words = difference(DEFAULTS | {**before, "bytes": None}, {"member": now["member"], **flat}, spell)
@@ -129,7 +139,7 @@ def difference(
 
 
 def _other_data(old: str, new: str, spell: Spell) -> str:
-    """The options in which two names of data differ; for equal names, that the contents have changed."""
+    """Describe the options in which two names of data differ, or the changed contents if the names are equal."""
     if old == new:
         return f"the contents of {old} have changed since the run started. Restore them"
     (source_before, before), (source_now, now) = options_of(old), options_of(new)
@@ -145,12 +155,18 @@ def _other_data(old: str, new: str, spell: Spell) -> str:
 
 
 def fingerprint(data: Any) -> str | None:
-    """A hash of all training and validation data; None for batches, which may be random."""
+    """Return a hash of all training and validation data; None for batches, which may be random.
+
+    data: the data.
+    """
     return data.fingerprint if isinstance(data, Data) else None
 
 
 def sampled_fingerprint(data: Data) -> str:
-    """The fingerprint in the records of earlier versions: a hash of 64 blocks from all over the data."""
+    """Return the fingerprint that earlier versions recorded: a hash of 64 blocks from all over the data.
+
+    data: the data.
+    """
     pieces = [piece for split in ("train", "valid") for piece in _sample_pieces(getattr(data, split, None))]
     begins = getattr(data, "begins", None) or {}  # equal bytes split into other documents are different data
     return _hash(*pieces, *(piece for split in sorted(begins) for piece in _sample_pieces(begins[split])))
@@ -170,6 +186,7 @@ def _sample_pieces(value: Any) -> list[bytes]:
 
 
 def _hash(*pieces: bytes) -> str:
+    """Return the SHA-256 of the pieces, one after the other."""
     sha = hashlib.sha256()
     for piece in pieces:
         sha.update(piece)

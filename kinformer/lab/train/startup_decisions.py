@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from kinformer.checkpoint.checkpoint import CheckpointError
+from kinformer.checkpoint.model_files import CheckpointError
 from kinformer.core.batch import TokenBatch
 from kinformer.core.model import Model, Predictor
 from kinformer.lab.data.batches import Batches
@@ -23,8 +23,8 @@ class Decisions:
     They determine the batches. A resumed training reads them from its folder, because trained weights could give other
     results.
 
-    reads_ahead: the reason by which a part of the model declares that it reads ahead; "" if the model does not.
-    packs_documents: True lets documents share rows, because the model reads each as if it were alone.
+    reads_ahead: the reason why the model reads ahead, as one of its parts declares it; "" if the model does not.
+    packs_documents: True lets documents share rows, because the model reads each document as in its own row.
     """
 
     reads_ahead: str = ""

@@ -48,6 +48,9 @@ def doubled_keywords(
     `window` doubles, but at most to `top`, the window of the highest layer, which stays constant: so no window is wider
     than a window above it. The table of learned positions (`length`) grows to hold the rows.
 
+    member: the member function.
+    keywords: its keywords in the previous phase.
+    length: tokens of a row in the next phase.
     phase_keywords: keywords that the phase sets itself; they stay unchanged.
 
     Errors: ValueError if the phase sets a `window` wider than `top`.
@@ -61,8 +64,8 @@ def doubled_keywords(
     if isinstance(window, int):
         if "window" in phase_keywords and window > max_window:
             raise ValueError(
-                f"windows would decrease from window={window} in the lowest layer to top={top} in the highest; give "
-                f"top={window} or more too"
+                f"windows would shrink from window={window} in the lowest layer to top={top} in the highest; also give "
+                f"top={window} or more"
             )
         doubled["window"] = min(2 * window, max_window)
     elif isinstance(window, tuple):
@@ -109,11 +112,11 @@ def carry_weights(old: Model, new: Model, source: str = "the trained model") -> 
     unfit = {name: pair for name, pair in shapes.items() if pair[0] != pair[1]}
     if unfit:
         reason = f"{len(unfit)} of {len(shapes)} weights do not fit, such as {_describe_first_mismatch(unfit)}"
-        other = any("missing" in pair for pair in unfit.values())  # weights, not only sizes of them
+        other = any("missing" in pair for pair in unfit.values())  # a weight is missing, not only of another size
         if display_name(old) != display_name(new) and (other or not _keyword_difference(old, new)):
-            advice = f"give weights of {display_name(new)}"
+            advice = f"give weights for {display_name(new)}"
             raise ValueError(
-                f"{source} is of the member {display_name(old)}, not of {display_name(new)}: {reason}; {advice}"
+                f"{source} belongs to the member {display_name(old)}, not to {display_name(new)}: {reason}; {advice}"
             )
         raise ValueError(_keyword_difference(old, new) or f"{source} has other weights: {reason}")
     new.load_state_dict(have)
@@ -135,8 +138,8 @@ def _keyword_difference(old: Model, new: Model) -> str:
         return ""
     new_words, trained = (", ".join(f"{name}={keywords[name]}" for name in names) for keywords in (mine, theirs))
     return (
-        f"the weights are of a model with {trained}, and one with {new_words} came; give the same: windows and the "
-        "length of learned positions may be others"
+        f"the weights do not fit the model: got weights for {trained}, expected weights for {new_words}. Only windows "
+        "and the length of learned positions may differ"
     )
 
 

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from kinformer.checkpoint.checkpoint import CheckpointError, is_sharded
+from kinformer.checkpoint.model_files import CheckpointError
 from kinformer.checkpoint.upgrade import upgrade_tensors
+from kinformer.checkpoint.weights_file import is_sharded
 from kinformer.lab.data.support.state_tensors import to_cpu
 
 Tensors = dict[str, Tensor]
@@ -52,14 +53,14 @@ def restore_optimiser(model: nn.Module, optimiser: Optimizer, tensors: Mapping[s
     for key, values in by_key.items():
         for name, value in upgrade_tensors(model, values).items():
             if name in values and name not in order:
-                raise CheckpointError(f"the optimiser of this run knows {name!r}, which the model does not train")
+                raise CheckpointError(f"the saved optimiser has state for {name!r}, which the model does not train")
             if name in order:
                 entries.setdefault(order[name], {})[key] = _as_spread(value, parameters[name])
     optimiser.load_state_dict({"state": entries, "param_groups": optimiser.state_dict()["param_groups"]})
 
 
 def _as_spread(value: Tensor, like: Any) -> Tensor:
-    """Return a value of a parameter's shape, sharded like the parameter."""
+    """Shard a value of a parameter's shape like the parameter."""
     if not is_sharded(like) or is_sharded(value) or value.shape != like.shape:
         return value
     from torch.distributed.tensor import distribute_tensor

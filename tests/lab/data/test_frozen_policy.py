@@ -14,9 +14,9 @@ from kinformer.lab.data.support.frozen_buffers import FrozenBuffers
 from kinformer.lab.data.support.rollout_stream import RolloutStream
 from kinformer.lab.train.budget import StepBudget
 from kinformer.lab.train.distributed import SINGLE_PROCESS
-from kinformer.lab.train.loop import train
 from kinformer.lab.train.optimiser_step import Learner
 from kinformer.lab.train.settings import Settings
+from kinformer.lab.train.train import train
 from kinformer.members.agent import agent
 from kinformer.members.support.member_stack import parse_stack
 from kinformer.models.agent import Agent

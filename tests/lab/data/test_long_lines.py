@@ -8,7 +8,7 @@ import numpy
 import pytest
 
 from kinformer.checkpoint import decompress as unpacked
-from kinformer.checkpoint.tokenizer import train_tokenizer
+from kinformer.checkpoint.tokenizer_choice import train_tokenizer
 from kinformer.lab.data.support import tokenized_data as tokens
 from kinformer.lab.data.support.text_sources import TextSource
 from kinformer.lab.data.support.tokenized_data import MemoryArrays, _Words

@@ -14,7 +14,8 @@ from tokenizers import Tokenizer as Made
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from kinformer.checkpoint.checkpoint import save
-from kinformer.checkpoint.tokenizer import Tokenizer, train_tokenizer
+from kinformer.checkpoint.tokenizer import Tokenizer
+from kinformer.checkpoint.tokenizer_choice import train_tokenizer
 from kinformer.cli.__main__ import run
 from kinformer.decoding.generate import generate
 from kinformer.lab.data.spec import read_spec
@@ -170,7 +171,7 @@ def test_what_a_file_sets_changes_nothing_that_is_read(name: str, tmp_path: Path
         where = saved(tokenizer, tmp_path / "tokenizer.json")
         text, messages = call_with_warnings(lambda: read(f"{tmp_path}/a.txt", tokenizer=where))  # noqa: B023
         messages = [line for line in messages if "switched off" in line]
-        expected = f"{where} sets {' and '.join(settings)}; switched off, since a text is read whole and alone"
+        expected = f"{where} sets {' and '.join(settings)}, which is switched off: each text is tokenized whole"
         assert messages == [expected] * (tokenizer is changed)
         texts.append(text)
     for split in ("train", "valid", "test"):

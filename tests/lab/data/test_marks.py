@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from kinformer.checkpoint.decompress import decode_text, size, text
-from kinformer.checkpoint.tokenizer import read_tokenizer as tokenizer_of
-from kinformer.checkpoint.tokenizer import train_tokenizer
+from kinformer.checkpoint.tokenizer_choice import read_tokenizer as tokenizer_of
+from kinformer.checkpoint.tokenizer_choice import train_tokenizer
 from kinformer.cli.__main__ import run
 from kinformer.core.discover import modules
 from kinformer.lab.data.spec import read_spec

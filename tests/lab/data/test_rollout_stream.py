@@ -19,9 +19,10 @@ from kinformer.lab.data.resumable_stream import StepError
 from kinformer.lab.data.support.parallel_environments import EnvironmentFailure, ParallelEnvironments, StepOutcome
 from kinformer.lab.data.support.rollout_stream import RolloutStream, normalise
 from kinformer.lab.train.budget import StepBudget
-from kinformer.lab.train.loop import TrainingStopped, train
+from kinformer.lab.train.loop import TrainingStopped
 from kinformer.lab.train.run_folder import RunFolder
 from kinformer.lab.train.settings import Settings
+from kinformer.lab.train.train import train
 from kinformer.members.agent import agent
 from kinformer.models.agent import Agent
 from kinformer.models.support.recurrent_actor import single_step

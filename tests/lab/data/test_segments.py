@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 import torch
 
-from kinformer.checkpoint.tokenizer import Tokenizer, train_tokenizer
+from kinformer.checkpoint.tokenizer import Tokenizer
+from kinformer.checkpoint.tokenizer_choice import train_tokenizer
 from kinformer.models.segments import segments
 
 

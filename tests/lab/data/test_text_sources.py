@@ -49,7 +49,7 @@ def test_what_is_compressed_is_known_by_its_bytes_and_reads_as_it_was(tmp_path: 
 def test_what_is_cut_off_is_refused_by_name(tmp_path: Path, kind: str, share: float) -> None:
     data = PACKED[kind](TEXT)
     (tmp_path / "cut").write_bytes(data[: int(len(data) * share)])
-    with pytest.raises(ValueError, match="cut is compressed and cut off or damaged") as caught:
+    with pytest.raises(ValueError, match="cut is compressed, but truncated or damaged") as caught:
         read(f"{tmp_path}/cut")
     assert "\n" not in str(caught.value)
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from kinformer.checkpoint.checkpoint import CheckpointError, load, save
-from kinformer.checkpoint.tokenizer import train_tokenizer
+from kinformer.checkpoint.checkpoint import load, save
+from kinformer.checkpoint.model_files import CheckpointError
+from kinformer.checkpoint.tokenizer_choice import train_tokenizer
 from kinformer.lab.data.spec import read_spec
 from kinformer.lab.data.support.train_valid_test import NAMES
 from kinformer.lab.data.text import TextData, read
@@ -97,7 +98,7 @@ def test_a_checkpoint_keeps_its_tokenizer(where: str, tmp_path: Path) -> None:
         and reread.tokenizer.sha256 == back.tokenizer.sha256
     )
     (tmp_path / "run/tokenizer.json").write_text("{}")
-    with pytest.raises(CheckpointError, match="is not the tokenizer that config.json names"):
+    with pytest.raises(CheckpointError, match="is not the tokenizer of the model: its hash is wrong"):
         load(tmp_path / "run")
     (tmp_path / "run/tokenizer.json").unlink()
     with pytest.raises(FileNotFoundError, match="it has no tokenizer.json"):
@@ -113,7 +114,7 @@ def test_another_tokenizer_is_another_model(tmp_path: Path) -> None:
     model.tokenizer = train_tokenizer(["another text"], 300)
     save(model, tmp_path)
     (tmp_path / "model.safetensors").write_bytes(weights)
-    with pytest.raises(CheckpointError, match="are of different models"):
+    with pytest.raises(CheckpointError, match="belong to different models"):
         load(tmp_path)
 
 
@@ -146,7 +147,7 @@ def test_what_is_measured_of_a_split_is_told_in_its_own_bytes(where: str) -> Non
 @pytest.mark.parametrize("data", [b"", b"[]", b"{", b'{"version": "1.0"}', b"\xff\xfe"])
 def test_what_is_no_tokenizer_is_one_line(where: str, tmp_path: Path, data: bytes) -> None:
     (tmp_path / "tokenizer.json").write_bytes(data)
-    with pytest.raises(ValueError, match="is no tokenizer.json") as caught:
+    with pytest.raises(ValueError, match="is not a tokenizer.json") as caught:
         read(where, tokenizer=str(tmp_path / "tokenizer.json"))
     assert "\n" not in str(caught.value)
 

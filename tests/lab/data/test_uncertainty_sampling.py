@@ -13,9 +13,9 @@ from torch import Tensor
 from kinformer.lab.data.multitask import MultitaskData, in_turn, read
 from kinformer.lab.data.support.uncertainty_sampling import UncertaintySampling, uncertainty_scores
 from kinformer.lab.train.budget import StepBudget
-from kinformer.lab.train.loop import train
 from kinformer.lab.train.settings import Settings
 from kinformer.lab.train.start_record import ResumeError
+from kinformer.lab.train.train import train
 from kinformer.members.camtl import camtl
 from tests.lab.data.test_multitask import FILES, written
 

@@ -46,7 +46,7 @@ def test_a_build_that_is_killed_goes_on_to_the_same_bits(tmp_path: Path) -> None
     built(tmp_path / "whole")
     assert not life(tmp_path / "ds", 8, 0)
     assert len(list((tmp_path / "ds").glob("*.keys.safetensors"))) > 1
-    with pytest.raises(DatastoreError, match=r"it was not finished: go on with --resume"):
+    with pytest.raises(DatastoreError, match=r"its build is unfinished: continue it with --resume"):
         Datastore.open(tmp_path / "ds")
     built(tmp_path / "ds", resume=True)
     assert contents(tmp_path / "ds") == contents(tmp_path / "whole")

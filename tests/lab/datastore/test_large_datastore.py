@@ -14,7 +14,7 @@ import torch
 from kinformer.lab.datastore.datastore import Datastore
 from kinformer.lab.datastore.shards import digest
 from kinformer.lab.datastore.manifest import DatastorePart, Manifest, keys_file, text_file
-from kinformer.checkpoint.checkpoint import format_weights
+from kinformer.checkpoint.weights_file import format_weights
 folder, keys, spare = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 generator, shards = torch.Generator().manual_seed(0), []
 folder.mkdir()

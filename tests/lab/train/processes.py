@@ -91,8 +91,8 @@ def train_one(job: dict[str, Any], group: Any) -> dict[str, Any]:
     """What comes of a job: the loss of each step, and each measurement."""
     from kinformer.core.training_recipe import Recipe
     from kinformer.lab.train.budget import StepBudget
-    from kinformer.lab.train.loop import train
     from kinformer.lab.train.settings import Settings
+    from kinformer.lab.train.train import train
 
     lines: list[dict[str, Any]] = []
     model = build_example(job["member"], job["example"], **job.get("keywords", {}))

@@ -14,9 +14,9 @@ from kinformer.core.batch import TokenBatch
 from kinformer.core.model import Model
 from kinformer.lab.data.batches import Batches
 from kinformer.lab.train.budget import StepBudget
-from kinformer.lab.train.loop import train
 from kinformer.lab.train.micro_batches import combine_losses, cut, cut_state, join_states, row_count, warn_across_rows
 from kinformer.lab.train.settings import Settings
+from kinformer.lab.train.train import train
 from kinformer.members.calm import calm
 from kinformer.members.compressive_transformer import compressive_transformer
 from kinformer.members.etc import etc
@@ -89,7 +89,7 @@ def test_a_batch_is_cut_by_rows_into_pieces_as_even_as_can_be() -> None:
     pieces = cut(batch, 2)
     assert row_count(batch) == 5 and pieces[0]["more"][2] == "kept"
     assert torch.equal(pieces[1]["tokens"].tokens, rows[2:]) and pieces[1]["tokens"].scored is None
-    with pytest.raises(ValueError, match="a batch of type str has no rows to cut; leave out accumulate"):
+    with pytest.raises(ValueError, match="cannot split a batch of type str: it has no rows. Leave out accumulate"):
         cut("rows", 2)
 
 

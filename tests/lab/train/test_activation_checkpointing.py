@@ -13,8 +13,8 @@ from kinformer.core.model import Model
 from kinformer.core.state import detach
 from kinformer.lab.train.activation_checkpointing import blocks, checkpointed
 from kinformer.lab.train.budget import StepBudget
-from kinformer.lab.train.loop import train
 from kinformer.lab.train.settings import Settings
+from kinformer.lab.train.train import train
 from kinformer.members.gpt import gpt
 from kinformer.nn.depth.reversible import Reversible
 from tests.lab.train import tiny
@@ -85,7 +85,7 @@ def test_little_is_kept(name: str) -> None:
 
 def test_what_has_no_blocks_says_so() -> None:
     for name in WITHOUT:
-        with pytest.warns(UserWarning, match="has no blocks to compute again"), checkpointed(small(name)):
+        with pytest.warns(UserWarning, match="has no blocks to recompute"), checkpointed(small(name)):
             pass
 
 

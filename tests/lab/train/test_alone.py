@@ -10,9 +10,9 @@ from kinformer.core.loss import Loss, penalties_of
 from kinformer.core.model import Model
 from kinformer.lab.data.batches import Batches
 from kinformer.lab.train.budget import StepBudget
-from kinformer.lab.train.loop import train
 from kinformer.lab.train.optimiser import clip_groups
 from kinformer.lab.train.settings import Settings
+from kinformer.lab.train.train import train
 from kinformer.laws.support.dependences import trainable
 from kinformer.laws.support.verdicts import JudgedPart
 from tests.discovered import discovered

@@ -151,5 +151,5 @@ def test_a_model_that_does_not_say_what_it_scored_is_refused_where_tokens_are_no
 
 
 def test_tokens_that_stand_for_no_byte_are_refused() -> None:
-    with pytest.raises(ValueError, match="no bits per byte: the 399 scored tokens have no bytes"):
+    with pytest.raises(ValueError, match="cannot compute bits per byte: the 399 scored tokens have no bytes"):
         evaluate(Unigram(), SplitTokens(TOKENS, None, torch.zeros_like(WIDTHS)), 16)

@@ -89,12 +89,12 @@ def test_it_says_how_far_it_is() -> None:
 def test_windows_and_lanes_that_cannot_be_are_refused() -> None:
     model = tiny.bigram()
     wrong: list[tuple[Any, dict[str, int], str]] = [
-        (model, {"stride": 17}, "stride=17 is none for windows of 16; give 1 to 16"),
-        (model, {"stride": 0}, "stride=0 is none for windows of 16"),
+        (model, {"stride": 17}, "wrong stride for windows of 16: got 17, expected 1 to 16"),
+        (model, {"stride": 0}, "wrong stride for windows of 16: got 0"),
         (model, {"stride": 4, "lanes": 2}, "give one of stride and lanes"),
-        (model, {"lanes": 501}, "lanes=501 cannot share 500 predictions"),
-        (gpt(d=8, depth=1, heads=2, length=32), {"lanes": 10}, "a lane has 50 tokens, and this model has learned 32"),
-        (bert(d=8, depth=1, heads=2), {"stride": 4}, "reads windows side by side; leave out stride and lanes"),
+        (model, {"lanes": 501}, "wrong number of lanes: got 501, expected 1 to 500"),
+        (gpt(d=8, depth=1, heads=2, length=32), {"lanes": 10}, "a lane has 50 tokens, but this model has only 32"),
+        (bert(d=8, depth=1, heads=2), {"stride": 4}, "predicts the next token; leave out stride and lanes"),
     ]
     for candidate, options, message in wrong:
         with pytest.raises(ValueError, match=message):
@@ -142,12 +142,12 @@ def test_a_limit_takes_the_first_bytes_and_the_mode_comes_back() -> None:
 
 def test_less_than_the_first_token_of_documents_is_too_short() -> None:
     part = SplitTokens(torch.arange(6), torch.tensor([0, 3]), torch.tensor([4, 1, 1, 1, 1, 1]))
-    with pytest.raises(ValueError, match="the text to evaluate on is too short: 0 tokens are there, and 2 are needed"):
+    with pytest.raises(ValueError, match="the text to evaluate on is too short: got 0 tokens, expected at least 2"):
         evaluate(tiny.bigram(), part, 4, 2)
 
 
 def test_one_byte_is_too_short() -> None:
-    with pytest.raises(ValueError, match="1 bytes are there, and 2 are needed"):
+    with pytest.raises(ValueError, match="got 1 bytes, expected at least 2"):
         evaluate(tiny.bigram(), TEXT[:1], 16)
 
 
@@ -175,7 +175,7 @@ def test_a_text_of_which_nothing_is_hidden_has_no_score() -> None:
     model = bert(d=8, depth=1, heads=2)
     pairs = torch.arange(20).view(10, 2)
     text = next(pair for pair in pairs if bool((model.hide(pair[None], fixed=True)[1] < 0).all())).to(torch.uint8)
-    with pytest.raises(ValueError, match="of the 2 bytes to evaluate on none was chosen to be hidden; give more text"):
+    with pytest.raises(ValueError, match="none of its 2 bytes was masked; give more text"):
         evaluate(model, text, 16)
 
 
@@ -186,5 +186,5 @@ def test_batches_are_measured_by_what_the_model_judges() -> None:
     score = evaluate_batches(model, batches)
     assert (score.value, score.count, score.metric.name) == (pytest.approx(right / 7), 7, "accuracy")
     assert model.training
-    with pytest.raises(ValueError, match="nothing counts"):
+    with pytest.raises(ValueError, match="every target in the batches is padding"):
         evaluate_batches(model, [])

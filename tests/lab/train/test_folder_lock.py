@@ -14,7 +14,7 @@ from kinformer.lab.train.budget import StepBudget
 from kinformer.lab.train.distributed import SingleProcess
 from kinformer.lab.train.fit import fit
 from kinformer.lab.train.folder_lock import LOCK, FolderInUse, lock_folder
-from kinformer.lab.train.loop import train
+from kinformer.lab.train.train import train
 from tests.cli.test_commands import fails
 from tests.lab.train import tiny
 from tests.lab.train.runs import SMALL, same, steps
@@ -117,7 +117,7 @@ def test_it_trains_on_a_file_system_without_locks(tmp_path: Path, monkeypatch: p
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr("kinformer.checkpoint.lock.fcntl.flock", refused)
-    with pytest.warns(UserWarning, match="is on a file system without locks") as warned:
+    with pytest.warns(UserWarning, match="its file system has no locks") as warned:
         assert train(tiny.bigram(), tiny.text(), StepBudget(2), SMALL, folder=tmp_path).step == 2
     assert len(warned) == 1
 

@@ -17,10 +17,11 @@ from kinformer.lab.data.lanes import Lanes
 from kinformer.lab.data.text import TextData
 from kinformer.lab.train.budget import MinuteBudget, StepBudget
 from kinformer.lab.train.history import History
-from kinformer.lab.train.loop import TrainingStopped, train
+from kinformer.lab.train.loop import TrainingStopped
 from kinformer.lab.train.progress import ProgressDisplay, Status
 from kinformer.lab.train.run_folder import RunFolder
 from kinformer.lab.train.settings import Settings
+from kinformer.lab.train.train import train
 from kinformer.lab.train.training_interrupt import TrainingInterrupt
 from kinformer.members.gpt import gpt
 from tests.lab.train import tiny
@@ -43,7 +44,7 @@ def test_the_loss_falls_and_is_measured() -> None:
     assert [point.step for point in history.points] == [50, 100, 150, 200]
     assert history.step == 200 and history.tokens == 200 * 4 * 16
     assert [status.step for status in show.seen] == list(range(1, 201))
-    assert show.seen[-1].time_left == "0:00" and "bits per byte, valid 0." in str(show.seen[-1])
+    assert show.seen[-1].time_left == "0:00" and "bits per byte, validation 0." in str(show.seen[-1])
 
 
 def test_the_same_seed_gives_the_same_training() -> None:
@@ -139,7 +140,7 @@ def test_a_loss_or_gradient_that_is_not_finite_stops_before_a_weight_moves(
     model.forward = poison
     settings = replace(SMALL, measures=1)
     with pytest.raises(
-        TrainingStopped, match=f"the {where} became .* at step 3, in batch 3: the weights before it are in"
+        TrainingStopped, match=f"the {where} became .* at step 3, in batch 3: the weights before this step are saved in"
     ) as caught:
         train(model, tiny.text(), StepBudget(10), settings, folder=tmp_path)
     assert "\n" not in str(caught.value) and "lr below 0.03" in str(caught.value)
@@ -154,7 +155,7 @@ def test_a_measurement_that_is_not_finite_is_no_end(tmp_path: Path) -> None:
         for weight in model.parameters():
             nn.init.constant_(weight, math.nan)
 
-    message = r"on valid became nan at step 1: nothing was kept before; try a lr below 0.03"
+    message = r"on validation data became nan at step 1: no weights were saved before; try a lr below 0.03"
     with pytest.raises(TrainingStopped, match=message):
         train(model, tiny.text(), StepBudget(1), replace(SMALL, measures=1), folder=tmp_path, on_metrics=spoil)
     assert RunFolder(tmp_path).step is None and not (tmp_path / "best").exists()
@@ -166,7 +167,7 @@ def test_after_a_measurement_the_best_so_far_is_kept_beside_the_last_good_weight
     model.forward = lambda *arguments: forward(*arguments)._replace(
         total=forward(*arguments).total / (len(model.told) < 3)
     )
-    with pytest.raises(TrainingStopped, match="at step 3, in batch 3: the weights before it are in"):
+    with pytest.raises(TrainingStopped, match="at step 3, in batch 3: the weights before this step are saved in"):
         train(model, tiny.text(), StepBudget(4), replace(SMALL, measures=2), folder=tmp_path)
     assert int(load(tmp_path, member=tiny.bigram).seen) == 3
     assert int(load(tmp_path / "best", member=tiny.bigram).seen) == 2
@@ -249,10 +250,12 @@ def test_out_of_memory_is_one_line_with_the_batch_that_fits(
 
     monkeypatch.setattr(type(model), "forward", narrow)
     settings = Settings(batch=16, length=8, valid_bytes=50)
-    with pytest.raises(TrainingStopped, match="a batch of 16 at step 2 takes more memory than there is on cpu") as stop:
+    with pytest.raises(
+        TrainingStopped, match="out of memory on cpu: the batch of 16 rows at step 2 does not fit"
+    ) as stop:
         train(model, tiny.text(), StepBudget(9), settings, folder=tmp_path)
-    assert "the weights before it are in" in str(stop.value) and "\n" not in str(stop.value)
-    assert str(stop.value).endswith("2 fit: give batch=2, or accumulate=8 for the same batch in pieces")
+    assert "the weights before this step are saved in" in str(stop.value) and "\n" not in str(stop.value)
+    assert str(stop.value).endswith("2 rows fit: give batch=2, or accumulate=8 to split the same batch")
     assert sizes == [16, 16, 16, 8, 4, 2] and int(load(tmp_path, make).seen) == 2
     model = make()
     history = train(model, tiny.text(), StepBudget(3), replace(settings, accumulate=8), folder=tmp_path / "pieces")

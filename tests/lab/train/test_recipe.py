@@ -16,8 +16,8 @@ from kinformer.core.training_recipe import Recipe
 from kinformer.lab.train.budget import MinuteBudget, StepBudget
 from kinformer.lab.train.fit import fit
 from kinformer.lab.train.learning_rate_schedule import RecipeLR
-from kinformer.lab.train.loop import train
 from kinformer.lab.train.settings import Settings
+from kinformer.lab.train.train import train
 from kinformer.members.gpt import gpt
 from kinformer.members.shaw import shaw
 from kinformer.members.transformer import transformer

@@ -21,10 +21,10 @@ from kinformer.lab.train.budget import Budget, MinuteBudget, StepBudget
 from kinformer.lab.train.distributed import SingleProcess
 from kinformer.lab.train.fit import fit
 from kinformer.lab.train.history import History
-from kinformer.lab.train.loop import train
 from kinformer.lab.train.progress import ProgressDisplay
 from kinformer.lab.train.run_folder import STATE, RunFolder
 from kinformer.lab.train.start_record import ResumeError, start_record
+from kinformer.lab.train.train import train
 from kinformer.lab.train.training_stages import is_finished
 from kinformer.members.adaptive_span import adaptive_span
 from kinformer.members.bert import bert
@@ -233,7 +233,7 @@ def test_only_lines_of_steps_have_a_step_and_history_reads_them(tmp_path: Path) 
         file.write(b'{"step": 6, "to')  # torn off by a kill
     assert History.read(tmp_path) == history
     (tmp_path / "metrics.jsonl").write_text("x\n")
-    with pytest.raises(ValueError, match=r"metrics.jsonl is no record of a training"):
+    with pytest.raises(ValueError, match=r"metrics.jsonl is not a record of a training"):
         History.read(tmp_path)
 
 
@@ -286,7 +286,7 @@ def test_a_batch_that_cannot_be_shared_is_refused_before_a_file_is_touched(tmp_p
 
 
 def test_fit_resumes_and_a_new_run_leaves_nothing_of_the_one_before(tmp_path: Path) -> None:
-    with pytest.warns(UserWarning, match="begins anew"):
+    with pytest.warns(UserWarning, match="the training starts from the beginning"):
         first = fit(tiny.bigram(), tiny.text(), steps=4, batch=2, length=8, out=tmp_path, resume=True)
     resumed = fit(tiny.bigram(), tiny.text(), steps=6, batch=2, length=8, out=tmp_path, resume=True)
     assert resumed.points[: len(first.points)] == first.points and resumed.step == 6
@@ -300,16 +300,16 @@ def test_fit_resumes_and_a_new_run_leaves_nothing_of_the_one_before(tmp_path: Pa
 @pytest.mark.parametrize(
     ("names", "says"),
     [
-        ([], "holds nothing yet"),
-        ([".kinformer.lock"], "holds nothing yet"),
-        ([".kinformer.lock", ".kinformer.within.lock"], "holds nothing yet"),
-        ([".kinformer.within.lock", "metrics.jsonl"], "holds no whole checkpoint to go on from"),
+        ([], "has no checkpoint yet"),
+        ([".kinformer.lock"], "has no checkpoint yet"),
+        ([".kinformer.lock", ".kinformer.within.lock"], "has no checkpoint yet"),
+        ([".kinformer.within.lock", "metrics.jsonl"], "has no complete checkpoint to resume from"),
     ],
 )
 def test_locks_that_a_kill_left_are_nothing_to_go_on_from(names: list[str], says: str, tmp_path: Path) -> None:
     for name in names:
         (tmp_path / name).touch()
-    with pytest.warns(UserWarning, match=f"{says}: the training begins anew"):
+    with pytest.warns(UserWarning, match=f"{says}: the training starts from the beginning"):
         fit(tiny.bigram(), tiny.text(), steps=1, batch=2, length=8, out=tmp_path, resume=True)
 
 

@@ -12,13 +12,14 @@ import pytest
 
 from kinformer.checkpoint import atomic_files as files
 from kinformer.checkpoint.atomic_files import remove
-from kinformer.checkpoint.checkpoint import CheckpointError, load, save
+from kinformer.checkpoint.checkpoint import load, save
+from kinformer.checkpoint.model_files import CheckpointError
 from kinformer.lab.train import loop
 from kinformer.lab.train.budget import StepBudget
 from kinformer.lab.train.fit import fit
 from kinformer.lab.train.history import History, Metrics
-from kinformer.lab.train.loop import train
 from kinformer.lab.train.run_folder import RunFolder
+from kinformer.lab.train.train import train
 from tests.lab.train import tiny
 from tests.lab.train.runs import SMALL, Killed, lines, noise, same, steps
 
@@ -48,7 +49,9 @@ def test_a_kill_at_any_write_of_a_save_leaves_one_to_go_on_from(
         model = tiny.lane()
         if RunFolder(folder).step is None:
             model.load_state_dict(begin)
-            with pytest.warns(UserWarning, match="no whole checkpoint to go on from: the training begins anew"):
+            with pytest.warns(
+                UserWarning, match="no complete checkpoint to resume from: the training starts from the beginning"
+            ):
                 train(model, text, StepBudget(3), SMALL, folder=folder, resume=True)
         else:
             load(folder, tiny.lane)
@@ -114,7 +117,7 @@ def test_a_disk_that_is_full_of_metrics_loses_nothing(tmp_path: Path, monkeypatc
     train(tiny.bigram(), text, StepBudget(2), SMALL, folder=tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(Metrics, "__init__", full)
-        with pytest.raises(OSError, match="metrics.jsonl: No space left on device; what was saved before is kept"):
+        with pytest.raises(OSError, match="metrics.jsonl: No space left on device; the previous save is kept"):
             train(tiny.bigram(), text, StepBudget(9), SMALL, folder=tmp_path, resume=True)
     assert train(tiny.bigram(), text, StepBudget(9), SMALL, folder=tmp_path, resume=True).step == 9
     assert steps(tmp_path) == list(range(1, 10))
@@ -166,16 +169,16 @@ def test_a_history_of_no_numbers_is_refused(tmp_path: Path, line: dict[str, Any]
     metrics = Metrics(tmp_path, tiny.bigram().metric)
     metrics.write(line | {"minutes": 1.0, "train": 1.0})
     metrics.close()
-    with pytest.raises(ValueError, match="is no record of a training: .* is no (whole )?number"):
+    with pytest.raises(ValueError, match="is not a record of a training: .* is not a (whole )?number"):
         History.read(tmp_path)
 
 
 def test_a_spoiled_run_is_refused_in_one_line(tmp_path: Path) -> None:
     train(tiny.bigram(), tiny.text(), StepBudget(2), SMALL, folder=tmp_path)
     for name, message in (
-        ("metrics.jsonl", "metrics.jsonl ends at step 0, and the checkpoint is of step 2"),
-        ("trainer/2/trainer.safetensors", "is truncated or no safetensors file"),
-        ("trainer/2/trainer.json", "trainer.json is truncated or no JSON"),
+        ("metrics.jsonl", "metrics.jsonl .*: got step 0 at its end, expected step 2"),
+        ("trainer/2/trainer.safetensors", "is truncated or not a safetensors file"),
+        ("trainer/2/trainer.json", "trainer.json is truncated or not JSON"),
     ):
         path = tmp_path / name
         data = path.read_bytes()
@@ -190,13 +193,13 @@ def test_a_spoiled_run_is_refused_in_one_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "old", "new", "message"),
     [
-        ("metrics.jsonl", b'"valid": ', b'"valid": 1', "metrics.jsonl is not what was written"),
+        ("metrics.jsonl", b'"valid": ', b'"valid": 1', "metrics.jsonl is damaged: its checksum is wrong"),
         ("trainer/2/trainer.json", b'"smooth": ', b'"smooth": 1', "trainer.json is damaged"),
         ("trainer/2/trainer.safetensors", b"", b"", "trainer.safetensors is damaged"),
         ("config.json", b'"d": 8', b'"d": 9', "holds a model of 'bigram' with d=9"),
-        ("config.json", b"{", b"[" * 100_000, "config.json is truncated or no JSON"),
+        ("config.json", b"{", b"[" * 100_000, "config.json is truncated or not JSON"),
         ("best/config.json", b'"bytes"', b"0", "config.json was not written by kinformer"),
-        ("best/model.safetensors", b"{", b"[", "is truncated or no safetensors file"),
+        ("best/model.safetensors", b"{", b"[", "is truncated or not a safetensors file"),
     ],
 )
 def test_what_is_not_as_it_was_written_is_not_gone_on_with(
@@ -244,7 +247,7 @@ def test_a_kill_while_a_model_is_written_over_another_never_mixes_them(
         try:
             loaded = load(folder, first)
         except CheckpointError as error:
-            assert "was built by" in str(error) or "of different models" in str(error)
+            assert "wrong member for the model" in str(error) or "to different models" in str(error)
             outcomes.add("refused")
             continue
         assert same(loaded, old) or same(loaded, new)
@@ -266,7 +269,7 @@ def test_a_full_disk_leaves_both_files_of_the_model_that_was_there(
 
     save(old, tmp_path)
     monkeypatch.setattr(files, "_write_synced", full)
-    with pytest.raises(OSError, match="model.safetensors .*: No space left on device; what was there before is unch"):
+    with pytest.raises(OSError, match="model.safetensors .*: No space left on device; the old content is unch"):
         save(tiny.bigram(), tmp_path)
     assert same(load(tmp_path, tiny.lane), old) and len(list(tmp_path.iterdir())) == 2
 
@@ -296,7 +299,7 @@ def test_a_full_disk_leaves_nothing_of_a_save_that_found_no_room(
     assert {entry for entry in existing if not entry.startswith("best")} == {"metrics.jsonl", *(KEPT if before else ())}
     model = tiny.bigram()
     model.load_state_dict(begin)
-    with nullcontext() if before else pytest.warns(UserWarning, match="begins anew"):
+    with nullcontext() if before else pytest.warns(UserWarning, match="the training starts from the beginning"):
         train(model, tiny.text(), StepBudget(3), SMALL, folder=folder, resume=True)
     assert same(model, whole) and steps(folder) == [1, 2, 3]
 
@@ -307,13 +310,19 @@ def test_fit_takes_nothing_away_from_what_it_cannot_go_on_with(tmp_path: Path) -
     weights = tmp_path / "model.safetensors"
     data = weights.read_bytes()
     for spoil, says in (
-        (lambda: weights.write_bytes(data[:500]), "model.safetensors is truncated .*; .*best may have weights to load"),
-        (lambda: weights.write_bytes(data) and remove(tmp_path / "trainer"), "there is no .*trainer to go on from"),
+        (
+            lambda: weights.write_bytes(data[:500]),
+            "model.safetensors is truncated .*; load weights from .*best if they",
+        ),
+        (
+            lambda: weights.write_bytes(data) and remove(tmp_path / "trainer"),
+            "cannot resume: .*trainer, the training state, is missing",
+        ),
     ):
         spoil()
         before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
         with pytest.raises(ValueError, match=says) as error:
             fit(tiny.bigram(), tiny.text(), **options, resume=True)
-        assert "overwrite=True begins anew" in str(error.value) and "\n" not in str(error.value)
+        assert "start again with overwrite=True" in str(error.value) and "\n" not in str(error.value)
         assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     assert fit(tiny.bigram(), tiny.text(), **options, overwrite=True).step == 3

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from kinformer.checkpoint.checkpoint import CheckpointError
+from kinformer.checkpoint.model_files import CheckpointError
 from kinformer.cli.__main__ import run
 from kinformer.core.discover import members, modules
 from kinformer.core.example import Example
@@ -27,13 +27,13 @@ from kinformer.lab.train import loop
 from kinformer.lab.train import startup_decisions as decisions
 from kinformer.lab.train.budget import StepBudget
 from kinformer.lab.train.distributed import SINGLE_PROCESS
-from kinformer.lab.train.loop import train
 from kinformer.lab.train.packs_documents import packs_documents
 from kinformer.lab.train.probe_model import probe_of
 from kinformer.lab.train.reads_ahead import reads_ahead
 from kinformer.lab.train.run_folder import RunFolder
 from kinformer.lab.train.settings import Settings
 from kinformer.lab.train.startup_decisions import Decisions, decide, saved_decisions
+from kinformer.lab.train.train import train
 from kinformer.members.bert import bert
 from kinformer.members.gpt import gpt
 from kinformer.members.longformer import longformer

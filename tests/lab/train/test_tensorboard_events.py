@@ -7,9 +7,9 @@ import pytest
 
 from kinformer.lab.train.budget import StepBudget
 from kinformer.lab.train.history import History
-from kinformer.lab.train.loop import train
 from kinformer.lab.train.settings import Settings
 from kinformer.lab.train.tensorboard_events import TensorBoardEvents
+from kinformer.lab.train.train import train
 from tests.lab.train import tiny
 
 SMALL = Settings(batch=2, length=8, valid_bytes=50, measures=2)

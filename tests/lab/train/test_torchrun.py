@@ -92,7 +92,9 @@ def test_a_process_that_is_killed_ends_the_other_with_one_line(rank: int, tmp_pa
     text = process.communicate(timeout=200)[0]
     assert process.returncode != 0 and time.monotonic() - began < 60
     messages = [
-        line for line in own_lines(text) if "another process of this training has ended, so this one stops too" in line
+        line
+        for line in own_lines(text)
+        if "another process of this training has ended, so this process stops too" in line
     ]
     assert len(messages) == 1 and "kinformer/" not in text, text
 

@@ -14,8 +14,8 @@ from kinformer.cli.__main__ import run
 from kinformer.core.training_recipe import Recipe
 from kinformer.lab.train.budget import MinuteBudget, StepBudget
 from kinformer.lab.train.history import History
-from kinformer.lab.train.loop import train
 from kinformer.lab.train.settings import Settings
+from kinformer.lab.train.train import train
 from kinformer.lab.train.training_stages import carry_weights, doubled_keywords, phase_recipe
 from kinformer.members.gpt import gpt
 from kinformer.members.longformer_lm import longformer_lm
@@ -71,7 +71,7 @@ def test_a_phase_that_names_a_window_or_a_top_has_them() -> None:
     before = {"window": 64, "top": 128}
     assert doubled_keywords(longformer_lm, before, 64, {"top": 96}) == {"window": 96, "top": 96}
     assert doubled_keywords(longformer_lm, before, 64, {"window": 80}) == {"window": 80, "top": 128}
-    with pytest.raises(ValueError, match="decrease from window=256 in the lowest layer to top=128"):
+    with pytest.raises(ValueError, match="shrink from window=256 in the lowest layer to top=128"):
         doubled_keywords(longformer_lm, before, 64, {"window": 256})
 
 
@@ -104,7 +104,7 @@ def test_other_weights_are_refused_in_a_line_and_nothing_is_changed() -> None:
     wide = gpt(d=32, depth=1, heads=2)
     before = {name: tensor.clone() for name, tensor in wide.state_dict().items()}
     for other in (gpt(**SMALL), gpt(d=32, depth=2, heads=2)):
-        with pytest.raises(ValueError, match="windows and the length of learned positions may be others") as error:
+        with pytest.raises(ValueError, match="Only windows and the length of learned positions may differ") as error:
             carry_weights(other, wide)
         assert "\n" not in str(error.value)
     assert all(torch.equal(tensor, before[name]) for name, tensor in wide.state_dict().items())
@@ -220,7 +220,10 @@ def test_a_phase_is_named_by_its_member_whatever_brackets_stand_there(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--then", "d=32"], "phase 2, gpt(d=32, depth=1, heads=2, length=16): the weights are of a model with d=16"),
+        (
+            ["--then", "d=32"],
+            "phase 2, gpt(d=32, depth=1, heads=2, length=16): the weights do not fit the model: got weights for d=16",
+        ),
         (["--then", "steps=x"], "--then steps=x: expected a number. Write for example steps=100"),
         (["--then", "steps=1,minutes=1"], "--then steps=1,minutes=1: got steps= and minutes=, expected only one"),
         (["--then", "steps=1,steps=2"], "gives a name twice"),

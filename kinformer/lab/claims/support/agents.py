@@ -9,8 +9,8 @@ from kinformer.lab.claims.support.claim_models import seeded
 from kinformer.lab.data.env import read
 from kinformer.lab.plot import Plot, PlotLine
 from kinformer.lab.train.budget import StepBudget
-from kinformer.lab.train.loop import train
 from kinformer.lab.train.settings import Settings
+from kinformer.lab.train.train import train
 from kinformer.members.agent import agent
 
 ROWS, LENGTH = 64, 64  # parallel environments, and steps per rollout: two episodes of a T-maze of 30

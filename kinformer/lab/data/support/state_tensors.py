@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kinformer.checkpoint.checkpoint import CheckpointError
+from kinformer.checkpoint.model_files import CheckpointError
 from kinformer.core.layer import State
 from kinformer.core.state import map_state
 

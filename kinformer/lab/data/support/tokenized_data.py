@@ -11,7 +11,8 @@ import numpy
 import torch
 from torch import Tensor
 
-from kinformer.checkpoint.tokenizer import LostBytes, Tokenizer, decode_utf8, train_tokenizer
+from kinformer.checkpoint.tokenizer import LostBytes, Tokenizer, decode_utf8
+from kinformer.checkpoint.tokenizer_choice import train_tokenizer
 from kinformer.decoding.byte_tokenizer import last_break
 from kinformer.lab.data.support.array_cache import ArraySink, CacheEntry, cached_entry
 from kinformer.lab.data.support.split_duplicates import CopyCount, DocumentHashes, copies_of

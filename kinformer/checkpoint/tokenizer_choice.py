@@ -1,0 +1,97 @@
+"""The choice of a tokenizer by a spec such as "bytes", "bpe:4096" or the path of a tokenizer.json."""
+
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+
+from kinformer.checkpoint.decompress import text as opened
+from kinformer.checkpoint.tokenizer import Tokenizer, tokenizers_package
+from kinformer.core.from_json import from_json
+
+LEAST = 257  # a byte-level vocabulary has all 256 bytes and at least one merge
+
+
+def parse_tokenizer(text: str) -> Tokenizer | int | None:
+    """Return the tokenizer of a spec: None for "bytes", a size for "bpe:4096", a `Tokenizer` for a path.
+
+    text: the spec; the size is the number of tokens to train.
+
+    Errors: FileNotFoundError for a missing file; ValueError, in one line, for an invalid spec or file.
+    """
+    if text == "bytes":
+        return None
+    kind, colon, size = text.partition(":")
+    if kind == "bpe" and colon:
+        if not size.isdecimal():
+            raise ValueError(f"tokenizer={text}: got {size!r}, expected a number of tokens; write bpe:4096")
+        if int(size) < LEAST:
+            raise ValueError(f"tokenizer={text}: a byte-level BPE has at least {LEAST} tokens; write bpe:4096")
+        tokenizers_package()
+        return int(size)
+    path = Path(text).expanduser()
+    path = path / "tokenizer.json" if path.is_dir() else path
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no tokenizer {text}; give bytes, bpe:4096 or the path of a tokenizer.json")
+    return read_tokenizer(path)
+
+
+def read_tokenizer(path: Path) -> Tokenizer:
+    """Return the tokenizer of a file.
+
+    path: a tokenizer.json.
+
+    Errors: ValueError, in one line, for a file without a tokenizer.
+    """
+    try:
+        text = b"".join(opened(path)).decode()
+        is_mapping = isinstance(from_json(text), dict)
+    except OSError as error:
+        raise ValueError(str(error)) from error
+    except ValueError as error:
+        raise ValueError(f"{path} is not a tokenizer.json: it is truncated or not JSON") from error
+    tokenizer = Tokenizer(text, str(path))
+    if not is_mapping or not tokenizer.size:
+        raise ValueError(f"{path} is not a tokenizer.json: it has no vocabulary")
+    if tokenizer.switched_off:
+        warnings.warn(
+            f"{path} sets {' and '.join(tokenizer.switched_off)}, which is switched off: each text is tokenized whole",
+            stacklevel=2,
+        )
+    return tokenizer
+
+
+def train_tokenizer(texts: Iterable[str], size: int) -> Tokenizer:
+    """Train a byte-level BPE of at most `size` tokens.
+
+    It has fewer tokens if the texts have no more pairs to merge.
+
+    texts: training texts.
+    size: largest number of tokens.
+
+    Source: Sennrich et al., 2016, arXiv:1508.07909; over bytes: Radford et al., 2019, "Language models are unsupervised
+    multitask learners".
+    """
+    tokenizers_package()
+    from tokenizers import Tokenizer as Made
+    from tokenizers import decoders, models, pre_tokenizers, trainers
+
+    trained_tokenizer = Made(models.BPE())
+    trained_tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trained_tokenizer.decoder = decoders.ByteLevel()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    trained_tokenizer.train_from_iterator(
+        texts, trainers.BpeTrainer(vocab_size=size, initial_alphabet=alphabet, show_progress=False)
+    )
+    return Tokenizer(trained_tokenizer.to_str())
+
+
+def tokenizer_of(spelled: str, texts: Iterable[bytes]) -> Tokenizer | None:
+    """Return the tokenizer of a spec, trained on these texts if the spec asks for it; None for "bytes".
+
+    spelled: "bytes", "bpe:4096" or the path of a tokenizer.json.
+    texts: training texts.
+    """
+    choice = parse_tokenizer(spelled)
+    return (
+        train_tokenizer((text.decode(errors="ignore") for text in texts), choice) if isinstance(choice, int) else choice
+    )

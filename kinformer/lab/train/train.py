@@ -1,0 +1,147 @@
+"""The function `train`: train a model on data, from the beginning or from the last save of a run."""
+
+import warnings
+from contextlib import closing, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from kinformer.checkpoint.checkpoint import columns_of, member_record
+from kinformer.core.model import Model
+from kinformer.lab.data.batches import Batches
+from kinformer.lab.data.data import Data
+from kinformer.lab.train.activation_checkpointing import checkpointed
+from kinformer.lab.train.budget import Budget
+from kinformer.lab.train.distributed import SINGLE_PROCESS, SingleProcess
+from kinformer.lab.train.folder_lock import LOCKS, lock_folder
+from kinformer.lab.train.history import History
+from kinformer.lab.train.loop import MetricsCallback, Training, seeded
+from kinformer.lab.train.micro_batches import warn_across_rows
+from kinformer.lab.train.progress import ProgressDisplay
+from kinformer.lab.train.reads_ahead import warn_ahead
+from kinformer.lab.train.run_folder import RunFolder
+from kinformer.lab.train.settings import Settings
+from kinformer.lab.train.start_record import refuse_others
+from kinformer.lab.train.startup_decisions import Decisions, saved_decisions
+from kinformer.lab.train.training_interrupt import catch_signals
+
+
+def train(
+    model: Model,
+    data: Data | Batches,
+    budget: Budget,
+    settings: Settings | None = None,
+    *,
+    folder: Path | None = None,
+    show: ProgressDisplay | None = None,
+    on_metrics: MetricsCallback | None = None,
+    resume: bool = False,
+    until: float = 1.0,
+    group: SingleProcess = SINGLE_PROCESS,
+    claimed: bool = False,
+    decisions: Decisions | None = None,
+) -> History:
+    """Train a model on data, and save the run in a folder if one is given (`lab/train/run_folder.py`).
+
+    The last weights are saved every ten seconds and at the end. The weights with the best metric on validation data are
+    saved in `best`. A model that asks for `lanes` is trained on lanes; its state is carried from batch to batch and
+    detached. Another model is trained on random windows. Pairs with a side longer than a window are left out, and a
+    warning says how many. After every optimiser step each module with `after_step(progress, stats)` is called with its
+    own stats.
+
+    Ctrl-C and SIGTERM save the training and raise TrainingInterrupt, a KeyboardInterrupt.
+
+    model: the model to train.
+    data: the training and validation data.
+    budget: length of the training, in steps or minutes.
+    settings: settings of the training; the defaults of `Settings` unless given.
+    folder: the run folder; by default nothing is saved.
+    show: display of the progress.
+    on_metrics: called with each line of metrics.jsonl.
+    resume: continue from the last save in the folder. On a CPU the weights are the same as after a training without a
+        break. A warning says if there is no save, and the training begins anew. A larger budget continues a finished
+        training, with the schedule of the new length.
+    until: pause and save when this fraction of the budget is spent.
+    group: the processes that share the training.
+    claimed: True if the caller has locked the folder.
+    decisions: the caller's decisions about the model for a new training; they are made unless given.
+
+    Errors: ValueError if a text is too short, or if a model that learns the next token reads ahead or cannot decode.
+    TrainingStopped if a loss or gradient is not finite, before it changes a weight. OSError if the disk is full. The
+    earlier save is kept in both cases. ResumeError, which names the difference, if the run started with other settings
+    or data. FolderInUse if another process trains into the folder.
+    """
+    with nullcontext() if folder is None or claimed else lock_folder(folder, group):
+        return _train(
+            model, data, budget, settings or Settings(), folder, show, on_metrics, resume, until, group, decisions
+        )
+
+
+def _train(
+    model: Model,
+    data: Data | Batches,
+    budget: Budget,
+    settings: Settings,
+    folder: Path | None,
+    show: ProgressDisplay | None,
+    on_metrics: MetricsCallback | None,
+    resume: bool,
+    until: float,
+    group: SingleProcess,
+    decisions: Decisions | None,
+) -> History:
+    """Train a model; the caller has claimed the folder, if there is one."""
+    run = None if folder is None else group.run(folder)
+    if run is None and resume:
+        raise ValueError("resume=True continues the run in a folder: got folder=None. Give folder=")
+    going_on = not group.reduce_max(not (resume and run is not None and run.step is not None))
+    if run is not None and going_on:
+        settings, decisions = _restore_run(run, model, data, settings)  # before the model is distributed over processes
+    training = Training(
+        model, data, budget, settings, run, show or ProgressDisplay(), on_metrics or _ignore_metrics, group, decisions
+    )
+    warn_ahead(model, training.decisions.reads_ahead)
+    warn_across_rows(model, settings.accumulate, group.size)
+    if isinstance(data, Data):
+        group.refuse_few(settings.batch, settings.accumulate)
+        _note_data(model, data, settings.length)
+    if run is not None:
+        member_record(model)
+    if resume and not going_on:
+        has_files = folder is not None and any(path.name not in LOCKS for path in Path(folder).glob("*"))
+        content = "has no complete checkpoint to resume from" if has_files else "has no checkpoint yet"
+        warnings.warn(f"{folder} {content}: the training starts from the beginning", stacklevel=3)
+    recomputation = checkpointed(model) if settings.checkpointing else nullcontext()
+    with (
+        catch_signals(group.size > 1) as stopped,
+        seeded(settings.seed, training.device),
+        recomputation,
+        closing(training),
+    ):
+        training.restore() if going_on else training.begin()
+        training.go_on(stopped, until)
+    return training.history
+
+
+def _restore_run(
+    run: RunFolder, model: Model, data: Data | Batches, settings: Settings
+) -> tuple[Settings, Decisions | None]:
+    """Load the weights and columns of a run into the model; return the settings of its start, and its decisions."""
+    state = run.state()
+    refuse_others(run.folder, state["begun"], model, data, settings)
+    run.restore(model)
+    model.columns = columns_of(run.folder)  # the weights were trained with these scales; they replace the model's
+    return replace(settings, **state["measuring"]), saved_decisions(state)
+
+
+def _note_data(model: Model, data: Data, length: int) -> None:
+    """Record in the model the data that it learns from, and warn of data that is left out."""
+    model.trained_length, model.trained_on = data.longest_length(length), data.name
+    model.tokenizer, model.labels = data.tokenizer, data.labels
+    data.store_scales(model)
+    if left_out := data.left_out(length):
+        warnings.warn(left_out, stacklevel=4)
+
+
+def _ignore_metrics(line: dict[str, Any]) -> None:
+    """Do nothing with a line of metrics."""
