@@ -30,7 +30,7 @@ OPENERS = frozenset(
 # Phrases that hide the subject of a sentence. Each pattern is searched in lower case.
 PHRASES = {
     "what ... is": r"\bwhat (?:\w+ ){1,6}(?:is|are|was|does|has|makes|reads)\b",
-    "of which, whose": r"\b(?:of which|of whom|of whose|none of whose|by which|from which|to which|whose)\b",
+    "of which, of whom": r"\b(?:of which|of whom|of whose|none of whose|by which|from which|to which)\b",
     "as ... has it": r"\bas (?:\w+ ){1,4}ha(?:s|ve) it\b",
     "that of, those of": r"\b(?:that|those) (?:of|by|at|in|with|under|before|after|behind)\b",
     "what, how, of at the start": r"(?:^|[.:] )(?:what|how|which|of|by) \w+ ",
@@ -105,7 +105,7 @@ def _strings(path: Path, node: ast.AST) -> Iterator[Text]:
         for child in ast.iter_child_nodes(node):
             yield from _strings(path, child)
         return
-    if len(words.split()) >= STRING:
+    if len(words.split()) >= STRING and " } " not in words:  # a style sheet is no prose
         yield Text(path, node.lineno, words)
 
 
@@ -148,13 +148,21 @@ def sentences(words: str) -> Iterator[tuple[int, str]]:
 def _split(paragraph: str) -> list[str]:
     """The sentences of a paragraph, with X for each piece of code, parenthesis and link."""
     plain = re.sub(r"`[^`]*`|\([^()]*\)|https?://\S+|\[[^\]]*\]", " X ", paragraph)
-    return [part for part in re.split(r"(?<=[.?!])\s+(?=[A-Z`])", plain) if re.search(r"[a-z]", part)]
+    return [part for part in re.split(r"(?<=[.?!:])\s+(?=[A-Z`\"])", plain) if re.search(r"[a-z]", part)]
 
 
 def undescribed_parameters(path: Path) -> Iterator[Parameter]:
-    """Yield the parameters of public functions and constructors that no docstring of theirs names."""
+    """Yield the parameters of public functions and constructors that their docstrings do not name.
+
+    The commands are left out, because help texts describe their options. So are decorated functions: a decorator such
+    as `of_parts` describes the arguments of all functions that it takes.
+    """
+    if path.parent.name == "cli":
+        return
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if not isinstance(node, ast.ClassDef | ast.FunctionDef) or node.name.startswith("_"):
+            continue
+        if isinstance(node, ast.FunctionDef) and any("member" not in ast.unparse(mark) for mark in node.decorator_list):
             continue
         description = ast.get_docstring(node) or ""
         if isinstance(node, ast.FunctionDef):
@@ -182,7 +190,8 @@ def _fields(node: ast.ClassDef) -> list[str]:
     fields = [
         part for part in node.body if isinstance(part, ast.AnnAssign) and "ClassVar" not in ast.unparse(part.annotation)
     ]
-    return [part.target.id for part in fields if isinstance(part.target, ast.Name)]
+    names = [part.target.id for part in fields if isinstance(part.target, ast.Name)]
+    return [name for name in names if not name.startswith("_")]
 
 
 def text_files(paths: Iterable[Path]) -> list[Path]:

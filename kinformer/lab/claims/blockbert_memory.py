@@ -26,8 +26,8 @@ HEADS = {
 DROPOUT = 0.1  # BERT's
 LESS, ROUNDING = 1.0, 1e-10
 SAYS = (
-    "with n blocks heads read 1/n of the pairs, and a training step stores fewer bytes of activations than BERT; "
-    "without dropout, BERT's fused CPU kernel stores no matrix of pairs, so BlockBERT saves nothing"
+    "with n blocks heads read 1/n of the pairs, and a training step stores fewer bytes of activations than BERT. "
+    "Without dropout, BERT's fused CPU kernel stores no matrix of pairs, so BlockBERT saves nothing"
 )
 SOURCE = "Qiu et al., 2019, arXiv:1911.02972, abstract (18.7 to 36.1% less memory) and section 3"
 
