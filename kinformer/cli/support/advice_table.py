@@ -19,7 +19,7 @@ def print_advice(advice: Advice) -> None:
     """
     console = Console(width=None if Console().is_terminal else WIDTH, highlight=False, markup=False)
     console.print(
-        f"--task {advice.task} on rows of {advice.length:,} tokens of {advice.data.name}, batch size "
+        f"task {advice.task}, rows of {advice.length:,} tokens of {advice.data.name}, batch size "
         f"{advice.batch:,}, {size(advice.room)} of memory; members with the fewest multiplications come first"
     )
     table = Table(box=None, pad_edge=False)

@@ -140,7 +140,7 @@ def score_model(model: Any, data: Any, split: str, limit: int | None, reading: d
             return evaluate(model, sample, on_progress=on_progress, probe=False, **reading)
     if reading.get("stride") is not None or reading.get("lanes") is not None or reading.get("full"):
         raise ValueError(
-            f"--stride, --full and --lanes have no effect on {data.name}, because it is no text. Leave them out"
+            f"--stride, --full and --lanes have no effect on {data.name}, because it is not text. Leave them out"
         )
     batches = cast(Batches, open_stream(model, split_data, 1, reading["length"], 0, stream_limit)).validation_batches
     with progress("measuring", len(batches), "batches (use --bytes N to measure fewer)") as on_progress:

@@ -144,7 +144,7 @@ def write_topic(topic: Topic, console: Console) -> None:
     for entry in topic.places:
         console.print(f"  {entry.place:<{size}}  {entry.sentence}")
     if topic.places:
-        console.print(f"\nkinformer show {topic.places[0].place} prints the first page")
+        console.print(f"\nkinformer show {topic.places[0].place} shows the first of these pages")
 
 
 def pictures(page: Page, length: int | None) -> list[Picture]:

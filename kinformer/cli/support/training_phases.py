@@ -1,4 +1,4 @@
-"""Staged training by `kinformer train MEMBER --then PHASE`: all phases are checked, then trained in turn."""
+"""Staged training by `kinformer train MEMBER --then PHASE`: phases are checked, then trained in turn."""
 
 import json
 from collections.abc import Sequence
@@ -189,9 +189,7 @@ def _number(name: str, text: str) -> float:
     try:
         return OPTIONS[name](text)
     except ValueError:
-        raise UserError(
-            f"wrong --then {name}=: got {text!r}, expected a number. Write for example {name}=100"
-        ) from None
+        raise UserError(f"--then {name}={text}: expected a number. Write for example {name}=100") from None
 
 
 def _check_phases(
