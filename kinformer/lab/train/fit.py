@@ -85,8 +85,8 @@ def fit(
         `Recipe`, such as schedule="linear", warmup=100, betas=(0.9, 0.98) or eps=1e-9.
 
     Errors: ValueError, in one line, if the model does not read the data or an argument has no meaning. ValueError if a
-    model that learns the next token reads ahead or cannot decode. ValueError if `out` holds a model, or if another
-    process trains into `out` (FolderInUse). TrainingStopped if a loss is not finite.
+    model that learns the next token cannot decode, or reads ahead although no part declares it. ValueError if `out`
+    holds a model, or if another process trains into `out` (FolderInUse). TrainingStopped if a loss is not finite.
     """
     if not isinstance(model, Model):
         raise ValueError(f"wrong model for fit: got {type(model).__name__}, expected a Model, such as gpt() returns")
@@ -147,7 +147,7 @@ def _advice_for(folder: Path) -> str:
 
 
 def _data(data: Any, valid: str | None) -> Data | Batches:
-    """Read the data that a text names; wrap an iterable of batches."""
+    """Read the data that a text or a path names; wrap an iterable of batches."""
     if isinstance(data, str | Path):
         return read_spec(str(data), **({} if valid is None else {"valid": valid}))
     if valid is not None:
