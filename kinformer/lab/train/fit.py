@@ -75,9 +75,9 @@ def fit(
         line uses 4 and 128). For pairs, pairs per batch and the longest side of a pair. Other data has its own batches.
     lr: the highest learning rate; by default the rate of the member's recipe.
     seed: seed of the windows and of all random numbers in training.
-    resume: continue the run in `out` with the same arguments, except for its length. The weights are the same as after
-        a training without a break. The training starts anew if nothing was saved. More minutes or steps continue a
-        finished run.
+    resume: continue the run in `out` with the same arguments, except for its length. On a CPU the weights are the same
+        as after a training without a break. The training starts anew if nothing was saved. More minutes or steps
+        continue a finished run.
     overwrite: True permits to replace a model in `out`; by default such a folder is refused before the first step.
     valid: a file or folder of validation data, in place of a split of `data`; all of `data` is then training data.
     parallel: in a script that torchrun starts, "ddp" gives all weights to each process, and "shard" shards them.
