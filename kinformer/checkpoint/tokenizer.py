@@ -1,4 +1,4 @@
-"""Tokenizers of texts with tokens longer than a byte, stored as the JSON of the package `tokenizers`."""
+"""Tokenizers of texts with other tokens than bytes, stored as the JSON of the package `tokenizers`."""
 
 import hashlib
 import warnings

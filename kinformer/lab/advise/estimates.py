@@ -55,7 +55,8 @@ class TrainingEstimate:
 def table() -> Mapping[str, Any]:
     """Return the table of measurements in the package.
 
-    Its entries are `on` (the machine), `members` (counts), `timed` (times of steps) and `quality` (metrics of some).
+    Its entries are `on` (PyTorch version, commit, dtype and batch rows of the counts), `members` (the counts), `timed`
+    (times of steps) and `quality` (measured metrics of some members).
     """
     return json.loads(TABLE.read_text())
 
@@ -155,7 +156,10 @@ def estimate_training(choice: MemberChoice, length: int) -> TrainingEstimate:
 
 
 def _at_length(counted: Mapping[int, Mapping[str, float]], field: str, length: int) -> float:
-    """Fit b L + c L**2 through the measured lengths, with b and c >= 0; otherwise interpolate linearly, or scale."""
+    """Fit b L + c L**2 through the measured lengths, with b, c >= 0; otherwise interpolate linearly.
+
+    Outside the measured lengths the fallback is the value at the nearest of them, in proportion to the length.
+    """
     (low, *_), (*_, high) = sorted(counted), sorted(counted)
     at_low, at_high = counted[low][field], counted[high][field]
     if low == high:

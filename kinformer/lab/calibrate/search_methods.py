@@ -161,7 +161,7 @@ def coordinate_search(
     layers at once.
 
     measure, values, depth, segments: as in `grid_search`; the first value must be the most careful one.
-    least: least quality of the chosen thresholds, such as a little less than the quality of the full model.
+    least: quality that every new value must keep, such as a little less than the quality of the full model.
 
     Errors: ValueError for a single layer, for no values and for less than one segment.
     Source: coordinate descent; Wright, 2015, arXiv:1502.04759.

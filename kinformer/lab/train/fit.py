@@ -75,9 +75,9 @@ def fit(
         line uses 4 and 128). For pairs, pairs per batch and the longest side of a pair. Other data has its own batches.
     lr: the highest learning rate; by default the rate of the member's recipe.
     seed: seed of the windows and of all random numbers in training.
-    resume: continue the run in `out` with the same arguments, except for its length. The weights are the same as after
-        a training without a break. The training starts anew if nothing was saved. More minutes or steps continue a
-        finished run.
+    resume: continue the run in `out` with the same arguments, except for its length. On a CPU the weights are the same
+        as after a training without a break. The training starts anew if nothing was saved. More minutes or steps
+        continue a finished run.
     overwrite: True permits to replace a model in `out`; by default such a folder is refused before the first step.
     valid: a file or folder of validation data, in place of a split of `data`; all of `data` is then training data.
     parallel: in a script that torchrun starts, "ddp" gives all weights to each process, and "shard" shards them.
@@ -85,8 +85,8 @@ def fit(
         `Recipe`, such as schedule="linear", warmup=100, betas=(0.9, 0.98) or eps=1e-9.
 
     Errors: ValueError, in one line, if the model does not read the data or an argument has no meaning. ValueError if a
-    model that learns the next token reads ahead or cannot decode. ValueError if `out` holds a model, or if another
-    process trains into `out` (FolderInUse). TrainingStopped if a loss is not finite.
+    model that learns the next token cannot decode, or reads ahead although no part declares it. ValueError if `out`
+    holds a model, or if another process trains into `out` (FolderInUse). TrainingStopped if a loss is not finite.
     """
     if not isinstance(model, Model):
         raise ValueError(f"wrong model for fit: got {type(model).__name__}, expected a Model, such as gpt() returns")
@@ -147,7 +147,7 @@ def _advice_for(folder: Path) -> str:
 
 
 def _data(data: Any, valid: str | None) -> Data | Batches:
-    """Read the data that a text names; wrap an iterable of batches."""
+    """Read the data that a text or a path names; wrap an iterable of batches."""
     if isinstance(data, str | Path):
         return read_spec(str(data), **({} if valid is None else {"valid": valid}))
     if valid is not None:

@@ -54,7 +54,8 @@ class Training:
     group: the processes that share the training.
     decisions: decisions of the resumed run, or decisions made before a new training; None makes them.
 
-    Errors: ValueError if the model does not read such data, reads ahead or cannot decode.
+    Errors: ValueError if the model does not read such data, or if it predicts the next token but cannot decode.
+    ValueError if it reads ahead although no part declares it.
     """
 
     def __init__(
@@ -301,7 +302,7 @@ def open_training_stream(model: Model, data: Data | Batches, settings: Settings,
 
 @contextmanager
 def seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Seed the random numbers in this context, such as dropout, and restore the outer state afterwards.
+    """Seed the random numbers in this context, such as dropout and masks, and restore the outer state.
 
     seed: the seed.
     device: device of the model.

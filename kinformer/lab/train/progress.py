@@ -34,9 +34,8 @@ class Status:
     counted: str = "tokens"
 
     def __str__(self) -> str:
-        bits = self.unit.startswith(
-            "bits"
-        )  # the loss is in bits too; any other metric is measured only on validation data
+        # With bits the loss is in bits too; any other metric is measured only on validation data.
+        bits = self.unit.startswith("bits")
         learned = f"{self.train:.3f} {self.unit}" if bits else f"loss {self.train:.3f}"
         valid = "" if self.valid is None else f", validation {self.valid:.3f}{'' if bits else f' {self.unit}'}"
         speed = f"{self.tokens / max(self.seconds, 1e-9):,.0f} {self.counted}/s"

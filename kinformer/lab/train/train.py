@@ -66,10 +66,11 @@ def train(
     claimed: True if the caller has locked the folder.
     decisions: the caller's decisions about the model for a new training; they are made unless given.
 
-    Errors: ValueError if a text is too short, or if a model that learns the next token reads ahead or cannot decode.
-    TrainingStopped if a loss or gradient is not finite, before it changes a weight. OSError if the disk is full. The
-    earlier save is kept in both cases. ResumeError, which names the difference, if the run started with other settings
-    or data. FolderInUse if another process trains into the folder.
+    Errors: ValueError if a text is too short, or if a model that learns the next token cannot decode. ValueError if
+    such a model reads ahead although no part declares it. TrainingStopped if a loss or gradient is not finite, before
+    it changes a weight. OSError if the disk is full. The earlier save is kept in both cases. ResumeError, which names
+    the difference, if the run started with other settings or data. FolderInUse if another process trains into the
+    folder.
     """
     with nullcontext() if folder is None or claimed else lock_folder(folder, group):
         return _train(

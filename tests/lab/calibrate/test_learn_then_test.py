@@ -67,7 +67,7 @@ def test_the_first_that_is_not_rejected_ends_it_however_good_what_comes_after() 
     [
         ([], 0.1, 0.05, "calibration texts=0"),
         ([0.0, 1.5], 0.1, 0.05, "wrong loss for the threshold 0.5: got 1.5"),
-        ([math.nan], 0.1, 0.05, "got nan"),
+        ([math.nan], 0.1, 0.05, "wrong loss for the threshold 0.5: got nan"),
         ([0.0], 0.0, 0.05, "delta=0.0: give a number above 0 and below 1"),
         ([0.0], 1.0, 0.05, "delta=1.0"),
         ([0.0], math.nan, 0.05, "delta=nan"),

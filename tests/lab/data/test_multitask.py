@@ -87,7 +87,11 @@ def test_what_is_refused(tmp_path: Path) -> None:
         (tmp_path / "file", "is a file; give a folder with a file for each task, or labelled=", {}),
         (single, "has too few tasks: got 1 files, expected at least 2. Give a folder with a file for each task", {}),
         (same, "task 'poor' of .* has only one label in its training texts", {}),
-        (tmp_path / "twice", "cannot name the task 'kind': another file does, or .*. Rename the file", {}),
+        (
+            tmp_path / "twice",
+            "cannot name the task 'kind': another file does, or the name contains ': '. Rename the file",
+            {},
+        ),
         (
             single,
             "power='often' is invalid: give a number from 0 \\(all tasks equally often\\) to 1 \\(by size\\)",
