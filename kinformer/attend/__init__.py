@@ -123,8 +123,8 @@ def attend(
     _check_shapes(q, k, v, q_pos, k_pos)
     if q_pos is None and q.shape[2] > k.shape[2] and type(pattern) is not Full:
         raise ValueError(
-            f"got {q.shape[2]} queries but only {k.shape[2]} keys; pass q_pos= and k_pos= if they come from different "
-            "sequences"
+            f"got {q.shape[2]} queries but only {k.shape[2]} keys; pass q_pos= and k_pos=, because without positions "
+            "queries are the last tokens of the keys"
         )
     plain = q_pos is None and k_pos is None
     # the promises of a context hold only for its own positions

@@ -157,7 +157,8 @@ class Plus(Bias):
         tables = [table for table in values if table is not None]
         if len(tables) > 1:
             raise ValueError(
-                f"got {len(tables)} biases that add to the values in a Plus, expected at most 1; leave some out"
+                f"got {len(tables)} biases that add to the values in a Plus, expected at most 1; keep one, or join "
+                "their tables in one"
             )
         return tables[0] if tables else None
 

@@ -77,7 +77,9 @@ def signature(function: Callable[..., Any]) -> inspect.Signature:
     for name, parameter in evaluated.parameters.items():
         place = f"the keyword {name!r} of {describe_callable(function)}"
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
-            raise TypeError(f"{place} must be a named keyword, not *args, **kwargs or positional-only")
+            raise TypeError(
+                f"{place} must be a named keyword, not *args, **kwargs or positional-only; a config names each keyword"
+            )
         if parameter.default is parameter.empty:
             raise TypeError(f"{place} has no default; every keyword needs one")
         if not _is_known(parameter.annotation):

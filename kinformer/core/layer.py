@@ -266,7 +266,7 @@ class Layer(nn.Module, ABC):
     `layer(x).y` reads a whole sequence. A chunked call carries the state of the previous chunk; the outputs are the
     same for every way to cut the sequence.
 
-    d: the width of x and y.
+    d: the width of x and y. A call raises ValueError for another width.
     has_source_state: True if the state depends on `ctx.source` only and is the same for every x.
     wants: names that the layer must find in `ctx.below`.
     sends: names that the layer sends up.

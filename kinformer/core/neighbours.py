@@ -85,7 +85,8 @@ class Entries(Store):
         check_at_least("k", k, 1)
         if queries.dim() != 2 or queries.shape[1] != self.width or not bool(queries.isfinite().all()):
             raise ValueError(
-                f"got queries of shape {list(queries.shape)}, expected finite numbers of shape [M, {self.width}]"
+                f"got queries of shape {list(queries.shape)}, expected finite numbers of shape [M, {self.width}], as "
+                "wide as the keys"
             )
         queries = queries.to(torch.promote_types(queries.dtype, torch.float32))
         size = max(1, NUMBERS // max(self.keys.numel(), 1))

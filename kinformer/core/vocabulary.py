@@ -9,7 +9,7 @@ def check_token_rows(tokens: Tensor) -> Tensor:
 
     tokens: integers, [B T].
 
-    Errors: TypeError if they are not integers; ValueError if they are not rows [B T].
+    Errors: TypeError if they are not a tensor of integers; ValueError if they are not rows [B T].
     """
     if not isinstance(tokens, Tensor):
         raise TypeError(f"tokens are of type {type(tokens).__name__}, expected a tensor of integers [B, T]")

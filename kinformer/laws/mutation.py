@@ -11,7 +11,7 @@ from kinformer.core.layer import Context, Out
 from kinformer.laws.support.findings import Broken, findings
 from kinformer.laws.support.subject import ROWS, Subject, TrainingSubject
 
-SAYS = "a call changes no parameter, buffer or input"
+SAYS = "a call changes nothing except the state that it receives"
 OVER = ("layer", "model")
 LENGTH = 9
 MAPPINGS = ("aux", "up", "stats", "taps")

@@ -19,7 +19,7 @@ ADVICE = (
     "ValueError: layers[0] is of the type Linear; give a layer, such as PreNorm(Attention(...), MLP(d))",
     "TypeError: tokens are of type str, expected a tensor of integers [B, T]",
     "TypeError: the prompt is of type str, expected token ids [B, T]; encode text first",
-    "ValueError: the data 'notes.txt' has no form KIND=WHERE; write ",
+    "ValueError: the data 'notes.txt' does not have the form KIND=WHERE; write ",
 )
 
 

@@ -53,7 +53,7 @@ def agree_names(actual: Mapping[str, Any], expected: Mapping[str, Any], sentence
     sentence: beginning of the finding.
     """
     if actual.keys() != expected.keys():
-        raise Broken(f"{sentence}: the names are {sorted(actual)} instead of {sorted(expected)}")
+        raise Broken(f"{sentence}: the names of results (aux) are {sorted(actual)} instead of {sorted(expected)}")
 
 
 def agree_gradients(

@@ -20,14 +20,15 @@ class Stack(Layer):
     layers: the blocks, all of one width.
     norm: applied at the end, as pre-norm blocks need it.
 
-    Errors: ValueError without a layer, and for layers of several widths.
+    Errors: ValueError if there is no layer, if a module is not a layer, or if the widths differ.
     """
 
     def __init__(self, layers: Iterable[Layer], norm: nn.Module | None = None):
         super().__init__()
         self.layers = nn.ModuleList(layers)
         for n, layer in enumerate(self.layers):
-            check_part(f"layers[{n}]", layer, Layer, "a layer, such as PreNorm(Attention(...), MLP(d))")
+            if not hasattr(layer, "d"):  # a wrapper, such as torch.compile(layer), has the attributes of its layer
+                check_part(f"layers[{n}]", layer, Layer, "a layer, such as PreNorm(Attention(...), MLP(d))")
         widths = sorted({layer.d for layer in self.layers})
         if not widths:
             raise ValueError("layers=[] is empty. Pass at least one layer, such as PreNorm(Attention(...), MLP(d))")

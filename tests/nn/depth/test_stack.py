@@ -4,6 +4,7 @@ import pytest
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 
 from kinformer.core.layer import Context, Layer, Out, PerToken, State, Want
 from kinformer.core.patterns.causal import Causal
@@ -15,6 +16,7 @@ from kinformer.nn.feedforward.mlp import MLP
 from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.norms.layer import LayerNorm
 from kinformer.nn.projections.qkv import QKV
+from tests.unhooked import unhooked
 
 CTX = Context(torch.arange(6).expand(2, 6), run=True)
 
@@ -86,6 +88,16 @@ def test_nothing_is_no_stack() -> None:
 def test_widths_must_agree() -> None:
     with pytest.raises(ValueError, match=r"the same d: got widths \[8, 9\]"):
         Stack([Sender(8, "a"), Sender(9, "a")])
+
+
+def wrapped() -> bool:
+    plain, x = blocks(), torch.randn(2, 6, 8)
+    wrappers = [torch.compile(plain[0], backend="eager"), checkpoint_wrapper(plain[1]), plain[2]]
+    return torch.allclose(Stack(wrappers)(x).y, Stack(plain)(x).y, atol=1e-5)
+
+
+def test_wrappers_of_layers_are_layers() -> None:
+    assert unhooked(f"{__name__}:{wrapped.__name__}")
 
 
 def test_what_is_sent_within_is_not_wanted_from_outside() -> None:
