@@ -200,7 +200,11 @@ def test_what_cannot_be_calibrated_is_said_in_one_line(
         ["calibrate", multinomial, *TASK],
         "cannot calibrate this depth_adaptive: its exit rule has no threshold",
     )
-    fails(capsys, ["generate", other, "--prompt", "a", "--layers", "x.png"], "it has no early exits. Leave it out")
+    fails(
+        capsys,
+        ["generate", other, "--prompt", "a", "--layers", "x.png"],
+        "--layers has no effect on this gpt: it has no early exits. Leave it out",
+    )
     fails(capsys, ["generate", out, "--prompt", "a", "--layers", "x.txt"], "FILE.png")
     fails(
         capsys,

@@ -200,7 +200,9 @@ def test_a_member_of_ones_own_is_trained_and_needed_again(
     words = ["train", BIGRAM, "d=4", "--data", text, "--out", out, "--steps", "300", "--lr", "0.03", *QUICK]
     assert run(words) == 0
     fails(
-        capsys, ["generate", out, "--prompt", "th"], "by the member 'bigram' in tiny.py. Give --member tiny.py:bigram"
+        capsys,
+        ["generate", out, "--prompt", "th"],
+        "was built by the member 'bigram' in tiny.py. Give --member tiny.py:bigram",
     )
     assert run(["generate", out, "--prompt", "th", "--member", BIGRAM, "--temperature", "0", "--tokens", "4"]) == 0
     assert capsys.readouterr().out.startswith("the ")

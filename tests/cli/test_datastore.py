@@ -73,7 +73,7 @@ def test_what_is_wrong_is_said_in_one_line(workspace: Path, tmp_path: Path, caps
     fails(
         capsys,
         [*build, str(tmp_path / "a"), "--stride", "99", "--length", "9"],
-        "wrong stride for windows of 9: got 99",
+        "wrong stride for windows of 9: got 99, expected 1 to 9",
     )
     fails(capsys, [*build, str(workspace / "text")], "cannot make the folder", 1)
     (tmp_path / "short").write_bytes(b"x")

@@ -84,14 +84,16 @@ def test_what_is_measured_is_not_looked_up_in_itself(
     for split in ("valid", "test"):
         assert run([*build, "--split", split, "--out", str(tmp_path / split)]) == 0
         fails(
-            capsys, ["knn-lm", setup.out, "--datastore", str(tmp_path / split), *setup.data], f"from the {split} split"
+            capsys,
+            ["knn-lm", setup.out, "--datastore", str(tmp_path / split), *setup.data],
+            f"the datastore was built from the {split} split of this text",
         )
     capsys.readouterr()
     assert run(setup.tune()) == 0
     assert "sampled passages of valid are in the datastore" in capsys.readouterr().err, "the text repeats itself"
     data = read_spec(f"text={setup.text}")
     refuse_measured_text(Datastore.open(setup.store), replace(data, test=data.test[:0]))
-    assert "of test stand" not in capsys.readouterr().err, "an empty split stands nowhere"
+    assert "of test are in the datastore" not in capsys.readouterr().err, "an empty split stands nowhere"
     (tmp_path / "other").write_bytes(bytes(range(32, 127)) * 8)
     assert run([*setup.tune()[:4], "--data", f"text={tmp_path / 'other'}", *setup.data[2:], "--k", "8"]) == 0
     assert "word for word" not in capsys.readouterr().err

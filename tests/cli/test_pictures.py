@@ -40,7 +40,8 @@ def test_a_member_is_trained_on_pictures_measured_and_draws(
     fails(capsys, ["generate", out, "--out", "drawn.jpg"], "got drawn.jpg, expected a name that ends with .png")
     fails(capsys, ["generate", out, "--out", str(png)], "enlarges pictures, but --enlarge is missing. Give --enlarge")
     options = ["--enlarge", data, "--out", str(png)]
-    fails(capsys, ["generate", out, *options, "--pictures", "5"], "expected at least 5 of (3, 4, 4)")
+    few = f"got 4 pictures [C H W] of (3, 4, 4) in the test split of {data}, expected at least 5 of (3, 4, 4)"
+    fails(capsys, ["generate", out, *options, "--pictures", "5"], few)
     fails(capsys, ["generate", out, *options, "--prompt", "a"], "this model generates pictures and reads no prompt")
 
 
@@ -56,7 +57,7 @@ def test_members_are_compared_on_pictures(tmp_path: Path, data: str, capsys: pyt
 
 
 def test_a_model_that_enlarges_nothing_says_so_before_pictures_are_read(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="this model does not enlarge pictures. Leave out --enlarge"):
+    with pytest.raises(UserError, match=r"this model does not enlarge pictures\. Leave out --enlarge"):
         write(image_transformer((1, 4, 4), d=16, depth=1, heads=2), tmp_path / "a.png", 1, "images=nowhere", None, 0)
 
 

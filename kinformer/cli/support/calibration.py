@@ -34,14 +34,14 @@ class CalibrationSettings(NamedTuple):
     samples: number of prompts (Learn then Test) or rows (search); the method's own default if None.
     length: tokens of a prompt or row.
     tokens: tokens to generate for each prompt (Learn then Test).
-    delta: largest mean loss that is allowed (Learn then Test).
-    epsilon: probability that the loss is larger than delta (Learn then Test).
+    delta: largest allowed mean loss (Learn then Test).
+    epsilon: allowed probability that the mean loss is above delta (Learn then Test).
     consistency: "textual" measures the distance from the full model's text; "risk" measures how much the
         distance from the reference increases.
     thresholds: number of thresholds of the grid.
     search: the method of the search by layer: a number of random draws, "grid" or "coordinates"; Learn then Test if
         None.
-    within: largest loss of the metric against the full model (search).
+    within: largest allowed loss of the metric compared with the full model, in units of the metric (search).
     """
 
     split: str
@@ -82,7 +82,7 @@ def calibrate_by_test(model: Any, data: Any, settings: CalibrationSettings) -> C
     data: the data with the prompts.
     settings: the options of the command.
 
-    Returns the lowest proven threshold (None if none is proven), its record and the lines of the report.
+    Returns the last proven threshold of the grid (None if none is proven), its record and the lines of the report.
     Errors: UserError if the data does not fit the model or has too few prompts.
     """
     grid, delta, epsilon = model.exits.rule.grid(settings.thresholds), settings.delta, settings.epsilon

@@ -141,7 +141,7 @@ def _headline(parts_file: PartsFile) -> str:
 
 
 def _draw_patterns(parts_file: PartsFile) -> dict[str, tuple[Any, int]]:
-    """The patterns of all examples by label, each with the heads that differ from one another."""
+    """The patterns of all examples by label, each with a head to draw; `_heads` selects the heads."""
     drawings: dict[str, tuple[Any, int]] = {}
     for example in parts_file.examples:
         part = example.make()

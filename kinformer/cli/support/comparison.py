@@ -97,7 +97,7 @@ def matched_members(
 
 
 def build_models(comparison: Comparison) -> tuple[dict[str, Model], dict[str, Decisions]]:
-    """Build each member, check it, and decide its training unless the comparison goes on.
+    """Build each member, check it, and decide its training unless the comparison is resumed.
 
     comparison: the members, data and settings.
 

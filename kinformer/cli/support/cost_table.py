@@ -40,7 +40,7 @@ def print_table(text: str, model: Any, measured: Cost, batch: int, length: int) 
     series = isinstance(model, Forecaster)  # a forecaster fixes the length of its windows
     each = f"({model.context:,} known + {model.horizon:,} forecast rows)" if series else f"{length:,} tokens"
     print(f"{text}, batches of {batch:,} x {each}")
-    state = "none: it reads a whole row at once" if measured.state is None else f"{size(measured.state)} per row"
+    state = "none: the model reads a whole row at once" if measured.state is None else f"{size(measured.state)} per row"
     rows = {
         "parameters": f"{measured.parameters:,} ({size(measured.weights)} with buffers)",
         "forward pass": f"{_gigaflops(measured.flops)} (additions and multiplications)",

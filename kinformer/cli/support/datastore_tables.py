@@ -135,7 +135,7 @@ def print_datastore(store: Datastore, folder: Path) -> None:
         read = (
             f"in windows of {part['length']} tokens with stride {part['stride']}"
             if part["stride"]
-            else "from begin to end with a carried state"
+            else "from beginning to end with a carried state"
         )
         of = f"{part['documents']:,} documents" if part["documents"] > 1 else "one text"
         print(f"  {part['data']}: {part['keys']:,} keys from {of}, read {read}")

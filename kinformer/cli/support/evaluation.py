@@ -58,7 +58,7 @@ def evaluate_split(
     model: the model.
     data: the data.
     split: "train", "valid" or "test".
-    limit: most bytes of the split to measure; the whole split if None.
+    limit: largest number of bytes of the split to measure; the whole split if None.
     reading: settings of the rows: `length`, and for text `stride`, `lanes` and `full`.
 
     Returns the score for JSON, and the learned numbers of the model's heads by layer. Errors: ValueError if the metric
@@ -102,7 +102,7 @@ def value_of_all_layers(model: Any, data: Any, split: str, limit: int | None, re
     model: a model with early exits.
     data: the data.
     split: "train", "valid" or "test".
-    limit: most bytes of the split to measure; the whole split if None.
+    limit: largest number of bytes of the split to measure; the whole split if None.
     reading: settings of the rows, as in `evaluate_split`.
     """
     with use_rule(model.exits, NeverExit()):
@@ -123,7 +123,7 @@ def score_model(model: Any, data: Any, split: str, limit: int | None, reading: d
     model: the model.
     data: the data.
     split: "train", "valid" or "test".
-    limit: most bytes of the split to measure; the whole split if None.
+    limit: largest number of bytes of the split to measure; the whole split if None.
     reading: settings of the rows, as in `evaluate_split`.
 
     Errors: ValueError if the split is empty or the model does not read such data.
@@ -140,7 +140,7 @@ def score_model(model: Any, data: Any, split: str, limit: int | None, reading: d
             return evaluate(model, sample, on_progress=on_progress, probe=False, **reading)
     if reading.get("stride") is not None or reading.get("lanes") is not None or reading.get("full"):
         raise ValueError(
-            f"--stride, --full and --lanes have no effect on {data.name}, because it is not text. Leave them out"
+            f"--stride, --full and --lanes have no effect on {data.name}, because it is not a text. Leave them out"
         )
     batches = cast(Batches, open_stream(model, split_data, 1, reading["length"], 0, stream_limit)).validation_batches
     with progress("measuring", len(batches), "batches (use --bytes N to measure fewer)") as on_progress:

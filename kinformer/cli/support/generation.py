@@ -113,7 +113,7 @@ def stream_text(
 
     model: the model.
     start: the prompt.
-    tokens: most tokens to generate.
+    tokens: largest number of tokens to generate.
     settings: settings of the sampling.
     inputs: `sources` and `reading`, as `write_all` takes them.
 
@@ -162,7 +162,7 @@ def search_text(
 
     model: the model.
     start: the prompt.
-    tokens: most tokens to generate.
+    tokens: largest number of tokens to generate.
     settings: settings of the beam search.
     inputs: `sources` and `reading`, as `write_all` takes them.
 
@@ -181,7 +181,7 @@ def write_batch(
 
     model: the model.
     starts: the prompts.
-    tokens: most tokens to generate for each prompt.
+    tokens: largest number of tokens to generate for each prompt.
     settings: settings of sampling or beam search.
     inputs: `sources` and `reading`, as `write_all` takes them.
 

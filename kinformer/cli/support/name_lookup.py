@@ -131,7 +131,7 @@ def refuse_unknown(name: str) -> None:
 
 
 def _unknown(name: str, offered: Iterable[str]) -> UserError:
-    return UserError(f"there is no part or member {name!r}{nearest_names(name, offered)}. `kinformer list` prints them")
+    return UserError(f"there is no part or member {name!r}{nearest_names(name, offered)}. `kinformer list` prints all")
 
 
 def nearest_names(name: str, names: Iterable[str]) -> str:

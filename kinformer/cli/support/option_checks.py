@@ -78,7 +78,10 @@ def changed(ctx: typer.Context, texts: list[str] | None) -> list[str] | None:
 
 
 def _config(folder: Path) -> dict[str, Any]:
-    """The member and metric of a model's config; empty if it is unreadable or the member is in a user's file."""
+    """The member and metric of a model's config; empty if the member is in a user's file.
+
+    An unreadable config is empty too, because the command that reads it refuses it.
+    """
     with suppress(OSError, ValueError, KeyError, TypeError):
         config = from_json(contents(folder / CONFIG))
         if "file" not in config:

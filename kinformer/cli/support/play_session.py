@@ -53,7 +53,7 @@ class PlaySession:
         success = [episode.success for episode in episodes if episode.success is not None]
         success_text = f", success rate {mean(success):.3g}" if success else ""
         cut = sum(episode.cut for episode in episodes)
-        limit = f"; the step limit cut off {cut}" if cut else ""
+        limit = f"; the step limit ended {cut} of them" if cut else ""
         steps = mean(len(episode.episode.rewards) for episode in episodes)
         spread_of_returns = f"{mean(returns):.4g}{spread} ({min(returns):.4g} to {max(returns):.4g})"
         count = f"{len(episodes)} episode{'s' * (len(episodes) > 1)}"

@@ -14,7 +14,8 @@ from rich.progress import BarColumn, Progress, TextColumn
 from kinformer.lab.train.progress import EVERY, clock
 
 SILENT = 2.0  # seconds until the first line, even if nothing is done yet
-LATELY, APART = 20, 1.0  # recent reports that determine the speed, and the seconds between two of them
+# number of recent reports that determine the speed, which may change; and the seconds between two of them
+LATELY, APART = 20, 1.0
 
 
 class ProgressListener(Protocol):

@@ -106,7 +106,7 @@ def make_folder(out: Path) -> None:
 
     out: the folder.
 
-    Errors: UserError.
+    Call it before a long computation, which would otherwise fail at its end. Errors: UserError.
     """
     with from_user(OSError):
         refuse_file(out)

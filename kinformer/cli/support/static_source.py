@@ -91,6 +91,8 @@ def constant(file: Path, name: str) -> Any:
 
     file: the Python file.
     name: the name.
+
+    Errors: ValueError if the value is not a literal.
     """
     for node in ast.walk(_parse(file)):
         if isinstance(node, ast.AnnAssign | ast.Assign) and node.value is not None:

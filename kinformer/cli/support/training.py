@@ -100,7 +100,7 @@ class Job:
         models: the models that the measurements must suit.
         budgets: their budgets if they differ; the smallest one determines how much is measured.
 
-        Data other than text is returned unchanged. Errors: UserError if a model does not read the data.
+        For data other than text, the job is returned unchanged. Errors: UserError if a model does not read the data.
         """
         if not isinstance(self.data, TextData):
             return self
@@ -203,6 +203,8 @@ def tell_split(job: Job) -> None:
     """Print on stderr how the data was split, and warn of very little validation data.
 
     job: the data and settings; only the first of several processes prints.
+
+    Call it after all checks, so that no refused command prints it.
     """
     if not job.data.split or job.group.rank:
         return

@@ -1,4 +1,4 @@
-"""Staged training by `kinformer train MEMBER --then PHASE`: phases are checked, then trained in turn."""
+"""Staged training by `kinformer train --then`: phases are checked before the first is trained."""
 
 import json
 from collections.abc import Sequence
@@ -125,7 +125,9 @@ def _first_model(phase: Phase, start: Path | None, going_on: bool) -> Model:
 
 def _print_result(title: str, history: History, job: Job, folder: Path) -> None:
     best = history.best
-    print(f"{title}: {best.valid:.3f} {history.metric.name} on {job.measurement} at step {best.step:,}; in {folder}")
+    print(
+        f"{title}: {best.valid:.3f} {history.metric.name} on {job.measurement} at step {best.step:,}, saved in {folder}"
+    )
 
 
 def plan_phases(first: MemberChoice, job: Job, then: Sequence[str], out: Path) -> list[Phase]:
@@ -248,7 +250,11 @@ def _difference(before: Any, phase: Phase, number: int) -> str | None:
     if isinstance(before, str):  # an earlier version recorded a sentence that begins with the member
         member = f"{phase.choice.text} on "
         same = before.startswith(member)
-        return None if same else f"got {phase.choice.text}, expected {before}. Pass the words of that phase"
+        return (
+            None
+            if same
+            else f"got {phase.choice.text}, expected {before}. Pass the member and the keywords of that phase"
+        )
     if not isinstance(before, dict) or not isinstance(before.get("settings"), dict):
         return f"got {before!r:.40} in {PLAN}, expected a phase. Start again with --overwrite"
     usual = json.loads(json.dumps(asdict(Settings())))

@@ -143,7 +143,7 @@ def calibrated(words: list[str], outcome: Seen) -> Iterator[str]:
 
 
 def played(words: list[str], outcome: Seen) -> Iterator[str]:
-    if "returned" not in outcome.out:
+    if "mean return" not in outcome.out:
         yield "played nothing"
     if (out := value(words, "--out")) and not (Path(out) / "returns.json").is_file():
         yield "played, and kept no returns"

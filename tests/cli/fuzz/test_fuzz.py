@@ -137,8 +137,8 @@ def test_faults_are_found(world: World) -> None:
         assert list(faults(["list"], outcome)), outcome
     assert not list(faults(["list"], Seen(2, "", "kinformer: there is no such kind\n")))
     assert list(faults(["train", "gpt", "--out", "nowhere"], Seen(0, "trained", "")))
-    assert list(faults(["evaluate", "gpt"], Seen(0, "gpt: nan bits per byte; 3 judged", "")))
-    assert not list(faults(["evaluate", "gpt"], Seen(0, "gpt: 1.5 bits per byte; 3 judged", "")))
+    assert list(faults(["evaluate", "gpt"], Seen(0, "gpt: nan bits per byte; 3 predictions", "")))
+    assert not list(faults(["evaluate", "gpt"], Seen(0, "gpt: 1.5 bits per byte; 3 predictions", "")))
     (world.root / "text").write_bytes(b"other")
     assert world.watched.harmed() == ["text"]
     make_again(world)
