@@ -27,8 +27,8 @@ def cost(request: Request) -> float | Refusal:
     plain = isinstance(request.score, Product) and type(request.score).forward is Product.forward
     if not plain or request.bias is not None or not kernel.serves(request) or not request.pairs:
         return Refusal(
-            "it needs product scores on a CPU without bias or dropout, at least one pair of a query and a key, and value "
-            "heads of the same number and width as the key heads"
+            "it needs product scores on a CPU without bias or dropout, at least one pair of a query and a key, and "
+            "value heads of the same number and width as the key heads"
         )
     if not are_plain_tensors(request.queries.q, request.keys.k, request.keys.v):
         return Refusal("it needs plain tensors; some are traced, fake or under a function transform")
