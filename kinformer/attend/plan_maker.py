@@ -104,9 +104,8 @@ Sketch = tuple[Line, Line, list[TileCall]]
 class PlanMaker(NamedTuple):
     """Maker of the stages for the heads first, first + turns, ...
 
-    lines: positions of queries and keys.
+    lines, sizes: positions of queries and keys, and sizes of the attention.
     plain: True if all rows are alike and have no padding.
-    sizes: sizes of the attention.
     first: number of the first head, counted from the first head of the request.
     turns: step between heads.
     """

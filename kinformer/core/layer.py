@@ -285,17 +285,21 @@ class Layer(nn.Module, ABC):
         elif not torch.compiler.is_compiling() and ctx.pos.shape != x.shape[:2]:
             expected = list(_check_rows(x).shape[:2])
             raise ValueError(f"ctx.pos has shape {list(ctx.pos.shape)}, expected {expected}: one position per token")
-        if x.shape[-1] != self.d:
-            raise ValueError(f"{type(self).__name__} got x of shape {list(x.shape)}, expected width d={self.d}")
+        if x.shape[-1] != (width := self.input_width):
+            raise ValueError(f"{type(self).__name__} got x of shape {list(x.shape)}, expected width d={width}")
         if not (ctx.full or ctx.is_clean):
             x, ctx = _zero_padding(x, ctx)
         return super().__call__(x, state, ctx)
 
+    @property
+    def input_width(self) -> int:
+        """The width of x; `d` unless a layer overrides it."""
+        return self.d
+
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
         """Return the state before the first token, for rows of up to `length` tokens; () for no state.
 
-        The state consists of plain tensors; no weight is read or changed. `dtype` and `device` default to the dtype and
-        device of the layer's weights.
+        The state consists of plain tensors. `dtype` and `device` default to the weights' dtype and device.
         """
         return ()
 
@@ -338,11 +342,9 @@ def count_positions(real: Bool[Tensor, "B T"], first: Int[Tensor, "B 1"] | int =
 
 
 def gaps(real: Bool[Tensor, "B T"]) -> Bool[Tensor, "B _"]:
-    """Mark the real tokens that follow padding inside a row, between two real tokens.
+    """Return a mask [B T-1] of tokens 1 .. T - 1, True at real tokens that follow padding inside a row.
 
     real: True at real tokens, [B T].
-
-    Returns: a mask of tokens 1 .. T - 1, [B T-1].
     """
     return real[:, 1:] & ~real[:, :-1] & (real.cumsum(1)[:, :-1] > 0)
 
@@ -358,9 +360,7 @@ def has_integer_dtype(pos: Tensor) -> bool:
 def check_in_order(ctx: Context, name: str, instead: str = "") -> None:
     """Raise ValueError unless `ctx.run` promises that tokens stand in the order of their positions.
 
-    For layers that read array order as time.
-
-    name: the layer's name in the message.
+    name: name, in the message, of the layer that reads array order as time.
     instead: further advice at the end of the message.
     """
     if not ctx.run:

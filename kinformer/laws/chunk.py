@@ -52,7 +52,7 @@ def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
                 yield from find_smallest(_check_cuts, LENGTH + 5 * (seed // 2), subject, module, seed)
             if not subject.vocab:
                 yield from find_smallest(_check_remembering, LENGTH, subject, module)
-        elif "use " not in text:
+        elif "use " not in text.lower():
             yield f"NoState from start() does not say what to use instead (write 'use ...'): {text!r}"
         else:
             stateless = text
