@@ -266,7 +266,7 @@ class Layer(nn.Module, ABC):
     `layer(x).y` reads a whole sequence. A chunked call carries the state of the previous chunk; the outputs are the
     same for every way to cut the sequence.
 
-    d: the width of x and y. A call raises ValueError for another width.
+    d: the width of x and y.
     has_source_state: True if the state depends on `ctx.source` only and is the same for every x.
     wants: names that the layer must find in `ctx.below`.
     sends: names that the layer sends up.
@@ -285,16 +285,9 @@ class Layer(nn.Module, ABC):
         elif not torch.compiler.is_compiling() and ctx.pos.shape != x.shape[:2]:
             expected = list(_check_rows(x).shape[:2])
             raise ValueError(f"ctx.pos has shape {list(ctx.pos.shape)}, expected {expected}: one position per token")
-        if x.shape[-1] != (width := self.input_width):
-            raise ValueError(f"{type(self).__name__} got x of shape {list(x.shape)}, expected width d={width}")
         if not (ctx.full or ctx.is_clean):
             x, ctx = _zero_padding(x, ctx)
         return super().__call__(x, state, ctx)
-
-    @property
-    def input_width(self) -> int:
-        """The width of x; `d` unless a layer overrides it."""
-        return self.d
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
         """Return the state before the first token, for rows of up to `length` tokens; () for no state.

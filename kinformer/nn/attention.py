@@ -82,6 +82,8 @@ class Attention(Layer):
         return self.mechanism.start(new, self.sizes)
 
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
+        if x.shape[2] != self.d:
+            raise ValueError(f"Attention got x of shape {list(x.shape)}, expected width d={self.d}")
         memory = self.memory
         if ctx.remember and self.mechanism.needs_queries:
             ctx = ctx.replace(remember=False)

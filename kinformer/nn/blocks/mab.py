@@ -104,10 +104,6 @@ class PublishedMAB(Layer):
         self.mechanism = Softmax(Full(), scale=d**-0.5, lse=False)
         self.attended, self.out, self.mapped = norm(d), nn.Linear(d, d), norm(d)
 
-    @property
-    def input_width(self) -> int:
-        return self.queries.in_features
-
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NoReturn:
         raise NoState(
             "a set attention block has no state: it reads the whole set at once. Use a causal layer, such as "

@@ -73,6 +73,8 @@ class LSTM(Layer):
             raise ValueError(
                 "LSTM does not support ctx.only or ctx.also: it keeps one state for all past tokens. Leave them out"
             )
+        if x.shape[2] != self.d:  # PyTorch's fast kernel does not check the width and reads beyond it
+            raise ValueError(f"LSTM got x of shape {list(x.shape)}, expected width d={self.d}")
         before = self.start(len(x), 0, dtype=x.dtype, device=x.device) if state is None else state
         real, after = ctx.pos >= 0, []
         if before.h.shape != (len(x), len(self.cells), self.d):
