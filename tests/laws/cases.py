@@ -19,7 +19,7 @@ COMPILED = ("depth", "executors", "mechanisms", "members", "memories", "mixers",
 PLAINEST = ("members.gpt", "members.bert", "members.transformer")  # trained before all others, judged by all laws
 # Parts that each keep all laws may still break these laws together. The long run judges members by the others too.
 TOGETHER = ("runs", "chunk", "padding", "peek", "gradients", "save_load", "own_weights", *COSTLY)
-# These laws judge one of four parts in turn, and all parts in the long run.
+# These laws judge one of six parts in turn, and all parts in the long run.
 SAMPLED = ("any_length", "autocast", "batch_mates", "dtype", "gradients", "mutation", "neighbours", "save_load")
 IN_TURN = ("runs", "peek")  # the cheapest; one of them judges each further example of a member
 
@@ -44,7 +44,7 @@ def _all_laws(parts: Sequence[str]) -> Iterator[tuple[JudgedPart, set[str]]]:
 def _sampled_laws() -> Iterator[tuple[JudgedPart, set[str]]]:
     """Examples with the laws that judge them: the first example of each part, in the long run every example.
 
-    Some laws judge one of four parts, and one of five parts is compiled, in folders whose parts are more than a few
+    Some laws judge one of six parts, and one of five parts is compiled, in folders whose parts are more than a few
     operations. A member is judged by the laws that parts may break together. It is trained if it learns by a part that
     no member before it has. One law in turn judges each further example of a member. Every pattern is judged by what
     it says of itself, which is cheap.
@@ -75,7 +75,7 @@ def _sampled_laws() -> Iterator[tuple[JudgedPart, set[str]]]:
                 names = names.intersection(TOGETHER)
             if file not in PLAINEST:
                 count += 1
-                names = names.difference(law for n, law in enumerate(SAMPLED) if (n + count) % 4)
+                names = names.difference(law for n, law in enumerate(SAMPLED) if (n + count) % 6)
             yield example, names
         elif example.kind == "pattern":
             yield example, _laws_over({"pattern"})
