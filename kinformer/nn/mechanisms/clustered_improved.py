@@ -1,4 +1,4 @@
-"""ImprovedClustered: clustered attention with exact weights for the best keys of each cluster."""
+"""ImprovedClustered: clustered attention with exact weights for the top keys of each cluster."""
 
 from functools import partial
 
@@ -26,7 +26,7 @@ MOST = 4  # maximum number of tiles for a cluster of average size
 
 
 class ImprovedClustered(Clustered):
-    """Clustered attention in which each query computes its own weights for the best keys of its cluster.
+    """Clustered attention in which each query computes its own weights for its cluster's top keys.
 
     y_i = m_j softmax over l in T_j of (scale q_i.k_l) v_l + sum over l not in T_j of A^c_jl v_l, j = c(i)
 
@@ -38,9 +38,9 @@ class ImprovedClustered(Clustered):
     mean of the cluster sets the total weight m_j of T_j, in the paper and here; a query does not change it. If topk
     covers all keys, the result is dense attention.
 
-    The result merges two reads. The mean reads all keys outside T_j. The query reads the keys in T_j, with the total
-    weight that the mean gives them. The layer holds the matrix of C * S weights and at most 5 C * topk copies of keys
-    and values.
+    The output merges two attentions: of the cluster mean over all keys outside T_j, and of the query over the keys in
+    T_j. The keys in T_j keep the total weight m_j. The layer holds the matrix of C * S weights and at most 5 C * topk
+    copies of keys and values.
 
     topk: number of keys for which each query computes its own weights; 32 in the paper.
     grouping, scale: as in `Clustered`.

@@ -41,7 +41,7 @@ class SameGroupScore(Product):
 def own_column(request: Request) -> tuple[Int[Tensor, "B #H T"], Bool[Tensor, "B #H T"]]:
     """Return the column of the key at each query's own position, and whether there is such a key.
 
-    request: the read with its queries and keys.
+    request: attention call with its queries and keys.
     """
     q_pos, k_pos = request.queries.pos, request.keys.pos
     if q_pos is k_pos:

@@ -31,7 +31,7 @@ class Lending(KeyValueMechanism):
         paper recommends 0.
     lse: False omits the log-sum-exp and allows a faster executor.
 
-    Errors: NoState from `start` if the pattern reads ahead.
+    Errors: NoState (no decoding state exists) from `start` if the pattern allows later keys.
 
     Source: Ying et al., 2021, arXiv:2102.12702.
     """

@@ -237,12 +237,12 @@ class LSH(Hashed):
         to 8.
     redraw: None keeps the rotations during the whole training. A number draws new ones after that many steps; 1 is
         closest to the authors' code.
-    pattern: keys that may be read at all; `Causal()` by default.
+    pattern: keys that a query may read at all; `Causal()` by default.
     scale: factor of the dot product; 1/sqrt(k_dim), as in the paper, by default.
     seed: seed of the rotations. A vector near a border may change its bucket with its precision.
 
-    Errors: NoState from `start` if the pattern reads ahead; ValueError for a layer with another number of heads, and
-    with `ctx.also`, because keys of other buckets cannot be added.
+    Errors: NoState (no decoding state exists) from `start` if the pattern allows later keys; ValueError for a layer
+    with another number of heads, and with `ctx.also`, because keys of other buckets cannot be added.
 
     Source: Kitaev et al., 2020, arXiv:2001.04451, section 2.
 

@@ -173,8 +173,8 @@ class PublishedLSH(Hashed):
     divided: True subtracts log N_ij from the scores, as in the paper, with N_ij counted over chunks of the same round.
         False counts a key once for each round that finds it, as Hugging Face and reformer-pytorch do.
 
-    Errors: NoState from `start` if the pattern reads ahead; ValueError with `ctx.also` or `ctx.only`, for a layer with
-    another number of heads, and for keys of another sequence.
+    Errors: NoState (no decoding state exists) from `start` if the pattern allows later keys; ValueError with `ctx.also`
+    or `ctx.only`, for a layer with another number of heads, and for keys of another sequence.
 
     Source: Kitaev et al., 2020, arXiv:2001.04451, section 2 and appendix A.
     """

@@ -52,7 +52,7 @@ class LunaCausal(Mechanism):
 
     Packs do not depend on the row, and packing weights are not normalised over tokens; otherwise a token would see
     later tokens. The mechanism treats the order of the array as time, so it needs `ctx.run`. Sums are kept in float32
-    or wider. There is no lse, because the softmax runs over packs and not over tokens.
+    or wider. There is no lse (log-sum-exp of the scores), because the softmax runs over packs and not over tokens.
 
     packs: the packs P; all layers of a model use the same object.
     heads: number of heads of keys and values.

@@ -43,9 +43,9 @@ class ProbSparse(KeyValueMechanism):
     Choose it for long encoders, such as of time series, in which few queries look for something. The cost per row and
     head is L ln L. M is near 0 if a query weighs all keys equally, and its output is then near the mean of the values.
     M is estimated for each query and head from U = factor ceil(ln S) keys. They are drawn with replacement, anew in
-    each step. The numbers u and U depend on the real tokens of a row, and draws use ranks among them. Padding and
-    batch mates therefore change nothing. There is no lse, because a read of some of the keys chooses other queries
-    than a read of all.
+    each step. The numbers u and U depend on the real tokens of a row, and draws use ranks among them. Padding and batch
+    mates therefore change nothing. There is no lse (log-sum-exp of the scores), because a read of some of the keys
+    chooses other queries than a read of all.
 
     With causal=True, a chosen query reads no later keys, and another query gets the mean of the values up to its own.
     The choice of queries still uses all queries and keys of the row, as in the paper and its code. Later tokens

@@ -18,7 +18,7 @@ def read_columns(request: Request, columns: Int[Tensor, "B H T R"]) -> Attention
 
     The backward pass gathers the keys again, because storing R keys for each query would take too much memory.
 
-    request: read with the queries and keys.
+    request: attention call with its queries and keys.
     columns: columns of the keys of each query, [B, H, T, R]; -1 for padding.
     """
     sizes = block_sizes(request)

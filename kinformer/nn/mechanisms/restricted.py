@@ -24,13 +24,13 @@ class Restricted(KeyValueMechanism):
     that became shorter needs a smaller cache and a smaller memory of hidden states: `Hidden(length,
     mechanism.lookback)` follows it. The longest span decides the cost of reading a whole row.
 
-    pattern: keys that may be read at all, such as `Causal()`.
+    pattern: keys that a query may read at all, such as `Causal()`.
     mask: masking function, such as `AdaptiveSpan(heads, 1024)`.
     bias: further bias, applied before the mask; `Relative(head_dim, longest, values=False)` in the paper.
     dropout: fraction of attention weights that training drops.
-    impl: name of an executor; "auto" selects the cheapest.
+    impl: name of an executor, a way to compute attention; "auto" selects the one with the lowest estimated cost.
 
-    Errors: NoState from `start` if the pattern reads ahead.
+    Errors: NoState (no decoding state exists) from `start` if the pattern allows later keys.
 
     Source: Sukhbaatar et al., 2019, arXiv:1905.07799, section 2.2; Lin et al., 2021, arXiv:2106.04554, section 4.6.2.
     """

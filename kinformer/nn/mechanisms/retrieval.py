@@ -80,8 +80,8 @@ class Retrieval(KeyValueMechanism):
         and key head. This was not faster than exact search up to a memory of 16,384. Calls of a few tokens and
         compiled calls use exact search.
 
-    Errors: ValueError for another number of heads, for cross-attention, and for a `near` that reads ahead or without
-    limit or stands beside a `cache`. ValueError also for a `search` without its package (`pip install
+    Errors: ValueError for a layer with another number of heads, for cross-attention, and for a `near` that reads ahead
+    or without limit or stands beside a `cache`. ValueError also for a `search` without its package (`pip install
     'kinformer[faiss]'`), or without an index for such keys.
 
     Source: Wu et al., 2022, arXiv:2203.08913, section 3.

@@ -31,7 +31,7 @@ class Reused(KeyValueMechanism):
     dropout: fraction of weights that training drops, drawn separately in each layer; the paper recommends 0.
 
     Errors: ValueError for weights of another pattern, of other pairs or of another number of heads, and without
-    weights; NoState from `start` if the pattern reads ahead.
+    weights; NoState (no decoding state exists) from `start` if the pattern allows later keys.
 
     Source: Ying et al., 2021, arXiv:2102.12702.
     """

@@ -150,15 +150,15 @@ class Routing(Routed):
     heads: number of query heads; each has its own centroids.
     k_dim: width of a query and a key.
     clusters: number of centroids per head; the square root of the length in the paper.
-    pattern: keys that may be read at all; `Causal()` by default.
+    pattern: keys that a query may read at all; `Causal()` by default.
     scale: factor of the dot product; 1/sqrt(k_dim) by default.
     norm: "layer" normalises queries and keys without gain and bias; "none" leaves them unchanged.
     decay: decay of the centroids' moving average, which each training step updates.
     update: "sum" from the paper, or "direction" from the published PyTorch code; see `Centroids`.
     seed: seed of the first centroids. A vector near a border may change its cluster with its precision.
 
-    Errors: NoState from `start` if the pattern reads ahead; ValueError with `ctx.also`, for a layer with other head
-    sizes, and for keys of another sequence.
+    Errors: NoState (no decoding state exists) from `start` if the pattern allows later keys; ValueError with
+    `ctx.also`, for a layer with other head sizes, and for keys of another sequence.
 
     Source: Roy et al., 2020, arXiv:2003.05997, section 4; the commitment: the routing-transformer package (P. Wang,
     2020) after van den Oord et al., 2017, arXiv:1711.00937.

@@ -75,7 +75,7 @@ class EdgeAttention(KeyValueMechanism):
 
         A key that was chosen twice counts once.
 
-        request: read with the queries and keys.
+        request: attention call with its queries and keys.
         position: positions of the keys of each query, [B, P, T, E]; -1 for none.
         """
         heads, length = request.queries.q.shape[1:3]

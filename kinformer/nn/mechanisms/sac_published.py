@@ -61,7 +61,7 @@ class EdgePairAttention(KeyValueMechanism):
     def read_pairs(self, request: Request, chosen: Bool[Tensor, "B P T T"]) -> AttentionOutput:
         """Read the keys of the chosen pairs and the query's own token.
 
-        request: read with the queries and keys.
+        request: attention call with its queries and keys.
         chosen: mask of the chosen pairs, [B, P, T, T].
         """
         heads = request.queries.q.shape[1]

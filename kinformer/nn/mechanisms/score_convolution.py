@@ -56,7 +56,7 @@ class ScoreConvolution(nn.Module):
 
         x: scores of earlier queries and of the request's, [B, H, N, S]; 0 at pairs that the pattern masks.
         q_pos: positions of the queries of x, [B, 1, N].
-        request: read with the queries and keys.
+        request: attention call with its queries and keys.
         """
         if x.shape[1] != self.conv.in_channels:
             raise ValueError(

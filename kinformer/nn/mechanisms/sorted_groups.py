@@ -29,7 +29,7 @@ def read_groups(request: Request, groups: int) -> AttentionOutput:
     The sorted way waits once for the device, and its permutations have no rule for function transforms. Compiled
     graphs and transformed functions are therefore read densely.
 
-    request: read with the queries, keys and tags.
+    request: attention call with its queries and keys and their group numbers (tags).
     groups: number of groups in a round.
     """
     pairs = request.queries.q.shape[2] * request.keys.k.shape[2]
@@ -99,7 +99,7 @@ def pairs_of(sizes: list[tuple[int, int, int]]) -> int:
 def sort_rounds(request: Request, groups: int) -> list[SortedRound]:
     """Sort the rounds of a request with a `SameGroupScore`; padding comes after all groups.
 
-    request: read with the queries, keys and tags.
+    request: attention call with its queries and keys and their group numbers (tags).
     groups: number of groups in a round.
     """
     score = request.score
@@ -172,7 +172,7 @@ def read_sorted(request: Request, rounds: list[SortedRound]) -> AttentionOutput:
 
     Tiles become rows of a batch, and each pair is read in its first round.
 
-    request: read with the queries, keys and tags.
+    request: attention call with its queries and keys and their group numbers (tags).
     rounds: result of `sort_rounds`.
     """
     score = request.score

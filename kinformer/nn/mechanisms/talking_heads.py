@@ -26,7 +26,7 @@ class MixHeads(PairMap):
     out: number of output heads; `heads` by default.
     bias: True adds a number for each output head, as in CaiT; the paper has none.
 
-    Errors: ValueError for another number of heads.
+    Errors: ValueError for a layer with another number of heads.
 
     Source: Shazeer et al., 2020, arXiv:2003.02436; with biases: Touvron et al., 2021, arXiv:2103.17239.
     """

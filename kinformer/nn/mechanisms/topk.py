@@ -41,7 +41,7 @@ class TopK(KeyValueMechanism):
     as equal, and the latest positions win ties. `BestOfRow` reads all scores that equal the k-th, as in the paper.
     Decoding uses a cache of all keys that the pattern may still read.
 
-    pattern: keys that may be read at all, such as `Causal()`.
+    pattern: keys that a query may read at all, such as `Causal()`.
     k: number of keys that a query reads.
     scale: factor of the dot product; 1/sqrt(head_dim) by default.
     dropout: fraction of attention weights that training drops.
@@ -49,8 +49,8 @@ class TopK(KeyValueMechanism):
         most of the best keys with fewer products. It holds the keys that a whole block of queries may read and grows
         along the row; the other keys are scored. Calls of a few tokens and compiled calls use exact search.
 
-    Errors: ValueError for a `search` without its package, or without an index for such keys; NoState from `start` if
-    the pattern reads ahead.
+    Errors: ValueError for a `search` without its package, or without an index for such keys; NoState (no decoding state
+    exists) from `start` if the pattern allows later keys.
 
     Source: Zhao et al., 2019, arXiv:1912.11637, section 2; content-based sparse attention in Lin et al., 2021,
     arXiv:2106.04554, section 4.1.3.

@@ -38,12 +38,12 @@ class TopKEquals(Explicit):
     query reads, ties with the k-th included, are then gathered, so gradients flow through few keys instead of all. If
     very many keys tie, as in a row of one repeated token, the row is read like a short one.
 
-    pattern: keys that may be read at all, such as `Causal()`.
+    pattern: keys that a query may read at all, such as `Causal()`.
     k: number of keys that a query reads if no key ties with the k-th.
     scale: factor of the dot product; 1/sqrt(head_dim) by default.
     dropout: fraction of attention weights that training drops.
 
-    Errors: NoState from `start` if the pattern reads ahead.
+    Errors: NoState (no decoding state exists) from `start` if the pattern allows later keys.
 
     Source: Zhao et al., 2019, arXiv:1912.11637, section 2.
     """
@@ -73,7 +73,7 @@ def columns_with_ties(request: Request, k: int) -> Int[Tensor, "B H T R"]:
 
     Empty places get -1. If too many keys tie for a list to pay off, the result has no columns: R = 0.
 
-    request: read with the queries and keys.
+    request: attention call with its queries and keys.
     k: number of keys for each query.
     """
     count, slots = request.queries.q.shape[2], request.keys.k.shape[2]

@@ -30,9 +30,9 @@ class Unnormalised(KeyValueMechanism):
     bias: log of a weight, which is added to the scores.
     scale: factor of the dot product; 1/sqrt(head_dim) by default.
     dropout: fraction of weights that training drops.
-    impl: name of an executor; "auto" selects the cheapest.
+    impl: name of an executor, a way to compute attention; "auto" selects the one with the lowest estimated cost.
 
-    Errors: NoState from `start` if the pattern reads ahead.
+    Errors: NoState (no decoding state exists) from `start` if the pattern allows later keys.
 
     Source: the published code of You et al., 2020, arXiv:2005.00742.
     """
