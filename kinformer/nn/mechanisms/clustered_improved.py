@@ -38,7 +38,7 @@ class ImprovedClustered(Clustered):
     mean of the cluster sets the total weight m_j of T_j, in the paper and here; a query does not change it. If topk
     covers all keys, the result is dense attention.
 
-    The output merges two attentions: of the cluster mean over all keys outside T_j, and of the query over the keys in
+    The output merges two attentions: the cluster mean attends to all keys outside T_j, and the query to the keys in
     T_j. The keys in T_j keep the total weight m_j. The layer holds the matrix of C * S weights and at most 5 C * topk
     copies of keys and values.
 

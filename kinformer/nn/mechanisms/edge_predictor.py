@@ -148,7 +148,7 @@ class EdgeChooser(nn.Module):
         return frozenset({name} if send else ())
 
     def penalties(self) -> dict[str, Penalty]:
-        """Return the loss term that trains the network of choices; its gradient also reaches the layer's input."""
+        """Return the loss term that trains the network that chooses; it also trains the layers below."""
         return {CHOICES: Penalty(trains=tuple(self.predictor.parameters()), reaches_x=True, alone=True, by="weight")}
 
     def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:

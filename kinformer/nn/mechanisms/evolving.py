@@ -40,7 +40,7 @@ class EvolvingAttention(ConvolvedScores):
     dropout: fraction of attention weights that training drops.
 
     Errors: ValueError for a layer with another number of heads, and if the scores from the block below belong to other
-    pairs; NoState (no decoding state exists) from `start` if the pattern allows later keys, and for a centred kernel in
+    pairs. NoState (no decoding state exists) from `start` if the pattern allows later keys, and for a centred kernel in
     cross-attention.
 
     Source: Wang et al., 2021, arXiv:2102.12895.

@@ -29,8 +29,8 @@ def block_sizes(request: Request) -> list[int]:
 def find_by_scores(request: Request, k: int) -> Int[Tensor, "B H T R"]:
     """Return the columns (places in the key tensor) of the `k` keys with the highest scores per query.
 
-    Of keys with equal scores, the latest positions are taken. A query with fewer than k allowed keys gets -1 in the
-    remaining entries, or columns of keys that the pattern does not allow.
+    Keys at the latest positions win ties. A query with fewer than k allowed keys gets -1 in the remaining entries, or
+    columns of keys that the pattern does not allow.
 
     request: attention call with its queries and keys.
     k: number of keys for each query.

@@ -23,10 +23,10 @@ CANDIDATES = 1 << 14  # number of candidates scored at once
 def find_best_keys(request: Request, k: int, search: Search, segment: int | None = None) -> Int[Tensor, "B H T R"]:
     """Return the columns (places in the key tensor) of the `k` keys with the highest scores per query.
 
-    Of keys with equal scores, the latest positions are taken. An index searches the keys that a whole block of queries
-    may read. Other keys are scored directly. A query with fewer than k allowed keys gets -1 in the remaining entries,
-    or columns of keys that the pattern does not allow. All keys are scored in calls with fewer than 8 queries, in
-    compiled graphs, and if `search` has no index.
+    Keys at the latest positions win ties. An index searches the keys that a whole block of queries may read. Other keys
+    are scored directly. A query with fewer than k allowed keys gets -1 in the remaining entries, or columns of keys
+    that the pattern does not allow. All keys are scored in calls with fewer than 8 queries, in compiled graphs, and if
+    `search` has no index.
 
     request: attention call with its queries and keys.
     k: number of keys for each query.

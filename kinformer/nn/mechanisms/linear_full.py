@@ -33,7 +33,7 @@ class FullLinearAttention(Mechanism):
     y_i = sum_j phi(q_i).phi(k_j) v_j / sum_j phi(q_i).phi(k_j)
 
     Choose `LinearAttention` for decoders. Positions do not matter, but padding is left out. Cross-attention can be
-    decoded with a state, which holds the sums over the source.
+    decoded: its decoding state holds the sums over the source.
 
     map: feature map phi, such as `ELU()`.
 
