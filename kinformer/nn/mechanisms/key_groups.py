@@ -76,7 +76,7 @@ def gather_columns(x: Float[Tensor, "B G S n"] | Int[Tensor, "B G S n"], at: Int
 
 
 def gather_positions(pos: Int[Tensor, "B #H S"], at: Int[Tensor, "B N H w"], is_key: Bool[Tensor, "B N H w"]) -> Tensor:
-    """Gather the positions of keys at given columns, [B*N, H, w], with -1 where there is no key.
+    """Gather the positions of keys at given columns, [B*N, H, w], with -1 at entries without a key.
 
     pos: positions of the keys, [B, #H, S].
     at: columns (places of keys in the tensor) to gather, [B, N, H, w].
@@ -168,7 +168,7 @@ def _misfit_message(part: object, heads: int, k_dim: int, got_heads: int, width:
 
 
 def groups_of(request: Request, tag: str) -> tuple[Int[Tensor, "B H T R"], Int[Tensor, "B H S R"]]:
-    """Return the group numbers of the queries, and those of the keys for each query head, in R rounds.
+    """Return the group numbers of queries and of keys in R rounds, both for each query head.
 
     request: the read with its tags.
     tag: name of the group numbers among the tags.

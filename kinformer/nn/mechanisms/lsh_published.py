@@ -176,8 +176,8 @@ class PublishedLSH(Hashed):
     chunk: number of tokens in a chunk; 2 L / buckets in the paper.
     rounds, eval_rounds, redraw, pattern, scale, seed: as in `LSH`.
     restricted: False also reads other buckets of the two chunks, as Hugging Face does.
-    divided: True subtracts log N_ij from the scores, as in the paper. N_ij is the number of rounds in which the chunks
-        of query i contain key j. False counts a key once for each round that finds it, as Hugging Face and
+    divided: True subtracts log N_ij from the scores, as in the paper. N_ij is the number of rounds in which query i
+        finds key j in its chunks. False counts a key once for each round that finds it, as Hugging Face and
         reformer-pytorch do.
 
     Errors: NoState (no decoding state exists) from `start` if the pattern allows later keys; ValueError with `ctx.also`

@@ -169,7 +169,7 @@ class ProbSparse(KeyValueMechanism):
         return order.masked_fill(~mine, -1)
 
     def measure_sparsity(self, request: Request) -> Float[Tensor, "B H T"]:
-        """Return the measure M, by which queries are chosen, for each query, in float32 or wider."""
+        """Return the measure M of each query, in float32 or wider; the largest M decide the choice."""
         if not request.keys.k.shape[2]:
             return at_least_float32(torch.zeros_like(request.queries.q[..., 0]))
         with torch.no_grad():
