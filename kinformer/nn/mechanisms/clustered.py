@@ -81,7 +81,7 @@ class Clustered(KeyValueMechanism):
             raise ValueError(f"{name} does not cache a source. Pass Context(source=..., source_pos=...) in every call")
         if ctx.only is not None:
             raise ValueError(
-                f"ctx.only limits single queries, but {name} reads keys for clusters of queries. Use Softmax"
+                f"ctx.only limits single queries, but {name} computes attention for clusters of queries. Use Softmax"
             )
         return queries, keys
 

@@ -101,7 +101,7 @@ class ImprovedClustered(Clustered):
         return tiles.spread(of_tiles.y.unflatten(0, columns.shape[:2]).transpose(1, 2))
 
 
-_APART = {"merge": "the best keys among some of the keys differ from the best among all keys"}
+_APART = {"merge": "the top keys among some of the keys differ from the top keys among all keys"}
 
 EXAMPLES = (
     Example(lambda: ImprovedClustered(HammingKMeans(8, 3, bits=9, iterations=3), 4), _APART),

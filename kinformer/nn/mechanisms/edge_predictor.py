@@ -144,7 +144,7 @@ class EdgeChooser(nn.Module):
         Errors: ValueError for send=True with by="head", because there would be one set of choices for each head.
         """
         if check_flag("send", send) and self.by == "head":
-            raise ValueError(f"send=True sends up one set of {name}, so it needs by='layer'")
+            raise ValueError(f"send=True passes one set of {name} to the layers above, so it needs by='layer'")
         return frozenset({name} if send else ())
 
     def penalties(self) -> dict[str, Penalty]:

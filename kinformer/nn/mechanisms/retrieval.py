@@ -232,5 +232,5 @@ def _window() -> Retrieval:
     return Retrieval(2, 4, 7, 2, near=Causal() & kf.Band(3))
 
 
-APART = {"merge": "the k best keys of a part of the keys differ from the k best of all keys"}
+APART = {"merge": "the k top keys among some of the keys differ from the k top keys among all keys"}
 EXAMPLES = tuple(Example(make, breaks=APART) for make in (_example, _joint, _far, _window))
