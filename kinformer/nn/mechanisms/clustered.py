@@ -47,8 +47,7 @@ class Clustered(KeyValueMechanism):
     dropout: fraction of the attention weights of the means that training drops; all queries of a cluster lose the same
         weights.
 
-    Errors: NoState from `start`, because decoding with a cache is impossible; ValueError for `ctx.only`, which limits
-    single queries.
+    Errors: NoState (no decoding state exists) from `start`; ValueError for `ctx.only`, which limits single queries.
 
     Source: Vyas et al., 2020, arXiv:2007.04825, section 3.2; the fast-transformers package computes the same from the
     same clusters.

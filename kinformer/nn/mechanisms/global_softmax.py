@@ -134,7 +134,7 @@ class GlobalSoftmax(Mechanism):
     dropout: fraction of attention weights that training drops.
     impl: name of an executor, a way to compute attention; "auto" selects the one with the lowest estimated cost.
 
-    Errors: NoState from `start` (no decoding state exists) if a pattern allows later keys; ValueError if `ctx.also`
+    Errors: NoState (no decoding state exists) from `start` if a pattern allows later keys; ValueError if `ctx.also`
     does not show which queries are global.
 
     Source: Beltagy et al., 2020, arXiv:2004.05150, section 3.1.

@@ -170,7 +170,7 @@ def _misfit_message(part: object, heads: int, k_dim: int, got_heads: int, width:
 def groups_of(request: Request, tag: str) -> tuple[Int[Tensor, "B H T R"], Int[Tensor, "B H S R"]]:
     """Return the group numbers of queries and of keys in R rounds, both for each query head.
 
-    request: the read with its tags.
+    request: attention call whose queries and keys have these tags (integers beside the vectors).
     tag: name of the group numbers among the tags.
     """
     q = request.queries.tags[tag]

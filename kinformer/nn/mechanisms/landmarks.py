@@ -87,9 +87,9 @@ class ThroughLandmarks(Mechanism):
     K^T), and C = `approximate_inverse(A)`, which a subclass also defines. All computations use float32 or wider,
     because C amplifies rounding errors. There is no lse (log-sum-exp of the scores).
 
-    Errors: NoState from `start`, because decoding with a cache is impossible. ValueError for self-attention without
-    `ctx.run` (consecutive positions), for cross-attention without a source, for positions by head, and with `ctx.only`
-    or `ctx.also`.
+    Errors: NoState (no decoding state exists) from `start`. ValueError for self-attention without `ctx.run`
+    (consecutive positions), for cross-attention without a source, for positions by head, and with `ctx.only` or
+    `ctx.also`.
     """
 
     scale: float | None = None

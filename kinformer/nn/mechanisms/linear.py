@@ -1,4 +1,4 @@
-"""LinearAttention: causal attention through feature maps, with a state of fixed size."""
+"""LinearAttention: causal attention through feature maps, with a decoding state of fixed size."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

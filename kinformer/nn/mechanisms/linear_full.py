@@ -37,8 +37,8 @@ class FullLinearAttention(Mechanism):
 
     map: feature map phi, such as `ELU()`.
 
-    Errors: NoState from `start` in self-attention; ValueError in self-attention with `ctx.only` or `ctx.also`, and if
-    key heads and value heads differ in number.
+    Errors: NoState (no decoding state exists) from `start` in self-attention; ValueError in self-attention with
+    `ctx.only` or `ctx.also`, and if key heads and value heads differ in number.
 
     Source: Katharopoulos et al., 2020, arXiv:2006.16236, equation 5.
     """

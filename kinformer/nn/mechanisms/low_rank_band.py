@@ -60,7 +60,8 @@ class LowRankBand(Mechanism):
     combine: "gate" for the equation above, or "sum" for low_i + band_i.
     dropout: fraction of attention weights that training drops.
 
-    Errors: ValueError for a layer with another number of heads; NoState from `start` if a pattern reads ahead.
+    Errors: ValueError for a layer with another number of heads; NoState (no decoding state exists) from `start` if a
+    pattern allows later keys.
 
     Source: Guo et al., 2019, Low-Rank and Locality Constrained Self-Attention for Sequence Modeling, IEEE/ACM TASLP
     27(12).

@@ -111,7 +111,10 @@ class HashRotations(nn.Module):
         return every[:, :, :rounds]
 
     def forward(self, x: Float[Tensor, "B G T K"]) -> Int[Tensor, "B H T n"]:
-        """Return the bucket of each vector in each of n rounds; H / G heads hash each of the G heads of x."""
+        """Return the bucket of each vector in each of n rounds.
+
+        H / G query heads share each of the G heads of x, and each of them hashes it with its own rotations.
+        """
         groups, wide = x.shape[1], at_least_float32(x)
         r = self.active_rotations.to(wide.dtype).unflatten(0, (groups, -1))  # [G H/G K n b]
         with disable_autocast(x):  # autocast would round the float32 vectors again
@@ -144,7 +147,7 @@ def draw_rotations(shape: tuple[int, ...], seed: int) -> Float[Tensor, "H K R b"
     """Draw rotations from normal numbers. The first rounds do not depend on the number of rounds.
 
     shape: number of heads, width, number of rounds and half the number of buckets.
-    seed: seed of the draw.
+    seed: seed of the random numbers.
     """
     heads, k_dim, rounds, half = shape
     draw = torch.Generator().manual_seed(seed)
@@ -242,7 +245,7 @@ class LSH(Hashed):
         closest to the authors' code.
     pattern: keys that a query may read at all; `Causal()` by default.
     scale: factor of the dot product; 1/sqrt(k_dim), as in the paper, by default.
-    seed: seed of the rotations. A vector near a border may change its bucket with its precision.
+    seed: seed of the rotations. A vector near a border may change its bucket if its precision changes.
 
     Errors: NoState (no decoding state exists) from `start` if the pattern allows later keys; ValueError for a layer
     with another number of heads, and with `ctx.also`, because keys of other buckets cannot be added.

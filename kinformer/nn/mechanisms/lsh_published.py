@@ -162,9 +162,9 @@ class PublishedLSH(Hashed):
     """Reformer's LSH attention with cost L log L, which sorts tokens by bucket and cuts them into chunks.
 
     The list holds the tokens of all rounds, sorted by (round, bucket, position). A query reads its own chunk and the
-    chunk before it; the first chunk reads the last one. Large buckets are therefore truncated. Choose it to reproduce
-    Reformer. Choose `LSH` otherwise: it reads whole buckets and keeps laws (tested properties, such as no use of later
-    tokens) that this form breaks.
+    chunk before it; the first chunk reads the last one. A query therefore misses keys of large buckets. Choose it to
+    reproduce Reformer. Choose `LSH` otherwise: it reads whole buckets and keeps laws (tested properties, such as no use
+    of later tokens) that this form breaks.
 
     Tokens are sorted by the buckets of their keys, so it needs equal queries and keys, `SharedQK(d, heads)`, and
     self-attention. Rows may have any length, and padding is sorted last. The decoding state is a cache of keys and

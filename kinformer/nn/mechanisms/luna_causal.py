@@ -1,4 +1,4 @@
-"""LunaCausal: causal attention through a few running averages, with a state of fixed size."""
+"""LunaCausal: causal attention through a few running averages, with a fixed decoding state."""
 
 import math
 from collections.abc import Mapping

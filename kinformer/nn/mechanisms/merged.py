@@ -27,7 +27,7 @@ class Merged(CompositeMechanism):
 
     parts: mechanisms; each gets all queries and all keys.
 
-    Errors: ValueError if a part returns no lse; NoState from `start` if a part has no state.
+    Errors: ValueError if a part returns no lse; NoState from `start` if a part has no decoding state.
 
     Source: no paper. The outputs are merged like the blocks of flash attention (Dao et al., 2022, arXiv:2205.14135).
     Separate near and far fields come from fast multipole methods.

@@ -48,8 +48,8 @@ class Nystrom(ThroughLandmarks):
     scale: factor of the dot product; 1/sqrt(k_dim) by default. The paper multiplies queries and keys by its square
         root.
 
-    Errors: NoState from `start`; ValueError without `ctx.run`, with `ctx.only` or `ctx.also`, and for cross-attention
-    with a skip, which needs the queries' own values.
+    Errors: NoState (no decoding state exists) from `start`; ValueError without `ctx.run`, with `ctx.only` or
+    `ctx.also`, and for cross-attention with a skip, which needs the queries' own values.
 
     Source: Xiong et al., 2021, arXiv:2102.03902, section 3.
     """
@@ -137,8 +137,8 @@ class NystromIdentity(ThroughLandmarks):
     size: number of tokens of a landmark, and its stride.
     scale: factor of the dot product; 1/sqrt(k_dim) by default.
 
-    Errors: NoState from `start`; ValueError without `ctx.run`, with `ctx.only` or `ctx.also`, and for cross-attention,
-    in which A is not square.
+    Errors: NoState (no decoding state exists) from `start`; ValueError without `ctx.run`, with `ctx.only` or
+    `ctx.also`, and for cross-attention, in which A is not square.
 
     Source: Chen et al., 2020, Compressed Self-Attention for Deep Metric Learning with Low-Rank Approximation, IJCAI.
     """

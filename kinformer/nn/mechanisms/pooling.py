@@ -22,14 +22,14 @@ class Pooling(Shortened):
     an end of the row they pool the keys that exist, and kernels without keys are left out. All kernels of a row are
     computed once and read with a stride, so the cost is linear in the row.
 
-    window: number of tokens on either side that pooled keys cover; half of w2 in the paper.
+    window: number of tokens on either side of the query that pooled keys cover; half of w2 in the paper.
     pool: pooling of a kernel: `MeanWindows(kernel)`, `MaxWindows(kernel)` or `DynamicWindows(kernel, ...)`.
     stride: distance between the starts of two kernels; xi in the paper.
     scale: factor of the dot product; 1/sqrt(k_dim) by default.
     dropout: fraction of attention weights that training drops.
 
-    Errors: NoState from `start`, because a window looks ahead; ValueError for a kernel longer than the window, and for
-    `ctx.only` and `ctx.also`.
+    Errors: NoState (no decoding state exists) from `start`, because a window includes later keys; ValueError for a
+    kernel longer than the window, and for `ctx.only` and `ctx.also`.
 
     Source: Zhang et al., 2021, arXiv:2105.04371, section 3.2.
 

@@ -49,7 +49,7 @@ class ProbSparse(KeyValueMechanism):
 
     With causal=True, a chosen query reads no later keys, and another query gets the mean of the values up to its own.
     The choice of queries still uses all queries and keys of the row, as in the paper and its code. Later tokens
-    therefore change earlier outputs. The mechanism has no state and cannot train a language model.
+    therefore change earlier outputs. The mechanism has no decoding state and cannot train a language model.
 
     causal: True hides later keys from the chosen queries.
     factor: factor c of the paper; 5 in its experiments.
@@ -64,8 +64,8 @@ class ProbSparse(KeyValueMechanism):
     dropout: fraction of attention weights that training drops.
     seed: seed of the sampled keys. Override `ranks` to sample them differently.
 
-    Errors: NoState from `start`; ValueError with `ctx.only` and `ctx.also`, for keys of another sequence if causal,
-    and for positions by head.
+    Errors: NoState (no decoding state exists) from `start`; ValueError with `ctx.only` and `ctx.also`, for keys of
+    another sequence if causal, and for positions by head.
 
     Source: Zhou et al., 2020, arXiv:2012.07436, section 3.1.
 

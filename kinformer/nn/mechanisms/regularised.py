@@ -29,7 +29,7 @@ class Regularised(Mechanism):
 
     Errors: ValueError for a mechanism of another kind or without the lse (log-sum-exp of the scores) that a regulariser
     needs. Also ValueError without regularisers, or with two of the same key. ValueError for cross-attention with a
-    regulariser that needs self-attention. NoState from `start` if the mechanism has no state.
+    regulariser that needs self-attention. NoState from `start` if the mechanism has no decoding state.
     """
 
     def __init__(self, mechanism: KeyValueMechanism, *regularisers: Regulariser):

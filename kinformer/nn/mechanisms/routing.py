@@ -161,7 +161,7 @@ class Routing(Routed):
     norm: "layer" normalises queries and keys without gain and bias; "none" leaves them unchanged.
     decay: decay of the centroids' moving average, which each training step updates.
     update: "sum" from the paper, or "direction" from the published PyTorch code; see `Centroids`.
-    seed: seed of the first centroids. A vector near a border may change its cluster with its precision.
+    seed: seed of the first centroids. A vector near a border may change its cluster if its precision changes.
 
     Errors: NoState (no decoding state exists) from `start` if the pattern allows later keys; ValueError with
     `ctx.also`, for a layer with other head sizes, and for keys of another sequence.

@@ -91,8 +91,8 @@ class PublishedSAC(EdgeChooser, EdgePairAttention):
     pattern: keys that a query may read at all; `Full()` by default.
     send: True passes the pairs to layers above with `GivenPairs`; only possible with by="layer".
 
-    Errors: NoState from `start`, because decoding with a cache is impossible; ValueError with `ctx.only` and
-    `ctx.also`, and for keys of another sequence.
+    Errors: NoState (no decoding state exists) from `start`; ValueError with `ctx.only` and `ctx.also`, and for keys of
+    another sequence.
 
     Source: Li et al., 2020, arXiv:2003.09833, section 3.
 

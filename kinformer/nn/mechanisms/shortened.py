@@ -149,7 +149,7 @@ class Shortened(Mechanism):
     shorten: part that makes fewer keys, such as `MeanPooled(4)`.
     null: learned key and value that all queries also read, such as `NullKey(heads, head_dim)`.
 
-    Errors: NoState from `start` (no decoding state exists) if a key depends on later tokens; ValueError for `ctx.only`
+    Errors: NoState (no decoding state exists) from `start` if a key depends on later tokens; ValueError for `ctx.only`
     and `ctx.also`, which limit single tokens, and for positions by head.
 
     Source: Wang et al., 2020, arXiv:2006.04768; Liu et al., 2018, arXiv:1801.10198, section 4.2.3.

@@ -25,7 +25,7 @@ class SplitHeads(CompositeMechanism):
     parts: mechanisms, one for each run of heads.
 
     Errors: ValueError if the heads cannot be split evenly, when the layer is built; NoState from `start` if a part has
-    no state.
+    no decoding state.
 
     Source: Roy et al., 2020, arXiv:2003.05997, section 5 (half of the heads local).
     """

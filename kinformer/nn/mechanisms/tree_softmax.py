@@ -66,7 +66,7 @@ class TreeSoftmax(Softmax):
     dropout: fraction of attention weights that training drops.
     lse: as in `Softmax`.
 
-    Errors: NoState from `start` (no decoding state exists) unless causal; ValueError for a bias with another k.
+    Errors: NoState (no decoding state exists) from `start` unless causal; ValueError for a bias with another k.
 
     Source: Ye et al., 2019, arXiv:1911.04070, section 3.
     """

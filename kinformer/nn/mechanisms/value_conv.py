@@ -15,7 +15,7 @@ PIECE = 64  # tokens in a piece; the fastest of 32 to 256 on CPU
 
 
 def check_odd(name: str, value: int) -> int:
-    """Return `value` if it is odd; raise ValueError if it is even, so that a kernel has no middle.
+    """Return `value` if it is odd; raise ValueError if it is even: a kernel then has no middle token.
 
     name: name of the argument for the message.
     value: number of tokens.
