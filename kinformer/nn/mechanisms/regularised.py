@@ -24,7 +24,7 @@ class Regularised(Mechanism):
     changing the output. The model sets the weight of each penalty in its loss with `penalties={key: weight}`. In eval
     mode only the mechanism runs.
 
-    mechanism: mechanism that reads by a softmax over all keys of its pattern, such as `Softmax(Causal())`.
+    mechanism: mechanism with a softmax over all keys of its pattern, such as `Softmax(Causal())`.
     regularisers: regularisers to report; each key (name of a penalty) may occur once.
 
     Errors: ValueError for a mechanism of another kind or without the lse (log-sum-exp of the scores) that a regulariser

@@ -38,7 +38,7 @@ class Chance(nn.Module):
         return -(-self(*numbers).log()).log()
 
     def row_bits(self, x: Float[Tensor, "*B n"]) -> Int[Tensor, "*B"]:
-        """Return an integer for each vector x, so that rows get other numbers; 0 without `by_content`."""
+        """Return an integer for each vector x, so that other rows get other numbers; 0 without `by_content`."""
         return sign_bits(x) if self.by_content else torch.zeros_like(x[..., 0], dtype=torch.long)
 
     def after_step(self, progress: float, stats: Mapping[str, Tensor]) -> None:

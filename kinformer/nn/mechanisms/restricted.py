@@ -22,7 +22,8 @@ class Restricted(KeyValueMechanism):
     The weights of softmax(scale q.k + bias) are multiplied by m(x) and renormalised. Choose it for learned spans.
     `Softmax(pattern, span)` computes the same numbers. This class also applies `Band(mask.reach)`, so a learned span
     that became shorter needs a smaller cache and a smaller memory of hidden states: `Hidden(length,
-    mechanism.lookback)` follows it. The longest span of all heads decides the cost of a whole row.
+    mechanism.lookback)` makes a memory that follows the span. The longest span of all heads decides the cost of a whole
+    row.
 
     pattern: keys that a query may read at all, such as `Causal()`.
     mask: masking function, such as `AdaptiveSpan(heads, 1024)`.

@@ -76,15 +76,16 @@ class Retrieval(KeyValueMechanism):
     combine: "gate", from the paper, or "joint", from later code. With "joint" one softmax runs over the keys of both
         attentions. It has an lse (log-sum-exp), so it can be merged. Each key is then read once, as with `apart`.
     eps: number that is added to |x|^2 before queries and keys are scaled to length 1.
-    impl: name of an executor for the near read; "auto" selects the cheapest.
+    impl: name of an executor, a way to compute attention, for the near attention; "auto" selects the one with the
+        lowest estimated cost.
     search: search of the memory. `ExactSearch()` scores every key; a FAISS index finds candidates. `Flat()` finds the
         same keys except for ties, and `HNSW()` finds nearly all. Every call builds an index for each segment of a row
         and key head. This was not faster than exact search up to a memory of 16,384. Calls of a few tokens and
         compiled calls use exact search.
 
-    Errors: ValueError for a layer with another number of heads, for cross-attention, and for a `near` that reads ahead
-    or without limit or stands beside a `cache`. ValueError also for a `search` without its package (`pip install
-    'kinformer[faiss]'`), or without an index for keys of this width.
+    Errors: ValueError for a layer with another number of heads, for cross-attention, and for a `near` that allows later
+    keys, has no limit to the past, or is given together with a `cache`. ValueError also for a `search` without its
+    package (`pip install 'kinformer[faiss]'`), or without an index for keys of this width.
 
     Source: Wu et al., 2022, arXiv:2203.08913, section 3.
     """

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Reused(KeyValueMechanism):
-    """Attention y = A v with the weights A of the `Lending` layer below, without queries and keys.
+    """Attention y = A v with the weights A of the `Lending` layer below; it has no queries or keys.
 
     Place it above a `Lending` layer, on a projection without queries and keys: `Attention(ValueProjection(d, heads),
     Reused(pattern))`. Its cache keeps only values. Any number of these layers may use one `Lending` layer. The output

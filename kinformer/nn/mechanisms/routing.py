@@ -104,7 +104,7 @@ class Routed(KeyValueMechanism):
         return {"cluster": by_key_head(self.centroids.assign_clusters(keys.k)[..., None], keys.k.shape[1])}
 
     def normalise(self, x: Float[Tensor, "B H T K"]) -> Float[Tensor, "B H T K"]:
-        """Return queries or keys x as they are clustered and multiplied: normalised, or unchanged by `norm`."""
+        """Return queries or keys x, normalised for clusters and scores; unchanged for norm="none"."""
         if self.norm == "none":
             return x
         # one token per row, because PyTorch's compiler mistakes the gradients of other layouts

@@ -58,16 +58,17 @@ class Sinkhorn(KeyValueMechanism):
     2020).
 
     block: number of tokens in a block.
-    net: sorting network. `BlockNet(width, blocks)`, from the paper, knows a fixed number of blocks by number.
-        `PairNet(width)` takes any number of blocks and compares their content.
+    net: sorting network. `BlockNet(width, blocks)`, from the paper, has learned weights for each of a fixed number of
+        blocks. `PairNet(width)` takes any number of blocks and compares their content.
     causal: True hides all later tokens.
     iterations: number of balancing steps; 5 to 10 gave the best results in the paper.
     temperature: temperature of the logits; 0.75 in the paper.
-    noise: True adds Gumbel noise in training, which makes permutations harder. Each step and row has its own noise. In
-        an `Agent`, all rows share the noise.
+    noise: True adds Gumbel noise in training, which brings the weights in S nearer to 0 and 1. Each step and row has
+        its own noise. In an `Agent` (reinforcement learning), all rows share the noise.
     pool: pooling of the tokens of a block: "sum", as in the paper, or "mean". If causal, it pools all tokens from the
         start of the row to the first token of the block.
-    cut: SortCut: every query reads only the first `cut` blocks of the sorted row. Encoders only.
+    cut: number of blocks for SortCut, in encoders only: every query reads only the first `cut` blocks of the sorted
+        row.
     near: True with a cut also reads the query's own block, as in the sinkhorn-transformer package.
     softmax: "joint" takes one softmax over the keys of both blocks, as in the package. With "apart" each block has its
         own softmax and the outputs are added, as in the first author's code of Long Range Arena (2021). The output then

@@ -20,7 +20,7 @@ class UpdateWeights(NamedTuple):
     """Weights of keys in linear attention with decay, in pieces of P consecutive tokens.
 
     A query i gives weight exp(entered_j - top_i) to a key j <= i of its piece, and weight before_i to the sums before
-    the piece. After a piece, its keys have the weights `entering`. The sums before it then have the last number of
+    the piece. After a piece, its keys have the weights `entering`. The sums before it then have the last weight of
     `before`.
 
     entered, top, before, entering: weights as above, each [B, G, N, P].
@@ -39,7 +39,7 @@ class UpdateWeights(NamedTuple):
     def pair_weights_in_place(self) -> Float[Tensor, "B G N P S"]:
         """Return the weights of the (query, key) pairs of each piece, without gradients.
 
-        It masks after exp, because exp of -inf took thirteen times as long on a Xeon.
+        Later keys are masked after exp, because exp of -inf took thirteen times as long on a Xeon.
         """
         return (self.entered[..., None, :] - self.top[..., :, None]).exp_().tril_()
 
