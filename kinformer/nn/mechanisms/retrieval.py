@@ -83,8 +83,8 @@ class Retrieval(KeyValueMechanism):
         and key head. This was not faster than exact search up to a memory of 16,384. Calls of a few tokens and
         compiled calls use exact search.
 
-    Errors: ValueError for a layer with another number of heads, for cross-attention, and for a `near` that allows later
-    keys, has no limit to the past, or is given together with a `cache`. ValueError also for a `search` without its
+    Errors: ValueError for a layer with another number of heads and for cross-attention. ValueError for a `near` that
+    allows later keys, has no limit to the past, or is given with a `cache`. ValueError also for a `search` without its
     package (`pip install 'kinformer[faiss]'`), or without an index for keys of this width.
 
     Source: Wu et al., 2022, arXiv:2203.08913, section 3.
