@@ -27,20 +27,20 @@ from kinformer.nn.aggregations.out_projection import OutProjection
 
 
 class Attention(Layer):
-    """Multi-head attention layer for a sequence that reads itself or another sequence.
+    """Multi-head attention layer, for self-attention or cross-attention.
 
         Attention(QKV(d, heads), Softmax(Causal()))(x).y
 
     projection: map to queries, keys and values per head; it also sets the width, the heads and their sizes.
-    mechanism: rule that determines how queries read keys. The layer projects the extras that the mechanism needs.
-    memory: hidden states of the past that training reads too. In eval mode `start` makes a cache of keys instead, if
-        the result is the same.
+    mechanism: rule that determines how queries read keys. The layer also makes the extra projections that it needs.
+    memory: part that keeps hidden states of the past, which queries also read in training. In eval mode `start` makes a
+        cache of keys instead, if the result is the same.
     aggregation: combination of heads into one vector; an `OutProjection` by default.
-    cross: whether the layer reads `ctx.source`. A call with a source projects it into the state; later calls without a
-        source read it there.
+    cross: True for cross-attention, which reads `ctx.source`. In decoding, a call with a source projects it into the
+        decoding state, and later calls without a source use that.
 
-    Errors: ValueError if a part has the wrong kind, or if a memory keeps other keys than the mechanism reads, even
-    after a later change of one of them.
+    Errors: ValueError if a part has the wrong kind, or if a memory keeps other keys than the mechanism reads. The
+    memory is checked again after a change of either.
 
     Source: Vaswani et al., 2017, arXiv:1706.03762.
     """
@@ -236,8 +236,8 @@ def _fit_for_memory(mechanism: Mechanism, cross: bool) -> KeyValueMechanism:
         )
     if mechanism.sends:
         raise ValueError(
-            f"memory= cannot be used here: a memory cuts rows, but {type(mechanism).__name__} sends up "
-            f"{min(mechanism.sends)!r} of whole rows. Drop memory=, or use another mechanism"
+            f"memory= cannot be used here: a memory cuts rows, but {type(mechanism).__name__} passes "
+            f"{min(mechanism.sends)!r} of whole rows to the layers above. Drop memory=, or use another mechanism"
         )
     return mechanism
 

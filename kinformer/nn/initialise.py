@@ -21,9 +21,9 @@ def initialise(model: M, scheme: Scheme, *, std: float = 0.02) -> M:
 
         model = initialise(gpt(d=768, depth=12), "normal", std=0.006)
 
-    Choose it for your own model, or to give a member the scheme of another paper. A member has the keyword `init` if
-    its paper or code names a scheme. All other weights stay unchanged: gains and biases of norms, tables of relative
-    positions, gates.
+    Choose it for your own model, or to give a member (named model of this library) the scheme of another paper. A
+    member's constructor takes `init` if its paper or code names a scheme. All other weights stay unchanged: gains and
+    biases of norms, tables of relative positions, gates.
 
     model: model to initialise.
     scheme: name of the scheme.
@@ -35,8 +35,8 @@ def initialise(model: M, scheme: Scheme, *, std: float = 0.02) -> M:
         "truncated_normal": "normal", restricted to two standard deviations. The code of BERT (Devlin et al., 2018).
         "xavier": linear maps uniform up to sqrt(6 / (fan-in + fan-out)), separately for queries, keys and values, and
             biases 0; embeddings stay. The 2017 Transformer in tensor2tensor; Glorot and Bengio, 2010.
-    std: standard deviation of the normal schemes. 0.02 suits widths of about 768. A narrow model with such a
-        small start learns nothing for a hundred steps; `at_width` scales std to another width.
+    std: standard deviation of the normal schemes. 0.02 suits widths of about 768. With such small weights, a narrow
+        model learns nothing for a hundred steps; `at_width` scales std to its width.
 
     Errors: ValueError if the scheme is unknown, or if std is 0 or less.
     """
@@ -79,7 +79,7 @@ def at_width(std: float, width: int, d: int) -> float:
 
         std * sqrt(width / d)
 
-    The 0.02 of GPT-2 and BERT at width 768 is 0.55 / sqrt(d). PyTorch's own maps have 0.58 / sqrt(d).
+    The std 0.02 of GPT-2 and BERT at width 768 is 0.55 / sqrt(d). The std of PyTorch's own start is 0.58 / sqrt(d).
 
     std: standard deviation at `width`.
     width: width for which std was chosen.

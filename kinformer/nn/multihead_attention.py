@@ -126,7 +126,7 @@ class MultiheadAttention(nn.MultiheadAttention):
     ) -> tuple[Tensor, Float[Tensor, "*BHT N"] | None]:
         """Return the output, and the attention weights or None.
 
-        The weights are [B, T, N] for all N keys, the appended ones included.
+        The weights are [B, T, N] for all N keys, with those that `add_bias_kv` and `add_zero_attn` append.
 
         query, key, value: inputs [B, T, E], [B, S, kdim] and [B, S, vdim]; [T, B, E] with `batch_first=False`, and
             [T, E] without a batch. In self-attention without masks, a nested tensor of rows [T_b, E] gives a nested

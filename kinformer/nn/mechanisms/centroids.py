@@ -20,8 +20,8 @@ class Centroids(nn.Module):
 
     mu = unit(decay mu + (1 - decay) seen)
 
-    Each training step updates the centroids. A cluster without members keeps its centroid. Centroids are buffers, so
-    the optimizer does not change them. The routing mechanisms use this part.
+    Each training step updates the centroids. A cluster that gets no queries or keys keeps its centroid. Centroids are
+    buffers, so the optimizer does not change them. The routing mechanisms use this part.
 
     heads: number of heads; each head has its own clusters.
     k_dim: width of the vectors that are clustered.
@@ -48,9 +48,9 @@ class Centroids(nn.Module):
         self.register_buffer("mu", unit(torch.randn(heads, clusters, k_dim, generator=draw)))
 
     def similarities(self, x: Float[Tensor, "B G T K"]) -> Float[Tensor, "B H T C"]:
-        """Return the dot product of each direction with each centroid.
+        """Return the dot product of each vector x, scaled to length 1, with each centroid of its heads.
 
-        Each key head is compared with the centroids of all query heads that it serves.
+        If several query heads share a key head, its keys are compared with the centroids of each of them.
         """
         directions = unit(at_least_float32(x))
         mu = self.mu.to(directions.dtype).unflatten(0, (x.shape[1], -1))  # [G H/G C K]
@@ -58,12 +58,12 @@ class Centroids(nn.Module):
             return torch.einsum("bgtk,ghck->bghtc", directions, mu).flatten(1, 2)
 
     def assign_clusters(self, x: Float[Tensor, "B G T K"]) -> Int[Tensor, "B H T"]:
-        """Return the nearest cluster of each vector."""
+        """Return the number of the most similar centroid of each vector x, for each head."""
         with torch.no_grad():
             return choice(lambda: self.similarities(x).argmax(-1))
 
     def distance(self, x: Float[Tensor, "B H T K"], cluster: Int[Tensor, "B H T"]) -> Float[Tensor, "B T"]:
-        """Return the mean squared difference between each direction x and the centroid of its cluster.
+        """Return the mean squared difference between each direction x (length 1) and its cluster's centroid.
 
         The mean runs over the heads and the components of the vectors.
         """
@@ -74,7 +74,7 @@ class Centroids(nn.Module):
     def sums(
         self, x: Float[Tensor, "B H T K"], cluster: Int[Tensor, "B H T"], real: Bool[Tensor, "B #H T"]
     ) -> Float[Tensor, "H C K"]:
-        """Return the sum of the directions x in each cluster; padding is left out."""
+        """Return the sum of the directions x (length 1) in each cluster, without padding."""
         heads, clusters, width = self.mu.shape
         place = cluster + clusters * torch.arange(heads, device=x.device)[:, None]
         place = place.where(real, heads * clusters)  # padding adds to one extra row, which is dropped
@@ -82,7 +82,10 @@ class Centroids(nn.Module):
         return sums[:-1].view(heads, clusters, width)
 
     def update_average(self, sums: Float[Tensor, "H C K"]) -> Float[Tensor, "H C K"]:
-        """Return the moving average after one more step, before it is scaled to length 1."""
+        """Return the centroids' moving average after one more training step, before it is scaled to length 1.
+
+        sums: sums of the directions in each cluster, from the method `sums`.
+        """
         is_used = (sums != 0).any(-1, keepdim=True)
         old = at_least_float32(self.mu)
         average = unit(sums.to(old)) if self.update == "direction" else sums.to(old) / 2

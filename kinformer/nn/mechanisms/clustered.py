@@ -26,7 +26,7 @@ from kinformer.nn.mechanisms.query_clusters import QueryClusters
 
 
 class Clustered(KeyValueMechanism):
-    """Softmax attention of cluster means: similar queries share one read, computed with their mean.
+    """Softmax attention in which similar queries form a cluster and share the output of their mean.
 
     y_i = softmax(scale q^c_c(i) K^T) V, q^c_j = the mean of q_i over c(i) = j
 
@@ -35,11 +35,11 @@ class Clustered(KeyValueMechanism):
     and the error of a query is bounded by its distance from the mean of its cluster.
 
     Prefer it to LSH and routing if attention is spread over many keys. Those mechanisms read few keys, and a key and a
-    query must meet in a bucket. Prefer it to Linformer if keys must stay tokens or if sequences have any length.
-    `ImprovedClustered` is closer to dense attention and computes T * topk more pairs.
+    query must meet in a bucket. Prefer it to Linformer, whose keys are mixtures of tokens, if each key must stay one
+    token or if lengths vary. `ImprovedClustered` is closer to dense attention and computes T * topk more pairs.
 
-    Keys are not clustered, so a source may have any length. Reads of disjoint sets of keys can be merged. No causal
-    form is known: the mean of a query's cluster includes later queries.
+    Keys are not clustered, so a source may have any length. Outputs over disjoint sets of keys can be merged into one
+    softmax. No causal form is known: the mean of a query's cluster includes later queries.
 
     grouping: assigns queries to clusters; `HammingKMeans(k_dim)` in the paper. Each row and query head has its own
         clusters. Sharing of key heads does not change them.
@@ -47,7 +47,7 @@ class Clustered(KeyValueMechanism):
     dropout: fraction of the attention weights of the means that training drops; all queries of a cluster lose the same
         weights.
 
-    Errors: NoState from `start`; ValueError for `ctx.only`, which limits single queries.
+    Errors: NoState (no decoding state exists) from `start`; ValueError for `ctx.only`, which limits single queries.
 
     Source: Vyas et al., 2020, arXiv:2007.04825, section 3.2; the fast-transformers package computes the same from the
     same clusters.
@@ -80,7 +80,7 @@ class Clustered(KeyValueMechanism):
             raise ValueError(f"{name} does not cache a source. Pass Context(source=..., source_pos=...) in every call")
         if ctx.only is not None:
             raise ValueError(
-                f"ctx.only limits single queries, but {name} reads keys for clusters of queries. Use Softmax"
+                f"ctx.only limits single queries, but {name} computes attention for clusters of queries. Use Softmax"
             )
         return queries, keys
 
@@ -95,14 +95,14 @@ class Clustered(KeyValueMechanism):
         return Out(AttentionOutput(clusters.spread(of_clusters.y), self.spread_lse(clusters, of_clusters.lse)))
 
     def clusters(self, queries: Queries) -> QueryClusters:
-        """Return the clusters of the queries of a call. Gradient checkpointing does not choose them again."""
+        """Return the clusters of the queries of a call; gradient checkpointing reuses them."""
         cluster = choice(lambda: self.grouping(queries.q, queries.pos))
         return QueryClusters.from_clusters(cluster, queries.pos >= 0, self.grouping.clusters)
 
     def make_mean_request(self, request: Request, clusters: QueryClusters) -> Request:
         """Return a request in which the cluster means are the queries.
 
-        The mean of an empty cluster is 0, and its read is not used.
+        The mean of an empty cluster is 0, and its output is not used.
         """
         q, pos = request.queries.q, request.queries.pos
         centre = clusters.mean(at_least_float32(q)).to(q.dtype)
@@ -114,7 +114,7 @@ class Clustered(KeyValueMechanism):
         return request.replace(queries=Queries(centre, at, head=request.queries.head), below={})
 
     def spread_lse(self, clusters: QueryClusters, lse: Float[Tensor, "B H C"] | None) -> Float[Tensor, "B H T"]:
-        """Return the lse of each query, which is the lse of its cluster mean."""
+        """Return the log-sum-exp of each query's scores, copied from its cluster mean; None stays None."""
         assert lse is not None
         return clusters.spread(lse[..., None], -torch.inf)[..., 0]
 

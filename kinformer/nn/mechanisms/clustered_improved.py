@@ -1,4 +1,4 @@
-"""ImprovedClustered: clustered attention with exact weights for the best keys of each cluster."""
+"""ImprovedClustered: clustered attention with exact weights for the top keys of each cluster."""
 
 from functools import partial
 
@@ -26,7 +26,7 @@ MOST = 4  # maximum number of tiles for a cluster of average size
 
 
 class ImprovedClustered(Clustered):
-    """Clustered attention in which each query computes its own weights for the best keys of its cluster.
+    """Clustered attention in which each query computes its own weights for its cluster's top keys.
 
     y_i = m_j softmax over l in T_j of (scale q_i.k_l) v_l + sum over l not in T_j of A^c_jl v_l, j = c(i)
 
@@ -38,9 +38,9 @@ class ImprovedClustered(Clustered):
     mean of the cluster sets the total weight m_j of T_j, in the paper and here; a query does not change it. If topk
     covers all keys, the result is dense attention.
 
-    The result merges two reads. The mean reads all keys outside T_j. The query reads the keys in T_j, with the total
-    weight that the mean gives them. The layer holds the matrix of C * S weights and at most 5 C * topk copies of keys
-    and values.
+    The output merges two attentions: the cluster mean attends to all keys outside T_j, and the query to the keys in
+    T_j. The keys in T_j keep the total weight m_j. The layer holds the matrix of C * S weights and at most 5 C * topk
+    copies of keys and values.
 
     topk: number of keys for which each query computes its own weights; 32 in the paper.
     grouping, scale: as in `Clustered`.
@@ -101,7 +101,7 @@ class ImprovedClustered(Clustered):
         return tiles.spread(of_tiles.y.unflatten(0, columns.shape[:2]).transpose(1, 2))
 
 
-_APART = {"merge": "the best keys among some of the keys differ from the best among all keys"}
+_APART = {"merge": "the top keys among some of the keys differ from the top keys among all keys"}
 
 EXAMPLES = (
     Example(lambda: ImprovedClustered(HammingKMeans(8, 3, bits=9, iterations=3), 4), _APART),

@@ -1,4 +1,4 @@
-"""Lookup of columns by their positions, in any order."""
+"""Lookup of the columns (places of tokens in a tensor) that hold given positions."""
 
 import torch
 from jaxtyping import Float, Int
@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 
 def find_columns(sources: Int[Tensor, "B M"], targets: Int[Tensor, "B N"]) -> Int[Tensor, "B N"]:
-    """Return the column of each target position among the source positions.
+    """Return the column (index into `sources`) that holds each target position.
 
     sources: positions of the columns to search, [B, M], in any order.
     targets: positions to look up, [B, N].
@@ -23,11 +23,11 @@ def find_columns(sources: Int[Tensor, "B M"], targets: Int[Tensor, "B N"]) -> In
 
 
 def take_at(x: Float[Tensor, "B H T S"], at: Int[Tensor, "B N"], dim: int) -> Float[Tensor, "B H _ _"]:
-    """Select rows or columns of x at the places that `find_columns` returned; a missing place gives zeros.
+    """Select query rows or key columns of x by indices from `find_columns`; a missing one gives zeros.
 
     x: values of pairs, [B, H, T, S].
-    at: places from `find_columns`, [B, N].
-    dim: 2 for rows, 3 for columns.
+    at: indices from `find_columns`, [B, N]; the size of the dimension for a missing token.
+    dim: 2 to select rows (queries), 3 to select columns (keys).
     """
     padded = F.pad(x, (0, 1) if dim == 3 else (0, 0, 0, 1))
     shape = list(x.shape)

@@ -16,8 +16,8 @@ from kinformer.core.mechanism import Mechanism
 class CompositeMechanism(Mechanism):
     """Base class of mechanisms that are made of other mechanisms.
 
-    It collects the extra projections, states and reports of its parts. The number of a part prefixes their names. Each
-    part gets all heads unless `share` returns other sizes. A subclass defines `forward`.
+    It collects the extra projections, decoding states and auxiliary outputs of its parts, under the number of the part
+    as prefix. Each part gets all heads unless a subclass overrides `share`. A subclass defines `forward`.
 
     parts: one or more mechanisms.
 
@@ -35,7 +35,7 @@ class CompositeMechanism(Mechanism):
         self.wants, self.sends = wants_and_sends(self.parts, rising=False)
 
     def share(self, sizes: HeadSizes) -> HeadSizes:
-        """Return the head sizes of one part."""
+        """Return the head sizes of one part; a subclass overrides it to divide the layer's heads."""
         return sizes
 
     def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
@@ -50,15 +50,15 @@ class CompositeMechanism(Mechanism):
     def combine_outs(
         self, outs: Sequence[Out[AttentionOutput]], read: AttentionOutput, state: State | None
     ) -> Out[AttentionOutput]:
-        """Return the combined read together with the states and reports of all parts."""
+        """Return the combined attention output `read` with the states and auxiliary outputs of all parts."""
         new_state = None if state is None else tuple(out.state for out in outs)
         reports = (by_part([getattr(out, kind) for out in outs]) for kind in ("aux", "up", "stats", "taps"))
         return Out(read, new_state, *reports)
 
 
 def by_part(reports: Sequence[Mapping]) -> dict:
-    """Merge the entries of all parts into one dictionary, with the number of the part as prefix.
+    """Merge the entries of several parts into one dictionary, with the number of the part as prefix.
 
-    reports: one mapping of names to entries for each part.
+    reports: one mapping of names to entries for each part, such as the outputs in `Out.aux`.
     """
     return {name: value for n, entries in enumerate(reports) for name, value in add_prefix(n, entries).items()}

@@ -24,11 +24,11 @@ from kinformer.nn.scores.lower_scores import of_pairs
 
 
 class ConvolvedScoresState(NamedTuple):
-    """Key-value cache together with the convolution inputs of the last queries.
+    """Decoding state of `ConvolvedScores`: key-value cache and convolution inputs of the last queries.
 
     kv: cache of keys and values.
-    scores: convolution inputs, [B, H, R, C]. Row r belongs to the query at position now - R + r, column c to the key
-        at pos[c].
+    scores: inputs of the convolution for the last R queries, [B, H, R, C]. Row r belongs to the query at position now -
+        R + r, column c to the key at pos[c].
     pos: positions of the keys of `scores`, [B, C].
     now: position of the next query, [B].
     """
@@ -47,9 +47,9 @@ class ConvolvedScoresState(NamedTuple):
 class ConvolvedScores(KeyValueMechanism):
     """Base class of mechanisms that convolve the matrix of scores.
 
-    It computes the scores, convolves them by position, and keeps the rows that decoding needs. It sends its scores up
-    to the next block. A subclass defines `inputs`, which returns the tensor to convolve, and `combine_scores`, which
-    makes the layer's scores from the result.
+    It computes the scores, convolves them by position, and keeps the rows of earlier queries that decoding needs. It
+    passes its scores to the next block (`Out.up`). A subclass defines `inputs`, which returns the tensor to convolve,
+    and `combine_scores`, which makes the layer's scores from the result.
 
     pattern: keys that each query may read.
     heads: number of heads of the layer.
@@ -57,8 +57,8 @@ class ConvolvedScores(KeyValueMechanism):
     scale: factor of the dot product; 1/sqrt(head_dim) if None.
     dropout: fraction of attention weights that training drops.
 
-    Errors: NoState from `start` if the pattern reads ahead, or for a centred kernel across sequences; ValueError for
-    `ctx.only` or `ctx.also` in cross-attention.
+    Errors: NoState (no decoding state exists) from `start` if the pattern allows later keys, or for a centred kernel in
+    cross-attention; ValueError for `ctx.only` or `ctx.also` in cross-attention.
     """
 
     received_attention = Mechanism.received_attention  # the weights of a query depend on the scores of other queries
@@ -85,7 +85,7 @@ class ConvolvedScores(KeyValueMechanism):
     def inputs(
         self, scores: Float[Tensor, "B H T S"], previous: Float[Tensor, "B H T S"] | None
     ) -> Float[Tensor, "B H T S"] | None:
-        """Return the tensor to convolve, or None to convolve nothing.
+        """Return the tensor to convolve, or None to convolve nothing; a subclass supplies it.
 
         scores: the layer's own scores.
         previous: scores from the block below, or None.
@@ -95,7 +95,7 @@ class ConvolvedScores(KeyValueMechanism):
     def combine_scores(
         self, scores: Float[Tensor, "B H T S"], inputs: Float[Tensor, "B H T S"], convolved: Float[Tensor, "B H T S"]
     ) -> Float[Tensor, "B H T S"]:
-        """Return the scores of the layer.
+        """Return the scores of the layer from the result of the convolution; a subclass supplies it.
 
         scores: the layer's own scores.
         inputs: the tensor that was convolved.

@@ -1,4 +1,4 @@
-"""Decayed: linear attention with a decaying past in which each new token has full weight."""
+"""Decayed: update of linear attention in which the past decays and each new token has full weight."""
 
 from collections.abc import Mapping
 
@@ -19,9 +19,10 @@ class Decayed(DecayUpdate):
 
     S_t = g_t S_(t-1) + phi(k_t) v_t^T, g_t = sigmoid(w.x_t + b)
 
-    The sum that divides the read decays in the same way. Choose it, as `LinearAttention(ELU(), Decayed())`, if recent
-    tokens matter more. Choose `GatedUpdate` if a token that forgets the past should also count less itself: there it
-    enters with the factor 1 - g_t. Each key head has its own gate, an extra key projection of the layer.
+    The sum of weights that divides the output decays in the same way. Choose it, as `LinearAttention(ELU(),
+    Decayed())`, if recent tokens matter more. Choose `GatedUpdate` if a token that keeps the past should itself count
+    less: there it enters with the factor 1 - g_t. Each key head has its own gate g_t, made by an extra key projection
+    of the layer.
 
     Source: the "gated" aggregation of Lin et al., 2021, arXiv:2106.04554, section 4.2; Peng et al., 2021,
     arXiv:2103.02143.

@@ -18,7 +18,7 @@ from kinformer.nn.mechanisms.linear import LinearAttention
 
 
 class DelayedState(NamedTuple):
-    """Recent keys that no query has read yet, and the state of the linear attention.
+    """Decoding state of `Delayed`: recent keys not yet in the sums, and the linear attention's state.
 
     k, v: keys and values of the last N tokens, [B, G, N, K] and [B, G, N, V].
     pos: positions of these tokens, [B, N]; -1 for an empty place.
@@ -39,8 +39,8 @@ class Delayed(Mechanism):
     y_i = sum_(j <= i - by) phi(q_i).phi(k_j) v_j / sum_(j <= i - by) phi(q_i).phi(k_j)
 
     Choose it as the far part of `Merged`, with a near part that reads the last `by` keys exactly. Together they read
-    every key once. Do not use it by itself, because it cannot see recent tokens. The state holds each token for `by`
-    steps before the token enters the sums. The cost is the same as for `linear`.
+    every key once. Do not use it by itself, because it cannot see recent tokens. The decoding state holds each token
+    for `by` steps before the token enters the sums. The cost is the same as for `linear`.
 
     linear: linear attention that reads the keys, such as `LinearAttention(FAVOR(64, 128))`.
     by: number of recent keys that a query leaves out, its own key included; at least 1.

@@ -20,9 +20,10 @@ class DeltaUpdate(StateUpdate):
     S_t = S_(t-1) + b_t phi(k_t) (v_t - S_(t-1)^T phi(k_t))^T, y_t = S_t^T phi(q_t), b_t = sigmoid(w.x_t + b)
 
     Choose it, as `LinearAttention(ELU(), DeltaUpdate())`, if plain sums would mix the values of keys that repeat. Each
-    key head has its own rate b_t, an extra key projection of the layer. The features phi are divided by the sum of
-    their absolute values, as in the paper, so b_t = 1 replaces at most the whole value of a key. The read is not
-    divided by a sum of weights, so it has no lse. The tokens of a piece are computed together by a triangular solve.
+    key head has its own rate b_t, made by an extra key projection of the layer. The features phi are divided by the sum
+    of their absolute values, as in the paper, so b_t = 1 replaces at most the whole value of a key. The output is not
+    divided by a sum of weights, so it has no lse (log-sum-exp) and cannot be merged. The tokens of a piece (a run of
+    consecutive tokens) are computed together by a triangular solve.
 
     Source: Schlag et al., 2021, arXiv:2102.11174, section 4; pieces: Yang et al., 2024, arXiv:2406.06484.
     """

@@ -1,4 +1,4 @@
-"""Edges: a recurrent network that chooses the keys of each token one by one."""
+"""EdgePredictor: recurrent network of SAC that chooses the keys of each token one by one."""
 
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
@@ -24,10 +24,10 @@ NEVER = -1e30  # logit of a token that is not allowed; finite, so rows without a
 
 
 class WalkState(NamedTuple):
-    """State of the network between two choices.
+    """State of an `EdgePredictor` between two choices, for P walks (sequences of choices) in each row.
 
     h, c: hidden and cell vector of the LSTM, [B, P, n].
-    last: token that was chosen last, [B, P, n].
+    last: vector of the token that was chosen last, [B, P, n].
     """
 
     h: Float[Tensor, "B P n"]
@@ -35,10 +35,10 @@ class WalkState(NamedTuple):
     last: Float[Tensor, "B P n"]
 
     def where(self, mask: Bool[Tensor, "B #P 1"], other: "WalkState") -> "WalkState":
-        """Return this state in the rows that `mask` marks, and the other state elsewhere.
+        """Return this state for the walks that `mask` marks, and `other` for the rest.
 
-        mask: rows that keep this state, [B, #P, 1].
-        other: state of all other rows.
+        mask: walks that keep this state, [B, #P, 1].
+        other: state of all other walks.
         """
         return WalkState(*(torch.where(mask, a, b) for a, b in zip(self, other, strict=True)))
 
@@ -47,12 +47,15 @@ class WalkState(NamedTuple):
 
 
 class EdgePredictor(nn.Module):
-    """LSTM that chooses the next key from the key that it chose last.
+    """LSTM of SAC (sparse adaptive connection) that chooses the next key from the key it chose last.
 
     p(j) = softmax_j(h W (x_j + D_min(distance, clip))), h, c = LSTM(token chosen last; h, c)
 
+    h is the hidden vector of the LSTM, W a learned matrix, x_j the vector of token j, and D a learned vector for each
+    distance.
+
     width: width of a token as the network sees it, and of the LSTM.
-    clip: largest distance with its own vector; greater distances share it.
+    clip: largest distance with its own vector D; greater distances share that vector.
 
     Source: Li et al., 2020, arXiv:2003.09833, section 3.
     """
@@ -66,11 +69,11 @@ class EdgePredictor(nn.Module):
         self.distance = nn.Parameter(torch.randn(clip + 1, width) * width**-0.5)
 
     def begin(self, nodes: Float[Tensor, "B P S n"]) -> WalkState:
-        """Return the learned state before the first choice among these nodes."""
+        """Return the learned state before the first choice among `nodes`, the vectors of the tokens."""
         return WalkState(*(x.to(nodes.dtype).expand(*nodes.shape[:2], -1) for x in self.first))
 
     def step(self, walk: WalkState) -> tuple[Float[Tensor, "B P n"], WalkState]:
-        """Run the LSTM once. Return the vector that scores the next choice, and the new state."""
+        """Run the LSTM once. Return the vector h W, whose product with a token scores it, and the new state."""
         dtype, shape = self.cell.weight_ih.dtype, walk.h.shape
         last, h, c = (x.to(dtype).flatten(0, 1) for x in (walk.last, walk.h, walk.c))
         h, c = self.cell(last, (h, c))
@@ -85,14 +88,14 @@ class EdgePredictor(nn.Module):
         distance: Int[Tensor, "B #P S"],
         noise: Float[Tensor, "B P S"] | None,
     ) -> tuple[Int[Tensor, "B P 1"], Float[Tensor, "B P"], WalkState]:
-        """Choose a token for each walk. Return its column, the log of its probability and the new state.
+        """Choose a token for each walk. Return its index in `nodes`, log-probability and the new state.
 
         walk: state of the network.
         nodes: tokens to choose from, [B, P, S, n].
         may: tokens that are allowed, [B, #P, S].
         distance: distance of each token, in tokens, from the query or, in `PublishedSAC`, from the last choice,
             [B, #P, S].
-        noise: Gumbel noise for a random draw, [B, P, S]; None takes the most likely token.
+        noise: Gumbel noise for a random choice, [B, P, S]; None takes the most likely token.
         """
         u, walk = self.step(walk)
         far = distance.clamp(0, self.clip).expand(-1, u.shape[1], -1)
@@ -116,7 +119,8 @@ class EdgePredictor(nn.Module):
 class EdgeChooser(nn.Module):
     """Base class of both forms of SAC: it owns the network that chooses keys, and its random numbers.
 
-    The network sees an extra projection of each token. A loss on its choices trains it.
+    The network sees an extra projection of each token. A loss on the log-probabilities of its choices trains it. A
+    subclass calls `choose_by` in its constructor and defines the attention.
     """
 
     unrepeatable = Unrepeatable(
@@ -124,34 +128,34 @@ class EdgeChooser(nn.Module):
     )
 
     def choose_by(self, edges: int, width: int, clip: int, by: By, seed: int) -> None:
-        """Create the network and its source of random numbers.
+        """Create the network that chooses keys, and its source of random numbers.
 
         edges: number of choices for each token.
         width, clip: sizes of the network, as in `EdgePredictor`.
         by: "layer" chooses once for all heads, "head" for each key head.
-        seed: seed of the draws.
+        seed: seed of the random choices.
         """
         self.edges, self.by = check_at_least("edges", edges, 1), check_option("by", by, By)
         self.predictor, self.chance = EdgePredictor(width, clip), Chance(seed)
 
     def sent_names(self, name: str, send: bool) -> frozenset[str]:
-        """Return the names of the outputs that are sent up: `name` if `send` is true.
+        """Return the names of the outputs for layers above: `name` if `send` is true, none otherwise.
 
-        Errors: ValueError for send=True with by="head", because there would be several sets.
+        Errors: ValueError for send=True with by="head", because there would be one set of choices for each head.
         """
         if check_flag("send", send) and self.by == "head":
-            raise ValueError(f"send=True sends up one set of {name}, so it needs by='layer'")
+            raise ValueError(f"send=True passes one set of {name} to the layers above, so it needs by='layer'")
         return frozenset({name} if send else ())
 
     def penalties(self) -> dict[str, Penalty]:
-        """Return the penalty that trains the network and, through its view of tokens, the layer's input."""
+        """Return the loss term that trains the network that chooses; it also trains the layers below."""
         return {CHOICES: Penalty(trains=tuple(self.predictor.parameters()), reaches_x=True, alone=True, by="weight")}
 
     def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
         return {"node": ExtraProjection(self.predictor.width)}
 
     def nodes(self, request: Request) -> Float[Tensor, "B P S n"]:
-        """Return the tokens as the network sees them, for each key head or once for the layer."""
+        """Return the token vectors (nodes) that the network sees, for each key head or once for the layer."""
         nodes = at_least_float32(request.keys.extras["node"])
         return nodes if self.by == "head" else nodes.mean(1, keepdim=True)
 
@@ -162,10 +166,10 @@ class EdgeChooser(nn.Module):
         k_pos: Int[Tensor, "B #P S"],
         visible: Bool[Tensor, "B #P S"],
     ) -> Tensor | None:
-        """Return Gumbel noise [B, P, S] that turns an argmax over nodes into a random draw; None in eval mode.
+        """Return Gumbel noise [B, P, S], which makes an argmax over nodes a random choice; None in eval mode.
 
-        The noise depends on the turn and on the visible nodes, which are the only nodes that the choice may depend on.
-        Rows that differ in a visible node have independent draws.
+        The noise depends only on the number of the choice and on the visible nodes (token vectors), because the choice
+        may depend on no others. Rows that differ in a visible node get independent noise.
 
         nodes: tokens as the network sees them, [B, P, S, n].
         turn: number of the choice, [B, #P, 1].

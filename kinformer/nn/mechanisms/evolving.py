@@ -1,4 +1,4 @@
-"""EvolvingAttention: attention that mixes its scores with lower scores and convolves them."""
+"""EvolvingAttention: attention that mixes its scores with the block below and convolves them."""
 
 from jaxtyping import Float
 from torch import Tensor
@@ -17,29 +17,31 @@ class EvolvingAttention(ConvolvedScores):
     In = alpha s_below + (1 - alpha) q.k,
     s = beta LeakyReLU(conv(In)) + (1 - beta) In, y = softmax(s) v
 
-    Choose it over RealFormer's plain sum if attention forms shapes in the plane of queries and keys, such as diagonals
-    or stripes. The convolution sees the neighbours of a pair and all heads. It holds the matrix of scores several
-    times, and computes size^2 * heads more products per pair and head. The lowest block has no scores below it. In the
-    authors' stack it is a plain block, `Explicit(pattern, up=True)`. A layer of this class without scores from below
-    convolves its own scores.
+    Choose it over RealFormer, which only adds the scores of the block below, if attention forms shapes in the plane of
+    queries and keys, such as diagonals or stripes. The convolution sees the neighbours of a pair and all heads. It
+    holds the matrix of scores several times, and computes size^2 * heads more products per pair and head. In the
+    authors' stack the lowest block is `Explicit(pattern, up=True)`, which only passes its scores to the next block. A
+    layer of this class in the lowest block convolves its own scores.
 
     Neighbours are the pairs at adjacent positions. No query sees a pair that it may not read (see `ScoreConvolution`).
-    Decoding needs scores of earlier queries: beside the keys, the state keeps the rows of In of the last size - 1
-    queries, or size // 2 for a centred kernel.
+    Decoding needs scores of earlier queries: beside the keys, the decoding state keeps the rows of In of the last size
+    - 1 queries, or size // 2 for a centred kernel.
 
     pattern: keys that each query may read.
     heads: number of heads of the layer.
-    alpha: share of the scores from below in In, 0 to 1. The authors' code calls it beta.
-    beta: share of the convolution in the scores, 0 to 1. The authors' code calls it alpha.
+    alpha: weight in In of the scores from the block below, 0 to 1. The authors' code calls it beta.
+    beta: weight of the convolution in the scores s, 0 to 1. The authors' code calls it alpha.
     size: number of rows and columns of the kernel; 3 in the paper. Only a causal kernel may have an even size.
-    kernel: "centred" for encoders; under `Causal()`, pairs ahead are masked. A "causal" kernel, for decoders, ends at
-        the pair itself in both directions. A "cross" kernel, for cross-attention, does so only along the queries.
+    kernel: "centred" for encoders; under `Causal()`, pairs with later keys are masked. A "causal" kernel, for decoders,
+        covers only the pair itself and earlier queries and keys. A "cross" kernel, for cross-attention, covers earlier
+        queries, and keys on both sides.
     slope: negative slope of the LeakyReLU after the convolution; 1 for none. The authors' code has this LeakyReLU.
     scale: factor of the dot product; 1/sqrt(head_dim) by default.
     dropout: fraction of attention weights that training drops.
 
-    Errors: ValueError for another number of heads, and for scores from below of other pairs; NoState from `start` if
-    the pattern reads ahead, and for a centred kernel across sequences.
+    Errors: ValueError for a layer with another number of heads, and if the scores from the block below belong to other
+    pairs. NoState (no decoding state exists) from `start` if the pattern allows later keys, and for a centred kernel in
+    cross-attention.
 
     Source: Wang et al., 2021, arXiv:2102.12895.
 

@@ -1,4 +1,4 @@
-"""Explicit: softmax attention that can change its scores and weights, and send its scores up."""
+"""Explicit: softmax attention that can change its scores and weights, and pass its scores on."""
 
 from itertools import accumulate, pairwise
 
@@ -30,25 +30,26 @@ class Explicit(KeyValueMechanism):
 
     y = after(softmax(before(score + bias))) v
 
-    Choose Softmax if nothing needs the matrix. A pair that the pattern does not allow has weight 0, even after
-    `before` and `after`. Memory is T x S per head if scores are sent up or taken from below. Otherwise long rows are
-    read in blocks of queries if `before` and `after` treat each query separately; the backward pass computes the
-    blocks again. RealFormer is `Explicit(pattern, score=ResidualScores(), up=True)`. For talking heads see
-    `nn/mechanisms/talking_heads.py`.
+    Choose Softmax if nothing needs the matrix. A pair that the pattern does not allow has weight 0, even after `before`
+    and `after`. Memory is T x S per head if scores are passed to the block above or taken from the block below.
+    Otherwise long rows are computed in blocks of queries if `before` and `after` treat each query separately; the
+    backward pass computes the blocks again. RealFormer is `Explicit(pattern, score=ResidualScores(), up=True)`. For
+    talking heads see `nn/mechanisms/talking_heads.py`.
 
     pattern: keys that each query may read.
     bias: bias that changes the scores, or none.
     score: computes the scores; the dot product of query and key by default.
     before: map of all scores before the softmax.
-    after: map of all weights after the softmax. The result is not a softmax, so the read has no lse and cannot be
-        merged.
-    up: True sends the scores up to the same sublayer of the next block, after `before` and unmasked. With a state,
-        they cover kept and new keys in the order of the cache, so layers that share scores must use the same pattern.
+    after: map of all weights after the softmax. The result is not a softmax, so the output has no lse (log-sum-exp) and
+        cannot be merged with other outputs.
+    up: True passes the scores to the same sublayer of the next block (`Out.up`), after `before` and without the mask.
+        In decoding, they cover cached and new keys in the order of the cache, so layers that share scores must use the
+        same pattern.
     scale: factor of the dot product; 1/sqrt(head_dim) by default.
     dropout: fraction of attention weights that training drops, after `after`.
 
-    Errors: NoState from `start` if the pattern reads ahead; ValueError if the heads of weights are not a multiple of
-    the heads of values.
+    Errors: NoState (no decoding state exists) from `start` if the pattern allows later keys; ValueError if the heads of
+    weights are not a multiple of the heads of values.
 
     Source: prior from lower modules in Lin et al., 2021, arXiv:2106.04554; He et al., 2020, arXiv:2012.11747.
     """

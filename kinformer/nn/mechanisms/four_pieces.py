@@ -18,16 +18,17 @@ from kinformer.nn.patterns.rows import Rows
 
 
 class FourPieces(GlobalSoftmax):
-    """ETC's attention with separate projections for each pair of reader and key type, global or long.
+    """ETC's attention with projections for each pair of query and key type, global or long.
 
     Choose it if global and long tokens represent very different things. Choose `GlobalSoftmax(pattern, Rows(n), bias)`
-    if only the reader should select the projections; the authors' code calls that share_kv_projections. This class has
-    two matrices for queries, four for keys and four for values. Global rows read [g2g | g2l] and long rows read [l2g |
-    l2l], each in one softmax. The layer's own projections make the long queries and the keys and values of l2l.
+    if only the type of the query should select the projections; the authors' code calls that share_kv_projections. This
+    class has two matrices for queries, four for keys and four for values. Global queries read global and long keys (g2g
+    and g2l) in one softmax; long queries read l2g and l2l in another. The layer's own projections make the long queries
+    and the keys and values of l2l, long keys for long queries.
 
     pattern: keys that a long token reads, such as `Band(64) | Tokens(n)`; global tokens read all keys.
     n: number of global tokens, which are the first n tokens.
-    bias: bias that changes the scores, such as ETCLabels.
+    bias: bias that changes the scores, such as `ETCLabels` (relative positions of ETC).
     copied: False initialises all matrices independently, as the authors' code does; True copies the layer's own.
     settings: scale, dropout and impl, as in `GlobalSoftmax`.
 

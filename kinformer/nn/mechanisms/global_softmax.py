@@ -31,11 +31,11 @@ Part = TypeVar("Part", Queries, Keys)
 
 
 class FewRows(NamedTuple):
-    """Columns that contain the global queries of each row, the same number for every row.
+    """Places of the global queries in each row of `GlobalSoftmax`, the same number R for every row.
 
-    places: columns of the queries, [B, R]. Other queries fill the rest of a row.
+    places: indices of the queries in the row, [B, R]. Other queries fill up a row that has fewer global ones.
     pos: positions of these queries, [B, 1, R].
-    alone: True if none of them reads a pair of the other read, so their other results may be overwritten.
+    alone: True if these queries have no keys in the local attention, so its outputs for them may be overwritten.
     """
 
     places: Int[Tensor, "B R"]
@@ -43,14 +43,14 @@ class FewRows(NamedTuple):
     alone: bool
 
     def make_queries(self, queries: Queries, q: Float[Tensor, "B H R K"]) -> Queries:
-        """Return the queries at these columns with `q` as their query vectors."""
+        """Return the queries at these places, with `q` as their query vectors."""
         return queries.cut(self.places)._replace(q=q, pos=self.pos)
 
     def insert(self, read: AttentionOutput, few: AttentionOutput) -> AttentionOutput:
-        """Merge a read of the few queries into the read of the whole row.
+        """Merge the output of the few queries into the output of the whole row.
 
-        read: read of all queries of the row.
-        few: read of the queries at `places`.
+        read: attention output of all queries of the row.
+        few: attention output of the queries at `places`.
         """
         assert read.lse is not None
         if not self.alone:
@@ -62,10 +62,10 @@ class FewRows(NamedTuple):
 
 
 def few_rows(own_pairs: Pattern, other_pairs: Pattern, pos: Int[Tensor, "B T"]) -> FewRows:
-    """Find the queries that may read a pair of `own_pairs`, as `FewRows`.
+    """Return the `FewRows` of the queries that have keys in `own_pairs`, the pairs of global queries.
 
-    own_pairs: pairs that only the few queries read.
-    other_pairs: pairs of the other read, which decide `FewRows.alone`.
+    own_pairs: (query, key) pairs that only the few global queries read.
+    other_pairs: pairs of the local attention, which decide `FewRows.alone`.
     pos: positions of the queries, [B, T]; -1 for padding.
     """
 
@@ -81,17 +81,17 @@ def few_rows(own_pairs: Pattern, other_pairs: Pattern, pos: Int[Tensor, "B T"]) 
 
 
 def of_values(read: AttentionOutput, v: LazyProjection) -> Float[Tensor, "B H R V"]:
-    """Turn a read of the layer's input into a read of values; a query without keys gets 0.
+    """Turn weighted means of the layer's input into weighted means of values; no keys give 0.
 
-    read: read in which y is a weighted mean of inputs, [B, H, R, D], with its lse.
-    v: lazy projection of the values.
+    read: attention output in which y is a weighted mean of inputs, [B, H, R, D], with its lse (log-sum-exp).
+    v: lazy projection from inputs to values.
     """
     assert read.lse is not None
     return torch.where(read.lse[..., None] > -torch.inf, v.project_mean(read.y), 0.0)
 
 
 class GlobalSoftmaxState(NamedTuple):
-    """Key-value caches of both reads.
+    """Decoding state of `GlobalSoftmax`: key-value caches of the local and the global attention.
 
     near: keys of the layer's own projections, for local queries.
     wide: keys of the global projections, for global queries.
@@ -104,20 +104,22 @@ class GlobalSoftmaxState(NamedTuple):
 class GlobalSoftmax(Mechanism):
     """Longformer's attention: a narrow pattern for most queries, and global queries that read every key.
 
-    y = merge(read of pattern & ~rows with q, k, v; read of rows with q_g, k_g, v_g)
+    y = merge(attention over pattern & ~rows with q, k, v; attention over rows with q_g, k_g, v_g)
 
     Choose it for long texts in which a few tokens, such as a class token or a question, must see the whole text. The
-    cost is the number of pairs in both reads. A narrow pattern also saves cache in decoding if no global query can
+    cost is the number of pairs in both attentions. A narrow pattern also saves cache in decoding if no global query can
     occur.
 
-    The pairs of `rows`, and of `Marked`, `MarkedRows` or `Tail` in `ctx.also`, use the global projections for queries,
-    keys and values. All other pairs of `(pattern | also) & only` use the layer's own projections. A local query reads
-    a global token with the local projections: put `Tokens(n)` into the pattern, or use `Marked`.
+    The pairs of `rows`, and of `Marked`, `MarkedRows` or `Tail` in `ctx.also` (pairs added in one call), use the global
+    projections for queries, keys and values. All other pairs of `(pattern | also) & only` use the layer's own
+    projections. A local query reads a global token with the local projections: put `Tokens(n)` into the pattern, or use
+    `Marked`.
 
     The global projections are extra projections of the layer, and rotary embeddings do not rotate them. In decoding
     their keys have a separate cache, which keeps all keys while a global query can occur. `ctx.also` then needs
     `ctx.only=Causal()`, the same in every call. In cross-attention, global queries read the whole source. With
-    `Rows(n)`, this class is also the form of ETC in which the reader selects the projections of its keys (`etc`).
+    `Rows(n)`, this class is also the form of ETC in which the type of the query selects the projections of its keys
+    (`etc`).
 
     If few queries of a row are global and there is no bias, global queries read the layer's input directly. Global
     keys and values are then not computed, because q_g.(W x) = (W^T q_g).x. In training, a layer with one global token
@@ -126,13 +128,14 @@ class GlobalSoftmax(Mechanism):
     pattern: keys that a local query reads.
     rows: queries that are global in every row, such as `Rows(n)`, or `Causal() & Rows(n)` in a decoder; none by
         default.
-    bias: bias that changes the scores, the same in both reads.
+    bias: bias that changes the scores, the same in both attentions.
     copied: True initialises the global projections as copies of the local ones, as in the paper; False independently.
     scale: factor of the dot product; 1/sqrt(head_dim) by default.
     dropout: fraction of attention weights that training drops.
-    impl: name of an executor; "auto" selects the cheapest.
+    impl: name of an executor, a way to compute attention; "auto" selects the one with the lowest estimated cost.
 
-    Errors: NoState if a pattern reads ahead; ValueError if the global rows of a `ctx.also` cannot be determined.
+    Errors: NoState (no decoding state exists) from `start` if a pattern allows later keys; ValueError if `ctx.also`
+    does not show which queries are global.
 
     Source: Beltagy et al., 2020, arXiv:2004.05150, section 3.1.
     """
@@ -256,13 +259,12 @@ def split_extras(part: Part, *names: str) -> tuple[Part, list[Tensor]]:
 
 
 def rows_of(also: Pattern) -> Pattern:
-    """Return the union of all `MarkedRows`, `TailRows` and `Rows` in a batch's additional pairs.
+    """Return the pairs of global queries among a batch's additional pairs, as one pattern.
 
-    Global queries read these pairs.
+    It is the union of all `MarkedRows`, `TailRows` and `Rows` in `also`. Patterns that `GlobalNodes` or `GlobalTokens`
+    have shifted stay shifted.
 
-    Patterns that `GlobalNodes` or `GlobalTokens` have shifted stay shifted.
-
-    also: pattern of `ctx.also`.
+    also: pattern of `ctx.also`, the pairs that a batch adds.
     """
     row_patterns: list[Pattern] = [
         leaf for leaf in _union(also) if isinstance(_strip_shifts(leaf), MarkedRows | TailRows | Rows)

@@ -25,7 +25,7 @@ class Grouping(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, q: Float[Tensor, "B H T K"], pos: Int[Tensor, "B #H T"]) -> Int[Tensor, "B H T"]:
-        """Return the cluster of each query, from 0 to clusters - 1; any number at padding.
+        """Return the cluster of each query, 0 to clusters - 1; any number at padding. A subclass defines it.
 
         q: queries, [B, H, T, K].
         pos: positions of the queries, [B, #H, T]; -1 for padding.
@@ -116,7 +116,7 @@ class HammingKMeans(Grouping):
         return cluster
 
     def signs(self, q: Float[Tensor, "B H T K"]) -> Float[Tensor, "B H T b"]:
-        """Return 1 or -1 for each bit, in float32 or wider, so that their products are exact."""
+        """Return the hash bits of the queries as 1 or -1, in float32 or wider for exact products."""
         wide = at_least_float32(q)
         planes = self.planes.to(wide.dtype)
         return torch.where(wide @ planes[:, :-1].mT + planes[:, -1] > 0, 1.0, -1.0)

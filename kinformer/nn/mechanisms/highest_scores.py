@@ -18,7 +18,7 @@ PAIRS = 1 << 21  # maximum number of scores in a block, over all rows and heads
 
 
 def block_sizes(request: Request) -> list[int]:
-    """Return the number of queries in each block of queries of `request`."""
+    """Return the sizes of the blocks into which the queries of `request` are cut for the search."""
     batch, heads, length, _ = request.queries.q.shape
     keys = min(request.keys.k.shape[2], KEYS)
     size = max(16, PAIRS // max(1, batch * heads * keys))
@@ -27,12 +27,12 @@ def block_sizes(request: Request) -> list[int]:
 
 @torch.no_grad()
 def find_by_scores(request: Request, k: int) -> Int[Tensor, "B H T R"]:
-    """Return the columns of the `k` keys with the highest scores of each query.
+    """Return the columns (places in the key tensor) of the `k` keys with the highest scores per query.
 
-    Later positions win ties.
-    A query with fewer allowed keys gets -1 or columns that the pattern does not allow in the remaining places.
+    Keys at the latest positions win ties. A query with fewer than k allowed keys gets -1 in the remaining entries, or
+    columns of keys that the pattern does not allow.
 
-    request: read with the queries and keys.
+    request: attention call with its queries and keys.
     k: number of keys for each query.
     """
     with disable_autocast(request.queries.q):
@@ -85,9 +85,10 @@ def _readable_blocks(request: Request, sizes: list[int], k_pos: Int[Tensor, "B #
 
 
 def position_bounds(parts: tuple[Tensor, ...]) -> tuple[Int[Tensor, " n"], Int[Tensor, " n"]]:
-    """Return the lowest and the highest position of each block without padding.
+    """Return the lowest and the highest position in each block of tokens, without padding.
 
-    A block of padding gets 0 and -1.
+    A block that holds only padding gets 0 and -1.
+
     parts: positions of each block.
     """
     highest = torch.stack([part.amax() for part in parts])

@@ -1,4 +1,4 @@
-"""Search for the best keys of each query with an index over keys that a block of queries shares."""
+"""Search for the keys with the highest scores, with an index over keys that many queries may read."""
 
 from itertools import product
 from typing import NamedTuple
@@ -21,15 +21,16 @@ CANDIDATES = 1 << 14  # number of candidates scored at once
 
 
 def find_best_keys(request: Request, k: int, search: Search, segment: int | None = None) -> Int[Tensor, "B H T R"]:
-    """Return the columns of the `k` keys with the highest scores of each query.
+    """Return the columns (places in the key tensor) of the `k` keys with the highest scores per query.
 
-    Later positions win ties. An index searches the keys that a whole block of queries may read. Other keys are scored
-    directly. A query with fewer allowed keys gets -1 or columns that the pattern does not allow in the remaining
-    places. All keys are scored in calls with fewer than 8 queries, in compiled graphs, and if `search` has no index.
+    Keys at the latest positions win ties. An index searches the keys that a whole block of queries may read. Other keys
+    are scored directly. A query with fewer than k allowed keys gets -1 in the remaining entries, or columns of keys
+    that the pattern does not allow. All keys are scored in calls with fewer than 8 queries, in compiled graphs, and if
+    `search` has no index.
 
-    request: read with the queries and keys.
+    request: attention call with its queries and keys.
     k: number of keys for each query.
-    search: kind of index.
+    search: kind of index, such as a FAISS index.
     segment: number of tokens per segment if the queries of a segment may read the same keys of earlier segments.
     """
     few = request.queries.q.shape[2] < FEW or torch.compiler.is_compiling()
@@ -40,7 +41,7 @@ def find_best_keys(request: Request, k: int, search: Search, segment: int | None
 
 @torch.no_grad()
 def find_by_index(request: Request, k: int, search: Search, segment: int | None = None) -> Int[Tensor, "B H T R"]:
-    """Do the same as `find_best_keys`, always with an index.
+    """Return the same columns as `find_best_keys`, but always use an index, also for few queries.
 
     request, k, search, segment: as in `find_best_keys`.
     """
@@ -78,7 +79,7 @@ class _Row(NamedTuple):
     pos: Int[Tensor, " n"]
 
     def of_blocks(self, blocks: Bool[Tensor, " m"]) -> Int[Tensor, " _"]:
-        """Return the numbers of the keys in these blocks."""
+        """Return the numbers of the keys in the marked blocks; keys are numbered by position, without padding."""
         return blocks.repeat_interleave(STEP)[: len(self.columns)].nonzero()[:, 0]
 
 
@@ -118,7 +119,7 @@ class _SharedKeys:
         self.numbers = row.columns[:0]
 
     def set_blocks(self, whole: Bool[Tensor, " m"]) -> "_SharedKeys":
-        """Make the index hold exactly these blocks of keys."""
+        """Make the index hold exactly the keys of the marked blocks."""
         if self.blocks is None or bool((self.blocks & ~whole).any()):
             self.index, self.blocks = self.search.product_index(self.row.k.shape[1]), torch.zeros_like(whole)
             self.numbers = self.row.columns[:0]
@@ -129,7 +130,7 @@ class _SharedKeys:
         return self
 
     def find(self, q: Float[Tensor, "N K"], k: int) -> Int[Tensor, "N R"]:
-        """Return the numbers of candidate keys of each query; -1 for padding."""
+        """Return the numbers of up to k keys that the index finds for each query; -1 for none."""
         if self.index is None or not len(self.numbers):
             return self.numbers.new_empty(len(q), 0)
         candidates = self.index.find(q, k)

@@ -1,7 +1,8 @@
 """Groups of keys that are chosen by content: a query reads the keys that share a group number with it.
 
-The numbers are tags of queries and keys, such as the bucket in each round of hashing, or a cluster. `SameGroupScore`
-defines the allowed pairs. If groups are small, `nn/mechanisms/sorted_groups.py` reads them at lower cost.
+The group numbers are tags (integers stored beside the vectors) of queries and keys, such as the bucket in each round of
+hashing, or a cluster. `SameGroupScore` defines the allowed pairs. If groups are small, `nn/mechanisms/sorted_groups.py`
+computes their attention at lower cost.
 """
 
 from functools import reduce
@@ -21,9 +22,9 @@ LAST_RESORT = 1e5  # subtracted from a token's score of itself, so it reads itse
 class SameGroupScore(Product):
     """Dot product of a query with the keys that share a group with it in one round or more.
 
-    Other keys are masked.
+    Other keys are masked. A round is one of several independent groupings, such as hash rounds.
 
-    tag: name of the groups among the tags of queries [B, H, T, R] and keys [B, G, S, R * H / G].
+    tag: name of the group numbers among the tags of queries [B, H, T, R] and keys [B, G, S, R * H / G].
     lonely: True also lets a token read itself. It subtracts 1e5 from that score, so a token reads itself only if it
         finds no other key.
     """
@@ -39,9 +40,9 @@ class SameGroupScore(Product):
 
 
 def own_column(request: Request) -> tuple[Int[Tensor, "B #H T"], Bool[Tensor, "B #H T"]]:
-    """Return the column of the key at each query's own position, and whether there is such a key.
+    """Return the index (column) of the key at each query's own position, and whether there is one.
 
-    request: the read with its queries and keys.
+    request: attention call with its queries and keys.
     """
     q_pos, k_pos = request.queries.pos, request.keys.pos
     if q_pos is k_pos:
@@ -61,9 +62,9 @@ def own_pairs(request: Request) -> Bool[Tensor, "B #H T S"]:
 
 
 def gather_columns(x: Float[Tensor, "B G S n"] | Int[Tensor, "B G S n"], at: Int[Tensor, "B N H w"]) -> Tensor:
-    """Gather columns for each query head from its key head, [B*N, H, w, n].
+    """Gather the entries of x at given columns, for each query head from its key head, [B*N, H, w, n].
 
-    x: tensor with one entry for each key head and column, [B, G, S, n].
+    x: tensor with one entry for each key head and column (place of a token), [B, G, S, n].
     at: columns to gather, [B, N, H, w]; N is folded into the batch.
     """
     batch, groups, length, width = x.shape
@@ -75,17 +76,17 @@ def gather_columns(x: Float[Tensor, "B G S n"] | Int[Tensor, "B G S n"], at: Int
 
 
 def gather_positions(pos: Int[Tensor, "B #H S"], at: Int[Tensor, "B N H w"], is_key: Bool[Tensor, "B N H w"]) -> Tensor:
-    """Gather the positions of such columns, [B*N, H, w], with -1 at empty places.
+    """Gather the positions of keys at given columns, [B*N, H, w], with -1 at entries without a key.
 
     pos: positions of the keys, [B, #H, S].
-    at: columns to gather, [B, N, H, w].
-    is_key: False at empty places, [B, N, H, w].
+    at: columns (places of keys in the tensor) to gather, [B, N, H, w].
+    is_key: False at entries without a key, [B, N, H, w].
     """
     return gather_columns(pos[..., None], at)[..., 0].masked_fill(~is_key.flatten(0, 1), -1)
 
 
 def by_query_head(tag: Int[Tensor, "B G S N"], heads: int) -> Int[Tensor, "B H S R"]:
-    """Split the tags of key heads into tags for each query head, in the order of heads.
+    """Split the tags (group numbers) of key heads into tags for each query head, in the order of heads.
 
     tag: tags of keys, [B, G, S, N].
     heads: number of query heads.
@@ -94,7 +95,7 @@ def by_query_head(tag: Int[Tensor, "B G S N"], heads: int) -> Int[Tensor, "B H S
 
 
 def by_key_head(tag: Int[Tensor, "B H S R"], groups: int) -> Int[Tensor, "B G S N"]:
-    """Join tags of query heads into tags of key heads; the inverse of `by_query_head`.
+    """Join tags (group numbers) of query heads into tags of key heads; the inverse of `by_query_head`.
 
     tag: tags for each query head, [B, H, S, R].
     groups: number of key heads.
@@ -103,11 +104,11 @@ def by_key_head(tag: Int[Tensor, "B H S R"], groups: int) -> Int[Tensor, "B G S 
 
 
 def check_no_additions(part: object, ctx: Context, sets: str) -> None:
-    """Raise ValueError if `ctx.also` adds keys, because a part that chooses its own sets cannot read them.
+    """Raise ValueError if `ctx.also` adds keys to the sets, such as clusters, that a part chooses itself.
 
     part: the part that is checked; the message names it.
     ctx: context of the call.
-    sets: name of the part's sets for the message.
+    sets: name of the part's sets of keys for the message, such as "clusters".
     """
     if ctx.also is not None:
         name = type(part).__name__
@@ -115,10 +116,10 @@ def check_no_additions(part: object, ctx: Context, sets: str) -> None:
 
 
 def check_no_limits(part: object, ctx: Context, sets: str, instead: str) -> None:
-    """Raise ValueError for `ctx.only` if a part chooses its sets from all tokens of a row.
+    """Raise ValueError if `ctx.only` excludes keys and a part chooses its sets from all tokens of a row.
 
     part, ctx, sets: as in `check_no_additions`.
-    instead: advice for the message.
+    instead: mechanism that the message recommends in place of this part.
     """
     if ctx.only is not None:
         name = type(part).__name__
@@ -167,10 +168,10 @@ def _misfit_message(part: object, heads: int, k_dim: int, got_heads: int, width:
 
 
 def groups_of(request: Request, tag: str) -> tuple[Int[Tensor, "B H T R"], Int[Tensor, "B H S R"]]:
-    """Return the groups of queries, and the groups of keys as each query head sees them.
+    """Return the group numbers of queries and of keys in R rounds, both for each query head.
 
-    request: the read with its tags.
-    tag: name of the groups among the tags.
+    request: attention call whose queries and keys have these tags (integers beside the vectors).
+    tag: name of the group numbers among the tags.
     """
     q = request.queries.tags[tag]
     return q, by_query_head(request.keys.tags[tag], q.shape[1])

@@ -17,9 +17,9 @@ from kinformer.core.request import Request
 
 
 class Segments(NamedTuple):
-    """Consecutive segments of the tokens of each row.
+    """Consecutive segments of the tokens of each row; the mean of a segment is a landmark.
 
-    number: segment of each token, [B, S]; the number of segments at padding.
+    number: index of each token's segment, [B, S]; at padding, the number of segments.
     pos: index of each landmark, [B, 1, M]; -1 for a segment without tokens.
     even: True if all segments are known to have the same number of tokens and no padding.
     """
@@ -82,20 +82,21 @@ class ThroughLandmarks(Mechanism):
 
     y = F C (B V)
 
-    No pair of tokens is scored. The factors are F = softmax(scale Q K~^T), A = softmax(scale Q~ K~^T), B =
-    softmax(scale Q~ K^T), and C = `approximate_inverse(A)`. The landmarks Q~ and K~ are means of segments, which a
-    subclass defines in `segments`. All computations use float32 or wider, because C amplifies rounding errors. There
-    is no lse.
+    No pair of tokens is scored. The landmarks Q~ and K~ are means of segments of queries and of keys, which a subclass
+    defines in `segments`. The factors are F = softmax(scale Q K~^T), A = softmax(scale Q~ K~^T), B = softmax(scale Q~
+    K^T), and C = `approximate_inverse(A)`, which a subclass also defines. All computations use float32 or wider,
+    because C amplifies rounding errors. There is no lse (log-sum-exp of the scores).
 
-    Errors: NoState from `start`; ValueError without `ctx.run` in self-attention, without a source in cross-attention,
-    for positions by head, and with `ctx.only` or `ctx.also`.
+    Errors: NoState (no decoding state exists) from `start`. ValueError for self-attention without `ctx.run`
+    (consecutive positions), for cross-attention without a source, for positions by head, and with `ctx.only` or
+    `ctx.also`.
     """
 
     scale: float | None = None
 
     @abstractmethod
     def segments(self, pos: Int[Tensor, "B 1 S"], ctx: Context) -> Segments:
-        """Return the segments of rows. Layers that split rows in the same way share them.
+        """Return the segments of rows, which layers with the same segments share; a subclass supplies them.
 
         pos: positions of the tokens, [B, 1, S].
         ctx: context of the call; its memo keeps the segments.
@@ -103,9 +104,9 @@ class ThroughLandmarks(Mechanism):
 
     @abstractmethod
     def approximate_inverse(self, a: Float[Tensor, "B H M N"]) -> Float[Tensor, "B H N M"]:
-        """Return the matrix C that takes the place of the inverse of A.
+        """Return the matrix C, used in place of the inverse of A; a subclass supplies it.
 
-        a: A, [B, H, M, N]; rows and columns without a landmark are 0.
+        a: matrix A of weights between landmarks, [B, H, M, N]; rows and columns without a landmark are 0.
         """
 
     def start(self, spec: StateSpec, sizes: HeadSizes) -> State:
@@ -136,7 +137,7 @@ class ThroughLandmarks(Mechanism):
             raise ValueError(f"ctx.only and ctx.also limit single tokens, but {name} reads means of tokens. Drop them")
 
     def read(self, queries: Queries, keys: Keys, ctx: Context) -> Float[Tensor, "B H T V"]:
-        """Return the read of all queries in float32 or wider."""
+        """Return the attention output F C (B V) of all queries, in float32 or wider."""
         query_segments, key_segments = (self.segments(pos, ctx) for pos in (queries.pos, keys.pos))
         heads = queries.q.shape[1]
         q, q_mean = at_least_float32(queries.q), query_segments.means(at_least_float32(queries.q))
@@ -154,7 +155,7 @@ class ThroughLandmarks(Mechanism):
     def correct_values(
         self, landmark_values: Float[Tensor, "B H N V"], keys: Keys, key_segments: Segments
     ) -> Float[Tensor, "B H N V"]:
-        """Return the values of the landmarks. A subclass may replace them by exact values."""
+        """Return the values C (B V) of the landmarks. A subclass may replace them by exact values."""
         return landmark_values
 
     def attend(

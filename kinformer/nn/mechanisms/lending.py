@@ -16,22 +16,22 @@ MATRIX = 1  # maximum number of queries for which the matrix of weights itself i
 
 
 class Lending(KeyValueMechanism):
-    """First layer of a lazy block: softmax attention with weights that the `Reused` layers above it reuse.
+    """First layer of a lazy block: softmax attention whose weights the `Reused` layers above it reuse.
 
     y = softmax(score + bias) v
 
-    Choose `Softmax` if no layer reuses the weights. With a bias, or in a decoding step, the layer sends the matrix of
-    weights up. Otherwise it sends queries and keys up. A fused kernel that multiplies them again needs less time and
-    memory than T x S stored numbers per head.
+    Choose `Softmax` if no layer reuses the weights. With a bias, or in a decoding step, the layer passes the matrix of
+    weights to the layers above (`Out.up`). Otherwise it passes its queries and keys, and each `Reused` layer multiplies
+    them again. With a fused kernel, this takes less time and memory than T x S stored weights per head.
 
     pattern: keys that each query may read.
     bias: bias that changes the scores.
     scale: factor of the dot product; 1/sqrt(head_dim) by default.
-    dropout: fraction of weights that training drops in this layer; the weights that it sends up have no dropout. The
-        paper recommends 0.
-    lse: False omits the log-sum-exp and allows a faster executor.
+    dropout: fraction of weights that training drops in this layer; the weights for the layers above have no dropout.
+        The paper recommends 0.
+    lse: False omits the log-sum-exp and allows a faster executor (way to compute attention).
 
-    Errors: NoState from `start` if the pattern reads ahead.
+    Errors: NoState (no decoding state exists) from `start` if the pattern allows later keys.
 
     Source: Ying et al., 2021, arXiv:2102.12702.
     """

@@ -1,4 +1,4 @@
-"""LinearAttention: causal attention through feature maps, with a state of fixed size."""
+"""LinearAttention: causal attention through feature maps, with a decoding state of fixed size."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -61,7 +61,8 @@ class GatedUpdate(DecayUpdate):
 
     S_t = g_t S_(t-1) + (1 - g_t) phi(k_t) v_t^T, g_t = sigmoid(w.x_t + b)
 
-    Choose it if recent tokens matter more. Each key head has its own gate, an extra key projection of the layer.
+    Choose it if recent tokens matter more. Each key head has its own gate g_t, made by an extra key projection of the
+    layer.
 
     Source: Peng et al., 2021, arXiv:2103.02143, section 3.2.
     """
@@ -81,16 +82,17 @@ class LinearAttention(Mechanism):
 
     y_i = sum_(j <= i) phi(q_i).phi(k_j) v_j / sum_(j <= i) phi(q_i).phi(k_j)
 
-    Choose it for long text and cheap decoding. Choose `FullLinearAttention` for encoders and cross-attention. It
-    treats the order of the array as time, so it needs `ctx.run`, which every model sets. The state is kept in float32
-    or wider. The lse is the log of the sum of kernel values, and None for signed maps.
+    Choose it for long text and cheap decoding. Choose `FullLinearAttention` for encoders and cross-attention. It treats
+    the order of the array as time, so it needs `ctx.run` (the promise of consecutive positions), which every model
+    sets. The decoding state is kept in float32 or wider. The lse is the log of the sum of the weights, and None for
+    feature maps with negative values.
 
     map: feature map phi, such as `ELU()`.
     update: rule for adding a token to the sums; `AdditiveUpdate()` by default. `GatedUpdate()` lets the past decay,
         and `DeltaUpdate()` replaces old values.
-    piece: number of tokens in a piece of the row. Each token is multiplied with the tokens of its piece, and the
-        backward pass keeps the sums before each piece. Small pieces mean fewer pairs and more sums. 64 was fastest on
-        CPU, with 64 features and with 256.
+    piece: number of tokens in a piece, a run of consecutive tokens. Each token is multiplied with the tokens of its
+        piece, and the backward pass keeps the sums before each piece. Small pieces mean fewer pairs of tokens and more
+        stored sums. 64 was fastest on CPU, with 64 features and with 256.
 
     Errors: ValueError without `ctx.run`, with `ctx.only` or `ctx.also` (sums cannot leave out keys), and for
     cross-attention, when the layer is built.
@@ -123,7 +125,8 @@ class LinearAttention(Mechanism):
     def check_keys(self, queries: Queries, keys: Keys | None, ctx: Context) -> Keys:
         """Return the keys if each token has a query and a key.
 
-        Errors: ValueError for other keys, and for `ctx.only` and `ctx.also`.
+        Errors: ValueError for keys of another sequence or number, for `ctx.only` and `ctx.also`, and without `ctx.run`
+        (the promise of consecutive positions).
         """
         if keys is None or not keys.own:
             raise ValueError(CROSS)

@@ -15,7 +15,7 @@ from kinformer.nn.mechanisms.state_update import KeyFeatures, LinearState
 
 
 def empty_state(spec: StateSpec, sizes: HeadSizes, features: int) -> LinearState:
-    """Return the sums before the first key.
+    """Return the decoding state of linear attention before the first key: empty sums.
 
     spec: batch size, dtype and device of the state.
     sizes: head sizes of the layer.
@@ -30,7 +30,7 @@ def empty_state(spec: StateSpec, sizes: HeadSizes, features: int) -> LinearState
 def check_heads(sizes: HeadSizes) -> None:
     """Raise ValueError if `sizes` has different numbers of key heads and value heads.
 
-    The sums need one value head for each key head.
+    The sums of linear attention need one value head for each key head.
     """
     if sizes.value_heads != sizes.key_heads:
         raise ValueError(
@@ -48,7 +48,7 @@ def check_limits(ctx: Context) -> None:
 
 
 def precision(x: Tensor, sums: LinearState | None) -> torch.dtype:
-    """Return the dtype for the sums: float32 or wider, and at least as wide as the state.
+    """Return the dtype for the sums over keys: float32 or wider, and at least as wide as the state.
 
     x: keys of the call.
     sums: state before the call, or None.
@@ -58,7 +58,7 @@ def precision(x: Tensor, sums: LinearState | None) -> torch.dtype:
 
 
 def key_features(map: FeatureMap, keys: Keys, real: Bool[Tensor, "B 1 T"], dtype: torch.dtype) -> KeyFeatures:
-    """Return the features of keys, and their values with an appended 1.
+    """Return the features of keys, and their values with an appended 1, which sums to the divisor.
 
     map: feature map.
     keys: keys and values of the call.
@@ -91,7 +91,7 @@ def query_features(
 def divide_by_weights(
     map: FeatureMap, read: Float[Tensor, "B G R T W"], level: Float[Tensor, "B G R T"] | None, queries: Queries
 ) -> AttentionOutput:
-    """Divide sums over keys by the sum of weights in their last column; padding gets 0.
+    """Divide the sums of each query by its sum of weights, in their last column; padding gets 0.
 
     map: feature map, which defines the denominator.
     read: sums for each query, [B, G, R, T, W]; the last column is the sum of weights.

@@ -33,12 +33,12 @@ class FullLinearAttention(Mechanism):
     y_i = sum_j phi(q_i).phi(k_j) v_j / sum_j phi(q_i).phi(k_j)
 
     Choose `LinearAttention` for decoders. Positions do not matter, but padding is left out. Cross-attention can be
-    decoded with a state, which holds the sums over the source.
+    decoded: its decoding state holds the sums over the source.
 
     map: feature map phi, such as `ELU()`.
 
-    Errors: NoState from `start` in self-attention; ValueError in self-attention with `ctx.only` or `ctx.also`, and if
-    key heads and value heads differ in number.
+    Errors: NoState (no decoding state exists) from `start` in self-attention; ValueError in self-attention with
+    `ctx.only` or `ctx.also`, and if key heads and value heads differ in number.
 
     Source: Katharopoulos et al., 2020, arXiv:2006.16236, equation 5.
     """

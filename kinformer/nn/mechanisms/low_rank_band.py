@@ -26,9 +26,9 @@ Combine = Literal["gate", "sum"]
 
 
 class LowRankBandState(NamedTuple):
-    """Key-value caches of both parts.
+    """Decoding state of `LowRankBand`: key-value caches of its low-rank and its band part.
 
-    low: narrow keys and the values of all tokens of the far part.
+    low: narrow keys and the values of all tokens, for the low-rank part.
     band: keys and values of the window.
     """
 
@@ -44,10 +44,10 @@ class LowRankBand(Mechanism):
         y_i = g_h low_i + (1 - g_h) band_i,  g_h = sigma(b_h), b_h learned, 0 at first
 
     Choose it over a plain window if distant tokens must stay visible. Choose it over `Softmax` to save cache memory if
-    distant tokens may be told apart roughly. Each part has its own softmax, queries and keys. The band uses the
-    layer's queries and keys; the narrow ones are extra projections. Both parts read the same values. The read has no
-    lse, because a mean or sum of two softmaxes is not a softmax. Decoding keeps a cache for each part: the band's is
-    no longer than its window, and the far part's holds the whole row with keys of width `rank`.
+    rough scores are enough for distant tokens. Each part has its own softmax, queries and keys. The band uses the
+    layer's queries and keys; the narrow ones are extra projections. Both parts read the same values. The output has no
+    lse (log-sum-exp), because a mean or sum of two softmaxes is not a softmax. Decoding keeps a cache for each part:
+    the band's is no longer than its window, and the far part's holds the whole row with keys of width `rank`.
 
     Every pair has a narrow score. PyTorch's fused kernel needs queries as wide as values, so narrow queries are padded
     with zeros. A layer therefore takes the time of full attention plus the window, and no memory for a matrix of
@@ -56,11 +56,12 @@ class LowRankBand(Mechanism):
     heads: number of query heads of the layer.
     near: keys that the wide heads read, such as `Causal() & Band(16)`.
     far: keys that the narrow heads read, `Causal()` or `Full()`.
-    rank: width of narrow queries and keys; a quarter of the width of the layer's keys is usual.
+    rank: width of narrow queries and keys, often a quarter of the width of the layer's keys.
     combine: "gate" for the equation above, or "sum" for low_i + band_i.
     dropout: fraction of attention weights that training drops.
 
-    Errors: ValueError for another number of heads; NoState from `start` if a pattern reads ahead.
+    Errors: ValueError for a layer with another number of heads; NoState (no decoding state exists) from `start` if a
+    pattern allows later keys.
 
     Source: Guo et al., 2019, Low-Rank and Locality Constrained Self-Attention for Sequence Modeling, IEEE/ACM TASLP
     27(12).
@@ -107,7 +108,7 @@ class LowRankBand(Mechanism):
         return Out(near.y if ctx.remember else AttentionOutput(self._combine(far.y.y, near.y.y), None), new_state)
 
     def head_values(self) -> Mapping[str, HeadValues]:
-        """Return g_h, the share of the low-rank part in the output of each head."""
+        """Return g_h, the weight (0 to 1) of the low-rank part in the output of each head."""
         return {} if self.gate is None else {"low rank share": HeadValues(self.gate.sigmoid()[None, :, None])}
 
     def _combine(self, low: Float[Tensor, "B H T V"], band: Float[Tensor, "B H T V"]) -> Float[Tensor, "B H T V"]:

@@ -105,13 +105,16 @@ class HashRotations(nn.Module):
 
     @property
     def active_rotations(self) -> Float[Tensor, "H K n b"]:
-        """Rotations of the current mode, training or eval."""
+        """Rotations that the current mode, training or eval, uses."""
         rounds = self.rounds if self.training else self.eval_rounds
         every = self.r if rounds <= self.r.shape[2] else torch.cat([self.r, self.extra_rotations.to(self.r)], 2)
         return every[:, :, :rounds]
 
     def forward(self, x: Float[Tensor, "B G T K"]) -> Int[Tensor, "B H T n"]:
-        """Return the bucket of each vector in each of n rounds; each of the G heads of x serves H / G heads."""
+        """Return the bucket of each vector in each of n rounds.
+
+        H / G query heads share each of the G heads of x, and each of them hashes it with its own rotations.
+        """
         groups, wide = x.shape[1], at_least_float32(x)
         r = self.active_rotations.to(wide.dtype).unflatten(0, (groups, -1))  # [G H/G K n b]
         with disable_autocast(x):  # autocast would round the float32 vectors again
@@ -144,7 +147,7 @@ def draw_rotations(shape: tuple[int, ...], seed: int) -> Float[Tensor, "H K R b"
     """Draw rotations from normal numbers. The first rounds do not depend on the number of rounds.
 
     shape: number of heads, width, number of rounds and half the number of buckets.
-    seed: seed of the draw.
+    seed: seed of the random numbers.
     """
     heads, k_dim, rounds, half = shape
     draw = torch.Generator().manual_seed(seed)
@@ -152,7 +155,9 @@ def draw_rotations(shape: tuple[int, ...], seed: int) -> Float[Tensor, "H K R b"
 
 
 class Hashed(KeyValueMechanism):
-    """Base class of both forms of LSH attention: it owns the hashes and caches the buckets of keys.
+    """Base class of both forms of LSH attention: it hashes queries and keys, and caches keys' buckets.
+
+    A subclass defines the attention within buckets.
 
     heads, k_dim, buckets, rounds, eval_rounds, redraw, pattern, scale, seed: as in `LSH`.
     """
@@ -221,13 +226,14 @@ class LSH(Hashed):
 
     y_i = sum over j in S_i of softmax(scale q_i.k_j) v_j
 
-    Choose it if a few keys, found by content, carry the attention. Use it with `SharedQK(d, heads)`, as in the paper.
-    Buckets are read whole, and a hash depends only on its own vector. Chunking, padding and later tokens therefore
-    change nothing. `PublishedLSH` is the paper's sorted and chunked form.
+    Choose it if a few keys, found by content, carry the attention. Use it with `SharedQK(d, heads)`, as in the paper. A
+    query reads all keys of its buckets, and a hash depends only on its own vector. Chunking, padding and later tokens
+    therefore change nothing. `PublishedLSH` is the paper's sorted and chunked form.
 
     One softmax runs over the union of all rounds and reads each key once. It equals the paper's merge of rounds with
-    log N_ij subtracted. Token i reads itself only if S_i holds no other key. Long rows are read sorted by bucket and
-    cost the size of the buckets. Short rows and compiled graphs are read densely.
+    log N_ij subtracted; N_ij is the number of rounds in which query i finds key j. Token i reads itself only if S_i
+    holds no other key. Long rows are sorted by bucket, so the cost depends on the size of the buckets. In short rows
+    and compiled graphs, all pairs are computed and masked.
 
     heads: number of query heads; each has its own hashes.
     k_dim: width of a query and a key.
@@ -237,17 +243,17 @@ class LSH(Hashed):
         to 8.
     redraw: None keeps the rotations during the whole training. A number draws new ones after that many steps; 1 is
         closest to the authors' code.
-    pattern: keys that may be read at all; `Causal()` by default.
+    pattern: keys that a query may read at all; `Causal()` by default.
     scale: factor of the dot product; 1/sqrt(k_dim), as in the paper, by default.
-    seed: seed of the rotations. A vector near a border may change its bucket with its precision.
+    seed: seed of the rotations. A vector near a border may change its bucket if its precision changes.
 
-    Errors: NoState from `start` if the pattern reads ahead; ValueError for a layer with another number of heads, and
-    with `ctx.also`, because keys of other buckets cannot be added.
+    Errors: NoState (no decoding state exists) from `start` if the pattern allows later keys; ValueError for a layer
+    with another number of heads, and with `ctx.also`, because keys of other buckets cannot be added.
 
     Source: Kitaev et al., 2020, arXiv:2001.04451, section 2.
 
-    Differences: the authors' code draws rotations for each batch, also in evaluation; here a cache and a checkpoint
-    have the same hashes. The scale in the authors' code is 1; its keys also have length 1.
+    Differences: the authors' code draws rotations for each batch, also in evaluation; here they are kept, so cached
+    keys and loaded checkpoints have the same hashes. The scale in the authors' code is 1; its keys also have length 1.
     """
 
     merges = True
@@ -285,7 +291,7 @@ class LSH(Hashed):
 
 
 def in_float32(request: Request) -> Request:
-    """Return the `request` in float32 or wider, because float16 cannot represent a score of -1e5."""
+    """Return the `request` in float32 or wider: LSH uses scores of -1e5, too large for float16."""
     queries, keys = request.queries, request.keys
     return request.replace(
         queries=queries._replace(q=at_least_float32(queries.q)),

@@ -38,10 +38,12 @@ __all__ = ["PublishedLSH"]
 class HashChunks(NamedTuple):
     """Sorted list of items, cut into C chunks of m items. An item is a token in one hash round.
 
-    token, turn: column and round of the item at each place, [B, H, C, m].
+    `sort` makes the list for `PublishedLSH`.
+
+    token, turn: index of the token in the row (column), and hash round, of each item, [B, H, C, m].
     real: False at places without an item, [B, H, C, m].
-    before: chunk that chunk c reads before itself, [B, #H, C]; c if there is no other chunk.
-    place: place of each token in the list in each round, [B, H, R, S].
+    before: number of the chunk that chunk c reads besides itself, [B, #H, C]; c if there is no other chunk.
+    place: place in the list of each token's item in each round, [B, H, R, S].
     """
 
     token: Int[Tensor, "B H C m"]
@@ -51,9 +53,9 @@ class HashChunks(NamedTuple):
     place: Int[Tensor, "B H R S"]
 
     def of_every_chunk(self, column: Int[Tensor, "B H T"], has_key: Bool[Tensor, "B H T"]) -> "ChunkWindows":
-        """Return a window for each chunk with the queries of its items.
+        """Return a window for each chunk, with the queries of the tokens in the chunk.
 
-        column: column of each query's own key, [B, H, T].
+        column: index of each query's own key in the key tensor, [B, H, T].
         has_key: False for queries without a key of their own, [B, H, T].
         """
         batch, heads, count, _ = self.token.shape
@@ -85,12 +87,12 @@ class HashChunks(NamedTuple):
 class ChunkWindows(NamedTuple):
     """N windows of w queries each; a window reads the keys of one chunk and the chunk before it.
 
-    query: columns of the queries, [B, N, H, w]; -1 for none.
-    key_column: columns of the queries' own keys, [B, N, H, w].
+    query: indices (columns) of the queries in the row, [B, N, H, w]; -1 for none.
+    key_column: indices (columns) of the queries' own keys, [B, N, H, w].
     turn: hash round of each query, [B, N, H, w].
     chunk: chunk that each window reads, [B, N, H].
     before: chunk before each chunk, [B, #H, C].
-    at: place of the read of each query in each round among the N * w queries, [B, H, R, T].
+    at: place of each query in each round among the N * w places of all windows, [B, H, R, T].
     """
 
     query: Int[Tensor, "B N H w"]
@@ -108,7 +110,7 @@ class ChunkWindows(NamedTuple):
         return items.unflatten(2, pair.shape[2:]).flatten(3).transpose(1, 2)
 
     def keys(self, chunks: HashChunks) -> tuple[Int[Tensor, "B N H m2"], Bool[Tensor, "B N H m2"]]:
-        """Return the columns of the keys of each window, and a mask of the real ones.
+        """Return the indices (columns) of the keys of each window, and a mask of the real ones.
 
         If a chunk is its own previous chunk, its keys count only once.
         """
@@ -118,7 +120,10 @@ class ChunkWindows(NamedTuple):
         return self.look(chunks.token), is_key & ~(twice & first)
 
     def by_round(self, x: Float[Tensor, "BN H w n"]) -> Float[Tensor, "B H R T n"]:
-        """Return the read of each query in each round."""
+        """Return the output of each query in each round.
+
+        x: outputs of the queries of all windows, [B*N, H, w, n].
+        """
         rows = x.unflatten(0, self.chunk.shape[:2]).transpose(1, 2).flatten(2, 3)  # [B H N*w n]
         return rows.take_along_dim(self.at.flatten(2)[..., None], 2).unflatten(2, self.at.shape[2:])
 
@@ -157,12 +162,13 @@ class PublishedLSH(Hashed):
     """Reformer's LSH attention with cost L log L, which sorts tokens by bucket and cuts them into chunks.
 
     The list holds the tokens of all rounds, sorted by (round, bucket, position). A query reads its own chunk and the
-    chunk before it; the first chunk reads the last one. Large buckets are therefore truncated. Choose it to reproduce
-    Reformer. Choose `LSH` otherwise: it reads whole buckets and keeps the laws that this form breaks.
+    chunk before it; the first chunk reads the last one. A query therefore misses keys of large buckets. Choose it to
+    reproduce Reformer. Choose `LSH` otherwise: it reads whole buckets and keeps laws (tested properties, such as no use
+    of later tokens) that this form breaks.
 
-    Tokens are placed by their keys, so it needs `SharedQK(d, heads)` and a single sequence. Rows may have any length,
-    and padding is sorted last. The state is a cache of keys and their buckets, which every call sorts again. A
-    decoding step reads two chunks in each round.
+    Tokens are sorted by the buckets of their keys, so it needs equal queries and keys, `SharedQK(d, heads)`, and
+    self-attention. Rows may have any length, and padding is sorted last. The decoding state is a cache of keys and
+    their buckets, which every call sorts again. A decoding step reads two chunks in each round.
 
     heads: number of query heads; each has its own hashes.
     k_dim: width of a query and a key.
@@ -170,11 +176,12 @@ class PublishedLSH(Hashed):
     chunk: number of tokens in a chunk; 2 L / buckets in the paper.
     rounds, eval_rounds, redraw, pattern, scale, seed: as in `LSH`.
     restricted: False also reads other buckets of the two chunks, as Hugging Face does.
-    divided: True subtracts log N_ij from the scores, as in the paper, with N_ij counted over chunks of the same round.
-        False counts a key once for each round that finds it, as Hugging Face and reformer-pytorch do.
+    divided: True subtracts log N_ij from the scores, as in the paper. N_ij is the number of rounds in which query i
+        finds key j in its chunks. False counts a key once for each round that finds it, as Hugging Face and
+        reformer-pytorch do.
 
-    Errors: NoState from `start` if the pattern reads ahead; ValueError with `ctx.also` or `ctx.only`, for a layer with
-    another number of heads, and for keys of another sequence.
+    Errors: NoState (no decoding state exists) from `start` if the pattern allows later keys; ValueError with `ctx.also`
+    or `ctx.only`, for a layer with another number of heads, and for keys of another sequence.
 
     Source: Kitaev et al., 2020, arXiv:2001.04451, section 2 and appendix A.
     """
@@ -282,10 +289,10 @@ class PublishedLSH(Hashed):
 
 
 class ChunkScore(Score):
-    """Dot product within chunks. A token's score of itself is lowered, so that it reads itself last.
+    """Score of `PublishedLSH`: dot product in its chunks. A token's score of itself is lowered by 1e5.
 
     restricted: True masks keys of other buckets.
-    divided: True subtracts log N_ij.
+    divided: True subtracts log N_ij, with N_ij the number of rounds in which query i finds key j.
     """
 
     def __init__(self, restricted: bool, divided: bool):

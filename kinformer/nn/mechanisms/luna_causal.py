@@ -1,4 +1,4 @@
-"""LunaCausal: causal attention through a few running averages, with a state of fixed size."""
+"""LunaCausal: causal attention through a few running averages, with a fixed decoding state."""
 
 import math
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ CROSS = "LunaCausal packs one sequence in its order, but got keys of another seq
 
 
 class LunaCausalState(NamedTuple):
-    """Sums of the past keys and values, weighted by each of the l packs.
+    """Decoding state of `LunaCausal`: sums of past keys and values, weighted by each of l packs.
 
     k: sums of keys, [B, G, K, l].
     v: sums of values, [B, G, l, V].
@@ -46,15 +46,17 @@ class LunaCausal(Mechanism):
     f(X, Y, Z)_t = (1/t) X_t sum_(j <= t) Y_j^T Z_j
     A_pack = w(X_p P_q^T / sqrt(K)), A_unpack = softmax(f(Q, K, A_pack) / sqrt(K)), Y = f(A_unpack, A_pack, V)
 
-    The state holds l keys and values. Choose it for long rows and cheap decoding. Choose it over `LinearAttention` if
-    a softmax should select among the packs. P_q is a projection of the packs P, which all layers share. X_p is a
-    projection of the tokens, an extra key projection of the layer.
+    Packs are l vectors that summarise the row; each keeps a running average. The decoding state holds l keys and
+    values. Choose it for long rows and cheap decoding. Choose it over `LinearAttention` if a softmax should select
+    among the packs. P_q is a projection of the initial packs P, which all layers share. X_p is a projection of the
+    tokens, an extra key projection of the layer.
 
     Packs do not depend on the row, and packing weights are not normalised over tokens; otherwise a token would see
-    later tokens. The mechanism treats the order of the array as time, so it needs `ctx.run`. Sums are kept in float32
-    or wider. There is no lse, because the softmax runs over packs and not over tokens.
+    later tokens. The mechanism treats the order of the array as time, so it needs `ctx.run` (the promise of consecutive
+    positions). Sums are kept in float32 or wider. There is no lse (log-sum-exp of the scores), because the softmax runs
+    over packs, not tokens.
 
-    packs: the packs P; all layers of a model use the same object.
+    packs: initial packs P; all layers of a model use the same object.
     heads: number of heads of keys and values.
     k_dim: width of a query and a key.
     weight: function w for the weight of a token in a pack. "softplus" and "elu", elu(x) + 1, are from the paper. With
@@ -62,8 +64,8 @@ class LunaCausal(Mechanism):
     scale: factor of both products; 1/sqrt(k_dim) by default.
     dropout: fraction of packing and unpacking weights that training drops.
     bias: True adds a bias to the projection of P.
-    piece: number of tokens in a piece of the row. Each token is multiplied with the tokens of its piece, and the sums
-        before each piece are kept.
+    piece: number of tokens in a piece, a run of consecutive tokens. Each token is multiplied with the tokens of its
+        piece, and the sums before each piece are kept.
 
     Errors: ValueError without `ctx.run`, with `ctx.only` or `ctx.also`, for a layer with other head sizes, and for
     cross-attention.

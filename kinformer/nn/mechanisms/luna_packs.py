@@ -15,9 +15,9 @@ Start = Literal["learned", "sinusoidal"]
 
 
 class Packs(nn.Module):
-    """Initial packs P, [l, d], for the lowest layer of Luna.
+    """Initial packs P, [l, d]: l vectors that Luna's layers turn into a summary of the row.
 
-    count: number of packs; l in the paper.
+    count: number l of packs.
     d: width of a pack.
     start: "learned" for a parameter, or "sinusoidal" for fixed values.
     """

@@ -13,11 +13,11 @@ class Merged(CompositeMechanism):
 
     y = sum_n exp(lse_n) y_n / sum_n exp(lse_n)
 
-    Choose it to read near keys exactly and far keys cheaply. `Merged(Softmax(Causal() & Band(63)),
-    Delayed(LinearAttention(FAVOR(64, 128)), 64))` reads a window of 64 keys with softmax and estimates the keys behind
-    it. Its cost is linear and its state has a fixed size. The mechanisms must read disjoint keys. This is not checked,
-    and a key that two mechanisms read counts twice. They must also use the same kernel, such as softmax and its
-    estimate `FAVOR`.
+    y_n and lse_n are the output and the log-sum-exp of mechanism n. Choose it to read near keys exactly and far keys at
+    low cost. `Merged(Softmax(Causal() & Band(63)), Delayed(LinearAttention(FAVOR(64, 128)), 64))` reads a window of 64
+    keys with softmax and estimates attention to the keys before it. Its cost is linear and its decoding state has a
+    fixed size. The mechanisms must read disjoint keys. This is not checked, and a key that two mechanisms read counts
+    twice. They must also use the same kernel, such as softmax and its estimate `FAVOR`.
 
     On queries and keys of a small trained decoder, its error was .3 to .7 times the error of FAVOR+ with as many
     multiplications. Compared with only a wider window, its error was 1.5 to 1.9 times as large in rows of 1,024
@@ -27,7 +27,7 @@ class Merged(CompositeMechanism):
 
     parts: mechanisms; each gets all queries and all keys.
 
-    Errors: ValueError if a part returns no lse; NoState from `start` if a part has no state.
+    Errors: ValueError if a part returns no lse; NoState from `start` if a part has no decoding state.
 
     Source: no paper. The outputs are merged like the blocks of flash attention (Dao et al., 2022, arXiv:2205.14135).
     Separate near and far fields come from fast multipole methods.

@@ -30,11 +30,11 @@ class Nystrom(ThroughLandmarks):
     takes rows of any length, and unlike FAVOR+ it is not random. The landmarks Q~ and K~ are the means of `landmarks`
     segments of the row, of nearly equal size and without padding.
 
-    The paper's iteration computes A^+: Z <- Z/4 (13 I - A Z (15 I - A Z (7 I - A Z))). It starts from Z = A^T / (|A|_1
-    |A|_inf) for each row and head. If landmarks are so similar that A is nearly singular, six iterations leave small
-    singular values out. Many more iterations amplify rounding errors; in float32, twenty iterations amplify them a
-    hundred times. A sequence of at most `landmarks` keys is read exactly; the authors' code does so with as many
-    landmarks as tokens.
+    The paper's iteration computes the pseudo-inverse A^+: Z <- Z/4 (13 I - A Z (15 I - A Z (7 I - A Z))). It starts
+    from Z = A^T / (|A|_1 |A|_inf) for each row and head. If landmarks are so similar that A is nearly singular, six
+    iterations leave small singular values out. Many more iterations amplify rounding errors; in float32, twenty
+    iterations amplify them a hundred times. A sequence of at most `landmarks` keys is read exactly; the authors' code
+    does so with as many landmarks as tokens.
 
     The cost per row and head is (T + S) * landmarks scores and 4 * iterations products of landmarks^3. The weights of
     tokens may be negative and their sum is only nearly 1, so there is no lse.
@@ -48,8 +48,8 @@ class Nystrom(ThroughLandmarks):
     scale: factor of the dot product; 1/sqrt(k_dim) by default. The paper multiplies queries and keys by its square
         root.
 
-    Errors: NoState from `start`; ValueError without `ctx.run`, with `ctx.only` or `ctx.also`, and for cross-attention
-    with a skip, which needs the queries' own values.
+    Errors: NoState (no decoding state exists) from `start`; ValueError without `ctx.run`, with `ctx.only` or
+    `ctx.also`, and for cross-attention with a skip, which needs the queries' own values.
 
     Source: Xiong et al., 2021, arXiv:2102.03902, section 3.
     """
@@ -107,7 +107,7 @@ class Nystrom(ThroughLandmarks):
     ) -> Float[Tensor, "B H N V"]:
         """Return the values of the landmarks, which are exact if every token is a landmark.
 
-        F is then the full softmax.
+        F then holds the weights of full softmax attention.
         """
         alone = (keys.pos >= 0).sum(2)[..., None, None] <= self.landmarks
         values = key_segments.means(at_least_float32(keys.v))
@@ -128,17 +128,17 @@ class NystromIdentity(ThroughLandmarks):
     y = F (A + I)^-1 (B V)
 
     F, A and B are as in `Nystrom`. Choose it over `Nystrom` for a direct solution instead of an iteration: A + I is
-    well conditioned even if A is not. It does not approximate softmax attention. If every token is a landmark, it
-    computes S (S + I)^-1 S, which is about half of it, and its weights sum to 1/2. Landmarks are strided average
-    pooling: means of `size` consecutive tokens, with a shorter last one.
+    well conditioned even if A is not. It does not approximate softmax attention. If every token is a landmark, its
+    weights are W (W + I)^-1 W for softmax weights W. They are about half of W and sum to 1/2. Landmarks are means of
+    `size` consecutive tokens; the last one may have fewer.
 
     The cost per row and head is T * S / size scores twice, and a linear system of (S / size)^3.
 
     size: number of tokens of a landmark, and its stride.
     scale: factor of the dot product; 1/sqrt(k_dim) by default.
 
-    Errors: NoState from `start`; ValueError without `ctx.run`, with `ctx.only` or `ctx.also`, and for cross-attention,
-    in which A is not square.
+    Errors: NoState (no decoding state exists) from `start`; ValueError without `ctx.run`, with `ctx.only` or
+    `ctx.also`, and for cross-attention, in which A is not square.
 
     Source: Chen et al., 2020, Compressed Self-Attention for Deep Metric Learning with Low-Rank Approximation, IJCAI.
     """

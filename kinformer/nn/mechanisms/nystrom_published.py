@@ -13,11 +13,11 @@ from kinformer.nn.mechanisms.value_conv import ValueConv
 
 
 class PublishedNystrom(Nystrom):
-    """`Nystrom` with the landmarks of the authors' code: means over all columns, with padding as zeros.
+    """`Nystrom` with landmarks as in the authors' code: means in which padding counts as zeros.
 
     Choose it only for weights that the authors' code trained on padded rows; choose `Nystrom` otherwise. A landmark
-    that contains only padding stays among the others, and its row of B is the mean of all values. For rows without
-    padding, only the default of `norms` differs from `Nystrom`.
+    that contains only padding stays among the others and weighs all keys equally. For rows without padding, only the
+    default of `norms` differs from `Nystrom`.
 
     landmarks, iterations, skip, scale: as in `Nystrom`.
     norms: "batch" by default, as in the authors' code; "head" is the option "exact" of that code.

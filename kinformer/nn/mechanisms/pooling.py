@@ -16,19 +16,20 @@ class Pooling(Shortened):
 
     z_i = softmax(scale q_i pool(K)^T) pool(V), pool(X) = kernels of X_(i-window) .. X_(i+window)
 
-    Kernels start `stride` apart. Choose it as the second of two levels (`PoolingLevels`). It sees further than a
-    window of single keys at the cost of a few: a query reads floor((2 window + 1 - kernel) / stride) + 1 pooled keys.
-    The kernels of a query start at i - window. At an end of the row they pool the keys that exist, and kernels without
-    keys are left out. All kernels of a row are computed once and read with a stride, so the cost is linear in the row.
+    A kernel is a run of consecutive tokens that is pooled into one key; kernels start `stride` apart. Choose it as the
+    second of two levels (`PoolingLevels`). It sees further than a window of single keys at the cost of a few keys: a
+    query reads floor((2 window + 1 - kernel) / stride) + 1 pooled keys. The kernels of a query start at i - window. At
+    an end of the row they pool the keys that exist, and kernels without keys are left out. All kernels of a row are
+    computed once and read with a stride, so the cost is linear in the row.
 
-    window: number of tokens on either side that pooled keys cover; half of w2 in the paper.
+    window: number of tokens on either side of the query that pooled keys cover; half of w2 in the paper.
     pool: pooling of a kernel: `MeanWindows(kernel)`, `MaxWindows(kernel)` or `DynamicWindows(kernel, ...)`.
     stride: distance between the starts of two kernels; xi in the paper.
     scale: factor of the dot product; 1/sqrt(k_dim) by default.
     dropout: fraction of attention weights that training drops.
 
-    Errors: NoState from `start`, because a window looks ahead; ValueError for a kernel longer than the window, and for
-    `ctx.only` and `ctx.also`.
+    Errors: NoState (no decoding state exists) from `start`, because a window includes later keys; ValueError for a
+    kernel longer than the window, and for `ctx.only` and `ctx.also`.
 
     Source: Zhang et al., 2021, arXiv:2105.04371, section 3.2.
 

@@ -11,16 +11,16 @@ from kinformer.nn.mechanisms.score_convolution import Kernel
 
 
 class PredictiveAttention(ConvolvedScores):
-    """Attention that mixes its own scores with a convolution of the scores from below.
+    """Attention that mixes its own scores with a convolution of the scores of the block below.
 
     s = alpha q.k + (1 - alpha) g(s_below), g = LeakyReLU(conv), y = softmax(s) v
 
-    This is the predecessor of `EvolvingAttention`, with the same cost, state and errors. The block's own scores are
-    not convolved. Choose it to add g to a trained model: with alpha near 1 the model starts close to its old output.
-    The lowest block has no scores below it and uses the dot product unchanged.
+    This is the predecessor of `EvolvingAttention`, with the same cost, decoding state and errors. The block's own
+    scores are not convolved. Choose it to add g to a trained model: with alpha near 1 the model starts close to its old
+    output. The lowest block has no scores below it and uses the dot product unchanged.
 
     pattern, heads, size, kernel, slope, scale, dropout: as in `EvolvingAttention`.
-    alpha: share of the block's own scores, 0 to 1.
+    alpha: weight of the block's own scores, 0 to 1.
 
     Source: Wang et al., "Predictive Attention Transformer", submitted to ICLR 2021.
     """

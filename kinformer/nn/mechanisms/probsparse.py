@@ -42,34 +42,34 @@ class ProbSparse(KeyValueMechanism):
 
     Choose it for long encoders, such as of time series, in which few queries look for something. The cost per row and
     head is L ln L. M is near 0 if a query weighs all keys equally, and its output is then near the mean of the values.
-    M is estimated for each query and head from U = factor ceil(ln S) keys. They are drawn with replacement, anew in
-    each step. The numbers u and U depend on the real tokens of a row, and draws use ranks among them. Padding and
-    batch mates therefore change nothing. There is no lse, because a read of some of the keys chooses other queries
-    than a read of all.
+    M is estimated for each query and head from U = factor ceil(ln S) keys, sampled with replacement, anew in each step.
+    The numbers u and U depend on the number of real tokens in a row, and keys are sampled by rank among these. Padding
+    and the other rows of the batch therefore change nothing. There is no lse (log-sum-exp of the scores), because with
+    a part of the keys it would choose other queries, so outputs cannot be merged.
 
     With causal=True, a chosen query reads no later keys, and another query gets the mean of the values up to its own.
     The choice of queries still uses all queries and keys of the row, as in the paper and its code. Later tokens
-    therefore change earlier outputs. The mechanism has no state and cannot train a language model.
+    therefore change earlier outputs. The mechanism has no decoding state and cannot train a language model.
 
     causal: True hides later keys from the chosen queries.
     factor: factor c of the paper; 5 in its experiments.
-    measure: "sampled" estimates M from drawn keys. The others use all keys at the cost of dense products. With
-        "max-mean" it is M itself. With "log-sum-exp" it is equation 2, ln sum_j exp s_j - mean_j s_j, which is up to
-        ln S larger.
-    divisor: divisor of the sampled sum. With "sample" it is the number of draws, as in algorithm 1 of the paper. With
+    measure: "sampled" estimates M from sampled keys. The other two use all keys, at the cost of all dot products. With
+        "max-mean" it is M itself. With "log-sum-exp" it is equation 2, ln sum_j exp s_j - mean_j s_j, which is up to ln
+        S larger.
+    divisor: divisor of the sampled sum. With "sample" it is the number of samples, as in algorithm 1 of the paper. With
         "row" it is the number of keys, as in the authors' code. The mean is then small, and M is nearly the maximum.
     rest: output of causal queries that are not chosen: "mean" of the values up to their own, or "sum" as in the
         authors' code, which grows along the row.
     scale: factor of the dot product; 1/sqrt(k_dim) by default.
     dropout: fraction of attention weights that training drops.
-    seed: seed of the draws. Override `ranks` to provide other draws.
+    seed: seed of the sampled keys. Override `ranks` to sample them differently.
 
-    Errors: NoState from `start`; ValueError with `ctx.only` and `ctx.also`, for keys of another sequence if causal,
-    and for positions by head.
+    Errors: NoState (no decoding state exists) from `start`; ValueError with `ctx.only` and `ctx.also`, for keys of
+    another sequence if causal, and for positions by head.
 
     Source: Zhou et al., 2020, arXiv:2012.07436, section 3.1.
 
-    Differences: the authors' code draws the same keys for all heads and rows.
+    Differences: the authors' code samples the same keys for all heads and rows.
     """
 
     received_attention = Mechanism.received_attention  # most queries have no attention weights
@@ -150,7 +150,10 @@ class ProbSparse(KeyValueMechanism):
         return Out(AttentionOutput(output.masked_fill((queries.pos < 0)[..., None], 0.0), None))
 
     def choose_queries(self, request: Request) -> Int[Tensor, "B H R"]:
-        """Return the columns of the queries with the largest M; -1 if a row has fewer. The first wins ties."""
+        """Return the columns (places in the row) of the queries with the largest M; the first wins ties.
+
+        Entries are -1 if a row has fewer queries.
+        """
         pos = request.queries.pos
         scores = self.measure_sparsity(request).masked_fill(pos < 0, -torch.inf)
         share = self._share(pos)[..., None]  # [B 1 1]
@@ -166,7 +169,7 @@ class ProbSparse(KeyValueMechanism):
         return order.masked_fill(~mine, -1)
 
     def measure_sparsity(self, request: Request) -> Float[Tensor, "B H T"]:
-        """Return M of each query, in float32 or wider."""
+        """Return the measure M of each query, in float32 or wider; the largest M decide the choice."""
         if not request.keys.k.shape[2]:
             return at_least_float32(torch.zeros_like(request.queries.q[..., 0]))
         with torch.no_grad():
@@ -180,12 +183,12 @@ class ProbSparse(KeyValueMechanism):
     def ranks(
         self, heads: int, rank: Int[Tensor, "B 1 T"], keys: Int[Tensor, "B 1"], draws: int
     ) -> Int[Tensor, "B #H T U"]:
-        """Draw the keys for the measure of each query, as ranks among the real keys of the row, [B, #H, T, U].
+        """Sample the keys that estimate each query's M, as ranks among the real keys of the row.
 
         heads: number of query heads.
         rank: rank of each query among the real tokens, [B, 1, T].
         keys: number of real keys of each row, [B, 1].
-        draws: number U of draws.
+        draws: number U of samples.
         """
         assert self.chance is not None
         head, draw = (torch.arange(n, device=rank.device) for n in (heads, draws))
@@ -193,7 +196,7 @@ class ProbSparse(KeyValueMechanism):
         return ranks.long().minimum(keys[..., None, None] - 1).clamp_min(0)
 
     def lazy_values(self, request: Request) -> Float[Tensor, "B H T V"]:
-        """Return the outputs of queries that are not chosen."""
+        """Return the outputs of queries that are not chosen: means or sums of values, as `rest` says."""
         heads, length = request.queries.q.shape[1:3]
         real = at_least_float32((request.keys.pos >= 0).to(request.keys.v.dtype))[..., None]
         total, count = at_least_float32(request.keys.v) * real, real

@@ -1,4 +1,4 @@
-"""QueryClusters: clusters of queries, their means, and tiles with queries of one cluster."""
+"""QueryClusters: clusters of queries, their means, and tiles that hold queries of one cluster."""
 
 from typing import NamedTuple
 
@@ -8,11 +8,11 @@ from torch import Tensor
 
 
 class ClusterTiles(NamedTuple):
-    """Queries sorted by cluster and cut into tiles; each tile holds queries of one cluster.
+    """Queries sorted by cluster and cut into N tiles of M places; a tile holds queries of one cluster.
 
     cluster: cluster of each tile, [B, H, N].
-    column: columns of the queries in each tile, [B, H, N, M]; -1 for an empty place.
-    place: place of each query among all tiles, [B, H, T]; N * M for padding.
+    column: index in the row of the query at each place, [B, H, N, M]; -1 for an empty place.
+    place: place of each query among the N * M places of all tiles, [B, H, T]; N * M for padding.
     """
 
     cluster: Int[Tensor, "B H N"]
@@ -20,14 +20,14 @@ class ClusterTiles(NamedTuple):
     place: Int[Tensor, "B H T"]
 
     def spread(self, x: Float[Tensor, "B H N M n"]) -> Float[Tensor, "B H T n"]:
-        """Move the results x of the tiles back to the queries; padding gets 0."""
+        """Move the results x at the places of the tiles back to their queries; padding gets 0."""
         last = x.shape[2] * x.shape[3]
         values = _take_rows(x.flatten(2, 3), self.place.clamp_max(last - 1))
         return values.masked_fill((self.place == last)[..., None], 0.0)
 
 
 class QueryClusters(NamedTuple):
-    """Cluster of each query.
+    """Assignment of the queries of each row and head to clusters, for clustered attention.
 
     cluster: cluster of each query, 0 to clusters - 1, and `clusters` at padding, [B, H, T].
     clusters: number of clusters.
@@ -40,7 +40,7 @@ class QueryClusters(NamedTuple):
     def from_clusters(
         cls, cluster: Int[Tensor, "B H T"], real: Bool[Tensor, "B #H T"], clusters: int
     ) -> "QueryClusters":
-        """Create the object from clusters with any number at padding.
+        """Return the `QueryClusters` for numbers of clusters, which may be arbitrary at padding.
 
         cluster: cluster of each query, [B, H, T].
         real: False at padding, [B, #H, T].
@@ -61,15 +61,15 @@ class QueryClusters(NamedTuple):
         return zeros.scatter_add(2, self.cluster, torch.ones_like(self.cluster))
 
     def spread(self, x: Float[Tensor, "B H C n"], nothing: float = 0.0) -> Float[Tensor, "B H T n"]:
-        """Copy the results x of clusters to their queries; padding gets `nothing`."""
+        """Copy the result x of each cluster to all its queries; padding gets `nothing`."""
         values = _take_rows(x, self.cluster.clamp_max(self.clusters - 1))
         return values.masked_fill((self.cluster == self.clusters)[..., None], nothing)
 
     def tiles(self, parts: int) -> ClusterTiles:
-        """Cut the queries into tiles; a cluster of average size fills `parts` tiles.
+        """Cut the queries into tiles of equal size; a cluster of average size fills `parts` tiles.
 
-        For any cluster sizes, (parts + 1) * clusters tiles are enough. They have 1 + 1 / parts times as many places as
-        there are queries.
+        The result has (parts + 1) * clusters tiles, enough for any sizes of clusters. They have about 1 + 1 / parts
+        times as many places as there are queries.
         """
         batch, heads, length = self.cluster.shape
         size, count = -(-length // (parts * self.clusters)), (parts + 1) * self.clusters

@@ -1,4 +1,4 @@
-"""Reads by column: attention in which each query reads its own selected keys."""
+"""read_columns: attention in which each query has its own list of selected keys."""
 
 import torch
 from jaxtyping import Int
@@ -14,12 +14,12 @@ from kinformer.nn.mechanisms.highest_scores import block_sizes
 
 
 def read_columns(request: Request, columns: Int[Tensor, "B H T R"]) -> AttentionOutput:
-    """Return the attention of each query to the keys at its columns, one block of queries at a time.
+    """Return the attention of each query to its own list of keys, one block of queries at a time.
 
     The backward pass gathers the keys again, because storing R keys for each query would take too much memory.
 
-    request: read with the queries and keys.
-    columns: columns of the keys of each query, [B, H, T, R]; -1 for padding.
+    request: attention call with its queries and keys.
+    columns: columns (places in the key tensor) of the keys of each query, [B, H, T, R]; -1 for none.
     """
     sizes = block_sizes(request)
     if len(sizes) == 1:

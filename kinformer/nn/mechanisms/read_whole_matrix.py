@@ -1,4 +1,4 @@
-"""Read with a whole matrix of scores that a mechanism has computed."""
+"""read_whole: softmax attention from a whole matrix of scores that a mechanism has computed."""
 
 import torch
 from jaxtyping import Float
@@ -11,10 +11,11 @@ from kinformer.core.score_matrix import mask, softmax, weigh_values
 
 
 def read_whole(scores: Float[Tensor, "B H T S"], request: Request) -> tuple[AttentionOutput, Float[Tensor, "B H T S"]]:
-    """Return the softmax read of a matrix of scores, and the weights before dropout.
+    """Return the softmax attention output for a matrix of scores, and the weights before dropout.
 
     scores: scores of all pairs, [B, H, T, S].
-    request: read with the keys, the pattern and the dropout; pairs that it does not allow are masked.
+    request: attention call with the keys, the pattern and the dropout. Pairs that its pattern does not allow are
+        masked.
     """
     where = mask(request)
     weights, lse = softmax(scores if where is None else scores.masked_fill(~where, -torch.inf))

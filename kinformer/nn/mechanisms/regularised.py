@@ -21,14 +21,15 @@ class Regularised(Mechanism):
     """Mechanism that also reports a penalty for each regulariser during training.
 
     Choose it to keep heads apart (`OutputDisagreement` and similar) or close to patterns (`GuidedAttention`) without
-    changing the read. The model sets the weights with `penalties={key: weight}`. In eval mode only the mechanism runs.
+    changing the output. The model sets the weight of each penalty in its loss with `penalties={key: weight}`. In eval
+    mode only the mechanism runs.
 
-    mechanism: mechanism that reads by a softmax over all keys of its pattern, such as `Softmax(Causal())`.
-    regularisers: regularisers to report; each key may occur once.
+    mechanism: mechanism with a softmax over all keys of its pattern, such as `Softmax(Causal())`.
+    regularisers: regularisers to report; each key (name of a penalty) may occur once.
 
-    Errors: ValueError for a mechanism of another kind or without the lse that a regulariser needs, and without
-    regularisers or with two of the same key. ValueError for cross-attention with a regulariser that needs
-    self-attention. NoState from `start` if the mechanism has no state.
+    Errors: ValueError for a mechanism of another kind or without the lse (log-sum-exp of the scores) that a regulariser
+    needs. Also ValueError without regularisers, or with two of the same key. ValueError for cross-attention with a
+    regulariser that needs self-attention. NoState from `start` if the mechanism has no decoding state.
     """
 
     def __init__(self, mechanism: KeyValueMechanism, *regularisers: Regulariser):
@@ -49,7 +50,10 @@ class Regularised(Mechanism):
         self.wants, self.sends = mechanism.wants, mechanism.sends
 
     def penalties(self) -> dict[str, Penalty]:
-        """Return the penalties. They train the layers below, which make queries, keys and values."""
+        """Return the penalty (loss term) of each regulariser by key.
+
+        The penalties train the projections and layers that make queries, keys and values.
+        """
         return {
             regulariser.key: Penalty(tuple(regulariser.parameters()), reaches_x=True)
             for regulariser in self._regularisers

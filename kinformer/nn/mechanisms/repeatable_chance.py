@@ -13,10 +13,10 @@ class Chance(nn.Module):
     """Uniform random numbers that depend only on a seed, the training step and given integers.
 
     The integers are, for example, a head, a block or a position. The numbers do not depend on how a row is cut or on
-    the other rows, and a recomputed layer draws the same ones. Every step has different numbers. Rows of a batch share
-    them unless one of the integers differs between rows, such as `row_bits` of their content. Content depends on
-    weights, so an `Agent` sets `by_content` to False. A learning step between two reads of a rollout then changes no
-    draw.
+    the other rows. If gradient checkpointing recomputes a layer, it gets the same numbers. Every training step has
+    different ones. Rows of a batch share them unless one of the integers differs between rows, such as `row_bits` of
+    their vectors. These vectors depend on weights, so an `Agent` of reinforcement learning sets `by_content` to False.
+    A rollout then gets the same numbers before and after a learning step.
 
     seed: seed of the numbers.
     """
@@ -30,7 +30,7 @@ class Chance(nn.Module):
         self.register_buffer("steps", torch.zeros((), dtype=torch.long))
 
     def forward(self, *numbers: Int[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """Return a number in the open interval (0, 1) for each entry of the broadcast `numbers`."""
+        """Return a random number between 0 and 1, both excluded, for each entry of the broadcast `numbers`."""
         return hashed_uniform(self.steps + self.seed * 0x9E3779B1, *numbers)
 
     def gumbel(self, *numbers: Int[Tensor, "..."]) -> Float[Tensor, "..."]:
@@ -38,11 +38,11 @@ class Chance(nn.Module):
         return -(-self(*numbers).log()).log()
 
     def row_bits(self, x: Float[Tensor, "*B n"]) -> Int[Tensor, "*B"]:
-        """Return an integer for each vector x, so that rows draw differently; 0 without `by_content`."""
+        """Return an integer for each vector x, so that other rows get other numbers; 0 without `by_content`."""
         return sign_bits(x) if self.by_content else torch.zeros_like(x[..., 0], dtype=torch.long)
 
     def after_step(self, progress: float, stats: Mapping[str, Tensor]) -> None:
-        """Count a training step."""
+        """Count a training step, so that the next step gets other random numbers."""
         self.steps += 1
 
 
@@ -61,8 +61,8 @@ def hashed_uniform(seed: Int[Tensor, ""], *numbers: Int[Tensor, "..."]) -> Float
 def sign_bits(x: Float[Tensor, "*B n"]) -> Int[Tensor, "*B"]:
     """Hash each vector x to an integer: the signs of its first 32 numbers are the bits.
 
-    Use it to draw equal numbers for equal rows and different numbers for different rows. Rounding changes the hash
-    only if a number is close to 0.
+    With `hashed_uniform` it gives equal random numbers for equal rows and different ones for different rows. Rounding
+    changes the hash only if a number is close to 0.
     """
     positive = (x.detach()[..., :32] > 0).long()
     return (positive << torch.arange(positive.shape[-1], device=x.device)).sum(-1)

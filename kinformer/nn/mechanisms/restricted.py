@@ -22,15 +22,16 @@ class Restricted(KeyValueMechanism):
     The weights of softmax(scale q.k + bias) are multiplied by m(x) and renormalised. Choose it for learned spans.
     `Softmax(pattern, span)` computes the same numbers. This class also applies `Band(mask.reach)`, so a learned span
     that became shorter needs a smaller cache and a smaller memory of hidden states: `Hidden(length,
-    mechanism.lookback)` follows it. The longest span decides the cost of reading a whole row.
+    mechanism.lookback)` makes a memory that follows the span. The longest span of all heads decides the cost of a whole
+    row.
 
-    pattern: keys that may be read at all, such as `Causal()`.
+    pattern: keys that a query may read at all, such as `Causal()`.
     mask: masking function, such as `AdaptiveSpan(heads, 1024)`.
     bias: further bias, applied before the mask; `Relative(head_dim, longest, values=False)` in the paper.
     dropout: fraction of attention weights that training drops.
-    impl: name of an executor; "auto" selects the cheapest.
+    impl: name of an executor, a way to compute attention; "auto" selects the one with the lowest estimated cost.
 
-    Errors: NoState from `start` if the pattern reads ahead.
+    Errors: NoState (no decoding state exists) from `start` if the pattern allows later keys.
 
     Source: Sukhbaatar et al., 2019, arXiv:1905.07799, section 2.2; Lin et al., 2021, arXiv:2106.04554, section 4.6.2.
     """
@@ -54,14 +55,14 @@ class Restricted(KeyValueMechanism):
 
     @property
     def mask(self) -> Masking:
-        """Masking function, which is the last of the biases."""
+        """Masking function m(x), stored as the last of the biases that change the scores."""
         last = self.bias.biases[-1] if isinstance(self.bias, Plus) else self.bias
         assert isinstance(last, Masking)
         return last
 
     @property  # computed in each call, because a span is learned
     def pattern(self) -> Pattern:  # type: ignore[override]
-        """Keys that the mask does not exclude."""
+        """Keys that a query may read: `pattern` without the keys that the mask excludes."""
         return self.within if self.mask.reach == math.inf else self.within & Band(self.lookback())
 
     @property
@@ -70,7 +71,7 @@ class Restricted(KeyValueMechanism):
         return self.within if far == math.inf else self.within & Band(int(min(far, self.within.reach()[0])))
 
     def lookback(self) -> int:
-        """Return the number of earlier positions that a query still reads; a memory must keep them."""
+        """Return the number of earlier positions that a query still reads, and so a memory must keep."""
         return int(min(self.mask.reach, self.within.reach()[0]))
 
     def read(self, request: Request) -> Out[AttentionOutput]:

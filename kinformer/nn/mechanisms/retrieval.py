@@ -1,4 +1,4 @@
-"""Retrieval: local attention together with attention to the k best keys of a long memory."""
+"""Retrieval: local attention together with attention to the top k keys of a long memory."""
 
 import math
 from collections.abc import Mapping
@@ -44,45 +44,48 @@ MOST = 1 << 24  # maximum number of pairs for which a pattern is evaluated when 
 
 
 class Retrieval(KeyValueMechanism):
-    """Local attention, together with attention to the k best keys of a long memory.
+    """Local attention, together with attention to the k keys of highest score in a long memory.
 
     y_i = g_h far_i + (1 - g_h) near_i, g_h a learned number per head that starts at 1/2
 
-    Choose it, in one of the upper layers, for text that repeats what it said long ago. The near read is softmax
+    Choose it, in one of the upper layers, for text that repeats what it said long ago. The near attention is softmax
     attention with the `bias` over a query's own segment of `length` tokens and the `cache` tokens before it. The far
-    read takes the `k` keys with the highest scores from the `memory` tokens before the segment. The latest positions
-    win ties.
+    attention takes the `k` keys with the highest scores from the `memory` tokens before the segment. The latest
+    positions win ties.
 
     Queries and keys have length 1 per head, and a learned |s_h| scales their product. The memory is searched exactly,
     in blocks: every key is scored, and only the scores of one block are held. As in the authors' code, the memory also
-    holds the keys of the cache, so a key can be read in both ways.
+    holds the keys of the cache, so both attentions can read the same key.
 
     Keys and values of earlier segments get no gradients, in the cache and in the memory, wherever a row was cut. The
-    state is a cache of keys and carries its graph. If a model has no other memory, train it on consecutive text
-    (`LM(..., lanes=True)`). `ctx.only` separates documents within one row.
+    decoding state is a cache of keys and keeps its autograd graph. If a model has no other memory, train it on
+    consecutive text (`LM(..., lanes=True)`, with lanes as parallel pieces of one text). `ctx.only` separates documents
+    within one row.
 
     heads: number of query heads of the layer.
     length: number of tokens in a segment.
-    memory: number of keys before the segment that are searched, at least as many as the near read takes there. It is
-        not a parameter and can be changed at any time.
+    memory: number of keys before the segment that are searched, at least as many as the near attention takes there. It
+        is not a parameter and can be changed at any time.
     k: number of memory keys that a query reads.
     bias: bias that changes the near scores.
-    cache: number of tokens before the segment that the near read takes.
-    near: pattern of the near read, instead of the segment and its cache (without `cache=`). The paper's sliding window
-        of w tokens is `Causal() & Band(w)`. The window in its code, without the query's own token, is `Band(w, -1)`.
-    apart: True searches only keys that the near read leaves out, `memory` of them before the cache.
-    combine: "gate", from the paper, or "joint", from later code. With "joint" one softmax runs over both reads and has
-        an lse for merges. Each key is then read once, as with `apart`.
-    eps: number that is added to |x|^2.
-    impl: name of an executor for the near read; "auto" selects the cheapest.
+    cache: number of tokens before the segment that the near attention reads.
+    near: keys of the near attention, instead of the segment and its cache (without `cache=`). The paper's sliding
+        window of w tokens is `Causal() & Band(w)`. The window in its code, without the query's own token, is `Band(w,
+        -1)`.
+    apart: True searches only keys that the near attention leaves out, `memory` of them before the cache.
+    combine: "gate", from the paper, or "joint", from later code. With "joint" one softmax runs over the keys of both
+        attentions. It has an lse (log-sum-exp), so it can be merged. Each key is then read once, as with `apart`.
+    eps: number that is added to |x|^2 before queries and keys are scaled to length 1.
+    impl: name of an executor, a way to compute attention, for the near attention; "auto" selects the one with the
+        lowest estimated cost.
     search: search of the memory. `ExactSearch()` scores every key; a FAISS index finds candidates. `Flat()` finds the
         same keys except for ties, and `HNSW()` finds nearly all. Every call builds an index for each segment of a row
         and key head. This was not faster than exact search up to a memory of 16,384. Calls of a few tokens and
         compiled calls use exact search.
 
-    Errors: ValueError for another number of heads, for cross-attention, and for a `near` that reads ahead or without
-    limit or stands beside a `cache`. ValueError also for a `search` without its package (`pip install
-    'kinformer[faiss]'`), or without an index for such keys.
+    Errors: ValueError for a layer with another number of heads and for cross-attention. ValueError for a `near` that
+    allows later keys, has no limit to the past, or is given with a `cache`. ValueError also for a `search` without its
+    package (`pip install 'kinformer[faiss]'`), or without an index for keys of this width.
 
     Source: Wu et al., 2022, arXiv:2203.08913, section 3.
     """
@@ -137,12 +140,12 @@ class Retrieval(KeyValueMechanism):
 
     @property
     def gradient_stops(self) -> Pattern:
-        """Pairs without a gradient: a query and a key of an earlier segment."""
+        """Pairs whose key and value get no gradient: a query and a key of an earlier segment."""
         return ~self.own
 
     @property  # computed in each call, because `memory` may change
     def pattern(self) -> Pattern:  # type: ignore[override]
-        """Keys that may be read at all."""
+        """Keys that a query may read at all: its segment, the cache and the memory before it."""
         back = self.cache + self.memory if self.apart else max(self.cache, self.memory)
         return Causal() & Segment(self.length, back)
 
@@ -174,7 +177,7 @@ class Retrieval(KeyValueMechanism):
         return Out(AttentionOutput(gate * distant.y + (1 - gate) * local.y, None))
 
     def head_values(self) -> Mapping[str, HeadValues]:
-        """Return g_h, the share of the memory in the output of each head."""
+        """Return g_h, the weight (0 to 1) of the memory in the output of each head."""
         return {} if self.gate is None else {"memory share": HeadValues(self.gate.sigmoid()[None, :, None])}
 
     def memory_cost(self) -> MemoryCost:
@@ -230,5 +233,5 @@ def _window() -> Retrieval:
     return Retrieval(2, 4, 7, 2, near=Causal() & kf.Band(3))
 
 
-APART = {"merge": "the k best keys of a part of the keys differ from the k best of all keys"}
+APART = {"merge": "the k top keys among some of the keys differ from the k top keys among all keys"}
 EXAMPLES = tuple(Example(make, breaks=APART) for make in (_example, _joint, _far, _window))

@@ -1,4 +1,4 @@
-"""Reused: attention with the weights of a lower layer."""
+"""Reused: attention with the attention weights of a lower layer."""
 
 from typing import TYPE_CHECKING
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 
 class Reused(KeyValueMechanism):
-    """Attention with the weights A of the `Lending` layer below: y = A v, without own queries and keys.
+    """Attention y = A v with the weights A of the `Lending` layer below; it has no queries or keys.
 
     Place it above a `Lending` layer, on a projection without queries and keys: `Attention(ValueProjection(d, heads),
-    Reused(pattern))`. Its cache keeps only values. Any number of these layers may use one `Lending` layer. The read
-    has no lse.
+    Reused(pattern))`. Its cache keeps only values. Any number of these layers may use one `Lending` layer. The output
+    has no lse (log-sum-exp), so it cannot be merged.
 
     pattern: keys that each query may read, the same as in the `Lending` layer; it decides which values a cache keeps.
     dropout: fraction of weights that training drops, drawn separately in each layer; the paper recommends 0.
 
     Errors: ValueError for weights of another pattern, of other pairs or of another number of heads, and without
-    weights; NoState from `start` if the pattern reads ahead.
+    weights; NoState (no decoding state exists) from `start` if the pattern allows later keys.
 
     Source: Ying et al., 2021, arXiv:2102.12702.
     """

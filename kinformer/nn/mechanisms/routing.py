@@ -40,7 +40,9 @@ EPS = 1e-5  # added to the variance
 
 
 class Routed(KeyValueMechanism):
-    """Base class of both forms of routing, with centroids, a cache of keys, and the commitment.
+    """Base class of both forms of routing: it owns centroids, a cache of keys, and the commitment.
+
+    The commitment is a penalty on the distance of tokens from their centroids. A subclass defines the attention.
 
     heads, k_dim, clusters, pattern, scale, norm, decay, update, seed: as in `Routing`.
     """
@@ -69,7 +71,10 @@ class Routed(KeyValueMechanism):
         )
 
     def penalties(self) -> dict[str, Penalty]:
-        """Return the commitment, which trains the layers below and the projections, but not the centroids."""
+        """Return the penalty "commitment" on the distance of tokens from their centroids.
+
+        It trains the layers below and the projections, but not the centroids.
+        """
         return {"commitment": Penalty(trains=(), reaches_x=True)}
 
     def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
@@ -99,7 +104,7 @@ class Routed(KeyValueMechanism):
         return {"cluster": by_key_head(self.centroids.assign_clusters(keys.k)[..., None], keys.k.shape[1])}
 
     def normalise(self, x: Float[Tensor, "B H T K"]) -> Float[Tensor, "B H T K"]:
-        """Return queries or keys in the form in which they are clustered and multiplied."""
+        """Return queries or keys x, normalised for clusters and scores; unchanged for norm="none"."""
         if self.norm == "none":
             return x
         # one token per row, because PyTorch's compiler mistakes the gradients of other layouts
@@ -107,10 +112,10 @@ class Routed(KeyValueMechanism):
         return F.layer_norm(flat, flat.shape[-1:], eps=EPS).view(x.shape).to(x.dtype)
 
     def report_distances(self, request: Request) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Return the commitment and the statistics of a read.
+        """Return the commitment and the statistics of an attention call, each by name.
 
-        The commitment is half the distance of each token's query to its centroid plus half the distance of its key. In
-        training, the statistics are the sums that move the centroids.
+        The commitment is half the mean squared distance of each token's query to its centroid plus half the distance of
+        its key. In training, the statistics are the sums that move the centroids.
         """
         queries, keys = request.queries, request.keys
         heads = queries.q.shape[1]
@@ -138,10 +143,11 @@ class Routing(Routed):
     y_i = sum over j in S_i of softmax(scale q_i.k_j) v_j
 
     Choose it if a few keys, found by content, carry the attention, and the clusters should be learned. Use it beside
-    local heads, as in the paper: `SplitHeads(Softmax(Causal() & Band(64)), Routing(...))`. Clusters are read whole,
-    and only a token's own vector decides its cluster. Chunking, padding and later tokens therefore change nothing, and
-    it decodes with a cache of keys. `PublishedRouting` is the paper's balanced form. Long rows are read sorted by
-    cluster and cost the size of the clusters. Short rows and compiled graphs are read densely.
+    local heads, as in the paper: `SplitHeads(Softmax(Causal() & Band(64)), Routing(...))`. A query reads all keys of
+    its cluster, and only a token's own vector decides its cluster. Chunking, padding and later tokens therefore change
+    nothing, and it decodes with a cache of keys. `PublishedRouting` is the paper's balanced form. Long rows are sorted
+    by cluster, so the cost depends on the size of the clusters. In short rows and compiled graphs, all pairs are
+    computed and masked.
 
     With `SharedQK(d, heads)` a causal token always reads itself; otherwise a query may read nothing. The auxiliary
     output "commitment" is the mean squared distance, per component, between the directions of a token and their
@@ -150,15 +156,15 @@ class Routing(Routed):
     heads: number of query heads; each has its own centroids.
     k_dim: width of a query and a key.
     clusters: number of centroids per head; the square root of the length in the paper.
-    pattern: keys that may be read at all; `Causal()` by default.
+    pattern: keys that a query may read at all; `Causal()` by default.
     scale: factor of the dot product; 1/sqrt(k_dim) by default.
     norm: "layer" normalises queries and keys without gain and bias; "none" leaves them unchanged.
     decay: decay of the centroids' moving average, which each training step updates.
     update: "sum" from the paper, or "direction" from the published PyTorch code; see `Centroids`.
-    seed: seed of the first centroids. A vector near a border may change its cluster with its precision.
+    seed: seed of the first centroids. A vector near a border may change its cluster if its precision changes.
 
-    Errors: NoState from `start` if the pattern reads ahead; ValueError with `ctx.also`, for a layer with other head
-    sizes, and for keys of another sequence.
+    Errors: NoState (no decoding state exists) from `start` if the pattern allows later keys; ValueError with
+    `ctx.also`, for a layer with other head sizes, and for keys of another sequence.
 
     Source: Roy et al., 2020, arXiv:2003.05997, section 4; the commitment: the routing-transformer package (P. Wang,
     2020) after van den Oord et al., 2017, arXiv:1711.00937.

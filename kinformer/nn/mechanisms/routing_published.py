@@ -43,23 +43,23 @@ UNIT, LEAST = 2**40, -(2**62)  # similarities from -1 to 1 are cached with the k
 class PublishedRouting(Routed):
     """Routing attention in which each centroid takes the `window` queries and keys most similar to it.
 
-    The queries of a cluster read its keys. A query gets the mean of its reads over the clusters that took it, and 0 if
-    no cluster took it. Choose it to reproduce the Routing Transformer, at a cost of clusters * window^2. Choose
-    `Routing` otherwise: it reads whole clusters and keeps the laws that this form breaks, because here the clusters of
-    a token depend on all other tokens.
+    The queries of a cluster read its keys. A query gets the mean of its attention outputs over the clusters that took
+    it, and 0 if no cluster took it. Choose it to reproduce the Routing Transformer, at a cost of clusters * window^2.
+    Choose `Routing` otherwise: it reads whole clusters and keeps laws (tested properties, such as equal results in
+    chunks) that this form breaks. Here the clusters of a token depend on all other tokens.
 
     The published PyTorch code corresponds to `norm="none"`, `update="direction"`, `eps=1e-5` and, if causal,
-    `null=True`. The authors' code adds `eps=1e-2`. The state is a cache of keys, which every call clusters again among
-    all tokens so far. The lse is None, because a mean of reads is not a softmax read.
+    `null=True`. The authors' code adds `eps=1e-2`. The decoding state is a cache of keys, which every call clusters
+    again among all tokens so far. The lse (log-sum-exp) is None, because a mean of softmax outputs is not a softmax.
 
     heads, k_dim, clusters, pattern, scale, norm, decay, update, seed: as in `Routing`.
     window: number of tokens that a centroid takes; length / clusters in the paper.
     v_dim: width of a value; k_dim by default. Only `null` uses it.
     null: True adds a learned key and value for each head and cluster, which the queries of the cluster also read.
     alone: treatment of a cluster in which a causal query found no key. "skipped" leaves the cluster out of the mean,
-        and "zero" counts a read of 0. With `SharedQK(..., unit=False)`, the paper's causal form, and with `null`,
+        and "zero" counts an output of 0. With `SharedQK(..., unit=False)`, the paper's causal form, and with `null`,
         there is no such cluster.
-    eps: number that is added to the count of clusters before the division.
+    eps: number that is added to the count of clusters before the division of the mean.
 
     Errors: as in `Routing`; also ValueError for `ctx.only`, and if the width of the null value is not the width of
     values.
@@ -194,7 +194,7 @@ class PublishedRouting(Routed):
 
 
 def is_among_largest(x: Num[Tensor, "B H S C"], count: int, near: float) -> Bool[Tensor, "B H S C"]:
-    """Return True for the `count` largest numbers along a row; the first ones win ties.
+    """Return True for the `count` largest numbers along dimension S; the first ones win ties.
 
     x: numbers, [B, H, S, C].
     count: number of marked entries.
@@ -209,10 +209,10 @@ def is_among_largest(x: Num[Tensor, "B H S C"], count: int, near: float) -> Bool
 
 
 def stable_top_k(x: Int[Tensor, "B H S C"], count: int) -> Int[Tensor, "B H w C"]:
-    """Return the places of the `count` largest numbers along a row, in the order of a stable sort.
+    """Return the indices of the `count` largest numbers along dimension S, in a stable descending order.
 
     x: numbers, [B, H, S, C].
-    count: number of places.
+    count: number of indices.
     """
     length = x.shape[2]
     later = torch.arange(length, device=x.device)[:, None]
@@ -220,9 +220,9 @@ def stable_top_k(x: Int[Tensor, "B H S C"], count: int) -> Int[Tensor, "B H w C"
 
 
 class RoutedTokens(NamedTuple):
-    """The w tokens of each row and head that each cluster took.
+    """The w tokens of each row and head that each cluster of `PublishedRouting` took.
 
-    column: columns of the tokens, [B, C, H, w].
+    column: indices (columns) of the tokens in the row, [B, C, H, w].
     pos: positions of the tokens, [B*C, H, w]; -1 for an empty place.
     """
 
@@ -232,12 +232,12 @@ class RoutedTokens(NamedTuple):
     def mean(
         self, y: Float[Tensor, "BC H w V"], counted: Bool[Tensor, "BC H w"], length: int, eps: float
     ) -> Float[Tensor, "B H T V"]:
-        """Return for each token the mean of its reads over the clusters that took it and count.
+        """Return for each token the mean of its outputs over the clusters that took it and count.
 
-        y: reads of the tokens of each cluster, [B*C, H, w, V].
-        counted: True for reads that count, [B*C, H, w].
+        y: attention outputs of the tokens of each cluster, [B*C, H, w, V].
+        counted: True for outputs that count, [B*C, H, w].
         length: number of tokens in a row.
-        eps: number that is added to the count of clusters.
+        eps: number that is added to the count of clusters before the division.
         """
         weight = counted[..., None].to(y.dtype)
         values = torch.cat([y * weight, weight], -1)  # [B*C H w V+1]

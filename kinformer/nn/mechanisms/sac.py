@@ -24,7 +24,7 @@ from kinformer.nn.mechanisms.token_blocks import TokenBlocks
 
 
 class SACState(NamedTuple):
-    """State of SAC for decoding.
+    """Decoding state of `SAC`.
 
     keys: cache of keys and values.
     walk: state of the network that chooses; zeros before the first token.
@@ -35,7 +35,9 @@ class SACState(NamedTuple):
 
 
 class EdgeAttention(KeyValueMechanism):
-    """Base class of all SAC layers, which read the chosen keys and always the query's own token.
+    """Base class of SAC layers (sparse adaptive connection): a query reads chosen keys and its own token.
+
+    A subclass supplies the chosen keys.
 
     scale: factor of the dot product; 1/sqrt(k_dim) if None.
     """
@@ -71,11 +73,11 @@ class EdgeAttention(KeyValueMechanism):
         return super().start(spec, sizes)
 
     def read_positions(self, request: Request, position: Int[Tensor, "B P T E"]) -> AttentionOutput:
-        """Read the keys at the given positions and the query's own token.
+        """Return the attention to the keys at the given positions and to the query's own token.
 
         A key that was chosen twice counts once.
 
-        request: read with the queries and keys.
+        request: attention call with its queries and keys.
         position: positions of the keys of each query, [B, P, T, E]; -1 for none.
         """
         heads, length = request.queries.q.shape[1:3]
@@ -115,13 +117,13 @@ class EdgeAttention(KeyValueMechanism):
 
 
 class SAC(EdgeChooser, EdgeAttention):
-    """Softmax attention over the own token and `edges` earlier tokens, which an LSTM chooses in turn.
+    """Softmax attention over the query's own token and `edges` earlier tokens, which an LSTM chooses.
 
     Choose it to see which connections a task needs. Do not choose it for speed, because choices are made one by one.
     For each token, in order, the LSTM runs `edges` times on the token that it chose last. It chooses key j with p(j) =
     softmax_j(h W (x_j + D)), with a learned vector D of the distance. Training draws the key, separately for each row;
-    eval mode takes the most likely one. Choices never depend on later tokens, so it can be decoded, with the LSTM in
-    the state.
+    eval mode takes the most likely one. Choices never depend on later tokens, so it can be decoded; the decoding state
+    holds the LSTM's state.
 
     No gradient flows through a choice. The auxiliary output "log_p" is the log-probability of the choices of each
     token; a `ReinforcedLM` trains the network with it. The paper's network also chooses queries, from the whole row:
@@ -131,11 +133,12 @@ class SAC(EdgeChooser, EdgeAttention):
     width: width of the network.
     clip: largest distance with its own vector.
     by: "layer" for one set of edges, or "head" for one set for each key head.
-    send: True sends the edges up to layers with `GivenEdges`; only possible with by="layer".
+    send: True passes the edges (chosen keys) to layers above with `GivenEdges`; only possible with by="layer".
     scale: factor of the dot product; 1/sqrt(k_dim) by default.
-    seed: seed of the draws.
+    seed: seed of the random choices.
 
-    Errors: ValueError without `ctx.run`, with `ctx.only` or `ctx.also`, and for keys of another sequence.
+    Errors: ValueError without `ctx.run` (the promise of consecutive positions), with `ctx.only` or `ctx.also`, and for
+    keys of another sequence.
 
     Source: Li et al., 2020, arXiv:2003.09833.
 
@@ -183,7 +186,7 @@ class SAC(EdgeChooser, EdgeAttention):
     def choose(
         self, request: Request, state: SACState | None
     ) -> tuple[Int[Tensor, "B P T E"], Float[Tensor, "B T"], WalkState]:
-        """Return the positions of each query's keys (-1 at padding), the log-probabilities and the state."""
+        """Return the positions of each query's keys (-1 at padding), their log-probability and the new state."""
         nodes, k_pos = self.nodes(request), request.keys.pos
         walk = self.predictor.begin(nodes)
         if state is not None:
@@ -209,11 +212,11 @@ class SAC(EdgeChooser, EdgeAttention):
 
 
 class GivenEdges(EdgeAttention):
-    """Softmax attention over the own token and the keys that a lower `SAC(send=True)` layer chose.
+    """Softmax attention over the query's own token and the keys that a lower `SAC(send=True)` chose.
 
     scale: factor of the dot product; 1/sqrt(k_dim) by default.
 
-    Errors: ValueError if no lower layer has sent edges.
+    Errors: ValueError if no lower layer has passed on its edges (chosen keys).
     """
 
     wants = (Want("edges"),)

@@ -27,7 +27,9 @@ from kinformer.nn.mechanisms.key_groups import own_pairs
 
 
 class EdgePairAttention(KeyValueMechanism):
-    """Base class of published SAC layers: dense attention under chosen pairs and to the own token.
+    """Base class of published SAC layers: dense attention masked to chosen pairs and the own token.
+
+    A subclass supplies the chosen pairs of query and key.
 
     pattern: keys that a query may read at all; `Full()` if None.
     scale: factor of the dot product; 1/sqrt(k_dim) if None.
@@ -59,9 +61,9 @@ class EdgePairAttention(KeyValueMechanism):
         return queries, keys
 
     def read_pairs(self, request: Request, chosen: Bool[Tensor, "B P T T"]) -> AttentionOutput:
-        """Read the keys of the chosen pairs and the query's own token.
+        """Return the attention to the keys of the chosen pairs and to the query's own token.
 
-        request: read with the queries and keys.
+        request: attention call with its queries and keys.
         chosen: mask of the chosen pairs, [B, P, T, T].
         """
         heads = request.queries.q.shape[1]
@@ -73,23 +75,24 @@ class EdgePairAttention(KeyValueMechanism):
 
 
 class PublishedSAC(EdgeChooser, EdgePairAttention):
-    """Softmax attention over the own token and over pairs that an LSTM chooses from the whole row.
+    """Softmax attention over the query's own token and over pairs that an LSTM chooses from the row.
 
     A pair is a query and a key. Choose it for encoders, to see which connections a task needs; each token may get many
     or none. The network works as in `SAC`, with two kinds of steps. Odd steps choose a query from all tokens, p(i) =
     softmax_i(h W (x_i + D)). Even steps choose a key for it. D is a vector of the distance to the token chosen last.
     This gives edges * length pairs.
 
-    The network sees the whole row, so it has no state. Attention is computed densely under the chosen pairs. The
-    auxiliary output "log_p" of a token is the log-probability of its choices as a query and of its keys; a
-    `ReinforcedLM` trains the network with it.
+    The network sees the whole row, so there is no decoding state. All pairs are computed, and pairs that were not
+    chosen are masked. The auxiliary output "log_p" of a token is the log-probability of its choices as a query and of
+    its keys; a `ReinforcedLM` trains the network with it.
 
     edges: number of pairs per token, alpha in the paper; a pair that is chosen twice counts once.
     width, clip, by, scale, seed: as in `SAC`.
     pattern: keys that a query may read at all; `Full()` by default.
-    send: True sends the pairs up to layers with `GivenPairs`; only possible with by="layer".
+    send: True passes the pairs to layers above with `GivenPairs`; only possible with by="layer".
 
-    Errors: NoState from `start`; ValueError with `ctx.only` and `ctx.also`, and for keys of another sequence.
+    Errors: NoState (no decoding state exists) from `start`; ValueError with `ctx.only` and `ctx.also`, and for keys of
+    another sequence.
 
     Source: Li et al., 2020, arXiv:2003.09833, section 3.
 
@@ -157,11 +160,11 @@ class PublishedSAC(EdgeChooser, EdgePairAttention):
 
 
 class GivenPairs(EdgePairAttention):
-    """Softmax attention over the own token and pairs from a lower `PublishedSAC(send=True)` layer.
+    """Softmax attention over the query's own token and pairs from a lower `PublishedSAC(send=True)`.
 
     pattern, scale: as in `PublishedSAC`.
 
-    Errors: ValueError if no lower layer has sent pairs of this row; otherwise as in `PublishedSAC`.
+    Errors: ValueError if no lower layer has passed on pairs of this row; otherwise as in `PublishedSAC`.
     """
 
     wants = (Want("pairs"),)

@@ -16,19 +16,19 @@ Kernel = Literal["centred", "causal", "cross"]
 
 
 class ScoreConvolution(nn.Module):
-    """Convolution of scores over queries and keys, with the heads as channels.
+    """Convolution of attention scores over queries and keys, with the heads as channels.
 
     c_o(i, j) = LeakyReLU(b_o + sum over heads h and steps (a, b) of W_oh(a, b) s_h(i + a, j + b))
 
-    Neighbours are adjacent positions, not adjacent columns. Padding and the order of keys in a cache therefore change
-    nothing. A score counts only if the query may itself read key j + b and, in self-attention, token i + a. Any other
-    score is 0, as outside the matrix. No query sees a token that its pattern masks, and a kernel that looks ahead in
-    an encoder is masked under `Causal()`.
+    Neighbours are adjacent positions, not adjacent places in the tensor. Padding and the order of keys in a cache
+    therefore change nothing. A score counts only if the query may itself read key j + b and, in self-attention, token i
+    + a. Any other score is 0, as outside the matrix. No query sees a token that its pattern masks, and a kernel that
+    looks ahead in an encoder is masked under `Causal()`.
 
     heads: number of heads of the layer.
     size: number of rows and columns of the kernel.
-    kernel: "centred" looks as far ahead as back. A "causal" kernel ends at the pair itself. A "cross" kernel does so
-        only along the queries.
+    kernel: "centred" looks as far ahead as back. A "causal" kernel covers only the pair itself and earlier queries and
+        keys. A "cross" kernel covers earlier queries, and keys on both sides.
     slope: negative slope of the LeakyReLU; 0 for a ReLU, 1 for a plain convolution.
 
     Errors: ValueError for an even size with a kernel other than "causal".
@@ -46,17 +46,18 @@ class ScoreConvolution(nn.Module):
 
     @property
     def lookback(self) -> int:
-        """Number of earlier queries that the kernel reads."""
+        """Number of earlier queries whose scores the kernel reads."""
         return -self.of_queries[0]
 
     def forward(
         self, x: Float[Tensor, "B H N S"], q_pos: Int[Tensor, "B 1 N"], request: Request
     ) -> Float[Tensor, "B H T S"]:
-        """Return the convolved scores of the queries of a request.
+        """Return the convolved scores of the queries of `request`.
 
-        x: scores of earlier queries and of the request's, [B, H, N, S]; 0 at pairs that the pattern masks.
+        x: scores of kept earlier queries and of the queries of `request`, [B, H, N, S]; 0 at pairs that the pattern
+            masks.
         q_pos: positions of the queries of x, [B, 1, N].
-        request: read with the queries and keys.
+        request: attention call with its queries and keys.
         """
         if x.shape[1] != self.conv.in_channels:
             raise ValueError(

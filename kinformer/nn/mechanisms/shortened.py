@@ -32,14 +32,15 @@ HELD = Causal()  # lets a cache keep every key; the mechanism decides which of t
 
 
 class Stairs:
-    """Queries i = 0, 1, .. that read the first floor((i + 1) / size) keys, and one more with a null key.
+    """Rearrangement of causal attention to shortened keys, so that fused kernels need no mask.
 
-    Each run of `size` queries reads the same keys, and the next run reads one more. The first queries of all runs form
-    one head, the second queries another, and so on. These heads read under a plain `Causal()`. The fused kernels need
-    no mask for it, and skip the half that is not read.
+    Query i = 0, 1, .. reads the first floor((i + 1) / size) keys, and also a null key if there is one. Each run of
+    `size` queries reads the same keys, and the next run reads one more. `fold` makes one head of the first queries of
+    all runs, another of the second queries, and so on. In each head, query n reads keys 0 to n, as under a plain
+    `Causal()`. The fused kernels need no mask for it, and skip the half that is not read.
 
     length: number of queries.
-    size: number of queries in a run.
+    size: number of queries in a run, which is the number of tokens of a shortened key.
     null: True if a null key stands before the keys.
     """
 
@@ -51,14 +52,14 @@ class Stairs:
         self.rows = (length - self.skipped + self.before + self.missing) // size
 
     def fold(self, queries: Queries, keys: Keys) -> tuple[Queries, Keys]:
-        """Return the queries with `size` times as many heads, and the keys that they read."""
+        """Return the queries, rearranged into `size` times as many heads, and the keys that they read."""
         q = F.pad(queries.q[:, :, self.skipped :], (0, 0, self.before, self.missing))
         q = q.unflatten(2, (self.rows, self.size)).transpose(2, 3).flatten(1, 2)  # [B H*size rows K]
         pos = torch.arange(self.rows, device=q.device).expand(len(q), 1, -1)
         return Queries(q, pos), Keys(keys.k[:, :, : self.rows], keys.v[:, :, : self.rows], pos)
 
     def unfold(self, read: AttentionOutput) -> AttentionOutput:
-        """Move the read back to the original heads."""
+        """Move the attention output of folded queries back to the original heads and queries."""
         lse = None if read.lse is None else self._unfold_heads(read.lse[..., None], -torch.inf)[..., 0]
         return AttentionOutput(self._unfold_heads(read.y, 0.0), lse)
 
@@ -69,13 +70,15 @@ class Stairs:
 
 
 class OpenGroup(NamedTuple):
-    """Assignment of kept and new keys to groups by position, computed once per forward for all layers.
+    """Assignment of kept and new keys to groups of tokens in decoding with `Shortened`.
 
-    order: columns of kept and new keys in the order of positions, padding last, [B, N].
+    Each group becomes one shortened key. A forward computes the assignment once for all layers.
+
+    order: indices (columns) of kept and new keys in the order of positions, padding last, [B, N].
     pos: positions in that order, [B, 1, N].
-    ends: position of each complete group, [B, R]; -1 for none.
-    left: columns, in that order, of the incomplete group, [B, C].
-    left_pos: positions of the incomplete group, [B, C]; -1 for none.
+    ends: last position of each complete group, [B, R]; -1 for none.
+    left: indices, in that order, of the tokens of the incomplete last group, [B, C].
+    left_pos: positions of the tokens of that group, [B, C]; -1 for none.
     now: next position of each row, [B].
     """
 
@@ -90,7 +93,7 @@ class OpenGroup(NamedTuple):
     def from_positions(
         cls, open_pos: Int[Tensor, "B C"], now: Int[Tensor, " B"], new: Int[Tensor, "B T"], size: int
     ) -> "OpenGroup":
-        """Compute the assignment from positions.
+        """Return the assignment of tokens to groups from the positions of kept and new keys.
 
         open_pos: positions of the kept keys, [B, C]; -1 for none.
         now: next position of each row before the call, [B].
@@ -108,7 +111,7 @@ class OpenGroup(NamedTuple):
 
 
 def sort_positions(pos: Int[Tensor, "B S"]) -> tuple[Int[Tensor, "B S"], Int[Tensor, "B S"]]:
-    """Return the columns in the order of their positions, padding last, and the sorted positions.
+    """Return the indices that sort positions, with padding last, and the sorted positions.
 
     pos: positions, [B, S]; -1 for padding.
     """
@@ -117,7 +120,7 @@ def sort_positions(pos: Int[Tensor, "B S"]) -> tuple[Int[Tensor, "B S"], Int[Ten
 
 
 class ShortenedState(NamedTuple):
-    """State for decoding.
+    """Decoding state of `Shortened`.
 
     short: shortened keys of complete groups.
     rest: keys of the incomplete group.
@@ -128,26 +131,26 @@ class ShortenedState(NamedTuple):
 
 
 class ShortKeys(Keys):
-    """Keys that are already shortened."""
+    """Keys that are already shortened, so that `Shortened` leaves them unchanged."""
 
 
 class Shortened(Mechanism):
     """Attention to shortened keys, which are pooled, convolved or projected from several tokens.
 
-    y = read(q, shorten(k, v))
+    y = attention(q, shorten(k, v))
 
-    The cost is T times the length of the shortened row. Choose it for long rows in which no exact single token
-    matters: `Linformer` for encoders; `MeanPooled`, `MaxPooled` and `ConvShortener` also for decoders. The pattern of
-    the mechanism applies to the positions of shortened keys. Under `Causal()` a query reads complete groups, and the
-    first queries read nothing or the null key. It can then be decoded: the state keeps one shortened key for each
-    `size` tokens, and the keys of the incomplete group.
+    The cost is T times the length of the shortened row. Choose it for long rows in which no exact single token matters:
+    `Linformer` for encoders; `MeanPooled`, `MaxPooled` and `ConvShortener` also for decoders. The pattern of the
+    mechanism applies to the positions of shortened keys. Under `Causal()` a query reads complete groups of tokens, and
+    the first queries read nothing or the null key. It can then be decoded: the decoding state keeps one shortened key
+    for each `size` tokens, and the keys of the incomplete group.
 
-    mechanism: mechanism that reads the shortened keys, such as `Softmax(Full())`.
+    mechanism: attention mechanism over the shortened keys, such as `Softmax(Full())`.
     shorten: part that makes fewer keys, such as `MeanPooled(4)`.
     null: learned key and value that all queries also read, such as `NullKey(heads, head_dim)`.
 
-    Errors: NoState from `start` if a key depends on later tokens; ValueError for `ctx.only` and `ctx.also`, which
-    limit single tokens, and for positions by head.
+    Errors: NoState (no decoding state exists) from `start` if a key depends on later tokens; ValueError for `ctx.only`
+    and `ctx.also`, which limit single tokens, and for positions by head.
 
     Source: Wang et al., 2020, arXiv:2006.04768; Liu et al., 2018, arXiv:1801.10198, section 4.2.3.
     """

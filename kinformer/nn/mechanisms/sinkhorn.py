@@ -45,39 +45,41 @@ class Sinkhorn(KeyValueMechanism):
 
     S = Sinkhorn((R + noise) / temperature), R_n = sorting network(block n)
 
-    Choose it if a block should find one other, distant block by content. Choose it over LSH and routing if only the
-    gradient should learn which block. S holds soft permutations of blocks, which are nearly hard at a low temperature.
-    Keys and values are mixed place by place. The cost per row is L * 2 block pairs, L^2 / block for the mixture, and
-    (L / block)^2 for S.
+    Choose it if a block should find one other, distant block by content. Choose it over LSH and routing if gradients
+    should train the choice of the block. R holds logits, and S soft permutations of blocks, which are nearly hard at a
+    low temperature. Keys and values at the same place of their blocks are mixed. The cost per row is L * 2 block pairs,
+    L^2 / block for the mixture, and (L / block)^2 for S.
 
     Encoders read blocks in both directions, and S is doubly stochastic over all blocks of the row. With causal=True,
-    block n mixes only earlier blocks. Its logits use tokens up to its own first token, and the columns of S are summed
-    up to its own row. No query depends on a later token, so it can be decoded with a cache of keys. The first block
-    has nothing to mix. With more iterations, causal balancing approaches the only causal permutation, the block
-    before. `iterations=0` is a softmax over earlier blocks, as in the sinkhorn-transformer package (P. Wang, 2020).
+    block n mixes only earlier blocks. Its logits use tokens up to its own first token, and balancing sums the columns
+    of S only down to its own row. No query depends on a later token, so it can be decoded with a cache of keys. The
+    first block has nothing to mix. With more iterations, causal balancing approaches the only causal permutation, the
+    block before. `iterations=0` is a softmax over earlier blocks, as in the sinkhorn-transformer package (P. Wang,
+    2020).
 
     block: number of tokens in a block.
-    net: sorting network. `BlockNet(width, blocks)`, from the paper, knows a fixed number of blocks by number.
-        `PairNet(width)` takes any number of blocks and compares their content.
+    net: sorting network. `BlockNet(width, blocks)`, from the paper, has learned weights for each of a fixed number of
+        blocks. `PairNet(width)` takes any number of blocks and compares their content.
     causal: True hides all later tokens.
-    iterations: number of balancing steps; the best values in the paper are 5 to 10.
+    iterations: number of balancing steps; 5 to 10 gave the best results in the paper.
     temperature: temperature of the logits; 0.75 in the paper.
-    noise: True adds Gumbel noise in training, which makes permutations harder. Each step and row draws its own noise.
-        In an `Agent`, all rows share the noise.
+    noise: True adds Gumbel noise in training, which brings the weights in S nearer to 0 and 1. Each step and row has
+        its own noise. In an `Agent` (reinforcement learning), all rows share the noise.
     pool: pooling of the tokens of a block: "sum", as in the paper, or "mean". If causal, it pools all tokens from the
         start of the row to the first token of the block.
-    cut: SortCut: every query reads only the first `cut` blocks of the sorted row. Encoders only.
+    cut: number of blocks for SortCut, in encoders only: every query reads only the first `cut` blocks of the sorted
+        row.
     near: True with a cut also reads the query's own block, as in the sinkhorn-transformer package.
     softmax: "joint" takes one softmax over the keys of both blocks, as in the package. With "apart" each block has its
-        own softmax and the reads are added, as in the first author's code of Long Range Arena (2021); the read then
-        has no lse.
-    mixture: True adds the read of dense attention with the same queries, keys and values; the read then has no lse.
+        own softmax and the outputs are added, as in the first author's code of Long Range Arena (2021). The output then
+        has no lse (log-sum-exp).
+    mixture: True adds the output of dense attention with the same queries, keys and values; there is then no lse.
     scale: factor of the dot product; 1/sqrt(k_dim) by default.
     dropout: fraction of attention weights that training drops.
     seed: seed of the noise.
 
-    Errors: NoState from `start` unless causal; ValueError with `ctx.only` and `ctx.also`, for keys of another
-    sequence, and for a row with more blocks than a BlockNet knows.
+    Errors: NoState (no decoding state exists) from `start` unless causal; ValueError with `ctx.only` and `ctx.also`,
+    for keys of another sequence, and for a row with more blocks than a BlockNet knows.
 
     Source: Tay et al., 2020, arXiv:2002.11296.
 
@@ -135,7 +137,7 @@ class Sinkhorn(KeyValueMechanism):
 
     @property
     def causal(self) -> bool:
-        """True if no later token is read."""
+        """True if no query reads a later token."""
         return isinstance(self.pattern, Causal)
 
     def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
@@ -185,7 +187,7 @@ class Sinkhorn(KeyValueMechanism):
         return Out(output)
 
     def sorting(self, side: Float[Tensor, "B G S w"], blocks: TokenBlocks) -> Float[Tensor, "B G N N"]:
-        """Return S, the weight of block m in the place of block n, [B, G, N, N].
+        """Return S, the weights of each block m in the mixture for each block n, [B, G, N, N].
 
         side: extra projection of the tokens for the sorting network, [B, G, S, w].
         blocks: tokens of the row in blocks.
@@ -224,7 +226,7 @@ class Sinkhorn(KeyValueMechanism):
             self.net.refuse(ctx.memo.look(ctx.pos.amax())[0] + 1, self.block)
 
     def blocks_of(self, pos: Int[Tensor, "B 1 S"]) -> TokenBlocks:
-        """Return the tokens in blocks by their positions."""
+        """Return the tokens at positions `pos`, grouped into blocks of consecutive positions."""
         return TokenBlocks.from_positions(pos[:, 0], self.block)
 
     def _read_by_blocks(

@@ -28,10 +28,10 @@ class Softmax(KeyValueMechanism):
     score: computes the scores; the dot product of query and key by default.
     scale: factor of the dot product; 1/sqrt(head_dim) by default.
     dropout: fraction of attention weights that training drops.
-    lse: False omits the log-sum-exp and allows a faster executor; a merge with other reads needs the log-sum-exp.
-    impl: name of an executor; "auto" selects the cheapest.
+    lse: False omits the log-sum-exp of the scores and allows a faster executor; a merge with other outputs needs it.
+    impl: name of an executor, a way to compute attention; "auto" selects the one with the lowest estimated cost.
 
-    Errors: NoState from `start` if the pattern reads ahead.
+    Errors: NoState (no decoding state exists) from `start` if the pattern allows later keys.
 
     Source: Vaswani et al., 2017, arXiv:1706.03762, section 3.2.1.
     """

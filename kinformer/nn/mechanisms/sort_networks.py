@@ -15,10 +15,10 @@ LOWEST = -1e30  # log of a weight of zero; finite, so that sums give no NaN
 
 
 class SortNet(nn.Module, ABC):
-    """Base class of sorting networks, which give the logit of each block in each place.
+    """Base class of `Sinkhorn`'s sorting networks, which give a logit to each block in each place.
 
     Each key head sorts separately with its own linear map of the layer's input. The network after this map is the same
-    for all heads.
+    for all heads. A subclass defines `forward`.
 
     width: width of the pooled input for each block and head.
     """
@@ -29,14 +29,14 @@ class SortNet(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, pooled: Float[Tensor, "B G N w"], number: Int[Tensor, "B N"]) -> Float[Tensor, "B G N N"]:
-        """Return the logit of block j in the place of block i, [B, G, N, N].
+        """Return the logit of each block j in the place of each block i, [B, G, N, N].
 
         pooled: pooled vector of each block, [B, G, N, w].
         number: number of each block in its row, [B, N].
         """
 
     def refuse(self, length: int, size: int) -> None:
-        """Raise ValueError if a row of `length` tokens has more blocks of `size` than the network knows."""
+        """Raise ValueError if `length` tokens make more blocks of `size` tokens than the network can sort."""
 
 
 class BlockNet(SortNet):
@@ -113,7 +113,7 @@ def balance_matrix(
 def balance_causally(
     logits: Float[Tensor, "B G N N"], real: Bool[Tensor, "B N"], iterations: int
 ) -> Float[Tensor, "B G N N"]:
-    """Apply Sinkhorn balancing to earlier blocks only; a column is summed up to the own row.
+    """Apply Sinkhorn balancing to earlier blocks only: for each row, columns are summed down to it.
 
     Rows are divided last, so the weights of a row sum to 1 if there is an earlier block. No row depends on a later
     one. Only one doubly stochastic matrix has this form: it gives each block the block before it.

@@ -1,4 +1,4 @@
-"""Reads within groups by sorting: queries and keys are sorted by group and read in tiles."""
+"""Attention within groups by sorting: queries and keys are sorted by group and computed in tiles."""
 
 from itertools import accumulate, pairwise
 from typing import NamedTuple
@@ -24,13 +24,15 @@ CALL = 1 << 17  # cost of a call, in pairs
 
 
 def read_groups(request: Request, groups: int) -> AttentionOutput:
-    """Read a request with a `SameGroupScore` by the cheaper of two ways, dense or sorted.
+    """Return the attention within groups (`SameGroupScore`), computed densely or in sorted tiles.
 
-    The sorted way waits once for the device, and its permutations have no rule for function transforms. Compiled
-    graphs and transformed functions are therefore read densely.
+    The way with the lower estimated cost is used.
 
-    request: read with the queries, keys and tags.
-    groups: number of groups in a round.
+    The sorted way waits once for the device, and its permutations have no rule for function transforms. Compiled graphs
+    and transformed functions are therefore computed densely.
+
+    request: attention call with its queries and keys and their group numbers (tags).
+    groups: number of groups in a round (one of several groupings).
     """
     pairs = request.queries.q.shape[2] * request.keys.k.shape[2]
     if torch.compiler.is_compiling() or is_transformed() or pairs <= FEW:
@@ -42,14 +44,14 @@ def read_groups(request: Request, groups: int) -> AttentionOutput:
 
 
 class SortedRound(NamedTuple):
-    """One round with queries and keys sorted by group, in tiles of M queries and W keys.
+    """Queries and keys of one round (grouping), sorted by group and cut into tiles.
 
-    A tile is a group of one row and head. Tiles of similar size form a class. The tiles of all classes are stored one
-    after the other.
+    A tile holds the queries and keys of a group in one row and head. Tiles of similar size form a class and are padded
+    to one size. The tiles of all classes are stored one after the other, with M queries and W keys in total.
 
     sizes: for each class, the number of tiles per row and head, and the numbers of queries and keys of a tile.
-    query, key: index over (row, head, column) of the token at each place; -1 for none.
-    q_place, k_place: place of each query and key; -1 for none.
+    query, key: index of the token at each place of the tiles, counted over all rows, heads and tokens; -1 for none.
+    q_place, k_place: place in the tiles of each query and key; -1 for none.
     """
 
     sizes: list[tuple[int, int, int]]  # for each class: tiles per row and head, queries and keys per tile
@@ -60,14 +62,14 @@ class SortedRound(NamedTuple):
 
     @property
     def pairs(self) -> int:
-        """Number of pairs that are computed for a row and head."""
+        """Number of (query, key) pairs that the tiles compute for a row and head."""
         return pairs_of(self.sizes)
 
 
 class SortedTokens(NamedTuple):
-    """Queries or keys of a round, sorted by group within each row and head.
+    """Queries or keys of one round (grouping), sorted by group within each row and head.
 
-    order: columns in the order of groups, [B, H, T].
+    order: indices of the tokens in the row, in the order of groups, [B, H, T].
     first: first place of each group in that order, [B, H, n].
     many: number of tokens of each group, [B, H, n].
     """
@@ -77,7 +79,13 @@ class SortedTokens(NamedTuple):
     many: Int[Tensor, "B H n"]
 
     def tile_tokens(self, tiles: slice, size: int) -> Int[Tensor, "B n H size"]:
-        """Return the index over (row, head, column) of the token at each place of some tiles; -1 for none."""
+        """Return the index, over all rows, heads and tokens, of the token at each place of some tiles.
+
+        It is -1 at places without a token.
+
+        tiles: range of groups.
+        size: number of places in a tile.
+        """
         batch, heads, length = self.order.shape
         steps = torch.arange(size, device=self.order.device)
         column = self.order.take_along_dim(
@@ -89,7 +97,7 @@ class SortedTokens(NamedTuple):
 
 
 def pairs_of(sizes: list[tuple[int, int, int]]) -> int:
-    """Return the number of pairs of some tiles.
+    """Return the number of (query, key) pairs in the tiles of a row and head.
 
     sizes: for each class of tiles the number of tiles, and the queries and keys per tile.
     """
@@ -97,9 +105,9 @@ def pairs_of(sizes: list[tuple[int, int, int]]) -> int:
 
 
 def sort_rounds(request: Request, groups: int) -> list[SortedRound]:
-    """Sort the rounds of a request with a `SameGroupScore`; padding comes after all groups.
+    """Sort the queries and keys of each round (grouping) by group; padding comes after all groups.
 
-    request: read with the queries, keys and tags.
+    request: attention call with its queries and keys and their group numbers (tags).
     groups: number of groups in a round.
     """
     score = request.score
@@ -168,11 +176,11 @@ def _make_round(queries: SortedTokens, keys: SortedTokens, sizes: list[tuple[int
 
 
 def read_sorted(request: Request, rounds: list[SortedRound]) -> AttentionOutput:
-    """Return the same read as the dense form, computed in tiles.
+    """Return the same attention output as the dense form, computed in tiles.
 
-    Tiles become rows of a batch, and each pair is read in its first round.
+    Tiles become rows of a batch. A pair that shares a group in several rounds counts only in the first of them.
 
-    request: read with the queries, keys and tags.
+    request: attention call with its queries and keys and their group numbers (tags).
     rounds: result of `sort_rounds`.
     """
     score = request.score
@@ -238,7 +246,7 @@ def _read_round(request: Request, sorted_round: SortedRound, tag: str, turn: int
 class RowPermutation(torch.autograd.Function):
     """Permutation of the rows of x, with a backward pass that only moves gradients.
 
-    Its arguments give the row at each place (-1 for none) and the place of each row.
+    The arguments `tokens` and `place` of `apply` give the row at each place (-1 for none) and the place of each row.
 
     No row occurs twice, so no gradients are summed.
     """

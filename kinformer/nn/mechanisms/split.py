@@ -13,19 +13,19 @@ from kinformer.nn.mechanisms.composite_mechanism import CompositeMechanism
 
 
 class SplitHeads(CompositeMechanism):
-    """Several mechanisms that each read with an equal run of the heads, in order.
+    """Several mechanisms, each for the same number of consecutive heads, in order.
 
     With 8 heads, `SplitHeads(a, b)` gives heads 0..3 to a.
 
     Choose it for layers such as "half of the heads local": `SplitHeads(Softmax(Causal() & Band(64)), Routing(4, 32,
-    16))`. Each mechanism is made for its own number of heads. A single key head serves all mechanisms. Patterns that
-    differ by head use the head numbers of the layer. If heads differ only in their pattern, use `Softmax(Heads(...))`.
-    The lse joins the parts' lse; it is None if a part returns none.
+    16))`. Each mechanism is made for its own number of heads. If the layer has a single key head, all mechanisms share
+    it. Patterns that differ by head use the head numbers of the layer. If heads differ only in their pattern, use
+    `Softmax(Heads(...))`. The lse (log-sum-exp of the scores) joins the parts' lse; it is None if a part returns none.
 
     parts: mechanisms, one for each run of heads.
 
     Errors: ValueError if the heads cannot be split evenly, when the layer is built; NoState from `start` if a part has
-    no state.
+    no decoding state.
 
     Source: Roy et al., 2020, arXiv:2003.05997, section 5 (half of the heads local).
     """

@@ -1,4 +1,4 @@
-"""StateUpdate: rules that add tokens to the sums of linear attention, and reads of these sums."""
+"""StateUpdate: rules that add tokens to the sums of linear attention, and outputs from these sums."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -17,10 +17,10 @@ __all__ = ["DecayUpdate", "StateUpdate"]
 
 
 class UpdateWeights(NamedTuple):
-    """Weights of keys, in pieces of P tokens.
+    """Weights of keys in linear attention with decay, in pieces of P consecutive tokens.
 
     A query i gives weight exp(entered_j - top_i) to a key j <= i of its piece, and weight before_i to the sums before
-    the piece. After a piece, its keys have the weights `entering`. The sums before it then have the last number of
+    the piece. After a piece, its keys have the weights `entering`. The sums before it then have the last weight of
     `before`.
 
     entered, top, before, entering: weights as above, each [B, G, N, P].
@@ -37,9 +37,9 @@ class UpdateWeights(NamedTuple):
         return (self.entered[..., None, :] - self.top[..., :, None]).add_(future).exp_()
 
     def pair_weights_in_place(self) -> Float[Tensor, "B G N P S"]:
-        """Return the result of `pairs`, without gradients.
+        """Return the weights of the (query, key) pairs of each piece, without gradients.
 
-        It masks after exp, because exp of -inf took thirteen times as long on a Xeon.
+        Later keys are masked after exp, because exp of -inf took thirteen times as long on a Xeon.
         """
         return (self.entered[..., None, :] - self.top[..., :, None]).exp_().tril_()
 
@@ -63,11 +63,11 @@ class UpdateWeights(NamedTuple):
 
 
 class DecayedSum(torch.autograd.Function):
-    """Function for the read of a piece and the sums after it.
+    """Autograd function of linear attention: the outputs of pieces, and the sums after them.
 
     read_i = before_i q_i S + sum over j <= i of weight_ij (q_i.k_j) v_j
 
-    S are the sums before the piece.
+    S are the sums before the piece. q, k and v are features of queries, features of keys, and values.
     """
 
     @staticmethod
@@ -158,10 +158,10 @@ def _add(to: Tensor, x: Tensor, y: Tensor) -> Tensor:
 
 
 class LinearState(NamedTuple):
-    """State of linear attention.
+    """Decoding state of linear attention.
 
-    s: sums of features and values, [B, G, F, W]. The last column is the normaliser: s exp(level) is the sum of the
-        weights of phi(k) [v, 1]^T.
+    s: sums of features and values, [B, G, F, W]. The last column is the divisor: s exp(level) is the weighted sum of
+        phi(k) [v, 1]^T over the keys.
     level: log of the largest weight so far, [B, G]; -inf before the first key. It prevents overflow and the loss of
         small weights.
     """
@@ -170,7 +170,7 @@ class LinearState(NamedTuple):
     level: Float[Tensor, "B G"]
 
     def reset(self, rows: Bool[Tensor, " B"]) -> "LinearState":
-        """Return the state with the marked rows reset to the state before the first key."""
+        """Return the state with the rows that `rows` marks reset to the state before the first key."""
         mark = rows.to(self.s.device)
         s, level = (
             torch.where(mark[:, None, None, None], 0.0, self.s),
@@ -180,7 +180,7 @@ class LinearState(NamedTuple):
 
 
 class KeyFeatures(NamedTuple):
-    """Tokens of a chunk before they enter the sums, in float32 or wider.
+    """Tokens of a chunk before they enter the sums of linear attention, in float32 or wider.
 
     They are stored as a row or as N pieces of P tokens.
 
@@ -223,7 +223,7 @@ def in_pieces(x: Float[Tensor, "B G T *n"] | Bool[Tensor, "B 1 T"], sizes: list[
 class StateUpdate(nn.Module, ABC):
     """Base class of update rules for the sums of linear attention, such as sum, gate or delta.
 
-    A rule defines the change of the sums by a chunk of tokens, and the reads of the chunk's queries.
+    A subclass defines `forward`: the change of the sums by a chunk of tokens, and the outputs of the chunk's queries.
 
     A decoding step is a chunk of one token. A faster computation of the same rule is another StateUpdate.
     """
@@ -236,21 +236,21 @@ class StateUpdate(nn.Module, ABC):
     def forward(
         self, sums: LinearState, q: Float[Tensor, "B G N R P F"] | None, new: KeyFeatures, levels: bool
     ) -> tuple[Float[Tensor, "B G N R P W"] | None, Float[Tensor, "B G N P"] | None, LinearState]:
-        """Return the reads of the queries, their levels, and the sums after the chunk.
+        """Return the outputs of the queries, their levels, and the sums after the chunk.
 
-        A query reads the sums before the chunk and the tokens up to its own. Its result is the read times exp(level),
-        and the last column divides the others. A rule without a weighted mean returns no level, and nothing is
+        A query reads the sums before the chunk and the tokens up to its own. Its result is the output times exp(level),
+        and the last column divides the others. A rule that computes no weighted mean returns no levels, and nothing is
         divided. Sums may be written in place if nothing needs a gradient.
 
         sums: sums before the chunk.
         q: features of the queries, [B, G, N, R, P, F]; None computes only the sums.
         new: tokens of the chunk.
-        levels: False sets every level to 0, for maps with sums that have other uses than the quotient.
+        levels: False sets every level to 0, for feature maps that do not divide by the sum of weights.
         """
 
 
 class DecayUpdate(StateUpdate):
-    """Base class of rules with a decay: a subclass defines `logs`, the logs of keep and add.
+    """Base class of rules with a decay: a subclass defines `logs`, the logs of both factors.
 
     S_t = keep_t S_(t-1) + add_t phi(k_t) [v_t, 1]^T
     """
@@ -259,7 +259,9 @@ class DecayUpdate(StateUpdate):
     def logs(
         self, k: Float[Tensor, "B G N P F"], extras: Mapping[str, Float[Tensor, "B G N P n"]]
     ) -> tuple[Float[Tensor, "B G N P"], Float[Tensor, "B G N P"]]:
-        """Return log keep and log add of every token, neither above 0.
+        """Return the logs of keep, the factor of the old sums, and of add, the factor of the new token.
+
+        Both have one number for each token, at most 0.
 
         k: features of the keys.
         extras: extra projections by name.
@@ -329,7 +331,7 @@ def _add_key(
 
 
 def multiply(x: Float[Tensor, "B G N R P K"], y: Float[Tensor, "B G N K M"]) -> Float[Tensor, "B G N R P M"]:
-    """Return the product x y, with the R query heads of a key head stacked."""
+    """Return the product x y for the R query heads that share each key head, stacked into one matrix."""
     return (x.flatten(3, 4) @ y).unflatten(3, x.shape[3:5])
 
 
@@ -341,9 +343,9 @@ def apply_in_pieces(
     piece: int,
     levels: bool,
 ) -> tuple[Float[Tensor, "B G R T W"] | None, Float[Tensor, "B G T"] | None, LinearState]:
-    """Apply an update to a row in pieces.
+    """Apply an update rule of linear attention to a row of tokens in pieces.
 
-    Return the read and the level of each query, and the sums after the row.
+    Return the output and the level (log of a common factor) of each query, and the sums after the row.
 
     update: rule of the sums.
     sums: sums before the row.

@@ -15,18 +15,18 @@ from kinformer.nn.mechanisms.explicit import Explicit
 class MixHeads(PairMap):
     """Map of scores or weights in which each output head is a learned sum of the input heads.
 
-    Talking heads are `Explicit(pattern, before=MixHeads(h_k, h), after=MixHeads(h, h_v))`. Choose them to use many
-    narrow heads better. They cost h (h_k + h_v) more multiplications per pair and the whole matrix in memory. Here h_k
-    is the number of heads of the layer, h is free, and h_v is the number of value heads. If h_v is not h_k, `QKV(d,
-    h_k, value_heads=h_v, v_dim=...)` makes the values, and `aggregation=OutProjection(h_v, v_dim, d)` joins them. A
-    head in which an attention bias masks a pair (-inf) adds nothing to the mix of this pair. A pair that is masked in
-    all heads stays masked.
+    Talking heads are `Explicit(pattern, before=MixHeads(h_k, h), after=MixHeads(h, h_v))`. Choose them if the model has
+    many narrow heads. They cost h (h_k + h_v) more multiplications per pair and the whole matrix in memory. Here h_k is
+    the number of heads of the layer, h is free, and h_v is the number of value heads. If h_v is not h_k, `QKV(d, h_k,
+    value_heads=h_v, v_dim=...)` makes the values, and `aggregation=OutProjection(h_v, v_dim, d)` joins them. A head in
+    which an attention bias masks a pair (-inf) adds nothing to the mix of this pair. A pair that is masked in all heads
+    stays masked.
 
     heads: number of input heads.
     out: number of output heads; `heads` by default.
-    bias: True adds a number for each output head, as in CaiT; the paper has none.
+    bias: True adds a learned number for each output head, as in CaiT; the paper has none.
 
-    Errors: ValueError for another number of heads.
+    Errors: ValueError for a layer with another number of heads.
 
     Source: Shazeer et al., 2020, arXiv:2003.02436; with biases: Touvron et al., 2021, arXiv:2103.17239.
     """

@@ -8,11 +8,13 @@ from torch import Tensor
 
 
 class TokenBlocks(NamedTuple):
-    """Blocks n * size .. n * size + size - 1 of each row, as many as its columns can touch.
+    """Tokens of each row in blocks of consecutive positions n * size .. n * size + size - 1.
 
-    column: column of the token at each place, [B, N, l]; -1 for an empty place.
-    first: number of the first block, [B].
-    pos: the original positions, [B, S]; `spread` returns to their columns.
+    There are as many blocks as tokens in a row of this length can touch.
+
+    column: index (column) in the row of the token at each place of a block, [B, N, l]; -1 for an empty place.
+    first: number n of the first block, [B].
+    pos: positions of the tokens in their original order, [B, S]; `spread` restores this order.
     """
 
     column: Int[Tensor, "B N l"]
@@ -21,7 +23,7 @@ class TokenBlocks(NamedTuple):
 
     @classmethod
     def from_positions(cls, pos: Int[Tensor, "B S"], size: int) -> "TokenBlocks":
-        """Sort consecutive positions into blocks.
+        """Return the blocks of the tokens at given positions.
 
         pos: positions in any order, [B, S]; -1 for padding. They may begin within a block.
         size: number of tokens in a block.
@@ -40,28 +42,28 @@ class TokenBlocks(NamedTuple):
 
     @property
     def is_real(self) -> Bool[Tensor, "B N l"]:
-        """True at places that hold a token."""
+        """True at places of the blocks that hold a token."""
         return self.column >= 0
 
     @property
     def number(self) -> Int[Tensor, "B N"]:
-        """Numbers of the blocks."""
+        """Number n of each block in its row."""
         return self.first[:, None] + torch.arange(self.column.shape[1], device=self.first.device)
 
     @property
     def positions(self) -> Int[Tensor, "B N l"]:
-        """Position of every place, with or without a token."""
+        """Position of every place of the blocks, with or without a token."""
         size = self.column.shape[2]
         return size * self.number[..., None] + torch.arange(size, device=self.first.device)
 
     def split_into_blocks(self, x: Float[Tensor, "B G S n"]) -> Float[Tensor, "B G N l n"]:
-        """Move the entries x of tokens into blocks; empty places get 0."""
+        """Move x, with one entry per token, into the places of the blocks; empty places get 0."""
         flat = self.column.flatten(1)
         rows = _rows(x, flat.clamp_min(0)).masked_fill((flat < 0)[:, None, :, None], 0.0)
         return rows.unflatten(2, self.column.shape[1:])
 
     def spread(self, x: Float[Tensor, "B G N l n"], nothing: float = 0.0) -> Float[Tensor, "B G S n"]:
-        """Move entries x of blocks back to the tokens; padding gets `nothing`."""
+        """Move x, with one entry per place of a block, back to the tokens; padding gets `nothing`."""
         size = self.column.shape[2]
         place = self.pos - size * self.first[:, None]
         # consecutive positions have no place beyond the blocks; the index there would reach another row

@@ -1,4 +1,4 @@
-"""TopK: attention to the k best keys of each query; BestOfRow: the same as a map of scores, with ties."""
+"""TopK: attention to the k keys of highest score; BestOfRow: the same as a map of scores, with ties."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -35,22 +35,22 @@ class TopK(KeyValueMechanism):
 
     y_i = sum over j in S_i of softmax(scale q_i.k_j) v_j
 
-    Choose it if attention should settle on few tokens: the weights of all others are exactly 0. The search is exact
-    (maximum inner product) by default. Every allowed pair is scored, one block at a time, so T x S scores are never
-    stored. Each query reads only k values, and gradients flow only through these. Scores within rounding error count
-    as equal, and the latest positions win ties. `BestOfRow` reads all scores that equal the k-th, as in the paper.
-    Decoding uses a cache of all keys that the pattern may still read.
+    Choose it if attention should concentrate on few tokens: the weights of all others are exactly 0. The search is
+    exact (maximum inner product) by default. Every allowed pair is scored, one block at a time, so T x S scores are
+    never stored. Each query reads only k values, and gradients flow only through these. Scores within rounding error
+    count as equal, and the latest positions win ties. `BestOfRow` reads all scores that equal the k-th, as in the
+    paper. Decoding uses a cache of all keys that the pattern may still read.
 
-    pattern: keys that may be read at all, such as `Causal()`.
+    pattern: keys that a query may read at all, such as `Causal()`.
     k: number of keys that a query reads.
     scale: factor of the dot product; 1/sqrt(head_dim) by default.
     dropout: fraction of attention weights that training drops.
-    search: search for keys. `ExactSearch()` scores every allowed pair. A FAISS index (`HNSW()`, `IVF()`, ..) finds
-        most of the best keys with fewer products. It holds the keys that a whole block of queries may read and grows
-        along the row; the other keys are scored. Calls of a few tokens and compiled calls use exact search.
+    search: search for keys. `ExactSearch()` scores every allowed pair. A FAISS index (`HNSW()`, `IVF()`, ..) finds most
+        of these keys with fewer products. It holds the keys that a whole block of queries may read and grows along the
+        row; the other keys are scored. Calls of a few tokens and compiled calls use exact search.
 
-    Errors: ValueError for a `search` without its package, or without an index for such keys; NoState from `start` if
-    the pattern reads ahead.
+    Errors: ValueError for a `search` without its package, or without an index for keys of this width; NoState (no
+    decoding state exists) from `start` if the pattern allows later keys.
 
     Source: Zhao et al., 2019, arXiv:1912.11637, section 2; content-based sparse attention in Lin et al., 2021,
     arXiv:2106.04554, section 4.1.3.
@@ -79,7 +79,7 @@ class TopK(KeyValueMechanism):
 
 
 class BestOfRow(PairMap):
-    """Map that sets scores below the k-th highest of their query to -inf.
+    """Map of attention scores that sets those below the k-th highest of their query to -inf.
 
     M(P, k)_ij = P_ij if P_ij >= t_i, the k-th highest of row i, and -inf otherwise
 
@@ -116,7 +116,7 @@ class BestOfRow(PairMap):
         return x.masked_fill(choice(is_lower), -torch.inf)
 
 
-APART = {"merge": "the k best keys of a part of the keys differ from the k best of all keys"}
+APART = {"merge": "the k top keys among some of the keys differ from the k top keys among all keys"}
 
 
 def _examples() -> tuple[Example, ...]:

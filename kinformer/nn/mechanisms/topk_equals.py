@@ -1,4 +1,4 @@
-"""TopKEquals: attention to the k best keys of each query and to all keys that tie with the k-th."""
+"""TopKEquals: attention to the k keys of highest score and to all keys that tie with the k-th."""
 
 from functools import partial
 from typing import NamedTuple
@@ -34,16 +34,16 @@ class TopKEquals(Explicit):
     y_i = sum over j in S_i of softmax(scale q_i.k_j) v_j
 
     This is the paper's form, `Explicit(pattern, before=BestOfRow(k))`. Short rows, decoding steps and compiled calls
-    are read in that form. Rows of 512 keys or more are scored one block at a time without gradients. The keys that a
-    query reads, ties with the k-th included, are then gathered, so gradients flow through few keys instead of all. If
-    very many keys tie, as in a row of one repeated token, the row is read like a short one.
+    are computed in that form. Rows of 512 keys or more are scored one block at a time without gradients. The keys that
+    a query reads, ties with the k-th included, are then gathered, so gradients flow through few keys instead of all. If
+    very many keys tie, as in a row of one repeated token, the row is computed like a short one.
 
-    pattern: keys that may be read at all, such as `Causal()`.
+    pattern: keys that a query may read at all, such as `Causal()`.
     k: number of keys that a query reads if no key ties with the k-th.
     scale: factor of the dot product; 1/sqrt(head_dim) by default.
     dropout: fraction of attention weights that training drops.
 
-    Errors: NoState from `start` if the pattern reads ahead.
+    Errors: NoState (no decoding state exists) from `start` if the pattern allows later keys.
 
     Source: Zhao et al., 2019, arXiv:1912.11637, section 2.
     """
@@ -69,11 +69,13 @@ class _Best(NamedTuple):
 
 @torch.no_grad()
 def columns_with_ties(request: Request, k: int) -> Int[Tensor, "B H T R"]:
-    """Return the columns of the k best keys of each query and of all keys that tie with the k-th.
+    """Return the columns of each query's k keys of highest score and of all keys that tie with the k-th.
 
-    Empty places get -1. If too many keys tie for a list to pay off, the result has no columns: R = 0.
+    A column is the place of a key in the key tensor.
 
-    request: read with the queries and keys.
+    Empty entries are -1. If so many keys tie that a list would save no work, the result is empty: R = 0.
+
+    request: attention call with its queries and keys.
     k: number of keys for each query.
     """
     count, slots = request.queries.q.shape[2], request.keys.k.shape[2]

@@ -26,11 +26,11 @@ TILE = 64  # tokens per tile
 
 
 class TreeTiles(NamedTuple):
-    """Tiles of 64 tokens and the nodes that any token of a tile reads.
+    """Tiles of 64 tokens, each with the nodes of the tree that any of its tokens reads.
 
-    column: columns of these nodes, [n, W]; -1 for none.
-    may: mask of the pairs that may be read, [n, q, W].
-    kind: kind of the edge of each pair, [n, q, W].
+    column: indices (columns) of these nodes in the row, [n, W]; -1 for none.
+    may: mask of the (token, node) pairs that may be read, [n, q, W].
+    kind: kind of the tree's edge between token and node, [n, q, W].
     """
 
     column: Int[Tensor, "n W"]
@@ -39,11 +39,11 @@ class TreeTiles(NamedTuple):
 
 
 class TreeLevels(NamedTuple):
-    """Levels of a tree in a whole row.
+    """Nodes of a tree by level, for `TreeSoftmax` on a whole row.
 
-    at: columns of the nodes of each level.
-    back: place of each node's read among all levels, [N].
-    tiles: tiles of the tokens.
+    at: indices (columns) in the row of the nodes of each level.
+    back: place of each node's output in the outputs of all levels, [N].
+    tiles: tiles of the tokens (the lowest level).
     """
 
     at: list[Int[Tensor, " _"]]
@@ -52,12 +52,13 @@ class TreeLevels(NamedTuple):
 
 
 class TreeSoftmax(Softmax):
-    """Softmax attention under `Tree(k)`, which costs only the edges of the tree in long rows.
+    """Softmax attention under `Tree(k)`, at the cost of only the edges of the tree in long rows.
 
-    It computes the same as `Softmax(Tree(k), bias)`. Nodes are stored in post-order, in which the spans of a level are
-    far apart. In a whole row of 512 nodes or more, each tile of 64 tokens therefore gathers the spans that any of its
-    tokens reads: 64 and k of the lowest level, 32 and k of the next, and so on. It reads them at once, and spans read
-    their tokens. Short rows, decoding steps and compiled calls are read as under any pattern.
+    It computes the same as `Softmax(Tree(k), bias)`. A node is a token or a span of tokens. Nodes are stored in
+    post-order, in which the spans of a level are far apart. In a whole row of 512 nodes or more, each tile of 64 tokens
+    therefore gathers the nodes that any of its tokens reads. These are 64 and k of the lowest level, 32 and k of the
+    next, and so on. It attends to them at once, and spans attend to their tokens. Short rows, decoding steps and
+    compiled calls are computed as under any pattern.
 
     k: number of spans per level on either side.
     bias: vectors for the kinds of edges, a `TreeEdges` with the same k.
@@ -65,7 +66,7 @@ class TreeSoftmax(Softmax):
     dropout: fraction of attention weights that training drops.
     lse: as in `Softmax`.
 
-    Errors: NoState from `start` unless causal; ValueError for a bias with another k.
+    Errors: NoState (no decoding state exists) from `start` unless causal; ValueError for a bias with another k.
 
     Source: Ye et al., 2019, arXiv:1911.04070, section 3.
     """

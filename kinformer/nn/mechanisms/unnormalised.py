@@ -20,19 +20,20 @@ class Unnormalised(KeyValueMechanism):
 
     y_i = sum_j exp(scale q_i.k_j + bias_ij) v_j
 
-    The sum runs over the keys that the pattern allows. Choose it if the bias is the log of a weight that should be
-    used unchanged, such as a density (`HardCodedGaussian`). Near the ends of a row, and if a pattern masks keys, the
-    weights then have a smaller sum. Choose `Softmax` for normalised weights, and for learned scores, because exp of a
-    learned score has no bound. It is computed as softmax times its normaliser, so every executor supports it. Reads of
-    parts of the keys add up and cannot be merged, so there is no lse.
+    The sum runs over the keys that the pattern allows. Choose it if the bias is the log of a weight that should be used
+    unchanged, such as a density (`HardCodedGaussian`). Near the ends of a row, and if a pattern masks keys, the weights
+    then have a smaller sum. Choose `Softmax` for normalised weights, and for learned scores, because exp of a learned
+    score has no bound. It is computed as softmax times its divisor, so every executor (way to compute attention)
+    supports it. There is no lse (log-sum-exp of the scores), because outputs over parts of the keys are added and not
+    merged.
 
     pattern: keys that each query may read.
     bias: log of a weight, which is added to the scores.
     scale: factor of the dot product; 1/sqrt(head_dim) by default.
     dropout: fraction of weights that training drops.
-    impl: name of an executor; "auto" selects the cheapest.
+    impl: name of an executor, a way to compute attention; "auto" selects the one with the lowest estimated cost.
 
-    Errors: NoState from `start` if the pattern reads ahead.
+    Errors: NoState (no decoding state exists) from `start` if the pattern allows later keys.
 
     Source: the published code of You et al., 2020, arXiv:2005.00742.
     """

@@ -15,7 +15,7 @@ PIECE = 64  # tokens in a piece; the fastest of 32 to 256 on CPU
 
 
 def check_odd(name: str, value: int) -> int:
-    """Return an odd number of tokens; ValueError for an even number, which has no middle token.
+    """Return `value` if it is odd; raise ValueError if it is even: a kernel then has no middle token.
 
     name: name of the argument for the message.
     value: number of tokens.
@@ -34,8 +34,8 @@ class ValueConv(nn.Module):
     Padding counts as 0. Weights are initialised as in PyTorch's convolutions and the authors' code.
 
     heads: number of query heads of the layer.
-    kernel: number of tokens in the kernel, with the own token in the middle; odd. Published models use 65, code of
-        others 33.
+    kernel: number of tokens in the kernel, with the token itself in the middle; odd. Published models use 65, and code
+        by other authors 33.
 
     Errors: ValueError for an even kernel.
 
