@@ -28,7 +28,7 @@ P = ParamSpec("P")
 class Data(ABC):
     """Base class of a kind of data with three splits: for training, validation, and one final test.
 
-    A subclass supplies `noun`, `serves`, `stream` and `describe_sample`.
+    A subclass supplies the splits `train`, `valid` and `test`, and `noun`, `serves`, `stream` and `describe_sample`.
 
     name: the specification of the data with its options, as on a command line; see `named`.
     split: one line about how the data is split in three.

@@ -56,7 +56,7 @@ class EnvironmentData(Data):
         return None
 
     def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> RolloutStream:
-        """Return rollouts: `length` steps at a time that the model acts in each of `batch` environments.
+        """Return rollouts: the steps that the model takes in `batch` environments, `length` at a time.
 
         Errors: ValueError if the model was made for other observations or actions.
         """

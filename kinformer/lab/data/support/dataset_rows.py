@@ -16,7 +16,12 @@ SPLITS = {"train": "train", "validation": "valid", "valid": "valid", "dev": "val
 
 
 class DatasetRow(NamedTuple):
-    """A row of named fields, with its location for errors, and the split that its data set gives it, if any."""
+    """A row of JSON lines or of a data set.
+
+    place: file and line of the row, or the like, for errors.
+    fields: the values of the row by name.
+    split: the split that the data set gives it; None if it gives none.
+    """
 
     place: str
     fields: dict[str, Any]

@@ -1,4 +1,4 @@
-"""Fingerprint: a hash of all numbers and bytes of data, by which a resumed training knows its data."""
+"""Fingerprint: a hash of all numbers and bytes of data, so that a resumed training knows its data."""
 
 import hashlib
 from collections.abc import Iterator, Mapping

@@ -38,7 +38,7 @@ class StepOutcome(NamedTuple):
 
 
 class EpisodeProgress(NamedTuple):
-    """The data from which the running episodes of parallel environments can be reproduced.
+    """The seeds and actions that reproduce the running episodes of parallel environments.
 
     episodes: number of the running episode of each environment, from 0.
     history: actions so far in each running episode.
@@ -87,7 +87,7 @@ class ParallelEnvironments:
         return self._reset(rows)
 
     def step(self, actions: numpy.ndarray) -> StepOutcome:
-        """Take one action in each environment. Call `begin` next for those with an ended episode."""
+        """Take one action in each environment. If an episode ended, call `begin` next for its environment."""
         self.steps += 1
         for row, action in enumerate(actions):
             self.history[row].append(action)
@@ -112,7 +112,7 @@ class ParallelEnvironments:
 
     @property
     def progress(self) -> EpisodeProgress:
-        """Data from which `resume` reproduces the running episodes."""
+        """The running episodes, in the form in which `resume` reproduces them."""
         return EpisodeProgress(self.episodes.copy(), [list(actions) for actions in self.history], self.steps)
 
     def resume(self, progress: EpisodeProgress) -> numpy.ndarray:

@@ -71,7 +71,7 @@ def roll_out(
     over-represented.
 
     player: the model that acts; None for random actions.
-    settings: the settings.
+    settings: the environment, the number of episodes, and how they are played.
     on_progress: function that is called with the number of new steps.
 
     Errors: ValueError if there are no episodes, if the environment has other observations or actions than the player,
@@ -124,7 +124,7 @@ class _Steps:
         self.rewards: list[float] = []
 
     def add(self, state: numpy.ndarray, action: Any, reward: float) -> None:
-        """Add a step."""
+        """Add a step to the episode."""
         self.states.append(state)
         self.actions.append(action)
         self.rewards.append(reward)
@@ -154,7 +154,7 @@ class _Roll:
         self.space.seed(settings.seed)
 
     def episodes(self) -> Iterator[PlayedEpisode]:
-        """Yield all episodes when they end."""
+        """Play the episodes and yield each one when it ends."""
         begins, left = numpy.ones(self.rows, bool), self.settings.episodes
         observed, reward, acted = self.worlds.begin(begins), numpy.zeros(self.rows), None
         state = None if self.actor is None else self.actor.start(self.rows)

@@ -59,8 +59,8 @@ def spans(ended: Bool[Tensor, "B T"], rows: Iterable[int], window: int) -> list[
     """Return the parts of episodes in some rows of a rollout that have steps to learn from.
 
     ended: True at the last step of an episode.
-    rows: the rows.
-    window: steps at the start that are read but not learned from.
+    rows: indices of the rows.
+    window: number of steps at the start of the rollout that the agent reads but does not learn from.
     """
     pieces_of_rows = []
     for row in rows:
@@ -76,8 +76,8 @@ def pieces(rollout: Rollout, window: int, rows: Sequence[int]) -> RolloutBatch:
     """Return the parts of episodes in some rows of a rollout, one row each, padded at the end.
 
     rollout: the steps of all rows.
-    window: steps at the start that are read but not learned from.
-    rows: the rows.
+    window: number of steps at the start of the rollout that the agent reads but does not learn from.
+    rows: indices of the rows.
     """
     row_spans = spans(rollout.ended, rows, window)
     place = torch.tensor([span.row for span in row_spans], device=rollout.ended.device)

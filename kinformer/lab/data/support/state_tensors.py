@@ -12,10 +12,10 @@ from kinformer.core.state import map_state
 
 
 def state_tensors(state: State | None) -> tuple[dict[str, Tensor], list[int] | None]:
-    """Return the tensors in a model's state by name, each once, and the places where they stand.
+    """Return the tensors in a model's state by name, each once, and a list of their places.
 
-    The places are a list: for each tensor place of the state in order, the number of its tensor. It is None if the
-    state is None.
+    The list has the number of the tensor at each place of the state, because one tensor may have several places. It is
+    None if the state is None.
     """
     if state is None:
         return {}, None

@@ -1,4 +1,4 @@
-"""Tokens of a text source: of small data in memory, of large data on disk, written in one pass.
+"""Tokens of a text source, made in one pass: small data is kept in memory, other data on disk.
 
 Large data is never in memory at once.
 """

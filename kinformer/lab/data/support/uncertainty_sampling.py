@@ -15,7 +15,7 @@ Form = Literal["uncertainty", "published_uncertainty"]
 
 
 class Candidates(NamedTuple):
-    """Rows of which some are chosen for a batch, or the chosen rows.
+    """Candidate rows for a batch, or the rows that were chosen from them.
 
     tokens: the tokens of the rows.
     task: number of the task of each row.
@@ -30,8 +30,8 @@ class Candidates(NamedTuple):
 class UncertaintySampling(ResumableStream):
     """Batches for several tasks with those rows for which the model's prediction is least certain.
 
-    In each step, `batch` rows of each task are candidates. Of all candidates, the `batch` rows with the largest U(x)
-    form the batch.
+    In each step, `batch` rows of each task are candidates. The `batch` candidates with the largest U(x), over all
+    tasks, form the batch.
 
         U(x) = H(x) / (H^ log C)
 
