@@ -180,7 +180,7 @@ def split(
 
 
 def rows(texts: Sequence[Row]) -> Batch:
-    """Return texts as rows of tokens, padded with -1 at the end, and their label numbers."""
+    """Return the tokens of texts as rows, padded with -1 at the end, and the numbers of their labels."""
     tokens = torch.full((len(texts), max(len(text) for text, _ in texts)), -1)
     for row, (text, _) in zip(tokens, texts, strict=True):
         row[: len(text)] = torch.tensor(list(text))

@@ -53,7 +53,7 @@ class Clock(NamedTuple):
 
     @property
     def season(self) -> int | None:
-        """Number of rows after which a series usually repeats; None if the time between rows names no season.
+        """Number of rows after which a series usually repeats; None if it does not follow from the time between rows.
 
         Rows within a day repeat after a day: 24 for hours, 96 for quarters of an hour. Days repeat after the days of
         the week that have rows: 7, or 5 for business days. Weeks, months and quarters repeat after a year: 52, 12, 4.
@@ -85,7 +85,7 @@ class Clock(NamedTuple):
 
 
 class Column(NamedTuple):
-    """A column of a file.
+    """A column of a series file, as text.
 
     place: index of the column.
     name: name of the column.
@@ -107,7 +107,7 @@ class Column(NamedTuple):
 
 
 class DateColumns(NamedTuple):
-    """The dates of a file and the columns that are not forecast.
+    """The result of `dates_of`: the dates of a file, and the columns that are not forecast.
 
     clock: the dates; None if no column holds dates.
     excluded: indices of the columns that are not forecast.

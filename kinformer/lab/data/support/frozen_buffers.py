@@ -11,11 +11,10 @@ from kinformer.core.after_step import has_after_step
 class FrozenBuffers:
     """Keeps the buffers of a model fixed while it learns several steps from one rollout.
 
-    Only buffers that `after_step` changes, the update of a module after each training step, are concerned, such as
-    redrawn features, centroids and step counts. PPO compares the policy that learns with the policy that acted, so only
-    weights may differ between them. Training steps therefore change a copy of the buffers, and `release` writes the
-    copy to the model before the next rollout. Changes of parameters by `after_step`, such as a clamp, take effect at
-    once.
+    These are the buffers that `after_step`, the update of a module after each training step, changes: redrawn features,
+    centroids and step counts. PPO compares the policy that learns with the policy that acted, so only weights may
+    differ between them. Training steps therefore change a copy of the buffers, and `release` writes the copy to the
+    model before the next rollout. Changes of parameters by `after_step`, such as a clamp, take effect at once.
     """
 
     def __init__(self, model: nn.Module) -> None:

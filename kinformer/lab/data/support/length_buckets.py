@@ -31,7 +31,7 @@ class Buckets:
         object.__setattr__(self, "order", numpy.argsort(numpy.asarray(self.lengths), kind="stable"))
 
     def at(self, step: int) -> list[int]:
-        """Return the row indices of a step."""
+        """Return the indices of the rows in the batch of a step."""
         draw, count = numpy.random.default_rng((self.seed, step)), len(self.order)
         buckets = max(1, count // (ROWS * self.batch))
         bucket = int(draw.integers(count)) * buckets // count

@@ -44,7 +44,7 @@ class PlayedEpisode(NamedTuple):
 class PlaySettings(NamedTuple):
     """Settings for playing episodes.
 
-    spec: the environment, in the form of `--env`.
+    spec: the environment with its options, such as "t_maze,corridor=10".
     episodes: number of episodes to play; at most 16 are played side by side.
     target_return: the sum of rewards that the model should reach; None for no target.
     random: share of actions that are replaced by random ones.
@@ -67,8 +67,8 @@ def roll_out(
 ) -> Iterator[PlayedEpisode]:
     """Play episodes and yield each one when it ends.
 
-    Several episodes are played side by side. Their numbers are fixed beforehand, so that short episodes are not
-    over-represented.
+    Several environments play side by side. It is fixed beforehand which of them plays which episode, so that short
+    episodes are not over-represented.
 
     player: the model that acts; None for random actions.
     settings: the environment, the number of episodes, and how they are played.

@@ -59,16 +59,17 @@ class RolloutStream(ResumableStream):
     """Rollouts of `length` steps in each of `rows` environments; each is learned from several times.
 
     The next rollout uses the policy as these training steps have changed it. With given weights, the actions of an
-    agent follow from the seed, the row (environment), the episode and the step. A checkpoint therefore holds only the
-    actions of the running episodes, which are repeated on resume.
+    agent follow from the seed, the row (environment), the episode and the step. A checkpoint holds the current rollout,
+    the state of the agent and the actions of the running episodes. A resumed training repeats these actions to restore
+    the environments.
 
     The state of a row is reset when its episode ends. Rows are cut at the ends of episodes, so each part is read
     separately. A part that continues an episode begins with the state of that time. Before it stand `burn_in` steps,
     which the agent reads but does not learn from.
 
-    Before a rollout, the agent reads these steps again with its new weights. Buffers that `after_step`, the update
-    after a training step, changes stay fixed until the next rollout. With unchanged weights, each action therefore has
-    the same probability in learning as in the rollout.
+    Before a rollout, the agent reads these steps again with its new weights. Buffers that a training step changes (by
+    `after_step`) stay fixed until the next rollout. With unchanged weights, each action therefore has the same
+    probability in learning as in the rollout.
 
     model: the agent.
     spec: the environment.

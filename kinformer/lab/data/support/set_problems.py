@@ -46,7 +46,7 @@ class Problem(ABC):
 class Maximum(Problem):
     """The largest of 1 to `most` numbers from 0 to 1, the first task of the paper.
 
-    The mean of all answers has an error of about 0.2.
+    Always answering the median of all answers has a mean absolute error of about 0.15.
 
     most: maximum number of elements.
 

@@ -13,7 +13,7 @@ def words_of(spec: str, forms: Mapping[str, str]) -> tuple[str, str, dict[str, s
     """Split a specification into its kind, WHERE, and the options NAME=VALUE.
 
     spec: the specification.
-    forms: the form of each kind on a command line.
+    forms: each kind of data, with its form on a command line.
 
     Errors: ValueError, in one line, for another form, an unknown kind, and an option that is given twice.
     """

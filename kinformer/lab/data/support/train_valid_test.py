@@ -17,7 +17,7 @@ class Piece(NamedTuple):
 
     place: name of its document, for errors.
     split: name of the split.
-    first: True if its document begins with this piece, or its part of the document in this split.
+    first: True if this is the first piece of its document in its split.
     chunk: the bytes of the piece.
     """
 
