@@ -31,7 +31,7 @@ LabelledImages = tuple[UInt8[Tensor, "_ C H W"], Int[Tensor, "_"]]
 
 @dataclass(frozen=True, eq=False)
 class ImageData(Data):
-    """Images with label numbers in three splits.
+    """Images in three splits, each image with the number of its label.
 
     name: the specification of the data, "images=...".
     train, valid, test: images uint8 [N C H W] and labels int64 [N].

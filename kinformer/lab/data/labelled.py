@@ -141,7 +141,7 @@ def split(
     """Split rows in three, each a label and a text, and turn the texts into tokens.
 
     name: the specification of the data, for its name and for errors.
-    rows_read: all rows, or the rows of train and test if `valid_rows` is given.
+    rows_read: all rows; they are all for training if `valid_rows` is given.
     valid_rows: rows of another file for validation; None takes them from `rows_read`.
     tokenizer: as for `text.read`.
 

@@ -62,8 +62,8 @@ class EpisodeTable(NamedTuple):
         """Return rows of `length` steps, each with the steps of one episode and padded on the left.
 
         ends: index of the last step of each row.
-        before: number of steps of the same episode in the row before its last step.
-        length: steps of a row with the padding.
+        before: number of steps of the same episode that a row has before its last step.
+        length: number of steps in a row, including the padding.
         """
         back = torch.arange(1 - length, 1)
         at = (ends[:, None] + back).clamp_min(0)

@@ -85,7 +85,7 @@ class TaskData(Data):
 
     name: the specification of the data, "task=...".
     task: the task.
-    train, valid, test: the splits.
+    train, valid, test: endless sources of the rows of each split.
     """
 
     noun: ClassVar[str] = "a task"

@@ -53,7 +53,7 @@ class Clock(NamedTuple):
 
     @property
     def season(self) -> int | None:
-        """Number of rows after which a series usually repeats; None if it does not follow from the time between rows.
+        """Number of rows after which a series usually repeats, by the time between rows; None if unknown.
 
         Rows within a day repeat after a day: 24 for hours, 96 for quarters of an hour. Days repeat after the days of
         the week that have rows: 7, or 5 for business days. Weeks, months and quarters repeat after a year: 52, 12, 4.
