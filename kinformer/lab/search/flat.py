@@ -11,9 +11,9 @@ class Flat(FaissSearch):
 
     Choose it if the vectors fit into memory and speed matters. Distances are exact. If the distances of several vectors
     differ only by rounding, any of them may be returned. `ExactSearch`, the exact search of this library, needs neither
-    the package nor the memory.
+    FAISS nor the memory.
 
-    Errors: ValueError if the package is not installed.
+    Errors: ValueError if FAISS is not installed (`pip install 'kinformer[faiss]'`).
     Source: Douze et al., 2024, arXiv:2401.08281.
     """
 

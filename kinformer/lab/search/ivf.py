@@ -18,7 +18,7 @@ class IVF(FaissSearch):
         trained on enough vectors.
     probes: number of lists that a query searches.
 
-    Errors: ValueError if a number is out of range, or if the package is not installed.
+    Errors: ValueError if a number is out of range, or if FAISS is not installed (`pip install 'kinformer[faiss]'`).
     Source: Sivic and Zisserman, 2003, "Video Google"; Jegou et al., 2011, "Product quantization for nearest neighbor
     search".
     """

@@ -20,8 +20,8 @@ class IVFPQ(IVF):
     lists, probes: as for `IVF`.
     codes: number of pieces of a vector; it must divide the width of the vectors.
 
-    Errors: ValueError if the codes do not divide the width, if there are too few vectors to learn codes from, or if the
-    package is not installed.
+    Errors: ValueError if the codes do not divide the width, if there are too few vectors to learn codes from, or if
+    FAISS is not installed (`pip install 'kinformer[faiss]'`).
     Source: Jegou et al., 2011, "Product quantization for nearest neighbor search"; Khandelwal et al., 2020,
     arXiv:1911.00172, section 3.
     """

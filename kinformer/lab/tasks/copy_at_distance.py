@@ -22,7 +22,8 @@ class CopyAtDistance(Letters):
     symbols: number of different letters, up to 52.
 
     Errors: ValueError if a size is out of range.
-    Source: the reach of segment recurrence, Dai et al., 2019, arXiv:1901.02860, section 3.2, asked as a copy.
+    Source: Dai et al., 2019, arXiv:1901.02860, section 3.2, for how far segment recurrence looks back; here the test is
+    a copy.
     """
 
     distance: int = 16

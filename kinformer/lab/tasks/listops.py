@@ -25,8 +25,8 @@ class Listops(Task):
     deepest: maximum depth of nested lists, counting the digits as a level; 20 in the paper, 10 in the Arena.
 
     Errors: ValueError if a size is out of range.
-    Source: Nangia and Bowman, 2018, arXiv:1804.06028, section 2; by length: Tay et al., 2020, arXiv:2011.04006, section
-    2.2.1 (500 to 2,000 tokens).
+    Source: Nangia and Bowman, 2018, arXiv:1804.06028, section 2; with limits of length: Tay et al., 2020,
+    arXiv:2011.04006, section 2.2.1 (500 to 2,000 tokens).
 
     Differences: the published rows count an operator with its bracket as one token, and have spaces.
     """
