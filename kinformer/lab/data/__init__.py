@@ -1,1 +1,1 @@
-"""Data: one file per kind with `read(where)`, and streams that compute each batch from its step."""
+"""Data: one file for each kind of data, with a function that reads it; and sequences of batches."""

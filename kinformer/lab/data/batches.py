@@ -14,10 +14,11 @@ Source = Callable[[int], Any] | Iterable[Any]
 class Batches:
     """Training batches and validation batches of the caller's own data: `Batches(train, valid)`.
 
-    Choose it if no kind of data in this folder fits. A batch is a tensor, or a tree of tuples, lists and dicts of
-    tensors.
+    Choose it if no kind of data of `kinformer/lab/data` fits. A batch is a tensor, or a tree of tuples, lists and dicts
+    of tensors.
 
-    train: a function from the step (0, 1, ...) to a batch, or an iterable of batches that are used in turn.
+    train: a function from the number of a training step (0, 1, ...) to a batch, or an iterable of batches that are used
+        in turn.
     valid: batches for validation; each validation uses all of them. With None, the batches of an iterable `train` are
         used.
 
@@ -30,7 +31,7 @@ class Batches:
     def __post_init__(self) -> None:
         if self.valid is None and callable(self.train):
             raise ValueError(
-                "Batches has no validation batches: got only a function that draws. Give Batches(function, valid)"
+                "Batches has no validation batches: got only a training function. Give Batches(function, valid)"
             )
         for name in ("train", "valid"):  # a generator can be read only once
             if (batches := getattr(self, name)) is not None and not callable(batches):
@@ -44,7 +45,7 @@ class Batches:
         return cast(tuple[Any, ...], self.train if self.valid is None else self.valid)
 
     def at(self, step: int) -> Any:
-        """Return the batch of a step."""
+        """Return the training batch of a step; an iterable `train` begins again after its last batch."""
         if callable(self.train):
             return self.train(step)
         batches = cast(tuple[Any, ...], self.train)
@@ -74,9 +75,10 @@ def to_device(device: Any, batch: Any) -> Any:
 
 
 def tokens_of(batch: Any) -> int:
-    """Count the tokens of a batch: predicted tokens for rows [B T], else the entries of its first tensor.
+    """Count the tokens of a batch by its first tensor.
 
-    A row of T tokens counts as T - 1, because its first token is not predicted.
+    For rows of tokens [B T], these are the B (T - 1) predicted tokens: the first token of a row is not predicted. A
+    tensor with another number of axes counts its entries.
     """
     if isinstance(batch, Tensor):
         return batch[:, 1:].numel() if batch.dim() == 2 else batch.numel()

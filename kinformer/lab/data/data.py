@@ -1,8 +1,8 @@
-"""Data: the contract of every kind of data, which is split in three and becomes a stream of batches.
+"""Data: the base class of every kind of data, such as texts or images, with three splits and batches.
 
 A file of lab/data is a kind of data if it defines three names. `read(where)` reads the data. `FORM` is its form on the
-command line. `SERVES` lists the kinds of input for which models can be trained on it. No other file needs an edit.
-Decorate `read` with `named`, unless it already names its data with all options.
+command line. `SERVES` lists the kinds of model input (`Model.reads`, such as "text") that the data provides. No other
+file needs an edit. Decorate `read` with `named`, unless `read` itself sets the name of its data, with all options.
 """
 
 import inspect
@@ -26,17 +26,20 @@ P = ParamSpec("P")
 
 
 class Data(ABC):
-    """Data of one kind with three splits: for training, for validation, and for one final test.
+    """Base class of a kind of data with three splits: for training, validation, and one final test.
+
+    A subclass supplies the splits `train`, `valid` and `test`, and `noun`, `serves`, `stream` and `describe_sample`.
 
     name: the specification of the data with its options, as on a command line; see `named`.
-    split: a description of the split.
+    split: one line about how the data is split in three.
     tokenizer: the tokenizer that made the tokens; None if the tokens are bytes.
-    labels: names of the classes of the rows; None if there are no classes.
+    labels: names of the classes, for classification; None if there are no classes.
     noun: name of this kind of data in error messages.
-    serves: kinds of input (`Model.reads`) for which models can be trained on this data.
-    lends: name of the member that wraps the layers of a text model in order to train on this data.
-    counted: unit of the training speed, such as tokens.
-    sized: True if the training sets the length of rows; False if the data or the model sets it.
+    serves: kinds of model input (`Model.reads`, such as "text") that this data provides.
+    lends: the member (a named model of the library) that can take the layers of a text model and train them on this
+        data; "" if there is none.
+    counted: unit in which the speed of training is counted, such as tokens.
+    sized: True if the option `length` of a training sets the length of rows; False if the data or the model sets it.
     """
 
     name: str
@@ -51,7 +54,7 @@ class Data(ABC):
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hash of all training and validation data, computed once; `resume` recognises the data by it."""
+        """Hash of all training and validation data; a resumed training compares it with the saved hash."""
         begins = getattr(self, "begins", None) or {}  # equal bytes with other document boundaries differ
         return fingerprint_of(*(getattr(self, split, None) for split in ("train", "valid")), begins)
 
@@ -62,37 +65,39 @@ class Data(ABC):
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Keywords of a member that follow from the data: numbers of tokens (`vocab`) and labels (`classes`)."""
+        """Arguments of a model that follow from the data: numbers of tokens (`vocab`) and labels (`classes`)."""
         return {"vocab": self.vocab} | ({} if self.labels is None else {"classes": len(self.labels)})
 
     @property
     def keywords(self) -> dict[str, Any]:
-        """Default keywords of a member that the data decides, such as the shape of its images."""
+        """Arguments of a model whose defaults follow from the data, such as the shape of its images."""
         return {}
 
     @property
     def draw_settings(self) -> Mapping[str, Any]:
-        """Settings of how batches are drawn; a resumed training must use the same settings."""
+        """Settings that decide how batches are drawn; a resumed training must use the same settings."""
         return {}
 
     @property
     def bytes_per_token(self) -> float:
         """Mean number of bytes per token in the training data.
 
-        The training log uses it to report the loss of a step in bits per byte, which is an approximation. Validation
-        divides by the exact bytes of the tokens that are scored.
+        The training log divides the bits of a step by it, so its bits per byte are approximate. Validation divides by
+        the exact number of bytes of the predicted tokens.
         """
         return 1.0
 
     @abstractmethod
     def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Stream:
-        """Return the stream of training and validation batches for a model.
+        """Return a stream: an object with a method `at(step)` that returns the training batch of a step.
+
+        All streams except `Lanes` and `RandomWindows`, which are for texts, also hold the validation batches.
 
         model: the model to train.
         batch: rows per batch.
         length: maximum number of tokens in a row.
-        seed: seed of the drawn batches.
-        limit: maximum number of bytes for validation.
+        seed: seed of the random choice of batches.
+        limit: maximum number of bytes of the validation data that are used.
 
         Errors: ValueError if there is too little data.
         """
@@ -102,35 +107,38 @@ class Data(ABC):
         return cast(Metric, getattr(type(model), "metric", model.metric))
 
     def store_scales(self, model: Model) -> None:
-        """Store statistics of the data in the model before training, such as scales. The default stores none."""
+        """Store statistics of the data, such as means, in the model before training; by default none."""
         return None
 
     def longest_length(self, length: int) -> int | None:
-        """Return the longest row of a training on rows of up to `length` tokens; None if rows have no length."""
+        """Return the number of tokens in the longest training row, if a training has the option `length`.
+
+        None means that the data or the model sets the length of rows.
+        """
         return length
 
     def left_out(self, length: int) -> str | None:
-        """Return a warning about data that a training on rows of `length` does not see; None if it sees all."""
+        """Return a warning about training data that rows of `length` tokens leave out; None if all is used."""
         return None
 
     def levels(self, model: Model, split: str, length: int, limit: int) -> Mapping[str, float]:
-        """Return baselines to compare the model's metric with, such as compressors and constant guesses.
+        """Return the scores of baselines by name, such as compressors and constant guesses.
 
-        model: the model that is measured.
-        split: "train", "valid" or "test"; the baselines use the measured sample of this split.
+        model: the model that is compared with the baselines.
+        split: "train", "valid" or "test"; the baselines use the sample of this split on which the model is measured.
         length: maximum number of tokens in a row.
         limit: maximum number of bytes in the sample.
         """
         return {}
 
     def prompts(self, model: Model, split: str, count: int, length: int, tokens: int) -> Prompts:
-        """Return prompts from a split for a model to continue.
+        """Return beginnings of texts from a split for a model to continue, and the true continuations.
 
         model: the model that continues the prompts.
         split: "train", "valid" or "test".
         count: number of prompts.
-        length: tokens per prompt for text.
-        tokens: tokens that follow each prompt.
+        length: tokens in a prompt of a text; other kinds of data set it themselves.
+        tokens: tokens in the true continuation of a text, likewise.
 
         Errors: ValueError if the data has no prompts for this model, or too few.
         """
@@ -138,17 +146,18 @@ class Data(ABC):
 
     @abstractmethod
     def describe_sample(self, split: str, length: int, limit: int) -> str:
-        """Describe in words the sample of a split that is measured."""
+        """Describe in words the sample of a split on which a model is measured."""
 
 
 D = TypeVar("D", bound=Data)
 
 
 def named(read: Callable[P, D]) -> Callable[P, D]:
-    """Decorate a reader `read(where, ...)` so that the data it returns is named after the arguments.
+    """Decorate the function `read(where, ...)` of a kind of data: it sets the name of the returned data.
 
-    The name has the form of a command line: "text=notes.txt,documents=blank,valid=more.txt". Training and evaluation
-    records hold it. The first word is the name of the reader's file. Options with their default values are left out.
+    The name is made of the arguments, as on a command line: "text=notes.txt,documents=blank,valid=more.txt". The
+    records of a training and of an evaluation contain it. The first word is the name of the file that defines `read`.
+    Options with their default values are left out.
     """
     kind = read.__module__.rpartition(".")[2]
     parameters = inspect.signature(read).parameters

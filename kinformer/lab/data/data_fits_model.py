@@ -9,7 +9,7 @@ UNITS = {"vocab": "kinds of tokens", "classes": "labels"}  # other sizes are nam
 
 
 def open_stream(model: Model, data: Data | Batches, batch: int, length: int, seed: int, limit: int) -> Stream:
-    """Open the stream of batches on which the model is trained.
+    """Check that data fits a model, and return the sequence of batches on which the model is trained.
 
     model, data: the model, and its data; `Batches` are returned as they are, without checks.
     batch, length, seed, limit: as for `Data.stream`.
@@ -39,7 +39,7 @@ def refuse_unfit(model: Model, data: Data, length: int) -> None:
 
 
 def refuse_unread(model: Model, data: Data | type[Data]) -> None:
-    """Raise ValueError if the model does not read data of this kind."""
+    """Raise ValueError if the model cannot be trained on this kind of data, such as images."""
     if model.reads not in data.serves:
         serving = data_serving(model.reads)
         reading = f"this {display_name(model)} reads {model.reads if serving is None else serving[0].noun}"
@@ -62,7 +62,7 @@ def refuse_other_tokens(model: Model, data: Data) -> None:
 
 
 def refuse_other_labels(model: Model, data: Data) -> None:
-    """Raise ValueError if the model was trained on other labels than the labels of the data."""
+    """Raise ValueError if the model was trained on labels that differ from the labels of the data."""
     if model.labels is not None and data.labels is not None and model.labels != data.labels:
         mine, theirs = (", ".join(map(repr, labels)) for labels in (model.labels, data.labels))
         raise ValueError(
@@ -72,7 +72,7 @@ def refuse_other_labels(model: Model, data: Data) -> None:
 
 
 def refuse_few(model: Model, data: Data) -> None:
-    """Raise ValueError if the data needs more tokens or classes than the model has."""
+    """Raise ValueError if the data has more different tokens or classes than the model was made for."""
     for keyword, count in data.sizes.items():
         if (limit := getattr(model, keyword, count)) < count:
             unit = UNITS.get(keyword, keyword)

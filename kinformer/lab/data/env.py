@@ -1,7 +1,7 @@
 """Environments for reinforcement learning: `env=t_maze,corridor=10` or `env=CartPole-v1`.
 
-Choose it to train a policy on its own actions. `kinformer train gtrxl --data env=t_maze` puts a policy over the layers
-of that member.
+Choose it to train a policy by the rewards of its own actions. In `kinformer train gtrxl --data env=t_maze`, the layers
+of the member `gtrxl`, a model of the library, compute the policy.
 """
 
 import math
@@ -23,11 +23,12 @@ class EnvironmentData(Data):
     """An environment with separate seeds for training, validation and test episodes.
 
     name: the specification of the data, "env=...".
-    spec: the environment with its keywords, as `make` reads it.
+    spec: the environment with its options, such as "t_maze,corridor=10".
     observations: shape of an observation.
     actions: number of possible actions if `discrete`, else the number of values in one action.
-    discrete: True if an action is one of finitely many.
-    train, valid, test: seeds of the episodes that are measured. Episodes that the agent learns from use other seeds.
+    discrete: True if an action is one of finitely many; False if it is a row of numbers.
+    train, valid, test: seeds of the episodes on which an agent is measured. The episodes that it learns from have other
+        seeds.
     """
 
     noun: ClassVar[str] = "an environment"
@@ -55,7 +56,7 @@ class EnvironmentData(Data):
         return None
 
     def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> RolloutStream:
-        """Return the rollouts of the model in `batch` environments, `length` steps at a time.
+        """Return rollouts: the steps that the model takes in `batch` environments, `length` at a time.
 
         Errors: ValueError if the model was made for other observations or actions.
         """
@@ -77,7 +78,8 @@ def read(where: str, **keywords: str) -> EnvironmentData:
     where: name of the environment, or FILE.py:Name.
     keywords: keywords of the environment, such as corridor=10.
 
-    Errors: the errors of `make`, and ValueError if an action is neither discrete nor a row of numbers.
+    Errors: the errors of `make`, which builds the environment; ValueError if an action is neither discrete nor a row of
+    numbers.
     """
     spec = ",".join([where, *(f"{name}={value}" for name, value in keywords.items())])
     env = flatten_observations(make(spec))

@@ -31,11 +31,11 @@ LabelledImages = tuple[UInt8[Tensor, "_ C H W"], Int[Tensor, "_"]]
 
 @dataclass(frozen=True, eq=False)
 class ImageData(Data):
-    """Images with label numbers in three splits.
+    """Images in three splits, each image with the number of its label.
 
     name: the specification of the data, "images=...".
     train, valid, test: images uint8 [N C H W] and labels int64 [N].
-    split: a description of the split.
+    split: one line about how the data is split in three.
     """
 
     noun: ClassVar[str] = "images"
@@ -63,9 +63,9 @@ class ImageData(Data):
         return f"{len(self._sample(limit, split)):,} images of {split}"
 
     def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Batches:
-        """Return training batches drawn by seed and step, and validation images spread over valid.
+        """Return random training batches, fixed by seed and step, and validation images.
 
-        The validation images have at most `limit` bytes.
+        The validation images are spread evenly over their split and have at most `limit` bytes.
 
         Errors: ValueError if the model reads images of another shape.
         """
@@ -93,7 +93,7 @@ class ImageData(Data):
 def read(where: str) -> ImageData:
     """Read images from a folder of idx files (train-images..., train-labels..., t10k-...) or from a .npz.
 
-    The last tenth of the training images is used for validation. The test images are kept for the end.
+    The last tenth of the training images is used for validation. The test images are the test split.
 
     where: a folder of idx files, compressed or not, or a .npz file. The .npz holds uint8 images [N H W] or [N H W C]
         under x_train, y_train, x_test, y_test; the names train_images, train_labels and so on, or train_x and so on,

@@ -32,13 +32,15 @@ Batch = tuple[Int[Tensor, "B T"], Int[Tensor, " B"]]
 
 @dataclass(frozen=True, eq=False)
 class LabelledData(Data):
-    """Texts with label numbers in three splits; the same text is only in one of them.
+    """Texts in three splits, each text with the number of its label.
+
+    A text is only in one split, unless a data set has its own splits or the validation texts are in another file.
 
     name: the specification of the data, "labelled=...".
-    train, valid, test: pairs of tokens and the number of a label.
-    labels: the labels by number, sorted.
+    train, valid, test: pairs of the tokens of a text and the number of its label.
+    labels: the names of the labels in the order of their numbers, sorted.
     tokenizer: the tokenizer of the texts; None if the tokens are bytes.
-    split: a description of the split.
+    split: one line about how the data is split in three.
     """
 
     noun: ClassVar[str] = "labelled text"
@@ -73,14 +75,16 @@ class LabelledData(Data):
         return f"{len(sample):,} texts of {split}{self._by_task(sample)} ({guess})"
 
     def levels(self, model: Model, split: str, length: int, limit: int) -> Mapping[str, float]:
-        """Return the accuracy of always answering the commonest label."""
+        """Return the accuracy of always answering the label (of each task) that is commonest in train."""
         sample = sample_of(getattr(self.truncate(length), split), limit)
         return {f"always {COMMONEST}": self._constant_accuracy(sample)}
 
     def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Stream:
-        """Return training batches of rows of similar length, drawn by seed and step, and a validation sample.
+        """Return random training batches, fixed by seed and step, and a validation sample.
 
-        The validation sample has at most `limit` bytes.
+        The rows of a training batch have similar lengths.
+
+        The validation sample has at most `limit` tokens.
         """
         cut = self.truncate(length)
         buckets, sample = Buckets([len(text) for text, _ in cut.train], batch, seed), sample_of(cut.valid, limit)
@@ -89,7 +93,7 @@ class LabelledData(Data):
 
     @property
     def tasks(self) -> tuple[range, ...]:
-        """Label numbers of each task; a file of labelled texts is one task."""
+        """Range of the label numbers of each task; data from `labelled=` has one task with all labels."""
         return (range(len(self.labels)),)
 
     def _constant_accuracy(self, rows: Sequence[Row]) -> float:
@@ -103,7 +107,10 @@ class LabelledData(Data):
 
 
 def sample_of(rows: Sequence[Row], limit: int) -> list[Row]:
-    """Return rows spread over all rows, with at most `limit` bytes and at least one row."""
+    """Return a sample of rows, spread evenly over all rows.
+
+    It has at most `limit` tokens and at least one row.
+    """
     return sampled_rows(rows, [len(text) for text, _ in rows], limit)
 
 
@@ -131,14 +138,14 @@ def read(where: str, *, label: str = "", text: str = "", tokenizer: str = "bytes
 def split(
     name: str, rows_read: list[TextPairRow], valid_rows: list[TextPairRow] | None, tokenizer: str
 ) -> LabelledData:
-    """Split rows of a label and a text in three, and turn the texts into tokens.
+    """Split rows in three, each a label and a text, and turn the texts into tokens.
 
     name: the specification of the data, for its name and for errors.
-    rows_read: all rows, or the rows of train and test if `valid_rows` is given.
+    rows_read: all rows; they are all for training if `valid_rows` is given.
     valid_rows: rows of another file for validation; None takes them from `rows_read`.
     tokenizer: as for `text.read`.
 
-    Errors: the errors of `read` that concern more than one row.
+    Errors: ValueError for data with only one text or label, or with a label that is not in train.
     """
     if valid_rows is None and len({row.texts[1] for row in rows_read}) < 2:
         raise ValueError(
@@ -173,7 +180,7 @@ def split(
 
 
 def rows(texts: Sequence[Row]) -> Batch:
-    """Return texts as rows of tokens, padded with -1 at the end, and their label numbers."""
+    """Return the tokens of texts as rows, padded with -1 at the end, and the numbers of their labels."""
     tokens = torch.full((len(texts), max(len(text) for text, _ in texts)), -1)
     for row, (text, _) in zip(tokens, texts, strict=True):
         row[: len(text)] = torch.tensor(list(text))

@@ -1,4 +1,4 @@
-"""Lanes: batches for models that carry a state from one batch to the next."""
+"""Lanes: batches for models that carry their state (a memory of a text) from one batch to the next."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,13 +18,14 @@ ALL = slice(None)
 
 @dataclass(frozen=True, eq=False)
 class Lanes:
-    """A text cut into `batch` lanes of equal length, which are read in parallel in consecutive chunks.
+    """A text cut into lanes (parallel pieces of equal length), which are read in consecutive chunks.
 
     Choose it for a model that carries its state: row b of a batch continues where row b of the previous batch ended.
 
-    Consecutive chunks share exactly one token: the last target is the next first input. Every transition between two
-    tokens is therefore seen once in a pass over the text. Fewer than `batch` transitions are left over at the end. The
-    last chunk of a pass may be shorter. The lanes then begin again (`is_at_start`), and the state must begin again too.
+    Consecutive chunks share exactly one token: the last target of a chunk is the first input of the next. Every
+    transition from a token to the next one is therefore seen once in a pass over the text. Fewer than `batch`
+    transitions at the end of the text are left out. The last chunk of a pass may be shorter. After it, all lanes begin
+    again with a new state (`is_at_start`).
 
     text: the tokens [N].
     batch: number of lanes, which are the rows of a batch.
@@ -48,7 +49,7 @@ class Lanes:
 
     @property
     def lane(self) -> int:
-        """Number of transitions in a lane."""
+        """Number of transitions from a token to the next one in a lane."""
         return (len(self.text) - 1) // self.batch
 
     @property
@@ -57,7 +58,7 @@ class Lanes:
         return -(-self.lane // self.length)
 
     def is_at_start(self, step: int) -> bool:
-        """Return whether the lanes are at their first chunk, which needs a new state."""
+        """Return whether a step has the first chunks of the lanes, which need a new state."""
         return step % self.chunks == 0
 
     def state_before(self, model: Model, step: int, state: State | None, rows: slice = ALL) -> State:
@@ -66,14 +67,14 @@ class Lanes:
         model: the model that makes a new state.
         step: the step of the batch.
         state: the state of these rows after the previous batch; None asks for a new one.
-        rows: rows of the batch; by default all.
+        rows: rows of the batch that the state is for; by default all.
         """
         return (
             model.start(len(range(self.batch)[rows]), self.lane) if self.is_at_start(step) or state is None else state
         )
 
     def at(self, step: int) -> Int[Tensor, "B T"]:
-        """Return the batch of a step, int64 tokens."""
+        """Return the batch of a step: the next chunk of each lane, as int64 tokens."""
         first = step % self.chunks * self.length
         whole = self.text.as_strided((self.batch, self.lane + 1), (self.lane, 1), self.text.storage_offset())
         return whole[:, first : first + self.length + 1].long()
@@ -81,11 +82,11 @@ class Lanes:
 
 @dataclass(frozen=True, eq=False)
 class DocumentLanes(Lanes):
-    """Lanes of documents: no chunk holds two documents, and each document begins with a new state.
+    """Lanes (parallel pieces) of a text with documents: each document begins with a new state.
 
-    Choose it for a model that carries its state, and a text with documents that must not see each other. A chunk that
-    ends with its document is padded with -1. All transitions within documents are seen once in a pass, except fewer
-    than `batch` chunks at its end. A document of one token has no transition.
+    Choose it for a model that carries its state, and a text with documents that must not see each other. Each chunk is
+    a part of one document; a shorter last part is padded with -1. All chunks are seen once in a pass, except fewer than
+    `batch` chunks at the end. A document of one token has no chunk, because nothing is predicted in it.
 
     text: the tokens with the starts of their documents.
 
@@ -110,7 +111,7 @@ class DocumentLanes(Lanes):
 
     @property
     def lane(self) -> int:
-        """Number of transitions that a state must hold: the longest document or a lane, whichever is shorter."""
+        """Maximum number of tokens that one state reads: the longest document or a lane, if that is shorter."""
         return min(int(self.text.sizes.max()), self.chunks * self.length)
 
     @property
@@ -130,7 +131,7 @@ class DocumentLanes(Lanes):
         return self._chunk(step)[1] == 0
 
     def at(self, step: int) -> Int[Tensor, "B T"]:
-        """Return the batch of a step, int64 tokens, with -1 after the end of a document."""
+        """Return the batch of a step: the next chunk of each lane, padded with -1, as int64 tokens."""
         document, chunk = self._chunk(step)
         first, end = self.text.document_starts[document] + chunk * self.length, self.text.end(document)
         places = first[:, None] + torch.arange(min(self.length + 1, int((end - first).max())))

@@ -29,16 +29,17 @@ Sampling = Literal["random", "uncertainty", "published_uncertainty"]
 
 @dataclass(frozen=True, eq=False)
 class MultitaskData(labelled.LabelledData):
-    """Texts of several tasks with class numbers in three splits; a text is only in one of them.
+    """Texts of several tasks in three splits, each text with the number of its class.
 
-    Classes are numbered through all tasks, and the classes of one task are consecutive.
+    Classes are numbered through all tasks, and the classes of one task are consecutive. A text is only in one split,
+    unless the validation texts are in another folder.
 
-    labels: the classes by number, "TASK: LABEL".
-    sampling: rule that draws training rows. "random" draws them by `power`. "uncertainty" draws equally many rows of
-        each task. The model then learns from the rows with the least certain classes. "published_uncertainty" does so
-        like the authors' code; see `UncertaintySampling`.
-    power: exponent of the number of texts of a task, for its probability under "random"; 1 draws by size, 0 draws all
-        tasks equally often.
+    labels: the names of the classes in the order of their numbers, each "TASK: LABEL".
+    sampling: rule that draws the rows of a training batch. "random" draws them by `power`. "uncertainty" draws equally
+        many rows of each task, and uses only those for which the model is least certain of the class.
+        "published_uncertainty" does so like the authors' code; see `UncertaintySampling`.
+    power: with "random", the probability of a task is proportional to its number of texts to this power. With 1 all
+        texts are equally likely, with 0 all tasks.
     """
 
     noun: ClassVar[str] = "labelled text of several tasks"
@@ -52,7 +53,7 @@ class MultitaskData(labelled.LabelledData):
 
     @property
     def classes(self) -> tuple[int, ...]:
-        """Number of labels of each task."""
+        """Number of classes of each task."""
         return tuple(len(list(labels)) for _, labels in groupby(label.split(BETWEEN)[0] for label in self.labels))
 
     @property
@@ -80,11 +81,11 @@ class MultitaskData(labelled.LabelledData):
         return {"classes": self.classes}
 
     def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Stream:
-        """Return batches drawn by seed and step, or chosen by the model, and a validation sample.
+        """Return training batches, drawn at random or chosen by the model, and a validation sample.
 
-        The validation sample has at most `limit` bytes.
+        The validation sample has at most `limit` tokens.
 
-        Errors: ValueError if the model has other numbers of classes.
+        Errors: ValueError if the model was made for other numbers of classes.
         """
         if (model_classes := getattr(model, "classes", self.classes)) != self.classes:
             name = (
@@ -120,11 +121,11 @@ class MultitaskData(labelled.LabelledData):
 
 
 def in_turn(rows: Sequence[labelled.Row], batch: int, seed: tuple[int, ...], step: int) -> list[labelled.Row]:
-    """Return the `batch` rows of a step; every pass over the rows has a newly drawn order.
+    """Return the next `batch` rows of one task; every pass over its rows has a new random order.
 
     rows: the rows of one task.
     batch: rows per step.
-    seed: seed of the orders.
+    seed: seed of the random orders.
     step: the step.
     """
     chosen: list[labelled.Row] = []
@@ -157,8 +158,8 @@ def read(
     sampling, power: as for `MultitaskData`.
 
     Errors: the errors of `labelled=`. ValueError if the folder has fewer than two files, or if a task has only one
-    label in train. ValueError for an unknown sampling, for a power outside 0 to 1, and for a power with another
-    sampling than "random".
+    label in train. ValueError for an unknown sampling, for a power outside 0 to 1, and for a power if the sampling is
+    not "random".
     """
     chosen = check_option("sampling", cast(Sampling, sampling), Sampling)
     if chosen != "random" and power != "1":

@@ -1,7 +1,8 @@
 """Recorded episodes for offline reinforcement learning: observations, actions and rewards.
 
-Choose `offline=PATH` for models that learn to act from recorded episodes. A batch is `EpisodeSteps`: the last steps up
-to a drawn step, padded on the left, with the sum of the rewards from each step on.
+Choose `offline=PATH` for models that learn to act from recorded episodes. A batch is `EpisodeSteps`: each row has a
+randomly drawn step and the steps before it, padded on the left. Each step has the sum of the rewards from it to the end
+of its episode.
 """
 
 from collections.abc import Mapping
@@ -38,7 +39,7 @@ class EpisodeTable(NamedTuple):
 
     returns: sum of the rewards from each step to the end of its episode.
     states: the observation of each step.
-    actions: numbers of the actions [N], or their values [N A].
+    actions: index of each action [N] if actions are discrete, else the values of each action [N A].
     times: number of each step within its episode, from 0.
     """
 
@@ -54,15 +55,15 @@ class EpisodeTable(NamedTuple):
 
     @property
     def episode_returns(self) -> Float[Tensor, " E"]:
-        """Total return of each episode."""
+        """Sum of all rewards of each episode."""
         return self.returns[self.episode_starts]
 
     def rows(self, ends: Int[Tensor, " W"], before: Int[Tensor, " W"], length: int) -> EpisodeSteps:
-        """Return rows of `length` steps, padded on the left.
+        """Return rows of `length` steps, each with the steps of one episode and padded on the left.
 
         ends: index of the last step of each row.
-        before: number of steps of the same episode in the row before its last step.
-        length: steps of a row with the padding.
+        before: number of steps of the same episode that a row has before its last step.
+        length: number of steps in a row, including the padding.
         """
         back = torch.arange(1 - length, 1)
         at = (ends[:, None] + back).clamp_min(0)
@@ -71,7 +72,10 @@ class EpisodeTable(NamedTuple):
         return steps._replace(times=steps.times.masked_fill(~real, -1))
 
     def best(self, percent: int) -> Int[Tensor, " M"]:
-        """Return the indices of the steps of the best episodes, as many as make `percent` of all steps."""
+        """Return the indices of all steps of the episodes with the highest returns.
+
+        Episodes are taken in the order of their returns until they have at least `percent` percent of all steps.
+        """
         if percent == 100:
             return torch.arange(len(self.times))
         firsts = self.episode_starts
@@ -81,10 +85,10 @@ class EpisodeTable(NamedTuple):
         return torch.cat([torch.arange(int(firsts[n]), int(firsts[n] + sizes[n])) for n in order[chosen].sort().values])
 
     def tiles(self, length: int, limit: int) -> Int[Tensor, " W"]:
-        """Return the ends of rows of `length` steps that together hold each step once.
+        """Return the last step of each row, for rows of up to `length` steps that hold each step once.
 
-        The rows of an episode begin at its first step. If there are more than `limit` rows, `limit` of them are spread
-        over all.
+        The rows of an episode begin at its first step. If there are more than `limit` rows, only `limit` of them are
+        returned, evenly spread.
         """
         last = torch.diff(self.times, append=torch.zeros(1, dtype=torch.long)) != 1
         ends = ((self.times % length == length - 1) | last).nonzero().squeeze(1)
@@ -103,7 +107,7 @@ class EpisodeData(Data):
     discrete: True if an action is one of finitely many.
     steps: number of steps in the longest episode.
     delayed: True if all rewards of an episode are moved to its last step.
-    split: a description of the split.
+    split: one line about how the data is split in three.
     """
 
     noun: ClassVar[str] = "episodes"
@@ -129,7 +133,7 @@ class EpisodeData(Data):
         return None
 
     def store_scales(self, model: Model) -> None:
-        """Store the statistics of train in the model, which normalises its inputs by them.
+        """Store statistics of the training data in the model, which normalises its inputs by them.
 
         These are means, deviations and largest values.
         """
@@ -138,7 +142,7 @@ class EpisodeData(Data):
 
     @property
     def scales(self) -> EpisodeScales:
-        """Means and scales of the training data; a scale is 1 if all values are equal up to float32 rounding."""
+        """Means and scales (divisors) of the training data; a scale is 1 if all values are nearly equal."""
         steps, largest = self.train, self.train.returns.abs().max()
         numbers = steps.actions.abs().amax(0) if not self.discrete else torch.zeros(0)
         mean, span = steps.states.double().mean(0).float(), torch.stack(steps.episode_returns.aminmax())
@@ -148,10 +152,11 @@ class EpisodeData(Data):
         )
 
     def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Batches:
-        """Return rows that end at steps drawn by seed and step, and fixed validation rows.
+        """Return training rows that end at random steps, fixed by seed and step, and validation rows.
 
-        The model sets the number of steps in a row (`context`) and the percentage of the best episodes to learn from
-        (`best`). `length` has no effect. Each validation step is in one row, unless `limit` allows fewer rows.
+        The model sets the number of steps in a row (`context`). It also sets the percentage of steps to learn from,
+        taken from the episodes with the highest returns (`best`). `length` has no effect. Each validation step is in
+        one row, unless `limit` allows fewer rows.
 
         Errors: ValueError if the model was made for other observations or actions or for fewer steps, or if valid is
         empty.
@@ -183,9 +188,9 @@ class EpisodeData(Data):
         return f"steps of {len(getattr(self, split).episode_starts):,} episodes of {split}"
 
     def levels(self, model: Model, split: str, length: int, limit: int) -> Mapping[str, float]:
-        """Return a baseline: the accuracy of the commonest training action, or the error of the mean action.
+        """Return the score of always the same action: the commonest one in train, or the mean if continuous.
 
-        The error has the unit of the model's error.
+        The score is the accuracy, or for the mean the squared error in the unit of the model's error.
         """
         if not isinstance(model, Trajectory):
             return {}
@@ -242,7 +247,7 @@ def read(where: str, *, reward: str = "step") -> EpisodeData:
 
 
 def to_go(rewards: numpy.ndarray) -> numpy.ndarray:
-    """Return the sum of the rewards [T] from each step on."""
+    """Return for each step the sum of the rewards [T] from it to the end of the episode."""
     return numpy.cumsum(rewards[::-1], dtype=numpy.float64)[::-1]
 
 

@@ -1,7 +1,7 @@
 """Pairs of a source and a target text: a file of lines, source TAB target, or of JSON lines.
 
-Choose `pairs=FILE.tsv` to train a sequence-to-sequence member, such as transformer. A token is a byte, or a token of
-the tokenizer that `tokenizer=bpe:4096` trains on both sides.
+Choose `pairs=FILE.tsv` to train a sequence-to-sequence member (a model of the library), such as transformer. A token is
+a byte, or a token of the tokenizer that `tokenizer=bpe:4096` trains on both sides.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,12 +29,14 @@ Pair = tuple[Sequence[int], Sequence[int]]
 
 @dataclass(frozen=True, eq=False)
 class PairData(Data):
-    """Pairs of token sequences in three splits that share no source.
+    """Pairs of a source and a target, each a sequence of tokens, in three splits.
+
+    The splits share no source, unless a data set has its own splits or the validation pairs are in another file.
 
     name: the specification of the data, "pairs=...".
     train, valid, test: pairs of source tokens and target tokens.
     tokenizer: the tokenizer of both sides; None if the tokens are bytes.
-    split: a description of the split.
+    split: one line about how the data is split in three.
     """
 
     noun: ClassVar[str] = "pairs"
@@ -47,7 +49,7 @@ class PairData(Data):
     split: str = ""
 
     def up_to_length(self, length: int) -> "PairData":
-        """Keep the pairs with at most `length` tokens in source and target.
+        """Return the same data with only those pairs that have at most `length` tokens on each side.
 
         Errors: ValueError if train or valid keeps no pair.
         """
@@ -66,7 +68,7 @@ class PairData(Data):
         return "bytes" if self.tokenizer is None else "tokens"
 
     def longest_length(self, length: int) -> int:
-        """Return the largest number of tokens in a training row; a target has one token more for its end."""
+        """Return the number of tokens in the longest training row; the end of a target counts as a token."""
         return max(max(len(source), len(target) + 1) for source, target in self.up_to_length(length).train)
 
     def left_out(self, length: int) -> str | None:
@@ -84,12 +86,12 @@ class PairData(Data):
         return self.batches(batch, length, seed, limit)
 
     def batches(self, batch: int, length: int, seed: int, limit: int) -> Batches:
-        """Return training batches of pairs of similar length, and a validation sample.
+        """Return random training batches, each with pairs of similar length, and a validation sample.
 
         batch: pairs per batch.
         length: maximum number of tokens on each side; longer pairs are left out.
         seed: seed of the batches; the same seed and step give the same batch.
-        limit: maximum number of bytes in the validation sample.
+        limit: maximum number of tokens in the validation sample.
         """
         short = self.up_to_length(length)
         buckets = Buckets([len(source) + len(target) for source, target in short.train], batch, seed)
@@ -100,14 +102,17 @@ class PairData(Data):
         return Batches(draw_batch, [rows(lot) for lot in short.sample_batches(limit)])
 
     def prompts(self, model: Model, split: str, count: int, length: int, tokens: int) -> Prompts:
-        """Return distinct sources drawn from a split, with their targets."""
+        """Return random pairs of a split, each once: the model reads a source and continues an empty target."""
         rows = getattr(self, split)
         chosen = [rows[n] for n in draw_places(count, len(rows), f"pairs of {split}")]
         targets = [target for _, target in chosen]
         return Prompts([b""] * count, targets, max(map(len, targets)), [source for source, _ in chosen])
 
     def sample_batches(self, limit: int, split: str = "valid") -> Iterator[Sequence[Pair]]:
-        """Return batches of pairs spread over a split, with at most `limit` bytes and at least one pair."""
+        """Return batches of a sample of pairs, spread evenly over a split.
+
+        The sample has at most `limit` tokens and at least one pair.
+        """
         pairs = getattr(self, split)
         sample = sampled_rows(pairs, [len(source) + len(target) for source, target in pairs], limit)
         return (sample[first : first + MEASURED] for first in range(0, len(sample), MEASURED))
@@ -120,8 +125,8 @@ SPLITS = ("train", "valid", "test")
 def read(where: str, *, source: str = "", target: str = "", tokenizer: str = "bytes", valid: str = "") -> PairData:
     """Read pairs from a file or from "hf:NAME", split about 90 : 5 : 5 by the SHA-256 of each source.
 
-    No source is therefore in two splits. The own splits of a data set are kept. Every line holds a source, a tab and a
-    target; both are non-empty. Compressed files are unpacked. All pairs are held in memory.
+    No source is therefore in two splits. If a data set has its own splits, they are kept instead. Every line holds a
+    source, a tab and a target; both are non-empty. Compressed files are unpacked. All pairs are held in memory.
 
     where: the file, or "hf:NAME" for a data set of Hugging Face.
     source, target: fields of JSON lines and data sets; by default "source" and "target".

@@ -1,4 +1,4 @@
-"""Random windows: batches for models without a state."""
+"""Random windows: batches for models that carry no state from one batch to the next."""
 
 from dataclasses import dataclass
 
@@ -14,19 +14,20 @@ from kinformer.lab.data.support.split_tokens import SplitTokens
 
 @dataclass(frozen=True, eq=False)
 class RandomWindows:
-    """Batches of windows of `length` + `after` tokens, drawn anywhere in a text by seed and step.
+    """Batches of windows of `length` + `after` tokens at random positions of a text.
 
-    Choose it for a model that starts anew with every batch. Choose `Lanes` for a model that carries a state.
+    The positions follow from seed and step. Choose it for a model that starts anew with every batch. Choose `Lanes` for
+    a model that carries its state from batch to batch.
 
     text: tokens [N], or a `SplitTokens` with documents that must not see each other.
     batch: windows per batch.
     length: tokens in a window.
-    seed: seed of the windows.
+    seed: seed of the random positions.
     after: further tokens after a window: 1 for a model that predicts the next token, 0 for a masked model.
     packed: True if a window may hold several documents; a TokenBatch then names the document of each token. With False
         a window holds one document, or a part of it, and is padded with -1.
 
-    Errors: ValueError if the text is shorter than one window.
+    Errors: ValueError if the text is shorter than one window, unless its documents are padded.
     """
 
     text: Shaped[Tensor, " N"] | SplitTokens
@@ -47,7 +48,7 @@ class RandomWindows:
             )
 
     def at(self, step: int) -> Int[Tensor, "B T"] | TokenBatch:
-        """Return the batch of a step, int64 tokens, with their documents if a window has several."""
+        """Return the batch of a step: int64 tokens, with their documents if a window has several."""
         part, width = SplitTokens.from_tokens(self.text), self.length + self.after
         draw = numpy.random.default_rng((self.seed, step))
         if part.begins is not None and not self.packed:

@@ -12,12 +12,12 @@ from kinformer.lab.data.support.spec_options import refuse_unknown, words_of
 
 @dataclass(frozen=True)
 class DataSource:
-    """Data that a specification names, before anything is read.
+    """Data that a specification, such as "text=stdlib", names; nothing of it has been read yet.
 
-    A command resolves its specification once. Every later check and the reading itself use this source.
+    `resolve` makes it, once in each command of `kinformer`. Every later check and the reading itself use it.
 
     spec: the specification as it was written.
-    name: the first word of the specification.
+    name: the first word of the specification, the kind of data.
     where: the file, folder or name of the data.
     options: the options of the specification. A model's tokenizer is added if the reader takes one and the
         specification names none.
@@ -33,7 +33,7 @@ class DataSource:
     kind: type[Data] | None
 
     def read(self, **options_given: str) -> Data:
-        """Read the data, with further options.
+        """Read the data, with `options_given` in addition to the options of the specification.
 
         Errors: ValueError for an option that is given twice or is unknown, and every error of the reader.
         """
@@ -48,7 +48,7 @@ def resolve(spec: str, tokenizer: str | None = None) -> DataSource:
     """Parse "KIND=WHERE,NAME=VALUE,..."; KIND is a file of kinformer/lab/data with a function `read`.
 
     spec: the specification.
-    tokenizer: the folder of a model. Its tokenizer reads the data, unless the specification names a tokenizer. It has
+    tokenizer: the folder of a model. Its tokenizer makes the tokens, unless the specification names a tokenizer. It has
         no effect on data without tokens.
 
     Errors: ValueError, in one line, for a specification of another form and for an unknown kind.

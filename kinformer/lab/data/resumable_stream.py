@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 class StepError(RuntimeError):
-    """A batch on which the model cannot be trained; the model is unchanged by it.
+    """Error: the model cannot be trained on the next batch; the model is unchanged.
 
     why: the message.
     advice: a remedy for the user.
@@ -21,16 +21,19 @@ class StepError(RuntimeError):
 
 
 class ResumableStream(ABC):
-    """A stream with tensors that a checkpoint must hold, so that a resumed training gets the same batches."""
+    """Base class of a sequence of batches with tensors that a checkpoint must hold.
+
+    A resumed training then gets the same batches. A subclass supplies all methods except `moving`.
+    """
 
     @abstractmethod
     def at(self, step: int) -> Any:
-        """Return the batch of a step; a repeated call before a later step returns the same batch."""
+        """Return the batch of a step; it stays the same until a later step is requested."""
 
     @property
     @abstractmethod
     def validation_batches(self) -> tuple[Any, ...]:
-        """Current validation batches."""
+        """Validation batches at this time, such as new episodes of the model."""
 
     @abstractmethod
     def saved_tensors(self) -> dict[str, Tensor]:
@@ -41,8 +44,9 @@ class ResumableStream(ABC):
         """Continue from the tensors that `saved_tensors` returned."""
 
     def moving(self) -> AbstractContextManager[None]:
-        """Return the context in which a training calls `after_step`.
+        """Return a context manager, in which a training lets the modules of the model call `after_step`.
 
-        On exit the model is ready for its next batch.
+        `after_step` is the update of a module after a training step, such as of its buffers. On exit the model is ready
+        for its next batch. The default changes nothing.
         """
         return nullcontext()

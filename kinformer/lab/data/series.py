@@ -34,17 +34,18 @@ MEASURED, LEARNED = 64, 512  # windows of a validation batch, and of a batch for
 
 @dataclass(frozen=True, eq=False)
 class SeriesData(Data):
-    """A series in three consecutive stretches of time.
+    """A series of numbers, split into three consecutive stretches of time.
 
     name: the specification of the data, "series=...".
-    train, valid, test: the standardized rows of the stretches, each with the rows before it as context.
+    train, valid, test: the standardized rows of each stretch, with the rows before it as context.
     columns: names of the numbers in a row.
     numbers: all rows in the units of the file.
     scale: means and deviations that standardize the stretches, from train or from a model (`for_model`).
     targets: number of columns that are forecast; they are the last columns.
     clock: the dates of the rows; None if no column has them.
-    split: a description of the split.
-    row_numbers: columns of row numbers by name; only a model that learned from a column of that name reads them.
+    split: one line about how the data is split in three.
+    row_numbers: columns that only number the rows, by name. They are left out, unless a model was trained on a column
+        of that name.
     """
 
     noun: ClassVar[str] = "a series"
@@ -65,7 +66,7 @@ class SeriesData(Data):
 
     @property
     def season(self) -> int | None:
-        """Number of rows in a season, by the time between rows; None without dates or a known season."""
+        """Number of rows after which such a series usually repeats, such as 24 for hours; None if unknown."""
         return None if self.clock is None else self.clock.season
 
     @property
@@ -79,17 +80,17 @@ class SeriesData(Data):
         return f"up to {self._sample_size(length, limit):,} windows of {split}"
 
     def store_scales(self, model: Model) -> None:
-        """Store the names and scales of these columns in a model that has none."""
+        """Store the names, means and deviations of these columns in a model that has none."""
         if model.columns is None:
             mean, deviation = self.scale.tolist()
             model.columns = ColumnScales(self.columns, tuple(mean), tuple(deviation))
 
     def for_model(self, model: Model) -> "SeriesData":
-        """Return this series with the model's columns, selected by name, in its order and with its scale.
+        """Return this series with the columns of the model, in its order, with its means and deviations.
 
-        Columns that the model does not know are left out. Row numbers are read if the model learned from a column of
-        that name. A model without stored columns, such as an untrained one, takes the columns in the order of the file,
-        with the scale of the file.
+        Columns are selected by name, and columns that the model does not know are left out. A column of row numbers is
+        kept if the model was trained on a column of that name. A model without stored columns, such as an untrained
+        one, takes the columns in the order of the file, with their means and deviations in train.
 
         Errors: ValueError, in one line, if a column is missing or occurs twice, or if the targets differ.
         """
@@ -117,15 +118,15 @@ class SeriesData(Data):
         )
 
     def check_for_model(self, model: Model) -> "SeriesData":
-        """Return `for_model(model)` after a check of its sizes.
+        """Return `for_model(model)`, the series with the columns of a model, after a check of its sizes.
 
-        A warning is given if a model in eval mode has no stored columns.
+        A warning is given if a model in eval mode has no stored names and scales of columns.
 
         Errors: the errors of `for_model`, and ValueError if the model has other sizes.
         """
         if model.columns is None and not model.training:
             warnings.warn(
-                f"this {display_name(model)} has no stored names and scales of columns, like runs of earlier versions. "
+                f"this {display_name(model)} has no stored names and scales of columns, like older models.  "
                 f"The columns of {self.name} are used in their order, with the mean and deviation of its first 60%",
                 stacklevel=4,
             )
@@ -157,7 +158,7 @@ class SeriesData(Data):
         return [columns.index(name) for name in names]
 
     def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Batches:
-        """Return training windows drawn by seed and step, and validation windows spread over valid.
+        """Return random training windows, fixed by seed and step, and evenly spread validation windows.
 
         The model sets the length of windows (`context` and `horizon`) if it forecasts; `length` then has no effect on
         it. The forecast rows of a validation window are in valid; its context may begin before. All windows of valid
@@ -180,7 +181,7 @@ class SeriesData(Data):
         return Batches(draw_batch, [series.valid.windows(lot, rows) for lot in watched.split(MEASURED)])
 
     def levels(self, model: Model, split: str, length: int, limit: int) -> Mapping[str, float]:
-        """Return the mean squared errors of simple forecasts of the same windows.
+        """Return the mean squared errors of simple forecasts, on the windows on which a model is measured.
 
         - A linear map of the context of a target, fitted by least squares on all windows of train.
         - The last row, repeated.
@@ -199,9 +200,9 @@ class SeriesData(Data):
     def baseline_forecasts(
         self, model: Forecaster, context: Float[Tensor, "W T C"]
     ) -> Mapping[str, Float[Tensor, "W N M"]]:
-        """Return forecasts of the targets without a model, by name; the linear forecast is the first.
+        """Return simple forecasts of the targets by name; the first is by a fitted linear map.
 
-        model: the forecaster that sets context and horizon.
+        model: the forecaster, which only sets the number of known rows and of rows to forecast.
         context: the known rows of the windows.
         """
         context = context[..., -self.targets :]
@@ -248,7 +249,7 @@ def read(where: str, rows: str = "", columns: str = "", target: str = "") -> Ser
 
     Other columns of text and row numbers are left out, and the line about the split names them. Row numbers are a first
     column of 0, 1, 2, ... or 1, 2, 3, ..., or a column that rises by 1 and is named index, id or row or has no name.
-    `columns` keeps them. A model that learned from such a column reads it.
+    The option `columns` keeps a column that it names. A model that was trained on such a column reads it.
 
     The split is by time: the first 60% for training, the next 20% for validation, the rest for the test. Numbers are
     standardized by their mean and deviation in train, so later rows do not leak. A model keeps both for its later

@@ -1,8 +1,8 @@
 """Sets of vectors with one number as the answer: generated when needed, or read from a .npz.
 
 Choose `sets=maximum` for the largest of several numbers. Choose `sets=unique` or `sets=pictures,images=FOLDER` to count
-different kinds. Choose `sets=FILE.npz` for your own sets. A batch is (elements [B T C], marks [B T], answers [B]); a
-mark is -1 for padding, else 0.
+the different kinds of elements in a set. Choose `sets=FILE.npz` for your own sets. A batch is (elements [B T C], marks
+[B T], answers [B]); a mark is -1 for padding, else 0.
 """
 
 from collections.abc import Mapping
@@ -40,9 +40,9 @@ SetBatch = tuple[Float[Tensor, "B T C"], Int[Tensor, "B T"], Float[Tensor, " B"]
 
 @dataclass(frozen=True)
 class GeneratedSets:
-    """An endless source of the sets of one split of a problem; its elements assign a set to a split.
+    """An endless source of random sets of one split; the elements of a set decide its split.
 
-    problem: the problem.
+    problem: the problem that makes sets and their answers.
     split: "train", "valid" or "test".
     """
 
@@ -98,7 +98,7 @@ class StoredSets(NamedTuple):
     answers: Float[Tensor, " N"]
 
     def draw(self, count: int, seed: int = 0, step: int = 0) -> SetBatch:
-        """Draw `count` sets by seed and step."""
+        """Draw `count` sets at random; the same seed and step give the same sets."""
         at = torch.from_numpy(numpy.random.default_rng((seed, step)).integers(len(self.answers), size=count))
         return self.elements[at], self.marks[at], self.answers[at]
 
@@ -114,9 +114,9 @@ class SetData(Data):
     name: the specification of the data, "sets=...".
     train, valid, test: the sets of the splits.
     inputs: number of values in an element.
-    answer: kind of the answers: any "number", or a "count".
+    answer: "number" if answers are any numbers, "count" if they are integers from 0 on.
     most: number of elements in the largest set.
-    split: a description of the split.
+    split: one line about how the data is split in three.
     """
 
     noun: ClassVar[str] = "sets"
@@ -140,7 +140,7 @@ class SetData(Data):
         return None
 
     def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Batches:
-        """Return training batches drawn by seed and step, and fixed validation sets.
+        """Return random training batches, fixed by seed and step, and fixed validation sets.
 
         Errors: ValueError if the model reads other elements or gives other answers, or if valid is empty.
         """
@@ -163,14 +163,14 @@ class SetData(Data):
         return f"{self._count(limit, split):,} sets of {split} ({score})"
 
     def levels(self, model: Model, split: str, length: int, limit: int) -> Mapping[str, float]:
-        """Return the score of the best constant answer."""
+        """Return the score of always giving the same answer; see `constant_answer_score`."""
         return {"always the same answer": self.constant_answer_score}
 
     @property
     def constant_answer_score(self) -> float:
-        """Score of the best constant answer: accuracy of the likeliest count, or mean error of the median.
+        """Score of always the same answer: accuracy of the commonest count, or error of the median.
 
-        The error is the mean absolute error.
+        The error is the mean absolute error. Both are computed on the first training sets.
         """
         right = self.train.first_sets(MOST)[2]
         best = right.mode().values if self.answer == "count" else right.median()
@@ -182,20 +182,20 @@ class SetData(Data):
 
 
 def set_key(elements: ndarray) -> bytes:
-    """Return the bytes of a set [n C] with its elements sorted, so that their order has no effect."""
+    """Return bytes that identify a set [n C], whatever the order of its elements."""
     return b"".join(sorted(element.tobytes() for element in elements))
 
 
 @named
 def read(where: str, *, answer: str = "number", **sizes: str) -> SetData:
-    """Read sets of a problem, or of a .npz.
+    """Return the generated sets of a problem, or read the sets of a .npz.
 
     A .npz holds `elements` [N T C] and `answers` [N], and `sizes` [N] if the sets have different numbers of elements.
     The first `sizes[n]` elements of set n are used. The split is about 90 : 5 : 5 by the SHA-256 of each set's
     elements.
 
     where: the name of a problem, or the .npz file.
-    answer: kind of the answers of a .npz: any "number", or a "count".
+    answer: for a .npz, "number" if answers are any numbers, "count" if they are integers from 0 on.
     sizes: sizes of the problem, such as most=20.
 
     Errors: FileNotFoundError if the file is missing. ValueError, in one line, for unknown problems and sizes and for

@@ -7,10 +7,10 @@ from kinformer.lab.data.resolve import resolve
 def read_spec(spec: str, **options: str) -> Data:
     """Read the data that "KIND=WHERE,NAME=VALUE,..." names.
 
-    Choose it if nothing is checked between the specification and the data. `resolve` reads nothing yet.
+    Choose it to read the data at once. Choose `resolve` to check the specification before anything is read.
 
     spec: the specification.
-    options: further options.
+    options: further options, in addition to NAME=VALUE.
 
     Errors: ValueError for a specification of another form, an unknown kind, an unknown option, or an option that is
     given twice. Errors of the kind's own `read` are raised too. Each message is one line.

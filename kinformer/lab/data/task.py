@@ -1,7 +1,7 @@
 """Synthetic tasks as data: `task=recall,pairs=16`; rows are drawn when needed, and a token is a byte.
 
-Choose it to find out what a member can do. A text only shows how well it does. The metric is accuracy. Members of any
-kind can be trained on a task.
+Choose it to find out which abilities, such as recall, a model has. Its score on a text does not show them separately.
+The metric is accuracy. Text models, masked models and sequence-to-sequence models can be trained on a task.
 """
 
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ TRIED = 10_000  # draws after which a split counts as empty
 
 @dataclass(frozen=True)
 class TaskSplit:
-    """An endless source of the rows of one split of a task.
+    """An endless source of random rows of one split of a task.
 
     task: the task.
     split: "train", "valid" or "test".
@@ -50,7 +50,9 @@ class TaskSplit:
         return MOST
 
     def rows(self, count: int, seed: int = 0, step: int = 0) -> list[TaskRow]:
-        """Draw rows; the same seed and step give the same rows, and a smaller count gives the first of them.
+        """Draw random rows; the same seed and step give the same rows.
+
+        A smaller `count` gives the first of them.
 
         count: number of rows.
         seed, step: seed and step of the draw.
@@ -74,15 +76,16 @@ class TaskSplit:
 class TaskData(Data):
     """Endless rows of a task; train, valid and test never share a row.
 
-    The SHA-256 of a question assigns it to a split. Each split draws until it finds a question of its own. The sizes of
-    the task set the length of rows, so the length of a training has no effect. Each row is read from a fresh state.
+    The SHA-256 of a question assigns it to a split. Each split draws questions until one belongs to it. The sizes of
+    the task set the length of rows, so the length of a training has no effect. A model begins each row with a new
+    state.
 
-    A causal model is trained only on the answers. A masked model has exactly the answers hidden. A sequence-to-sequence
-    model reads the question as source and writes the answers as target.
+    A causal model is trained only on the answers. For a masked model, exactly the answers are masked. A
+    sequence-to-sequence model reads the question as source and writes the answers as target.
 
     name: the specification of the data, "task=...".
     task: the task.
-    train, valid, test: the splits.
+    train, valid, test: endless sources of the rows of each split.
     """
 
     noun: ClassVar[str] = "a task"
@@ -110,7 +113,7 @@ class TaskData(Data):
         return self.task.width
 
     def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Batches:
-        """Return training batches drawn by seed and step, and fixed validation rows."""
+        """Return random training batches, fixed by seed and step, and fixed validation rows."""
 
         def draw_batch(step: int) -> Any:
             return of_form(self.train.rows(batch, seed, step), model.reads)
@@ -120,14 +123,14 @@ class TaskData(Data):
         return Batches(draw_batch, [of_form(lot, model.reads) for lot in lots])
 
     def count(self, limit: int) -> int:
-        """Return the number of rows that are measured with at most `limit` bytes in total."""
+        """Return the number of rows, with at most `limit` bytes in total, on which a model is measured."""
         return max(1, min(MOST, limit // self.task.width))
 
     def levels(self, model: Model, split: str, length: int, limit: int) -> dict[str, float]:
         return {"guessing": self.task.chance_accuracy}
 
     def prompts(self, model: Model, split: str, count: int, length: int, tokens: int) -> Prompts:
-        """Return rows up to their last answer; for sequence-to-sequence models, questions as sources."""
+        """Return rows without their last answer; for sequence-to-sequence models, questions as sources."""
         rows = getattr(self, split).rows(check_at_least("texts", count, 1), PROMPTED)
         if model.reads == "pairs":
             answers = [row.answer for row in rows]

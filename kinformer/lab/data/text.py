@@ -33,14 +33,15 @@ FORM, SERVES = "text=PATH", ("text", "masked")
 class TextData(Data):
     """Token sequences of a text in three splits.
 
-    The splits share no documents unless the data contains copies; a warning gives their number.
+    At least 100 documents are split whole; of fewer, every split has a part of each (see `read`). If a document of
+    valid or test is also in an earlier split, a warning gives the number of such copies.
 
     name: the specification of the data, "text=...".
     train, valid, test: tokens of the splits.
     tokenizer: the tokenizer that made the tokens; None if each token is a byte.
-    begins: for each split, the starts of its documents, if documents are kept apart.
-    widths: for each split, the number of bytes that each token restores; None if each token is a byte.
-    split: a description of the split, in one line.
+    begins: for each split, the index of the first token of each document; empty for a single text.
+    widths: for each split, the number of bytes of each token; empty if each token is a byte.
+    split: one line about how the data is split in three.
     packed: True lets several documents share a training row; else each document has its own rows. A training decides
         this for its model (`lab/train/startup_decisions.py`).
     """
@@ -62,18 +63,18 @@ class TextData(Data):
         return self.part("train").bytes_per_token
 
     def metric(self, model: Model) -> Metric:
-        """The metric of the model's class; bits are reported per byte for any tokenizer."""
+        """Return the metric of the model's class; bits are reported per byte for any tokenizer."""
         metric = super().metric(model)
         return metric._replace(per="byte") if metric.unit == "bits" else metric
 
     def part(self, split: str) -> SplitTokens:
-        """Return the tokens of a split with their documents and widths."""
+        """Return the tokens of a split, with the starts of its documents and the bytes of each token."""
         return SplitTokens(getattr(self, split), self.begins.get(split), self.widths.get(split))
 
     def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Lanes | RandomWindows:
-        """Return lanes for a model that asks for them, else random windows.
+        """Return `Lanes` for a model that carries its state from batch to batch, else random windows.
 
-        Documents share rows if `packed` is true.
+        Lanes are parallel pieces of the text. A random window may hold several documents if `packed` is true.
 
         Errors: ValueError if valid has fewer than 2 tokens, or if train is shorter than the rows need.
         """
@@ -94,7 +95,7 @@ class TextData(Data):
         return RandomWindows(train, batch, length, seed, after=int(model.predicts_next), packed=packed)
 
     def prompts(self, model: Model, split: str, count: int, length: int, tokens: int) -> Prompts:
-        """Return windows drawn from a split that do not overlap and do not cross the end of a document."""
+        """Return random windows of a split, without overlap and each within one document."""
         part, width = self.part(split), length + tokens
         rooms = part.sizes // width  # windows that fit side by side into each document
         ends = rooms.cumsum(0)
@@ -106,7 +107,7 @@ class TextData(Data):
         return Prompts([row[:length] for row in rows], [row[length:] for row in rows], tokens)
 
     def levels(self, model: Model, split: str, length: int, limit: int) -> dict[str, float]:
-        """Return the bits of gzip and xz, or the entropy of single bytes for masked models."""
+        """Return the bits per byte of gzip and xz, or the entropy of single bytes for masked models."""
         name = model.metric.name
         if name not in ("bits per byte", "bits per masked byte"):
             return {}

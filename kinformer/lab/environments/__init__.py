@@ -1,1 +1,1 @@
-"""Environments that test an agent's memory, one file each; `--data env=NAME,corridor=9` uses one."""
+"""Environments that test an agent's memory, one file each; the option `--data env=NAME` uses one."""

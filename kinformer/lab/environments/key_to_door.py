@@ -1,4 +1,4 @@
-"""Key-to-Door: a key in one room has a value only at the door, two rooms later."""
+"""Key-to-Door: a key from the first room is rewarded only at the door in the third room."""
 
 from typing import Any, ClassVar
 
@@ -25,12 +25,12 @@ class KeyToDoor(gymnasium.Env):
     first room no value tells whether the key was taken. The positions of the agent, the key and the door are random.
     `info` has "success" at the end of an episode.
 
-    size: cells of a side of a room.
+    size: number of cells along each side of a room.
     steps: number of steps in each room.
     render_mode: "ansi", "rgb_array" or None.
 
     Errors: ValueError if a room has only one cell or no step.
-    Source: Mesnard et al., 2020, arXiv:2011.09464; asked of Decision Transformer by Chen et al., 2021,
+    Source: Mesnard et al., 2020, arXiv:2011.09464; tested with Decision Transformer by Chen et al., 2021,
     arXiv:2106.01345, section 5.4.
     """
 

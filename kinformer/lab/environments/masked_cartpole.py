@@ -29,11 +29,11 @@ class _Masked(gymnasium.ObservationWrapper):
 
 
 class MaskedCartPole(gymnasium.Wrapper):
-    """CartPole that shows only the position of the cart and the angle of the pole.
+    """CartPole with observations of only the position of the cart and the angle of the pole.
 
     Choose it to test a memory of a few steps. One step does not show in which direction the pole falls; two steps do.
-    Both values are in fifths of the bounds that end an episode, 2.4 and 12 degrees, so the bounds are -5 and 5. Each
-    step with a standing pole has the same reward, up to `length` steps.
+    An episode ends if the cart is 2.4 units from the middle, or the pole 12 degrees from upright. Both values are
+    scaled so that these bounds are -5 and 5. Each step with a standing pole has the same reward, up to `length` steps.
 
     length: steps after which an episode is cut short.
     worth: reward of a step. With 0.01, an episode of 100 steps returns 1, which an agent learns to predict sooner than

@@ -10,18 +10,19 @@ from kinformer.core.checks import check_at_least
 
 
 class RepeatPrevious(gymnasium.Env):
-    """A new symbol at each step, and a question for the symbol that was shown `back` steps before.
+    """An environment that shows a new symbol at each step and asks for the one `back` steps before.
 
     Choose it to measure what an agent remembers and for how long, without exploration: every answer is rewarded at
-    once. An observation is the number of a symbol, and an action is the number of the answer.
+    once. An observation is the number of the new symbol, and an action is the number of the symbol that the agent
+    answers.
 
-    An episode has `length` answers. A right answer earns 1 / length, a wrong one -1 / length. The first `back` actions
-    earn 0, because there is nothing to repeat yet. Guessing returns 2 / kinds - 1 on average, and perfect memory
-    returns 1. `info` has the share of right answers as "success" at the end of an episode.
+    An episode has `length` rewarded answers. A right answer earns 1 / length, a wrong one -1 / length. The first `back`
+    actions earn 0, because there is nothing to repeat yet. Guessing returns 2 / kinds - 1 on average, and perfect
+    memory returns 1. `info` has the share of right answers as "success" at the end of an episode.
 
-    back: steps between a symbol and its question.
+    back: number of steps from a symbol to the question for it.
     kinds: number of different symbols.
-    length: answers in an episode.
+    length: number of rewarded answers in an episode.
     render_mode: "ansi" or None.
 
     Errors: ValueError if a number is out of range.

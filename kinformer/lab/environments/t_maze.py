@@ -17,15 +17,17 @@ RIGHT, WRONG, STILL = 1.0, -0.1, -0.1  # rewards of the last turn, and of a step
 class TMaze(gymnasium.Env):
     """A corridor with a first cell that shows which way to turn at the end.
 
-    Choose it to measure how far back an agent remembers. Without memory it turns right in half of the episodes. Success
-    is the share of episodes that end on the side that was shown. Actions: 0 is forward, 1 and 2 turn to a side.
+    Choose it to measure how far back an agent remembers. Without memory it turns to the correct side in half of the
+    episodes. Success is the share of episodes that end on the side that was shown. Actions: 0 is forward, 1 and 2 turn
+    to a side.
 
     An observation has 4 values: two for the side shown (only in the first cell), one for a cell of the corridor, one
     for the junction. A turn at the junction ends the episode and earns 1 if it is correct, else -0.1. A turn in the
     corridor, and a step forward at the junction, have no effect and cost 0.1. An episode is cut short after twice as
     many steps as the way needs. `info` has "success" at the end of an episode.
 
-    corridor: cells before the junction, with the first cell: the steps between the cue and the turn.
+    corridor: number of cells before the junction, including the first cell. This is also the number of steps between
+        the cue and the turn.
     render_mode: "ansi", "rgb_array" or None.
 
     Errors: ValueError if `corridor` is below 1.

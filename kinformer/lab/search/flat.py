@@ -9,11 +9,11 @@ from kinformer.lab.search.support.faiss import FaissSearch
 class Flat(FaissSearch):
     """Exact search by FAISS that compares every vector in memory, in float32 (extra faiss).
 
-    Choose it if the vectors fit into memory and speed matters more than the last digit. Distances are exact, but any of
-    several vectors that are equally near within rounding may be returned. `ExactSearch` needs neither the package nor
-    the memory.
+    Choose it if the vectors fit into memory and speed matters. Distances are exact. If the distances of several vectors
+    differ only by rounding, any of them may be returned. `ExactSearch`, the exact search of this library, needs neither
+    FAISS nor the memory.
 
-    Errors: ValueError if the package is not installed.
+    Errors: ValueError if FAISS is not installed (`pip install 'kinformer[faiss]'`).
     Source: Douze et al., 2024, arXiv:2401.08281.
     """
 

@@ -1,4 +1,4 @@
-"""HNSW: a walk towards the query through a graph of neighbouring vectors, by FAISS."""
+"""HNSW: search by a walk through a graph of neighbouring vectors towards the query, by FAISS."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,13 +11,14 @@ from kinformer.lab.search.support.faiss import FaissSearch, package
 class HNSW(FaissSearch):
     """Search by a walk through a graph of neighbours, from distant vectors to near ones (extra faiss).
 
-    Choose it for stores that are searched far more often than they change. A query compares about log(n) vectors. All
-    vectors are in memory in float32, with their links. It takes the longest to build.
+    Choose it for stores that are searched far more often than they change. A query is compared with about log(n) of n
+    vectors. All vectors are in memory in float32, with their links. It takes longer to build than the other searches.
 
-    links: links of each vector to its neighbours.
-    effort: candidates during a walk, at least k; more candidates find more neighbours and take longer.
+    links: number of links of each vector to its neighbours.
+    effort: number of candidates that a walk keeps; more candidates find more of the nearest vectors and take longer. It
+        is raised to the number of requested vectors.
 
-    Errors: ValueError if a number is out of range, or if the package is not installed.
+    Errors: ValueError if a number is out of range, or if FAISS is not installed (`pip install 'kinformer[faiss]'`).
     Source: Malkov and Yashunin, 2016, arXiv:1603.09320.
     """
 

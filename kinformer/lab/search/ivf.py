@@ -1,4 +1,4 @@
-"""IVF: lists of vectors around centres; a query reads the few nearest lists, by FAISS."""
+"""IVF: each vector is in the list of its nearest centre; a query searches only near lists, by FAISS."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -9,15 +9,16 @@ from kinformer.lab.search.support.faiss import FaissSearch, number_of_lists, pac
 
 @dataclass(frozen=True)
 class IVF(FaissSearch):
-    """Search in lists of vectors around k-means centres; a query reads its nearest lists (extra faiss).
+    """Search in lists of vectors around k-means centres; a query searches the nearest (extra faiss).
 
-    Choose it for large stores in memory that are built in seconds. With sqrt(n) lists, a query compares about probes *
-    sqrt(n) vectors, in float32.
+    Choose it for large stores in memory that are built in seconds. With sqrt(n) lists of n vectors, a query is compared
+    with about probes * sqrt(n) vectors, in float32.
 
-    lists: number of centres. None takes about sqrt(n), and at most as many as n vectors can train.
-    probes: lists that a query reads.
+    lists: number of lists, each with one centre; None takes about sqrt(n). It is at most n / 39, so that each centre is
+        trained on enough vectors.
+    probes: number of lists that a query searches.
 
-    Errors: ValueError if a number is out of range, or if the package is not installed.
+    Errors: ValueError if a number is out of range, or if FAISS is not installed (`pip install 'kinformer[faiss]'`).
     Source: Sivic and Zisserman, 2003, "Video Google"; Jegou et al., 2011, "Product quantization for nearest neighbor
     search".
     """

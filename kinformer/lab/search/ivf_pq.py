@@ -10,17 +10,18 @@ from kinformer.lab.search.support.faiss import CODES, ENOUGH, FEWEST, number_of_
 
 @dataclass(frozen=True)
 class IVFPQ(IVF):
-    """`IVF` with product quantisation: a vector is cut into pieces, each stored as the number of a centre.
+    """`IVF` search with compressed vectors: a vector is cut into pieces, each stored as a short code.
 
-    Choose it if the vectors do not fit into memory. It stores `codes` bytes per vector, or half as many below 9,984
-    vectors. The codes select four candidates per result, which are ranked by exact distances to the vectors on the
-    disk. This is the index of the kNN-LM paper.
+    Choose it if the vectors do not fit into memory. A code is the number of the centre nearest to the piece (product
+    quantisation). In memory are `codes` bytes per vector, or half as many below 9,984 vectors. For each requested
+    vector, the codes select four candidates, which are ranked by exact distances to the vectors on the disk. This is
+    the index of the kNN-LM paper.
 
     lists, probes: as for `IVF`.
-    codes: pieces of a vector; they must divide its width.
+    codes: number of pieces of a vector; it must divide the width of the vectors.
 
-    Errors: ValueError if the codes do not divide the width, if there are too few vectors to learn codes from, or if the
-    package is not installed.
+    Errors: ValueError if the codes do not divide the width, if there are too few vectors to learn codes from, or if
+    FAISS is not installed (`pip install 'kinformer[faiss]'`).
     Source: Jegou et al., 2011, "Product quantization for nearest neighbor search"; Khandelwal et al., 2020,
     arXiv:1911.00172, section 3.
     """

@@ -1,1 +1,1 @@
-"""Synthetic tasks to test models, one file each; `--data task=NAME,size=8` trains on one."""
+"""Synthetic tasks to test models, one file each; the option `--data task=NAME,...` trains on one."""

@@ -13,10 +13,10 @@ class Addition(Task):
     """Two numbers and their sum, padded with zeros: `027+914=0941`.
 
     Choose it to see whether a model finds an algorithm. A digit of the sum depends on two digits and on a carry, which
-    all later digits may change. With `backwards`, each carry is known when it is needed. Guessing scores 0.1 for most
-    digits of the sum and about 0.5 for its first, which is 0 or 1; by default 0.2.
+    all later digits of the numbers may change. With `backwards`, each carry is known when it is needed. Guessing scores
+    0.1 for most digits of the sum and about 0.5 for its first, which is 0 or 1; on average 0.2 by default.
 
-    digits: digits of each number, up to 18; the sum has one more.
+    digits: number of digits of each number, up to 18; the sum has one more.
     backwards: True if the sum is written from its last digit to its first.
 
     Errors: ValueError if a size is out of range.

@@ -10,12 +10,12 @@ from kinformer.lab.tasks.support.word_tasks import Words
 class Copy(Words):
     """A word, a bar, and the word again: `hbbd|hbbd`.
 
-    Choose it as the first thing that a new member must learn. It shows whether a model reads positions one after the
-    other, or keeps a whole word in its state. Guessing scores 1 / symbols, by default 0.125.
+    Choose it as the first task that a new model must learn. The model must look at one position of the word after the
+    other, or keep the whole word in its state. Guessing scores 1 / symbols, by default 0.125.
 
-    length: letters of the word.
+    length: number of letters of the word.
     symbols: number of different letters, up to 52.
-    gap: dots between the word and the bar. With a gap it is the copying memory problem.
+    gap: number of dots between the word and the bar. With dots it is the copying memory problem.
 
     Errors: ValueError if a size is out of range.
     Source: Graves et al., 2014, arXiv:1410.5401, section 4.1; with a gap: Hochreiter and Schmidhuber, 1997, Neural

@@ -1,4 +1,4 @@
-"""Copy at a distance: each answer stands a fixed number of symbols after the symbol that it repeats."""
+"""Copy at a distance: each answer repeats the symbol a fixed number of positions before it."""
 
 from dataclasses import dataclass
 
@@ -13,16 +13,17 @@ from kinformer.lab.tasks.support.word_tasks import Letters
 class CopyAtDistance(Letters):
     """Several words, each followed at once by its copy: `abcd abcd bbda bbda` without the spaces.
 
-    Choose it to measure reach. To predict a symbol, a model must look exactly `distance` - 1 positions before the last
-    one that it has read. A model that cannot look or remember so far has to guess. Guessing scores 1 / symbols, by
-    default 0.125.
+    Choose it to measure how far back a model can look. To predict a symbol, a model must look exactly `distance` - 1
+    positions before the last one that it has read. A model that cannot look or remember so far has to guess. Guessing
+    scores 1 / symbols, by default 0.125.
 
     distance: symbols from a symbol to its copy, which is the length of a word.
     times: number of words, each with its copy.
     symbols: number of different letters, up to 52.
 
     Errors: ValueError if a size is out of range.
-    Source: the reach of segment recurrence, Dai et al., 2019, arXiv:1901.02860, section 3.2, asked as a copy.
+    Source: Dai et al., 2019, arXiv:1901.02860, section 3.2, for how far segment recurrence looks back; here the test is
+    a copy.
     """
 
     distance: int = 16

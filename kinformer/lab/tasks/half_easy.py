@@ -1,4 +1,4 @@
-"""Half easy: follow letters that point to letters, then write each result and its capital."""
+"""Half easy: letters name positions of letters; the answer has the letters found and their capitals."""
 
 from dataclasses import dataclass
 
@@ -10,15 +10,16 @@ from kinformer.core.task import LETTERS, Task, TaskRow, draw_symbols
 
 @dataclass(frozen=True)
 class HalfEasy(Task):
-    """Letters that point to positions, then the letter reached from each and its capital: `cab|bBcCaA`.
+    """Letters that name positions, then the letter found from each position and its capital: `cab|bBcCaA`.
 
-    Choose it to see whether a model computes less for easy tokens. Every second symbol of the answer is the capital of
-    the symbol before, which needs no look at the letters. The other symbols need several looks in sequence. The first
-    letter names a position (`c` is the third), the letter there names the next, and the letter after `hops` looks is
-    written. Guessing scores the position itself, because most paths lead back to it; by default 0.31.
+    Choose it to see whether a model computes less for easy tokens. A letter names a position: `c` names the third. From
+    each position in turn, the model looks at the letter there, then at the position that this letter names, and so on.
+    The letter seen in look number `hops` is written. Such a symbol needs several looks in sequence. Every second symbol
+    of the answer is easy, because it is the capital of the symbol before. The best guess is the name of the position
+    itself, because most paths lead back to it. It scores 0.31 by default.
 
     length: number of positions, named by the first letters of the alphabet, 2 to 26.
-    hops: letters that are followed; 1 is a copy.
+    hops: number of looks for each letter of the answer; with 1 the answer is a copy of the letters.
 
     Errors: ValueError if a size is out of range.
     Source: this library, after the motivation of Schuster et al., 2022, arXiv:2207.07061: tokens differ in difficulty.

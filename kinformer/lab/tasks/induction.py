@@ -1,4 +1,4 @@
-"""Induction: the letter that followed a mark follows the mark again."""
+"""Induction: the letter after the first mark is written again after the second mark."""
 
 from dataclasses import dataclass
 
@@ -11,13 +11,13 @@ from kinformer.lab.tasks.support.word_tasks import Letters
 
 @dataclass(frozen=True)
 class Induction(Letters):
-    """Letters with one mark among them, then the mark again and its letter: `fbda>cgeh>c`.
+    """Letters with one mark among them, then the mark and the letter after it again: `fbda>cgeh>c`.
 
     The last letter is the answer. Choose it as the smallest case of in-context learning. A model must find the first
-    mark and write the letter after it. Two layers of attention that each look at one token can do it, or one layer that
-    sees pairs. Guessing scores 1 / symbols, by default 0.05.
+    mark and write the letter after it. Two attention layers that each look at one token can do it, or one layer that
+    sees pairs of neighbouring tokens. Guessing scores 1 / symbols, by default 0.05.
 
-    length: letters in a row; the mark stands before any of them.
+    length: number of letters in a row; the first mark stands before one of them, at random.
     symbols: number of different letters, up to 52.
 
     Errors: ValueError if a size is out of range.

@@ -13,20 +13,20 @@ NESTED = 0.25  # probability that an argument is a list
 
 @dataclass(frozen=True)
 class Listops(Task):
-    """Smallest, largest, median and sum modulo 10 of digits and nested lists: `[MAX29[MIN47]0]=9`.
+    """Nested lists with the operators minimum, maximum, median or sum modulo 10: `[MAX29[MIN47]0]=9`.
 
     Choose it to test parsing: a distant bracket decides what a digit contributes. An argument is a list with
     probability 1/4 and else a digit. A list has 2 to `arguments` arguments, each number equally likely, and any of the
     four operators. Expressions that are too short or too long, and digits without an operator, are never drawn. The
     median of an even number of digits is the mean of the middle two, rounded down. Guessing scores about 0.12.
 
-    shortest, longest: bytes of an expression.
+    shortest, longest: minimum and maximum number of bytes of an expression.
     arguments: maximum number of arguments of a list; 5 in the paper, 10 in the Long Range Arena.
     deepest: maximum depth of nested lists, counting the digits as a level; 20 in the paper, 10 in the Arena.
 
     Errors: ValueError if a size is out of range.
-    Source: Nangia and Bowman, 2018, arXiv:1804.06028, section 2; by length: Tay et al., 2020, arXiv:2011.04006, section
-    2.2.1 (500 to 2,000 tokens).
+    Source: Nangia and Bowman, 2018, arXiv:1804.06028, section 2; with limits of length: Tay et al., 2020,
+    arXiv:2011.04006, section 2.2.1 (500 to 2,000 tokens).
 
     Differences: the published rows count an operator with its bracket as one token, and have spaces.
     """

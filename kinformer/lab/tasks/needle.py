@@ -16,10 +16,10 @@ class Needle(Task):
     """Words with `key=4071 ` among them, and `key=` at the end, which asks for the digits.
 
     Choose it to see how far back a model finds one detail among irrelevant words. `depth` sets its position, so
-    accuracy can be plotted against length and depth. Guessing scores 0.1 of each digit.
+    accuracy can be plotted against length and depth. Guessing scores 0.1 for each digit.
 
-    length: symbols of a row, with the digits of the answer.
-    digits: digits of the number.
+    length: number of symbols of a row, including the answer.
+    digits: number of digits of the number to find.
     depth: position of the number, from 0 for the beginning to 1 for just before the question; None for a random
         position.
 

@@ -13,10 +13,10 @@ class Parity(Task):
     """Zeros and ones, then 1 if the number of ones is odd, else 0: `0110100=1`.
 
     Choose it to distinguish models with a state from models that read all positions at once. One bit of state solves it
-    at any length. Every single symbol changes the answer. Soft attention of a fixed depth approximates this worse with
-    growing length, and hardly learns it. Guessing scores 0.5.
+    at any length. Every single symbol changes the answer. A fixed number of softmax attention layers approximates it
+    worse with growing length, and hardly learns it. Guessing scores 0.5.
 
-    length: symbols of the question.
+    length: number of zeros and ones.
 
     Errors: ValueError if a size is out of range.
     Source: Hahn, 2020, arXiv:1906.06755; Graves, 2016, arXiv:1603.08983, section 3.1.

@@ -12,9 +12,9 @@ from kinformer.core.task import DIGITS, LETTERS, Task, TaskRow, draw_symbols
 class Recall(Task):
     """Letters with their digits, then some of the letters again with their digits: `a3c7k1|c7a3`.
 
-    The digits after the bar are the answers. Choose it to compare mechanisms. Softmax attention looks a key up. A state
-    of fixed size loses pairs if there are more than it can hold. All keys differ, and each is queried at most once.
-    Guessing scores 0.1; the commonest value of a row scores more if there are few pairs.
+    The digits after the bar are the answers. Choose it to compare mechanisms. Softmax attention finds a key again. A
+    state of fixed size loses pairs if there are more than it can hold. All keys differ, and each is queried at most
+    once. Guessing scores 0.1. Always answering the commonest value of the row scores more if there are few pairs.
 
     pairs: number of pairs of a key and a value, up to 52.
     queries: number of queried keys; None for all.

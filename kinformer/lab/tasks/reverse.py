@@ -12,7 +12,7 @@ class Reverse(Words):
     Choose it if copying at one distance is too easy. The symbol to write is further back at each position, so no fixed
     distance and no window is enough. Guessing scores 1 / symbols, by default 0.125.
 
-    length: letters of the word.
+    length: number of letters of the word.
     symbols: number of different letters, up to 52.
 
     Errors: ValueError if a size is out of range.

@@ -12,10 +12,10 @@ class Sorting(Words):
     """A word, a bar, and its letters in order: `hbdbh|bbdhh`.
 
     Letters may repeat; small letters come before capitals. Choose it to see whether a model counts. The next letter
-    depends on the whole word, and on how many of each letter are already written. Guessing scores the likeliest letter
-    of each position, by default 0.45.
+    depends on the whole word, and on how many of each letter are already written. Guessing the likeliest letter of each
+    position scores 0.45 by default.
 
-    length: letters of the word.
+    length: number of letters of the word.
     symbols: number of different letters, up to 52.
 
     Errors: ValueError if a size is out of range.

@@ -47,7 +47,7 @@ def test_an_index_comes_back_from_a_file(name: str) -> None:
     assert torch.equal(index.search(queries, 4).places, restored.search(queries, 4).places)
     with pytest.raises(ValueError, match="FAISS cannot read the index"):
         FaissIndex.from_bytes(search, vectors, index.to_bytes()[:40])
-    with pytest.raises(ValueError, match="but the store has others"):
+    with pytest.raises(ValueError, match="unlike the datastore"):
         FaissIndex.from_bytes(search, TensorVectors(vectors.rows[:-1]), index.to_bytes())
 
 

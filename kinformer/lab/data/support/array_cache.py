@@ -1,4 +1,4 @@
-"""Cache of arrays on disk: each entry is made once under a key, memory-mapped, and remade if damaged."""
+"""Cache of arrays on disk: each entry is made once for its key, and made again if it is damaged."""
 
 import json
 import os
@@ -29,7 +29,10 @@ def home() -> Path:
 
 
 class ArraySink(ABC):
-    """A destination for arrays that are written part by part, with notes about them."""
+    """Base class of a destination for named arrays, which are written part by part.
+
+    A subclass supplies `append`. `notes` holds facts about the arrays, by name.
+    """
 
     notes: dict[str, Any]
 
@@ -39,9 +42,11 @@ class ArraySink(ABC):
 
 
 class CacheEntry(ArraySink):
-    """Files of an entry that is written or read: `append` extends an array, `arrays` maps all of them.
+    """An entry of the cache: a folder with a file for each array, which is written once and then read.
 
-    folder: the folder of the entry. `notes` is a dictionary that is stored with the arrays.
+    `append` extends an array. `arrays` maps all arrays into memory. `notes` is a dictionary that is stored with them.
+
+    folder: the folder of the entry.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -60,7 +65,7 @@ class CacheEntry(ArraySink):
         about["crc32"] = zlib.crc32(data, about["crc32"])
 
     def close(self) -> None:
-        """Write everything to the disk, the index last."""
+        """Write everything to the disk, the list of the arrays and their checksums last."""
         for file in self._files.values():
             file.flush()
             os.fsync(file.fileno())

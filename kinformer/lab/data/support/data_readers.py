@@ -1,4 +1,4 @@
-"""Readers of data: the files of lab/data and plugins, one for each kind, and their forms."""
+"""Readers of data: one module for each kind of data, from lab/data or a plugin."""
 
 import types
 import warnings
@@ -8,9 +8,10 @@ from kinformer.lab.data.data import Data
 
 
 def data_readers() -> dict[str, types.ModuleType]:
-    """Return every module of the kind `data` with a function `read`, by name.
+    """Return by name all modules that read a kind of data, from lab/data and from plugins.
 
-    A module with `read` and without `FORM` is left out, with a warning of one line.
+    Such a module has a function `read`. It is left out, with a warning of one line, if it does not define `FORM`, its
+    form on a command line.
     """
     readers = {name: module for name, module in modules("data").items() if hasattr(module, "read")}
     for name in [name for name, module in readers.items() if not hasattr(module, "FORM")]:
@@ -20,13 +21,16 @@ def data_readers() -> dict[str, types.ModuleType]:
 
 
 def form_of(reads: str) -> str:
-    """Return the form on a command line of data for models that read `reads`."""
+    """Return how data is named on a command line, such as "text=PATH", for models that read `reads`."""
     serving = data_serving(reads)
     return "your own Batches" if serving is None else serving[1]
 
 
 def data_serving(reads: str) -> tuple[type[Data], str] | None:
-    """Return the kind of data made for models that read `reads`, with its form; None if there is none."""
+    """Return the kind of data for models that read `reads`, and how a command line names it.
+
+    If several kinds fit, it is the one that fits the fewest kinds of models. None if no kind fits.
+    """
     candidates = [module for module in data_readers().values() if reads in getattr(module, "SERVES", ())]
     # data that serves several kinds of models is made for none of them
     for module in sorted(candidates, key=lambda module: len(module.SERVES)):

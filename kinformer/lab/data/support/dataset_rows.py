@@ -16,14 +16,19 @@ SPLITS = {"train": "train", "validation": "valid", "valid": "valid", "dev": "val
 
 
 class DatasetRow(NamedTuple):
-    """A row with its place in the source, its fields, and the split that the data set gives it, if any."""
+    """A row of JSON lines or of a data set.
+
+    place: file and line of the row, or the like, for errors.
+    fields: the values of the row by name.
+    split: the split that the data set gives it; None if it gives none.
+    """
 
     place: str
     fields: dict[str, Any]
     split: str | None = None
 
     def text(self, field: str) -> bytes:
-        """Return a field as UTF-8; raise ValueError with the row's place if it is missing or not a text."""
+        """Return a field as UTF-8; raise ValueError with the row's location if it is missing or not a text."""
         if isinstance(value := self.fields.get(field), bool | int | float):
             raise ValueError(f"field {field!r} of {self.place} is not a text: got {value!r}. Name another field")
         return self.value_bytes(field)

@@ -36,12 +36,12 @@ Form = Callable[[datetime], str]
 
 
 def form_of(words: Sequence[str], dates: Sequence[datetime]) -> Form:
-    """Return the format that writes these dates as these words.
+    """Return the date format in which a column of a series is written.
 
-    If no known format does, it is ISO 8601 with a space.
+    If no known format reproduces all cells, it is ISO 8601 with a space between date and time.
 
     words: the cells of the column.
-    dates: their dates.
+    dates: the dates in these cells.
     """
     words = [word.strip() for word in words]
     for form in _forms(words[0], dates[0]) if words else ():

@@ -33,7 +33,7 @@ UNIX = {1: (1e8, 5e9), 1e3: (1e11, 5e12), 1e6: (1e14, 5e15), 1e9: (1e17, 5e18)}
 
 
 class Clock(NamedTuple):
-    """The column of dates, with its name and the strictly increasing dates of its rows.
+    """The column of dates of a series; its dates increase from row to row.
 
     name: name of the column.
     dates: the dates of the rows.
@@ -53,7 +53,7 @@ class Clock(NamedTuple):
 
     @property
     def season(self) -> int | None:
-        """Number of rows after which a series usually repeats; None if the time between rows names no season.
+        """Number of rows after which a series usually repeats, by the time between rows; None if unknown.
 
         Rows within a day repeat after a day: 24 for hours, 96 for quarters of an hour. Days repeat after the days of
         the week that have rows: 7, or 5 for business days. Weeks, months and quarters repeat after a year: 52, 12, 4.
@@ -85,13 +85,13 @@ class Clock(NamedTuple):
 
 
 class Column(NamedTuple):
-    """A column of a file.
+    """A column of a series file, as text.
 
     place: index of the column.
     name: name of the column.
     words: its cells.
     number: True if the cells are numbers.
-    leads: True if it is the first column of the file and not its only column of numbers.
+    leads: True if it is the first column of the file and other columns hold numbers too.
     """
 
     place: int
@@ -107,12 +107,12 @@ class Column(NamedTuple):
 
 
 class DateColumns(NamedTuple):
-    """The dates of a file and the columns that are not forecast.
+    """The result of `dates_of`: the dates of a file, and the columns that are not forecast.
 
     clock: the dates; None if no column holds dates.
     excluded: indices of the columns that are not forecast.
     left_out: a note for each omitted column.
-    counters: the columns of row numbers, which are among `excluded`.
+    counters: the columns that only number the rows, which are among `excluded`.
     """
 
     clock: Clock | None
@@ -164,7 +164,10 @@ def dates_of(where: str, columns: Sequence[Column], lines: Sequence[int]) -> Dat
 
 
 def calendar(dates: Sequence[datetime]) -> Float[Tensor, "N 5"]:
-    """Return the minute, hour, and day of the week, month and year of each of `dates`, from -1/2 to 1/2."""
+    """Return five calendar features of each of `dates`, each from -1/2 to 1/2.
+
+    They are the minute, the hour, the day of the week, the day of the month and the day of the year.
+    """
     parts = [
         (at.minute / 59, at.hour / 23, at.weekday() / 6, (at.day - 1) / 30, (at.timetuple().tm_yday - 1) / 365)
         for at in dates

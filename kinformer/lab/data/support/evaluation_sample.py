@@ -1,4 +1,4 @@
-"""Evaluation samples: choose the rows or stretches of a split that are measured.
+"""Evaluation samples: choose the rows or stretches of a split on which a model is measured.
 
 A sample depends only on the sizes of the rows and on the limit. It is therefore the same for every model, in every
 process and after a resume.
@@ -16,7 +16,7 @@ Row = TypeVar("Row")
 
 
 def spread_order(count: int) -> Int[Tensor, " count"]:
-    """Return the numbers 0 .. count - 1 in an order with evenly spread prefixes.
+    """Return the numbers 0 .. count - 1 in an order in which the first n, for any n, are evenly spread.
 
     The sort key of a number is the fractional part of its product with the golden ratio.
     """
@@ -24,7 +24,7 @@ def spread_order(count: int) -> Int[Tensor, " count"]:
 
 
 def sampled_rows(rows: Sequence[Row], sizes: Sequence[int], limit: int) -> list[Row]:
-    """Return rows spread over all rows, in their original order, with at most `limit` bytes.
+    """Return a sample of rows, evenly spread and in their original order, with at most `limit` bytes.
 
     At least one row is returned. A larger limit only adds rows.
 

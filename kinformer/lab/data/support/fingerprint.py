@@ -1,4 +1,4 @@
-"""Fingerprint: a hash of all numbers and bytes of data, to recognise the data of a training."""
+"""Fingerprint: a hash of all numbers and bytes of data, so that a resumed training knows its data."""
 
 import hashlib
 from collections.abc import Iterator, Mapping
@@ -28,7 +28,7 @@ def fingerprint_of(*values: Any) -> str:
 def hashed_name(value: Any) -> str:
     """Return the name of the class of `value` in fingerprints: its `hashed_as`, or its own name.
 
-    `hashed_as` is the name that the class had in earlier versions.
+    `hashed_as` is the name that the class had in earlier versions, so the fingerprints of saved runs stay valid.
     """
     return getattr(value, "hashed_as", type(value).__name__)
 

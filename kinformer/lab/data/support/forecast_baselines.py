@@ -10,9 +10,9 @@ BLOCK = 512  # windows that are forecast at once
 
 
 def seasonal_naive(context: Float[Tensor, "W T C"], horizon: int, season: int) -> Float[Tensor, "W N C"]:
-    """Repeat the last `season` rows up to the horizon; season=1 repeats the last row.
+    """Forecast `horizon` rows by repeating the last `season` rows; season=1 repeats the last row.
 
-    context: the known rows.
+    context: the known rows of each window.
     horizon: number of rows to forecast.
     season: number of rows that are repeated.
     """

@@ -1,4 +1,4 @@
-"""FrozenBuffers: buffers that `after_step` changes stay fixed while a policy is learned from."""
+"""FrozenBuffers: keep the buffers of a policy fixed while it learns several steps from one rollout."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -9,12 +9,12 @@ from kinformer.core.after_step import has_after_step
 
 
 class FrozenBuffers:
-    """Freezes the buffers that `after_step` changes while a model learns several steps from one rollout.
+    """Keeps the buffers of a model fixed while it learns several steps from one rollout.
 
-    PPO compares the policy that learns with the policy that acted, so only weights may differ between them. Redrawn
-    features, centroids and step counts are buffers. The steps of an update change a copy of them, and `release` writes
-    the copy to the model before the next rollout. Changes of parameters by `after_step`, such as a clamp, take effect
-    at once.
+    These are the buffers that `after_step`, the update of a module after each training step, changes: redrawn features,
+    centroids and step counts. PPO compares the policy that learns with the policy that acted, so only weights may
+    differ between them. Training steps therefore change a copy of the buffers, and `release` writes the copy to the
+    model before the next rollout. Changes of parameters by `after_step`, such as a clamp, take effect at once.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -23,7 +23,7 @@ class FrozenBuffers:
 
     @contextmanager
     def moving(self) -> Iterator[None]:
-        """Let `after_step` change the copy; on exit the model has its frozen buffers again."""
+        """Context in which `after_step` changes the copy; on exit the model has its fixed buffers again."""
         frozen = self._copy_buffers()
         self.release()
         try:

@@ -1,4 +1,4 @@
-"""Buckets: rows of similar lengths are drawn together, so that a batch has little padding."""
+"""Buckets: groups of rows of similar length, so that a batch from one group has little padding."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,15 +10,16 @@ ROWS = 16  # minimum number of batches in the rows of a bucket
 
 @dataclass(frozen=True, eq=False)
 class Buckets:
-    """Batches of row indices from one bucket each, by seed and step; every row is equally likely.
+    """Random batches of row indices; the rows of a batch have similar lengths.
 
-    Rows are sorted by length and cut into buckets with the rows of 16 batches, or a few more. A row drawn from all rows
-    decides the bucket of a batch.
+    Rows are sorted by length and cut into buckets with the rows of 16 batches, or a few more. A batch takes all its
+    rows from one bucket. A row drawn at random from all rows decides which one, so every row is equally likely. A batch
+    follows from seed and step.
 
     lengths: length of each row.
     batch: rows per batch.
     seed: seed of the batches.
-    order: the rows sorted by length; computed.
+    order: the row indices sorted by length, computed from `lengths`.
     """
 
     lengths: Sequence[int]
@@ -30,7 +31,7 @@ class Buckets:
         object.__setattr__(self, "order", numpy.argsort(numpy.asarray(self.lengths), kind="stable"))
 
     def at(self, step: int) -> list[int]:
-        """Return the row indices of a step."""
+        """Return the indices of the rows in the batch of a step."""
         draw, count = numpy.random.default_rng((self.seed, step)), len(self.order)
         buckets = max(1, count // (ROWS * self.batch))
         bucket = int(draw.integers(count)) * buckets // count

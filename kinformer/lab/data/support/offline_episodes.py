@@ -21,7 +21,7 @@ class Episode(NamedTuple):
     """The steps of one episode.
 
     states: observations [T S].
-    actions: numbers of the actions [T], or their values [T A].
+    actions: index of each action [T] if actions are discrete, else the values of each action [T A].
     rewards: rewards [T].
     """
 

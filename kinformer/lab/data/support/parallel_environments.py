@@ -17,16 +17,16 @@ ADVICE = "correct the environment, or choose another one; the same command with 
 
 
 class EnvironmentFailure(ValueError):
-    """A failure of an environment, with a message of one line: which one, at which step, and why."""
+    """Error of an environment; its message of one line says which one failed, at which step, and why."""
 
 
 class StepOutcome(NamedTuple):
-    """The outcome of a step for each row.
+    """The outcome of a step for each row, which is one of several parallel environments.
 
     observed: observations after the step.
     rewards: rewards of the step.
     ended: True if the episode ended.
-    cut: True if the episode was truncated, not terminated.
+    cut: True if a limit of time ended the episode, not an end of the task.
     success: success of an ended episode; -1 if it is unknown.
     """
 
@@ -38,11 +38,11 @@ class StepOutcome(NamedTuple):
 
 
 class EpisodeProgress(NamedTuple):
-    """The running episodes, as far as needed to reproduce the environments.
+    """The seeds and actions that reproduce the running episodes of parallel environments.
 
-    episodes: number of the running episode of each row.
+    episodes: number of the running episode of each environment, from 0.
     history: actions so far in each running episode.
-    steps: number of all steps.
+    steps: number of steps that the environments have taken so far.
     """
 
     episodes: numpy.ndarray
@@ -51,7 +51,7 @@ class EpisodeProgress(NamedTuple):
 
 
 class ParallelEnvironments:
-    """A number of environments of one specification, with arrays of numbers as observations.
+    """Several copies of one environment that take steps together; observations are arrays of numbers.
 
     An episode follows from its seed and its actions, so the running episodes (`progress`) can be reproduced. `resume`
     restarts these episodes and repeats their actions. Gymnasium flattens observations that have several parts or are
@@ -80,14 +80,14 @@ class ParallelEnvironments:
         self.limits = limits(self.vector.single_action_space)
 
     def begin(self, rows: Bool[numpy.ndarray, " B"]) -> numpy.ndarray:
-        """Begin a new episode in the marked rows, and return the observations of all rows."""
+        """Begin a new episode in the marked environments, and return the observations of all."""
         self.episodes = self.episodes + rows
         for row in numpy.flatnonzero(rows):
             self.history[row] = []
         return self._reset(rows)
 
     def step(self, actions: numpy.ndarray) -> StepOutcome:
-        """Take these actions. Call `begin` next for rows with an ended episode."""
+        """Take one action in each environment. If an episode ended, call `begin` next for its environment."""
         self.steps += 1
         for row, action in enumerate(actions):
             self.history[row].append(action)
@@ -112,11 +112,11 @@ class ParallelEnvironments:
 
     @property
     def progress(self) -> EpisodeProgress:
-        """The running episodes."""
+        """The running episodes, in the form in which `resume` reproduces them."""
         return EpisodeProgress(self.episodes.copy(), [list(actions) for actions in self.history], self.steps)
 
     def resume(self, progress: EpisodeProgress) -> numpy.ndarray:
-        """Restart these episodes, repeat their actions, and return the observations of all rows."""
+        """Restart the saved episodes, repeat their actions, and return the observations of all environments."""
         self.episodes, self.history, self.steps = (
             progress.episodes.copy(),
             [list(actions) for actions in progress.history],

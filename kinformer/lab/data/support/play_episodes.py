@@ -1,4 +1,4 @@
-"""Roll out episodes: a model, or random actions, play in environments."""
+"""Play episodes in environments with a model or with random actions, and yield their steps."""
 
 import warnings
 from collections.abc import Callable, Iterator
@@ -21,16 +21,16 @@ ProgressCallback = Callable[[int], None]  # called with the number of new steps
 
 
 def ignore_progress(steps: int) -> None:
-    """Ignore the number of new `steps`."""
+    """Ignore the number of new `steps`; used if no progress is shown."""
 
 
 class PlayedEpisode(NamedTuple):
     """An episode that was played.
 
-    number: its number.
-    episode: its steps.
-    cut: True if it was cut short.
-    success: its success; None if the environment reports none.
+    number: number of the episode, from 0.
+    episode: its observations, actions and rewards.
+    cut: True if a limit of steps ended it.
+    success: the "success" that the environment reports at its end; None if it reports none.
     frames: images of its first steps, if they were requested.
     """
 
@@ -44,13 +44,13 @@ class PlayedEpisode(NamedTuple):
 class PlaySettings(NamedTuple):
     """Settings for playing episodes.
 
-    spec: the environment, in the form of `--env`.
+    spec: the environment with its options, such as "t_maze,corridor=10".
     episodes: number of episodes to play; at most 16 are played side by side.
-    target_return: the return that the model should reach; None for none.
+    target_return: the sum of rewards that the model should reach; None for no target.
     random: share of actions that are replaced by random ones.
-    seed: the n-th episode begins with the seed `seed` + n.
+    seed: episode n (0, 1, ...) begins with the seed `seed` + n.
     most: steps after which an episode is cut.
-    render: True draws the first steps of the first episode.
+    render: True makes images of the first steps of the first episode.
     """
 
     spec: str
@@ -67,16 +67,17 @@ def roll_out(
 ) -> Iterator[PlayedEpisode]:
     """Play episodes and yield each one when it ends.
 
-    The environment that plays an episode is fixed beforehand, so that short episodes are not over-represented.
+    Several environments play side by side. It is fixed beforehand which of them plays which episode, so that short
+    episodes are not over-represented.
 
     player: the model that acts; None for random actions.
-    settings: the settings.
+    settings: the environment, the number of episodes, and how they are played.
     on_progress: function that is called with the number of new steps.
 
     Errors: ValueError if there are no episodes, if the environment has other observations or actions than the player,
-    or if the player cannot aim at a return. EnvironmentFailure, in one line, if an environment fails, if an output of
-    the player is not finite, or if an episode is longer than the player can read. Episodes that ended before are
-    yielded.
+    or if a target return is given that the player cannot aim at. EnvironmentFailure, in one line, if an environment
+    fails, if an output of the player is not finite, or if an episode is longer than the player can read. Episodes that
+    ended before the error are yielded.
     """
     check_in_range("random", settings.random, 0, 1)
     rows = min(check_at_least("episodes", settings.episodes, 1), SIDE_BY_SIDE)
@@ -123,7 +124,7 @@ class _Steps:
         self.rewards: list[float] = []
 
     def add(self, state: numpy.ndarray, action: Any, reward: float) -> None:
-        """Add a step."""
+        """Add a step to the episode."""
         self.states.append(state)
         self.actions.append(action)
         self.rewards.append(reward)
@@ -153,7 +154,7 @@ class _Roll:
         self.space.seed(settings.seed)
 
     def episodes(self) -> Iterator[PlayedEpisode]:
-        """Yield all episodes when they end."""
+        """Play the episodes and yield each one when it ends."""
         begins, left = numpy.ones(self.rows, bool), self.settings.episodes
         observed, reward, acted = self.worlds.begin(begins), numpy.zeros(self.rows), None
         state = None if self.actor is None else self.actor.start(self.rows)

@@ -13,12 +13,12 @@ from kinformer.core.state import reset, select
 
 
 class Rollout(NamedTuple):
-    """Steps of all rows, with the fields of RolloutBatch.
+    """Recorded steps of an agent in several parallel environments, one row for each environment.
 
     transitions: the inputs of the agent at each step.
-    state: the state before all steps.
+    state: the state of the agent before the first of these steps.
     actions, log_p: actions and their log probabilities.
-    advantages, returns: targets of the policy and of the value.
+    advantages, returns: training targets of the policy and of the estimated value.
     rewards: rewards of the steps.
     ended: True at the last step of an episode.
     success: success of an ended episode; -1 if it is unknown.
@@ -35,7 +35,7 @@ class Rollout(NamedTuple):
     success: Float[Tensor, "B T"]
 
     def prepend_window(self, before: "Rollout", window: int) -> "Rollout":
-        """Prepend the last `window` steps of the rollout before."""
+        """Return this rollout with the last `window` steps of the previous one before it."""
 
         def join_window(old: Tensor, new: Tensor) -> Tensor:
             return torch.cat([old[:, old.shape[1] - window :], new], 1)
@@ -48,7 +48,7 @@ class Rollout(NamedTuple):
 
 
 class Span(NamedTuple):
-    """Steps first .. end - 1 of a row, all of one episode."""
+    """Steps `first` to `end` - 1 of a row of a `Rollout`, all of one episode."""
 
     row: int
     first: int
@@ -56,11 +56,11 @@ class Span(NamedTuple):
 
 
 def spans(ended: Bool[Tensor, "B T"], rows: Iterable[int], window: int) -> list[Span]:
-    """Return the parts of episodes in these rows that reach beyond the window.
+    """Return the parts of episodes in some rows of a rollout that have steps to learn from.
 
     ended: True at the last step of an episode.
-    rows: the rows.
-    window: steps at the start that are read but not learned from.
+    rows: indices of the rows.
+    window: number of steps at the start of the rollout that the agent reads but does not learn from.
     """
     pieces_of_rows = []
     for row in rows:
@@ -73,11 +73,11 @@ def spans(ended: Bool[Tensor, "B T"], rows: Iterable[int], window: int) -> list[
 
 
 def pieces(rollout: Rollout, window: int, rows: Sequence[int]) -> RolloutBatch:
-    """Return the parts of episodes of these rows, one row each, padded at the end.
+    """Return the parts of episodes in some rows of a rollout, one row each, padded at the end.
 
     rollout: the steps of all rows.
-    window: steps at the start that are read but not learned from.
-    rows: the rows.
+    window: number of steps at the start of the rollout that the agent reads but does not learn from.
+    rows: indices of the rows.
     """
     row_spans = spans(rollout.ended, rows, window)
     place = torch.tensor([span.row for span in row_spans], device=rollout.ended.device)
@@ -92,10 +92,10 @@ def pieces(rollout: Rollout, window: int, rows: Sequence[int]) -> RolloutBatch:
 
 
 def under_way(rollout: Rollout, early: State, window: int) -> tuple[Observations, State]:
-    """Return the last steps of the running episodes, one row each, and the state before these steps.
+    """Return the steps of the running episodes among the last `window` steps, and the state before them.
 
     rollout: the steps of all rows.
-    early: the state of all rows before the last `window` steps.
+    early: the state of the agent in all rows before the last `window` steps.
     window: number of last steps.
     """
     ended = rollout.ended[:, rollout.ended.shape[1] - window :]

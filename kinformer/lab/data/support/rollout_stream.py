@@ -1,4 +1,4 @@
-"""Rollouts: steps of an agent in environments as on-policy batches, with the agent's state carried on."""
+"""Rollouts: batches of the steps that an agent just took in environments, with its state carried on."""
 
 import warnings
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ FIRST = -1  # the previous action at the start of an episode
 
 
 class RolloutState(NamedTuple):
-    """The inputs and the state of the agent, for each row.
+    """The next inputs and the state of the agent, for each row, which is one environment.
 
     observed: the observation.
     acted: the previous action.
@@ -51,22 +51,25 @@ class RolloutState(NamedTuple):
 
     @property
     def transition(self) -> Observations:
-        """The observation, action and reward as one step."""
+        """The observation, the previous action and the previous reward, as the input of one step."""
         return single_step(self.observed, self.acted, self.earned)
 
 
 class RolloutStream(ResumableStream):
     """Rollouts of `length` steps in each of `rows` environments; each is learned from several times.
 
-    The next rollout uses the policy that this training produced. The actions of an agent follow from the seed, the row,
-    the episode and the step. A checkpoint therefore holds only the actions of the running episodes, which are repeated
-    on resume.
+    The next rollout uses the policy as these training steps have changed it. With given weights, the actions of an
+    agent follow from the seed, the row (environment), the episode and the step. A checkpoint holds the current rollout,
+    the state of the agent and the actions of the running episodes. A resumed training repeats these actions to restore
+    the environments.
 
     The state of a row is reset when its episode ends. Rows are cut at the ends of episodes, so each part is read
-    separately. A part that continues an episode begins with the state at that time, and with `burn_in` steps before it.
+    separately. A part that continues an episode begins with the state of that time. Before it stand `burn_in` steps,
+    which the agent reads but does not learn from.
 
-    A rollout reads these burn-in steps again before it acts. Buffers that `after_step` changes stay fixed until the
-    next rollout. With unchanged weights, each action therefore has the same probability in learning as in the rollout.
+    Before a rollout, the agent reads these steps again with its new weights. Buffers that a training step changes (by
+    `after_step`) stay fixed until the next rollout. With unchanged weights, each action therefore has the same
+    probability in learning as in the rollout.
 
     model: the agent.
     spec: the environment.
@@ -75,8 +78,8 @@ class RolloutStream(ResumableStream):
     length: steps of a rollout.
     seed: seed of episodes and actions.
 
-    Errors: StepError if an environment fails, if the policy is not finite, or if an episode is longer than a table of
-    positions.
+    Errors: StepError if an environment fails, if the policy is not finite, or if an episode is longer than the agent's
+    table of learned positions.
     """
 
     def __init__(self, model: Agent, spec: str, watched: range, rows: int, length: int, seed: int) -> None:
@@ -178,7 +181,7 @@ class RolloutStream(ResumableStream):
 
     @property
     def validation_batches(self) -> tuple[RolloutBatch, ...]:
-        """Episodes that the agent plays now in eval mode, each as one step with the total return.
+        """One batch of episodes that the agent plays now in eval mode, each with its total return only.
 
         Errors: ValueError if an environment fails, or if the agent cannot continue.
         """
@@ -208,7 +211,7 @@ class RolloutStream(ResumableStream):
         return {f"rollouts/{name}": tensor for name, tensor in (tensors | progress | buffers).items()}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Continue from saved tensors; a first rollout must exist, because it gives the form of the state."""
+        """Continue from saved tensors; call `at` once before, because a rollout gives the form of the state."""
         saved = {
             name.removeprefix("rollouts/"): tensor for name, tensor in tensors.items() if name.startswith("rollouts/")
         }
@@ -236,13 +239,13 @@ class RolloutStream(ResumableStream):
 
 
 class RolloutStep(NamedTuple):
-    """One step of all rows.
+    """One step of a rollout in all rows (environments).
 
     transition: the inputs of the agent.
     done: the actions.
     log_p: log probabilities of the actions.
-    value: values of the states.
-    final: expected value after a truncated episode, else 0.
+    value: the agent's estimate of the return from this step on.
+    final: its estimate of the return after the step if a limit of time ended the episode, else 0.
     outcome: the outcome of the step.
     """
 
@@ -255,7 +258,7 @@ class RolloutStep(NamedTuple):
 
 
 def play_episodes(model: Agent, spec: str, seeds: range) -> RolloutBatch:
-    """Play one episode per seed, and return each as one step with its return and success.
+    """Play one episode per seed; each is returned as one step with its total return and its success.
 
     model: the agent.
     spec: the environment.

@@ -1,4 +1,4 @@
-"""Scales of columns: divisors that are never 0, and a check that float32 keeps values apart."""
+"""Scales of columns: divisors that are never 0, and a check that float32 does not merge values."""
 
 import numpy
 import torch
@@ -56,6 +56,6 @@ def refuse_flattened(place: str, name: str, values: ndarray) -> None:
 
 
 def constant_columns(constant: Bool[Tensor, " C"], names: tuple[str, ...]) -> str:
-    """Return the names of the constant columns as the end of a message; "" if there are none."""
+    """Return the end of a message that names the constant columns; "" if there are none."""
     flat_names = [name for name, flat in zip(names, constant.tolist(), strict=True) if flat]
     return f"; constant in train: {', '.join(flat_names[:8])}{', ...' * (len(flat_names) > 8)}" if flat_names else ""

@@ -48,7 +48,7 @@ def read_table(where: str) -> tuple[list[str], list[tuple[int, list[str]]]]:
 
 
 def parse_number(text: str) -> float | None:
-    """Return the number that a text writes; None if it writes none."""
+    """Return the number that a cell of a table contains as `text`; None if it contains no number."""
     try:
         return float(text)
     except ValueError:
@@ -56,7 +56,7 @@ def parse_number(text: str) -> float | None:
 
 
 def parse_finite(text: str, line: int, column: str, where: str) -> float:
-    """Return the number in a cell.
+    """Return the finite number in a cell of a table.
 
     text: the cell.
     line, column, where: its line, its column and its file, for the message.

@@ -10,11 +10,11 @@ from kinformer.core.batch import SeriesWindows
 
 
 class SeriesSplit(NamedTuple):
-    """Rows of a series up to the end of a split; rows before `first` belong to earlier splits.
+    """One split of a series, together with all rows before it, which belong to earlier splits.
 
-    The earlier rows are known when the split begins, so they may be context.
+    The earlier rows are known when the split begins, so they may be the context of a forecast.
 
-    values: the standardized rows.
+    values: the standardized rows up to the end of the split.
     calendar: calendar features of the rows.
     first: index of the first row of this split.
     """
@@ -29,11 +29,15 @@ class SeriesSplit(NamedTuple):
         return self.values[self.first :]
 
     def window_starts(self, context: int, length: int) -> range:
-        """Return the starts of windows of `length` rows, which are in this split after `context` rows."""
+        """Return the starts of windows of `length` rows; all rows after the first `context` are in this split."""
         return range(max(0, self.first - context), len(self.values) - length + 1)
 
     def check_holds(self, where: str, context: int, length: int) -> None:
-        """Raise ValueError if the split holds no window of `length` rows, with up to `context` rows before it."""
+        """Raise ValueError if `window_starts` finds no window.
+
+        where: name of the data, for the message.
+        context, length: as for `window_starts`.
+        """
         if not self.window_starts(context, length):
             raise ValueError(
                 f"{where} is too short: got {len(self.rows):,} rows, expected at least "

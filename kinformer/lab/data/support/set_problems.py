@@ -24,9 +24,9 @@ class AnsweredSet(NamedTuple):
 
 
 class Problem(ABC):
-    """A generator of sets of up to `most` elements with `inputs` numbers each.
+    """Base class of a problem: it makes random sets of up to `most` elements, each with its answer.
 
-    `answer` is the kind of the answers, "number" or "count".
+    A subclass supplies `draw`, `inputs`, and `answer`, the kind of the answers, "number" or "count".
     """
 
     answer: ClassVar[str]
@@ -39,14 +39,14 @@ class Problem(ABC):
 
     @abstractmethod
     def draw(self, rng: Generator, split: str) -> AnsweredSet:
-        """Draw a set; `split` selects the elements if each split has its own."""
+        """Return a random set; `split` has an effect if each split has its own elements."""
 
 
 @dataclass(frozen=True)
 class Maximum(Problem):
     """The largest of 1 to `most` numbers from 0 to 1, the first task of the paper.
 
-    The mean of all answers has an error of about 0.2.
+    Always answering the median of all answers has a mean absolute error of about 0.15.
 
     most: maximum number of elements.
 
@@ -71,9 +71,10 @@ class Maximum(Problem):
 
 
 class CountingProblem(Problem):
-    """The number of different kinds in a set.
+    """Base class of problems that ask for the number of different kinds among the elements of a set.
 
-    It is 1 to the number of elements or of kinds, whichever is smaller, and each number is equally likely.
+    The answer is 1 to the number of elements or of kinds, whichever is smaller. Each number is equally likely. A
+    subclass supplies `kind_count` and `elements`.
     """
 
     answer: ClassVar[str] = "count"
@@ -83,11 +84,11 @@ class CountingProblem(Problem):
     @property
     @abstractmethod
     def kind_count(self) -> int:
-        """Number of kinds."""
+        """Number of kinds of elements that exist."""
 
     @abstractmethod
     def elements(self, kinds: ndarray, rng: Generator, split: str) -> ndarray:
-        """Return one element [n C] for each of these kinds."""
+        """Return one random element for each of these kinds, as an array [n C]."""
 
     def draw(self, rng: Generator, split: str) -> AnsweredSet:
         size = int(rng.integers(self.least, self.most + 1))

@@ -1,4 +1,4 @@
-"""Words of a data specification, KIND=WHERE,NAME=VALUE,...: split and checked.
+"""Specifications of data, KIND=WHERE,NAME=VALUE,...: split into their parts and checked.
 
 It imports nothing heavy, so that a command can check its arguments before it begins.
 """
@@ -13,7 +13,7 @@ def words_of(spec: str, forms: Mapping[str, str]) -> tuple[str, str, dict[str, s
     """Split a specification into its kind, WHERE, and the options NAME=VALUE.
 
     spec: the specification.
-    forms: the form of each kind on a command line.
+    forms: each kind of data, with its form on a command line.
 
     Errors: ValueError, in one line, for another form, an unknown kind, and an option that is given twice.
     """
@@ -28,7 +28,7 @@ def words_of(spec: str, forms: Mapping[str, str]) -> tuple[str, str, dict[str, s
 
 
 def refuse_unknown(kind: str, options: Iterable[str], names: Iterable[str]) -> None:
-    """Raise ValueError, with the nearest name, for an option that is none of these names.
+    """Raise ValueError, with the nearest name, for an option that a kind of data does not have.
 
     kind: the kind of data, for the message.
     options: the options that are given.

@@ -12,23 +12,23 @@ SIZE = 8  # bytes of a hash: 8 for each document, however many there are
 
 
 class CopyCount(NamedTuple):
-    """Count of the documents in valid and test that also occur in an earlier split.
+    """Count of the documents or images in valid and test that also occur in an earlier split.
 
     copied: number of copies.
-    total: number of all documents in valid and test.
+    total: number of all documents or images in valid and test.
     """
 
     copied: int = 0
     total: int = 0
 
     def line(self, items: str) -> str:
-        """Return a sentence with the number of copies; "" if there are none."""
+        """Return a sentence with the number of copies of `items`, such as "images"; "" if there are none."""
         if not self.copied:
             return ""
         return f"{self.copied:,} of {self.total:,} {items} in valid and test are copies of {items} in an earlier split"
 
     def warn(self, name: str, items: str) -> None:
-        """Warn, in one line, if there are copies."""
+        """Warn, in one line, if there are copies of `items` in the data `name`."""
         if self.copied:
             warnings.warn(f"{name}: {self.line(items)}. Scores on copies are too good. Remove the copies", stacklevel=4)
 
@@ -64,7 +64,7 @@ class DocumentHashes:
         self._split, self._hash, self._is_blank = "train", hashlib.blake2b(digest_size=SIZE), True
 
     def add(self, split: str, is_first: bool, chunk: bytes) -> None:
-        """Add the next bytes; `is_first` starts a new document."""
+        """Add the next bytes of a split's document; `is_first` starts a new document."""
         if is_first:
             self.close()
             self._split = split

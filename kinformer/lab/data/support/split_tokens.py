@@ -18,7 +18,7 @@ class SplitTokens(NamedTuple):
     """The tokens of a split, in memory or mapped from a disk.
 
     tokens: the tokens.
-    begins: starts of the documents, the first is 0; None for a single text.
+    begins: index of the first token of each document; None for a single text.
     widths: number of bytes of each token; None if each token is a byte.
     """
 
@@ -38,11 +38,11 @@ class SplitTokens(NamedTuple):
 
     @property
     def document_starts(self) -> Int[Tensor, " D"]:
-        """Starts of the documents; 0 for a single text."""
+        """Index of the first token of each document; 0 for a single text."""
         return torch.zeros(1, dtype=torch.long) if self.begins is None else self.begins
 
     def end(self, number: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
-        """Return the ends of these documents."""
+        """Return the index after the last token of each document; `number` counts documents from 0."""
         firsts, last = self.document_starts, len(self.document_starts) - 1
         return torch.where(number < last, firsts[(number + 1).clamp_max(last)], len(self.tokens))
 
@@ -62,15 +62,15 @@ class SplitTokens(NamedTuple):
         return SplitTokens(self.tokens[:count], begins, None if self.widths is None else self.widths[:count])
 
     def spread(self, limit: int | None, length: int = 0) -> "SplitTokens":
-        """Return a deterministic sample of at most `limit` bytes, spread over the text.
+        """Return a sample of at most `limit` bytes, evenly spread over the text and always the same.
 
-        Each piece of the sample is read separately. A text is cut into stretches of 1,024 bytes, or of four windows of
-        `length` tokens if they are longer. A document is cut too if it is longer than a stretch and than a sixteenth of
-        the limit. The sample takes evenly spaced stretches up to the limit and cuts the last one. A limit below 8,192
-        bytes takes shorter stretches.
+        Each piece of the sample is one document of the result. A text is cut into stretches of 1,024 bytes, or of four
+        windows of `length` tokens if they are longer. A document is cut too if it is longer than a stretch and than a
+        sixteenth of the limit. The sample takes evenly spaced stretches up to the limit and cuts the last one. If the
+        limit is less than eight stretches, they are an eighth of it, but at least 512 bytes.
 
         limit: maximum number of bytes; None takes all.
-        length: tokens in a window.
+        length: tokens that a model reads at once.
         """
         if limit is None or limit >= self.bytes:
             return self

@@ -36,7 +36,7 @@ def column_scales(
 def standardize(
     where: str, names: Sequence[str], numbers: Float[Tensor, "N C"], scale: Float[Tensor, "2 C"]
 ) -> Float[Tensor, "N C"]:
-    """Return (numbers - mean) / deviation in float32.
+    """Return (number - mean) / deviation for each number of each column, in float32.
 
     where, names: names of the data and of its columns, for errors.
     numbers: the rows.

@@ -1,4 +1,4 @@
-"""State tensors: save the leaves of a state as named tensors, and restore them."""
+"""State tensors: save the tensors in a model's state, such as its cache, by name, and restore them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,9 +12,10 @@ from kinformer.core.state import map_state
 
 
 def state_tensors(state: State | None) -> tuple[dict[str, Tensor], list[int] | None]:
-    """Return the leaves of a state, each tensor once, and the number of the tensor at each place.
+    """Return the tensors in a model's state by name, each once, and a list of their places.
 
-    The places are None if the state is None.
+    The list has the number of the tensor at each place of the state, because one tensor may have several places. It is
+    None if the state is None.
     """
     if state is None:
         return {}, None
@@ -33,14 +34,14 @@ def state_tensors(state: State | None) -> tuple[dict[str, Tensor], list[int] | N
 
 
 def restore_state(like: State, tensors: Mapping[str, Tensor], places: list[int], device: torch.device) -> Any:
-    """Return a state with the form of `like` and saved tensors as leaves.
+    """Return a state of a model with the structure of `like` and the tensors that `state_tensors` saved.
 
-    like: a new state of the same form.
+    like: a new state of the same structure.
     tensors: the saved tensors by name.
-    places: the number of the tensor at each place.
+    places: the number of the tensor at each place of the state, from `state_tensors`.
     device: the device of the result.
 
-    Errors: CheckpointError if the saved state has another form.
+    Errors: CheckpointError if the saved state has another structure.
     """
     by_number = {number: tensors[f"state/{number}"].to(device) for number in set(places)}
     left = iter(places)

@@ -12,9 +12,9 @@ from kinformer.lab.data.support.train_valid_test import TEST, VALID
 
 
 class TextPairRow(NamedTuple):
-    """A row of two texts.
+    """A row of two texts, such as a source and a target, or a label and a text.
 
-    place: place of the row in its source, for errors.
+    place: file and line of the row, or the like, for errors.
     texts: the two texts.
     split: the split that the data set gives it; None if it gives none.
     """
@@ -69,7 +69,7 @@ def _rows(kind: str, where: str, names: tuple[str, str], fields: tuple[str, str]
 
 
 def refuse_fields(kind: str, files: Sequence[str], **fields: str) -> None:
-    """Raise ValueError if fields are named but no file has fields, because its lines have tabs.
+    """Raise ValueError if options name fields, but the lines of the files have tabs and thus no fields.
 
     kind: name of the data, for the message.
     files: the files.
@@ -90,7 +90,7 @@ def _refuse_empty(texts: tuple[bytes, bytes], names: tuple[str, str], place: str
 def split_rows(
     name: str, items: str, rows: list[TextPairRow], key: int, valid_rows: list[TextPairRow] | None
 ) -> tuple[dict[str, list[TextPairRow]], str]:
-    """Split rows in three, and return the splits with a description of the rule.
+    """Split rows into train, valid and test, and return the splits with a description of the rule.
 
     If `valid_rows` is given, these rows are valid, all others are train, and test is empty. Otherwise a data set's own
     splits are kept if they include valid. All other rows are split by the SHA-256 of a key (a source or a text), about

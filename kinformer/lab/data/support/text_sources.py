@@ -21,9 +21,9 @@ _NOT_LIBRARY = {"test", "tests", "idle_test", "site-packages", "dist-packages", 
 
 
 class SourceDocument(NamedTuple):
-    """A document of a source.
+    """A document of a text source.
 
-    place: its place in the source, for errors.
+    place: name of the document, such as its file and line, for errors.
     key: bytes that are hashed to choose its split.
     chunks: a function that reads its bytes.
     size: a function that counts its bytes.
@@ -42,10 +42,11 @@ class TextSource:
     """Texts in named files, or in the rows of a data set that `datasets` reads.
 
     name: the specification of the data.
-    files: names and paths.
-    data_set: name of the data set.
-    field: field of a row that holds its text.
-    between: separator of documents in a file: "lines", "blank" (lines), or a text; "" for one document per file.
+    files: pairs of the name and the path of a file.
+    data_set: name of the data set; "" for files.
+    field: field of a row that holds its text, for data sets and JSON lines.
+    between: separator of documents in a file: "lines", "blank" for blank lines, or another text; "" for one document
+        per file.
     piped: bytes of a pipe, which cannot be read twice.
     """
 
@@ -95,9 +96,9 @@ class TextSource:
 
 
 def source_of(where: str, field: str = "", between: str = "") -> TextSource:
-    """Return the source for "stdlib", "hf:NAME", a file, a folder or a glob, without hidden files.
+    """Return the text source for "stdlib", "hf:NAME", a file, a folder or a glob, without hidden files.
 
-    where: name of the source.
+    where: "stdlib", "hf:NAME", a path or a glob.
     field: field of a row that holds its text; "" is "text".
     between: separator of documents in a file; see `TextSource`.
 

@@ -1,4 +1,4 @@
-"""Tokens of a source: small data in memory, other data on disk, written in one pass.
+"""Tokens of a text source, made in one pass: small data is kept in memory, other data on disk.
 
 Large data is never in memory at once.
 """
@@ -25,12 +25,12 @@ SAMPLE = 1 << 26  # maximum bytes for training a tokenizer
 
 
 class TokenizedData(NamedTuple):
-    """Tokens of all splits with their documents and widths.
+    """Tokens of all splits, with the starts of documents and the bytes of each token.
 
-    arrays: tokens, starts of documents and widths of tokens.
-    counts: bytes of each split.
+    arrays: by name, the tokens, the starts of documents and the number of bytes of each token.
+    counts: number of bytes of each split.
     tokenizer: the tokenizer; None if the tokens are bytes.
-    loss: bytes of the data that the tokenizer loses.
+    loss: bytes of the data that the tokenizer cannot reproduce.
     copies: count of documents that occur in several splits.
     """
 
@@ -42,7 +42,7 @@ class TokenizedData(NamedTuple):
 
 
 class MemoryArrays(ArraySink):
-    """Arrays that are kept in memory."""
+    """Named arrays that are written part by part and kept in memory."""
 
     def __init__(self) -> None:
         self.notes: dict[str, Any] = {}
@@ -53,7 +53,7 @@ class MemoryArrays(ArraySink):
 
     @property
     def arrays(self) -> dict[str, Tensor]:
-        """All arrays."""
+        """All arrays by name."""
         return {name: torch.from_numpy(numpy.concatenate(parts)) for name, parts in self._parts.items()}
 
 

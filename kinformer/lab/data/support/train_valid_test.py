@@ -1,4 +1,4 @@
-"""Splits: assign parts of a source to training, validation and test."""
+"""Splits: assign the documents of a text source to training, validation and test."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -13,12 +13,12 @@ NAMES = ("train", "valid", "test")
 
 
 class Piece(NamedTuple):
-    """A piece of a split.
+    """A piece of a document, with the split that it belongs to.
 
-    place: place of its document, for errors.
+    place: name of its document, for errors.
     split: name of the split.
-    first: True if a document begins with this piece.
-    chunk: its bytes.
+    first: True if this is the first piece of its document in its split.
+    chunk: the bytes of the piece.
     """
 
     place: str
@@ -28,9 +28,9 @@ class Piece(NamedTuple):
 
 
 class Split(NamedTuple):
-    """A source and the rule that splits it.
+    """A text source and the rule that splits it in three.
 
-    source: the source.
+    source: the text source.
     by: the rule in words.
     """
 
@@ -38,7 +38,7 @@ class Split(NamedTuple):
     by: str
 
     def pieces(self) -> Iterator[Piece]:
-        """Yield all bytes of the source, document by document."""
+        """Yield all bytes of the source, document by document, each piece with its split."""
         for document in self.source.documents():
             if self.by == CUT:
                 yield from _cut(document)
@@ -59,7 +59,7 @@ OWN = "as the data set itself is split"
 
 
 def split(source: TextSource) -> Split:
-    """Choose the rule that splits a source, about 90 : 5 : 5.
+    """Choose the rule that splits a source into training, validation and test, about 90 : 5 : 5.
 
     A data set's own splits are kept. At least 100 files are split by the SHA-256 of each relative name. At least 100
     documents, which are rows or parts of a file, are split by the SHA-256 of each document. A file or document then

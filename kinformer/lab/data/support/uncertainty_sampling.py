@@ -15,7 +15,7 @@ Form = Literal["uncertainty", "published_uncertainty"]
 
 
 class Candidates(NamedTuple):
-    """Candidate rows for a batch.
+    """Candidate rows for a batch, or the rows that were chosen from them.
 
     tokens: the tokens of the rows.
     task: number of the task of each row.
@@ -28,20 +28,21 @@ class Candidates(NamedTuple):
 
 
 class UncertaintySampling(ResumableStream):
-    """Multi-task uncertainty sampling: each batch has the rows with the least certain predictions.
+    """Batches for several tasks with those rows for which the model's prediction is least certain.
 
-    `batch` rows of each task are candidates; the `batch` rows with the largest U(x) among them form the batch.
+    In each step, `batch` rows of each task are candidates. The `batch` candidates with the largest U(x), over all
+    tasks, form the batch.
 
         U(x) = H(x) / (H^ log C)
 
     H(x) is the entropy of the model's prediction for row x, and C is the number of classes of its task. H^ is the
-    largest of the tasks' mean entropies. It is the same for all rows of a step, so it does not change the choice.
+    largest of the tasks' mean entropies. H^ is the same for all rows of a step, so it does not change the choice.
 
-    A step costs one forward pass of a batch per task in addition to its own. A checkpoint holds nothing of this stream,
-    because the choice follows from the weights.
+    In addition to its training, each step needs one forward pass for the candidates of each task. A checkpoint holds
+    nothing of this stream, because the choice follows from the weights.
 
     model: the model, which reads the candidates in eval mode.
-    candidates: a function from a step to its candidates.
+    candidates: a function from the number of a step to its candidate rows.
     batch: rows per batch.
     classes: number of classes of each task.
     form: "uncertainty", or "published_uncertainty" for the rule of the authors' code.

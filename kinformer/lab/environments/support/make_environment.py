@@ -22,11 +22,11 @@ EXTRA = "environments need the package gymnasium, which is not installed; pip in
 def make(spec: str, seed: int | None = None, *, render_mode: str | None = None) -> "gymnasium.Env":
     """Make an environment of this package, of a user's file, or of Gymnasium.
 
-    Keywords follow the name: "t_maze,corridor=10", "CartPole-v1,sutton_barto_reward=true". Keywords of a class without
-    annotations, such as Gymnasium's own classes, are parsed by their form.
+    Keywords follow the name: "t_maze,corridor=10", "CartPole-v1,sutton_barto_reward=true". Gymnasium's own classes have
+    no type annotations. Their keywords become numbers, tuples, booleans, None or texts by their form.
 
     spec: the name of an environment of this package, FILE.py:Class, or an ID of Gymnasium, with its keywords.
-    seed: seed of a first reset, so that all later episodes are the same for the same seed; None does not reset.
+    seed: seed of a reset of the new environment; all later episodes follow from it. None does not reset.
     render_mode: form of its images, as in Gymnasium; None does not render.
 
     Errors: ImportError if the package gymnasium or a package that an ID needs is not installed. ValueError for an
@@ -45,7 +45,7 @@ def make(spec: str, seed: int | None = None, *, render_mode: str | None = None) 
 
 
 def environment_folder() -> str:
-    """Return the name of the folder of environments; "" if gymnasium is not installed."""
+    """Return "environments", the folder of this package's environments; "" if gymnasium is missing."""
     return "environments" if find_spec("gymnasium") else ""
 
 

@@ -1,4 +1,4 @@
-"""FAISS: base classes of searches that find candidates by an index and rank them by exact distances."""
+"""FAISS: base class of searches by its indices, which only select candidates for exact ranking."""
 
 from abc import abstractmethod
 from types import ModuleType
@@ -47,10 +47,10 @@ def package(name: str) -> ModuleType:
 
 
 class FaissSearch(Search):
-    """Base class of a search by an index of FAISS in memory.
+    """Base class of a search by an index of FAISS in memory; a subclass supplies `factory`.
 
-    candidates: number of candidates that the index finds per result.
-    learns: True if the index is trained.
+    candidates: number of candidates that the index selects per requested vector.
+    learns: True if the index is trained on vectors, for example to find centres.
     """
 
     candidates: ClassVar[int] = 1
@@ -60,7 +60,7 @@ class FaissSearch(Search):
     def factory(self, count: int, width: int) -> str:
         """Return the description of an index in FAISS's form, such as "HNSW32".
 
-        count: number of vectors.
+        count: number of vectors that the index will hold.
         width: numbers in a vector.
 
         Errors: ValueError if there is no such index.
@@ -69,7 +69,7 @@ class FaissSearch(Search):
     def search_parameters(self, index: Any, k: int) -> Any:
         """Return the parameters of one call of FAISS for `k` candidates.
 
-        They are not set on the index, because searches may run in parallel.
+        They are not set on the index, because searches may run in parallel. None takes FAISS's defaults.
         """
         return None
 
@@ -83,8 +83,8 @@ class FaissSearch(Search):
 
         count: number of vectors that it will hold.
         width: numbers in a vector.
-        products: True searches by inner product, False by distance. An index by inner product that needs training is
-            flat as long as it has too few vectors.
+        products: True searches by inner product, False by distance. An index by inner product that needs training
+            compares all vectors as long as it has too few of them for training.
 
         Errors: ValueError if FAISS cannot make the index.
         """
@@ -110,7 +110,7 @@ class FaissSearch(Search):
 
 
 class FaissIndex(VectorIndex):
-    """An index of FAISS over vectors; its candidates are ranked by exact distances.
+    """A search index of FAISS over vectors; its candidates are ranked by exact distances.
 
     method: the search that made the index.
     vectors: the vectors.
@@ -150,12 +150,12 @@ class FaissIndex(VectorIndex):
         except RuntimeError as error:
             raise ValueError(f"FAISS cannot read the index: {str(error).splitlines()[0]}") from error
         if (index.ntotal, index.d) != (vectors.count, vectors.width):
-            raise ValueError(f"the index has {index.ntotal:,} vectors of width {index.d}, but the store has others")
+            raise ValueError(f"the index has {index.ntotal:,} vectors of width {index.d}, unlike the datastore")
         return cls(method, vectors, index)
 
 
 class FaissProductIndex(ProductIndex):
-    """An index of FAISS by inner product that accepts more keys.
+    """A search index of FAISS for the largest inner products; keys can be added to it.
 
     An index that needs training is trained again after it has grown by a factor of 4.
 
@@ -188,9 +188,9 @@ class FaissProductIndex(ProductIndex):
 
 
 def number_of_lists(lists: int | None, count: int) -> int:
-    """Return the number of lists of an index, at most as many as its vectors can train.
+    """Return the number of lists of an `IVF` index: at most one for 39 vectors, to train its centre.
 
-    lists: number that the user gave; None takes about the square root of `count`.
+    lists: number that the user requested; None takes about the square root of `count`.
     count: number of vectors.
     """
     max_lists = max(count // ENOUGH, 1)

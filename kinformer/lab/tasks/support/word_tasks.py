@@ -10,9 +10,9 @@ from kinformer.core.task import LETTERS, Task, TaskRow, draw_symbols
 
 
 class Letters(Task):
-    """Base class of a task with the first `symbols` letters; all letters are equally likely.
+    """Base class of a task about the first `symbols` letters, all equally likely.
 
-    A guess of a letter is right with probability 1 / symbols.
+    A guess of a letter is right with probability 1 / symbols. A subclass supplies the rows of the task.
     """
 
     symbols: int
@@ -33,7 +33,9 @@ class Letters(Task):
 class Words(Letters):
     """Base class of a task with a word of `length` letters, a bar, and an answer of the same length.
 
-    length: letters of the word.
+    A subclass supplies `answer`.
+
+    length: number of letters of the word.
     symbols: number of different letters, up to 52.
     """
 
@@ -46,7 +48,7 @@ class Words(Letters):
 
     @abstractmethod
     def answer(self, word: bytes) -> bytes:
-        """Return the answer to a word."""
+        """Return the correct answer to a word, such as the word backwards."""
 
     @property
     def separator(self) -> bytes:
