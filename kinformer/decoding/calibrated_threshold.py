@@ -119,5 +119,7 @@ def _read(path: Path) -> dict[str, Any]:
     threshold = record["threshold"]
     values = threshold if isinstance(threshold, list) else [] if threshold is None else [threshold]
     if any(isinstance(value, bool) or not isinstance(value, int | float) for value in values):
-        raise CalibrationError(f"{path} fits no rule: got threshold={threshold!r:.40}, expected numbers; {ANEW}")
+        raise CalibrationError(
+            f"{path} has no valid threshold: got threshold={threshold!r:.40}, expected numbers; {ANEW}"
+        )
     return record

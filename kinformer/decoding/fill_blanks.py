@@ -27,7 +27,7 @@ def blank_probabilities(model: Any, tokens: Int[Tensor, " T"]) -> Float[Tensor, 
         y = read_in_windows(model.logits, tokens[None], model.window).y[0]
     probabilities = at_least_float32(y[hidden]).softmax(-1)
     if bool(probabilities.isnan().any()):
-        raise ValueError("the logits of a blank are NaN: the weights are damaged or too large")
+        raise ValueError("the logits of a hidden token are NaN: the weights are damaged or too large")
     return probabilities
 
 

@@ -63,7 +63,7 @@ def linear_transformer(
         speech model; here it predicts hidden tokens.
 
     Differences: the paper leaves the norms open; blocks here are pre-norm. The authors' code adds 1e-6 to the divisor
-    of each read. Nothing is added here.
+    of each query's result. Nothing is added here.
     """
     updates: dict[str, Callable[[], StateUpdate]] = {
         "sum": AdditiveUpdate,

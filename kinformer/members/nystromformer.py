@@ -56,11 +56,11 @@ def nystromformer(
     conv: kernel size of the convolution of values, an odd number with the token in the middle; None for no convolution.
         Published models have 65.
     iterations: number of iterations of the pseudo-inverse.
-    norms: start of the pseudo-inverse: the norms of each "head", as in the paper, or the largest of the "batch", as in
-        the authors' code. With "batch" the result for a row depends on the other rows. The default is "head", and
-        "batch" if form="published".
-    form: "paper": landmarks are means of a row's own tokens. "published", as in the authors' code: they are means of
-        the columns of a batch, including padding (`PublishedNystrom`).
+    norms: norms of A that start the iteration of the pseudo-inverse: those for each "head", as in the paper, or the
+        largest of the "batch", as in the authors' code. With "batch" the result for a row depends on the other rows.
+        The default is "head", and "batch" if form="published".
+    form: "paper": landmarks are means of a row's own tokens. "published", as in the authors' code: they are means over
+        token places of the rows, padding included (`PublishedNystrom`).
     length: longest row in tokens.
     kinds: number of segment types.
     vocab: vocabulary size, in tokens.

@@ -80,7 +80,7 @@ class ContinuousCache(WrappedLM):
         ctx = number_tokens(tokens, state) if ctx is None else ctx
         if ctx.only is not None:
             raise ValueError(
-                "a continuous cache cannot honour ctx.only: it reads the whole row; give each document its own row"
+                "a continuous cache covers the whole row, so ctx.only cannot limit it; give each document its own row"
             )
         out = self.model.hidden(tokens, None if state is None else state.model, ctx)
         at = slice(-1 if last else 0, None)
