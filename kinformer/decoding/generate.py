@@ -124,7 +124,8 @@ class _Method(NamedTuple):
             check_finite_number("top_p", top_p)
         if not 0 <= temperature < math.inf:
             raise ValueError(
-                f"temperature={temperature} is not a number from 0 up; 0 takes the most probable token, 1 samples as is"
+                f"temperature={temperature} is not a number from 0 up; 0 takes the most probable token, 1 samples from "
+                "the unchanged probabilities"
             )
         if top_k is not None and top_k < 1:
             raise ValueError(f"top_k={top_k} leaves no token; give 1 or more, or None for all tokens")

@@ -62,8 +62,9 @@ def depth_adaptive(
         "geometric" it decides after each layer whether to stop. With "sequence" it predicts one exit for a whole row
         from the mean of the encoder's output, and needs form "encoder_decoder". With "probability" a token leaves when
         its largest probability reaches the threshold; this rule learns nothing.
-    oracle: rule that gives each token's best exit, the target of the classifier. It has the largest log-probability of
-        the correct token ("likelihood"), or a correct prediction ("correctness"), minus `price` for each layer.
+    oracle: rule that gives the best exit of a token, the target of the classifier. With "likelihood" it is the exit
+        with the largest log-probability of the correct token minus `price` for each layer. With "correctness" a correct
+        prediction counts 1 in place of the log-probability.
     price: cost of a layer in the oracle; for "sequence" it is subtracted from the sum over the tokens of a row.
     sigma: width of the window in which the oracle also counts neighbouring tokens, in squared tokens; 0 counts only the
         token.

@@ -67,7 +67,7 @@ def guided_attention(
     heads: number of attention heads.
     head_dim: width of a head; d / heads if None.
     guides: names of the patterns, which the guided heads of each layer take in turn.
-    share: fraction of heads that are guided; half in the paper.
+    share: fraction of the heads of a layer that are guided; half in the paper.
     alpha: initial loss weight of the guides. The paper's weight is for a sum over queries; its code has 100, for a
         mean.
     hold: fraction of the training with constant weight; the weight then falls linearly to 0 at the end.

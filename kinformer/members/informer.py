@@ -1,4 +1,4 @@
-"""Informer: long time series, forecast in one pass."""
+"""Informer: forecasts many rows of a time series in one pass."""
 
 from typing import Any, Literal
 

@@ -1,4 +1,4 @@
-"""Linear Transformer: attention as sums of features, with a past of fixed size."""
+"""Linear Transformer: attention by sums of key features, so the stored past has a fixed size."""
 
 from collections.abc import Callable
 from typing import Literal

@@ -56,9 +56,9 @@ def reformer(
     """Reformer (Kitaev et al., 2020, arXiv:2001.04451): LSH attention in reversible layers.
 
     Choose it for deep models and long rows: training stores no activations. Queries and keys are shared. Even layers
-    read their block of `local` positions and the block before it. Odd layers read the tokens that hashes put into their
-    own bucket. A training step (width 256, batch 1, on a CPU) is faster than `gpt`'s from about 1,700 tokens on, and
-    3.9 times as fast at 16,384 (bench/README.md).
+    read their block of `local` positions and the block before it. In odd layers a token reads the tokens that hashes
+    put into the same bucket. A training step (width 256, batch 1, on a CPU) is faster than `gpt`'s from about 1,700
+    tokens on, and 3.9 times as fast at 16,384 (bench/README.md).
 
     d: width of each of the two halves of the residual stream.
     depth: number of layers.

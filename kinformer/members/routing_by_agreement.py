@@ -58,8 +58,8 @@ def routing_by_agreement(
     """Capsule routing of heads (Li et al., 2019, arXiv:1904.03100; Gu and Feng, 2019).
 
     A head's output counts more if more heads agree with it. Choose it over `gpt` if the outputs of heads overlap. It
-    costs heads x d multiplications per token and iteration, independent of the length. It has about as many weights as the
-    output matrix that it replaces.
+    costs heads x d multiplications per token and iteration, independent of the length. It has about as many weights as
+    the output matrix, which it replaces.
 
     d: model width.
     depth: number of blocks.

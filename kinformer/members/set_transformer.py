@@ -1,4 +1,4 @@
-"""Set Transformer: an attention model for sets with pooling by attention."""
+"""Set Transformer: attention between the elements of a set, and pooling by attention."""
 
 from typing import Literal
 

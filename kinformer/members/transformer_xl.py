@@ -47,8 +47,8 @@ def transformer_xl(
     segment: tokens of a segment.
     memory: tokens before the segment that each layer also reads. It is not part of the weights, so the weights of a
         trained model also fit a longer memory.
-    same_length: each token reads exactly `memory` keys, itself included, at every place of its segment. Like `clamp`,
-        it is an option of the authors' code for evaluation.
+    same_length: each token reads exactly `memory` keys, itself included, at every position of its segment. Like
+        `clamp`, it is an option of the authors' code for evaluation.
     clamp: largest distance; larger distances count as this one.
     init: initial weights (`nn.initialise`), described below.
     std: initial standard deviation of embeddings; the value of `init` if None.

@@ -51,9 +51,9 @@ class Agent(PolicyModel):
 
     observations: shape of an observation: a vector or a small picture (see `ObservationEmbedding`).
     actions: number of kinds of actions, or number of components of an action if `discrete` is False.
-    body: causal layers that have a decoding state and give repeatable results. PPO compares the policy that learns with
-        the policy that acted. So dropout and parts with random choices, such as `SAC`, are refused. All rows share the
-        noise of `Sinkhorn`, which stays the same while the agent learns from a rollout.
+    body: causal layers that have a state, to read step by step, and give repeatable results. PPO compares the policy
+        that learns with the policy that acted. So dropout and parts with random choices, such as `SAC`, are refused.
+        All rows share the noise of `Sinkhorn`, which stays the same while the agent learns from a rollout.
     discrete: True for a choice among kinds of actions, False for actions that are vectors of real numbers.
     position: position that is added to embedded steps; None if the body encodes positions itself or needs none.
     discount, trace: gamma and lambda of the advantages (`nn/losses/ppo.py`).

@@ -87,7 +87,7 @@ class MLM(Encoder):
         """Return the input with hidden tokens, and the targets, which are -1 at tokens that were not chosen.
 
         tokens: tokens of the rows; -1 is padding.
-        fixed: True derives the choice from each row's tokens and the seed; False draws it at random.
+        fixed: True derives the choice from each row's tokens and the seed; False makes a random choice.
         seed: seed of the fixed choice.
         """
         if fixed:

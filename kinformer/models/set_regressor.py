@@ -25,7 +25,7 @@ class SetRegressor(Model):
     """Regressor on sets of vectors: a body without positions, a pooling, and one linear layer.
 
     Choose it for questions about sets: `--data sets=maximum`, `sets=unique` or `sets=FILE.npz`. A batch holds the
-    elements of each set, a mark of each element (-1 if there is none, in any order), and the correct answers. The loss
+    elements of each set, a mark of each one (-1 for padding, which may be anywhere), and the correct answers. The loss
     is a mean over sets. Call `predict(elements, marks)` on a trained model. Elements differ only by their values, so
     their order does not change the answer.
 
@@ -80,7 +80,7 @@ class SetRegressor(Model):
         """Return the answer to each set.
 
         elements: vectors of each set.
-        marks: -1 at places without an element.
+        marks: mark of each vector; -1 if it is padding and no element.
         """
         return self._read(elements, marks).y
 
@@ -107,7 +107,7 @@ class SetRegressor(Model):
         """Return the body's output for each element [B T D]; reordering the elements reorders it alike.
 
         elements: vectors of each set.
-        marks: -1 at places without an element.
+        marks: mark of each vector; -1 if it is padding and no element.
         """
         real = marks >= 0
         return self.body(self.embedding(elements.where(real[..., None], 0.0)), None, _context(real))

@@ -145,7 +145,8 @@ def test_a_pattern_for_each_block() -> None:
     for member in MEMBERS:
         with pytest.raises(
             ValueError,
-            match=r"pattern=\('Full\(\)',\) has the wrong length: got 1, expected depth=2; give one value, or one for each",
+            match=r"pattern=\('Full\(\)',\) has the wrong length: got 1, expected depth=2; "
+            "give one value, or one for each layer",
         ):
             member(**{**SMALL, "depth": 2}, pattern=("Full()",))
 

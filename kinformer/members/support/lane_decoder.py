@@ -14,7 +14,7 @@ def build_lane_decoder(vocab: int, d: int, heads: int, body: Stack, *, length: i
     d, heads: model width and number of heads.
     body: the layers.
     length: number of learned positions.
-    lanes: True trains on consecutive text and carries the state from batch to batch.
+    lanes: True trains on consecutive text and carries the decoding state from batch to batch.
     dropout: dropout probability of embeddings.
     """
     wiring = Wiring(d, heads, position="sinusoidal" if lanes else "learned", length=length)

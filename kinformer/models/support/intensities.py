@@ -10,7 +10,7 @@ class Intensities(nn.Module, ABC):
     """Base class of a part that embeds intensities 0 .. 255 and turns vectors into their distributions.
 
     `n` is the number of intensities in a step of the generation: one, or all channels of a pixel. `draws` is the number
-    of uniform random numbers in [0, 1) that one step needs.
+    of uniform random numbers in [0, 1) that sampling one step needs.
     """
 
     n: int

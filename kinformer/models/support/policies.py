@@ -22,7 +22,7 @@ class Policy(nn.Module, ABC):
     A subclass supplies `distribution`.
 
     d: width of the model.
-    numbers: number of parameters.
+    numbers: number of parameters of the distribution.
     """
 
     def __init__(self, d: int, numbers: int):
