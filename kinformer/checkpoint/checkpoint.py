@@ -265,7 +265,7 @@ def _columns(config: Mapping[str, Any]) -> ColumnScales | None:
 
 
 def is_metric(value: object) -> bool:
-    """Return True for a dict in the form of `Metric._asdict()`.
+    """Return True for a dict with the fields of a `Metric`, as `Metric._asdict()` makes it.
 
     value: value from a config.
     """

@@ -74,13 +74,13 @@ def etc(
         text of the tokens of a tokenizer, such as the paper's word pieces.
     projections: matrices of the keys. With "reader" they depend on the kind of query: the paper's separate W for global
         and long queries. In the authors' code this is share_kv_projections: l2l and l2g share, g2g and g2l share. With
-        "four" each of the four pieces has separate keys, as in the authors' code with nothing shared. With "shared" all
-        pieces have one matrix, the default of that code. With "own" the matrices depend on the kind of the key, a form
-        of this package.
+        "four" each of the four pieces of attention (query global or long, key global or long) has separate keys, as in
+        the authors' code with nothing shared. With "shared" all pieces have one matrix, the default of that code. With
+        "own" the matrices depend on whether the key is global or long, a form of this package.
     outputs: "separate" gives global and long tokens their own output matrices, as in the authors' code; "shared" has
         one matrix for both.
-    hard: pieces in which a token reads only its own part: g2l in the paper, also l2g in the authors' code. For l2l and
-        g2g this is an option of this package.
+    hard: pieces in which a token reads only its own part of the text: g2l (global query, long key) in the paper, also
+        l2g in the authors' code. For l2l and g2g this is an option of this package.
     g2g, g2l, l2g, l2l: the paper's four binary matrices, as pattern expressions such as "Band(3)" or "Tokens(1)"; in
         g2l global tokens read long ones. Global and long tokens are numbered separately from 0. The default reads all
         pairs, in l2l within `radius`.

@@ -42,7 +42,7 @@ def lazyformer(
 
     The first of each `every` blocks computes the weights. The other blocks have no queries and no keys. Choose it over
     `bert` for fewer parameters, and over `gpt` for a smaller cache. Otherwise it is like these two: it has pre-norm
-    blocks and learned positions. The paper spends the saved time on a larger `d`.
+    blocks and learned positions. The paper uses the saved time for a larger `d`.
 
     d: model width.
     depth: number of blocks; if it is no multiple of `every`, the last group of blocks is shorter.

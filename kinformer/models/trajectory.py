@@ -100,7 +100,7 @@ class Trajectory(TrajectoryModel):
         refuse_rules(self, body)
         if untrained := ", ".join(sorted(penalties_of(body))):
             raise ValueError(
-                f"a trajectory model uses no auxiliary losses, but its body reports {untrained}; take it out"
+                f"a trajectory model uses no auxiliary losses, but its body reports {untrained}; give another body"
             )
         self.metric = ACCURACY if discrete else ERROR
         self.measured = ScaleBuffers(states, 0 if discrete else actions)

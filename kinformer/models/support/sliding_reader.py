@@ -178,7 +178,7 @@ def read_in_windows(
     read: function that computes the output of one window.
     tokens: rows of tokens.
     window: number of positions; None for no limit.
-    state: state to continue from.
+    state: decoding state to continue from.
     """
     length = tokens.shape[1]
     if state is not None or window is None or length <= window:
