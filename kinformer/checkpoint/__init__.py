@@ -1,1 +1,1 @@
-"""Models and other files on disk: written atomically, and verified when they are read."""
+"""Saved models and other files on disk, which are written atomically and verified when they are read."""

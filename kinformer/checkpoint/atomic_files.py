@@ -1,6 +1,6 @@
 """Atomic writes: new data is synced to disk beside the old file and then replaces it.
 
-A kill at any moment, or a full disk, leaves the old file whole.
+If the process is killed at any moment, or the disk is full, the old file is still whole.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ def write(path: Path, data: bytes) -> None:
 
 
 def write_together(files: Mapping[Path, bytes]) -> None:
-    """Replace several files of a folder once all new data is on disk, the last file last.
+    """Replace several files of a folder, in the given order, once all new data is on disk.
 
     If any new data cannot be written, no file is replaced.
 
@@ -50,7 +50,7 @@ def write_together(files: Mapping[Path, bytes]) -> None:
 
 
 def write_folder(path: Path, files: Mapping[str, bytes]) -> None:
-    """Create or replace a folder with these files, completely or not at all.
+    """Create or replace a folder that holds these files, completely or not at all.
 
     path: folder to write.
     files: content of each file, by name.
@@ -154,7 +154,7 @@ def contents(path: Path, advice: str = "", *, size: int = -1) -> bytes:
 
 
 def digest(data: bytes) -> bytes:
-    """Return the SHA-256 of data, for splits and orders that are the same on every machine.
+    """Return the SHA-256 of data, to choose data splits and orders that are the same on every machine.
 
     data: bytes to hash.
     """

@@ -2,8 +2,8 @@
 
 Nothing is unpickled, and no code from a folder is run. Every write goes to a temporary file beside the old one, which
 it replaces once all files of the model are on disk (`checkpoint/atomic_files.py`). A crash, a kill or a full disk
-therefore leaves the old files whole. If it happens between two replacements, the weights record that they do not belong
-to the config.
+therefore leaves the old files whole. If it happens between two replacements, `load` reports it: the weights store a
+hash of the config that they belong to.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ EDITION = 2  # version of the checkpoint format; the first had no number
 
 
 class MemberNeeded(CheckpointError):
-    """Error for a model that a user's own member built, if that member was not passed.
+    """Error for a model that a user's own member function built, if that function was not passed.
 
     folder: folder of the model.
     name: name of the member.
@@ -48,16 +48,18 @@ class MemberNeeded(CheckpointError):
 
 
 def save(model: nn.Module, folder: str | Path, *, step: int | None = None) -> None:
-    """Write a model that a member function built into a folder, which is created if it is missing.
+    """Save a model in a folder, which is created if it is missing.
 
-    A tied tensor is written once, under its first name.
+    A member function (a function with `@member`) must have built the model.
+
+    A tensor that several parameters share is written once, under its first name.
 
     model: model to save.
     folder: folder to write.
     step: training step of the weights.
 
-    Errors: TypeError if the model has no record of its member; OSError if the folder cannot be written. An earlier
-    checkpoint then stays.
+    Errors: TypeError if no member function built the model; OSError if the folder cannot be written. An earlier
+    checkpoint in the folder then stays.
     """
     record = member_record(model)
     folder = Path(folder)
@@ -78,7 +80,7 @@ def _has_contents(path: Path, data: bytes) -> bool:
 
 
 def member_record(model: nn.Module) -> MemberRecord:
-    """Return the record of the member that built a model.
+    """Return the name and keywords of the member function that built a model, as a `MemberRecord`.
 
     model: model to save.
 
@@ -91,11 +93,11 @@ def member_record(model: nn.Module) -> MemberRecord:
 
 
 def find_conflict(folder: Path, model: nn.Module, *, same: bool = False) -> str | None:
-    """Return a description of the files that saving a model would destroy; None if there are none.
+    """Return a description of the files in a folder that saving a model would destroy, or None.
 
     folder: folder to save to.
     model: model to save.
-    same: True ignores a model of the same member and keywords.
+    same: True does not report a model of the same member (named model of the library) with the same keywords.
     """
     if not (folder / WEIGHTS).is_file():
         return None
@@ -123,8 +125,10 @@ def find_conflict(folder: Path, model: nn.Module, *, same: bool = False) -> str 
 def check_same_model(folder: Path, model: nn.Module) -> None:
     """Raise CheckpointError unless a folder holds an intact model of the same member and keywords.
 
+    It is part of resuming a training, which needs the model that the training state belongs to.
+
     folder: folder to check.
-    model: model to compare.
+    model: model with the expected member (named model of the library) and keywords.
     """
     config = _read_config(folder / CONFIG)
     if (other := find_conflict(folder, model, same=True)) is not None:
@@ -188,12 +192,13 @@ def load(folder: str | Path, member: Callable[..., Any] | None = None, paths: Ma
     """Return the model that `save` wrote to a folder, in eval mode, with the dtype it was saved in.
 
     folder: folder of the model.
-    member: function that built the model; required for a user's own member. A warning is given if its file has changed.
-    paths: keywords for files that are now elsewhere, such as spalm's datastore.
+    member: function that built the model; required only if it is a user's own. A warning is given if its file has
+        changed.
+    paths: new values of keywords that are paths of files, if the files have moved, such as spalm's datastore.
 
     Errors: FileNotFoundError for a missing folder or file. NotADirectoryError for a file in place of the folder.
     CheckpointError, in one line, for a truncated or foreign file, and for tensors that are missing, unexpected or of
-    another shape. MemberNeeded if a required member is not given.
+    another shape. MemberNeeded if `member` is required and None.
     """
     folder = Path(folder)
     config, (tensors, metadata) = _read_config(folder / CONFIG), read_tensors(folder / WEIGHTS)
@@ -221,7 +226,7 @@ def load(folder: str | Path, member: Callable[..., Any] | None = None, paths: Ma
 
 
 def built_by(folder: str | Path) -> str:
-    """Return the name of the member that built the model in a folder.
+    """Return the name of the member (named model of the library) that built the model in a folder.
 
     folder: folder of the model.
 
@@ -231,7 +236,7 @@ def built_by(folder: str | Path) -> str:
 
 
 def keywords_of(folder: str | Path) -> dict[str, Any]:
-    """Return the keywords of the model in a folder.
+    """Return the keywords that the member function got when it built the model in a folder.
 
     folder: folder of the model.
 
@@ -241,7 +246,9 @@ def keywords_of(folder: str | Path) -> dict[str, Any]:
 
 
 def columns_of(folder: str | Path) -> ColumnScales | None:
-    """Return the columns of the training data of the model in a folder; None if it stored none.
+    """Return the names and scales of the columns of the time series that a saved model was trained on.
+
+    It is None for models of other data.
 
     folder: folder of the model.
 
@@ -258,7 +265,7 @@ def _columns(config: Mapping[str, Any]) -> ColumnScales | None:
 
 
 def is_metric(value: object) -> bool:
-    """Return True for a dict in the form of `Metric._asdict()`.
+    """Return True for a dict with the fields of a `Metric`, as `Metric._asdict()` makes it.
 
     value: value from a config.
     """

@@ -28,7 +28,7 @@ BROKEN = (EOFError, zlib.error, lzma.LZMAError, zstandard.ZstdError, gzip.BadGzi
 
 
 def is_packed(path: Path) -> bool:
-    """Return True if a file is compressed, judged by its first bytes.
+    """Return True if the first bytes of a file show that it is compressed.
 
     path: file to read.
     """
@@ -60,9 +60,9 @@ def text(path: Path) -> Iterator[bytes]:
 
 
 def decode_text(chunks: Iterable[bytes], place: str) -> Iterator[bytes]:
-    """Convert text to UTF-8 without a byte-order mark; the mark identifies UTF-16 and UTF-32.
+    """Convert text in UTF-8, UTF-16 or UTF-32 to UTF-8 without a byte-order mark.
 
-    Bytes without a mark pass unchanged.
+    The byte-order mark at the start of the text tells its encoding. Text without a mark stays unchanged.
 
     chunks: bytes of the text.
     place: name of the text in messages.
@@ -112,9 +112,9 @@ def lines(path: Path) -> Iterator[bytes]:
 
 
 def split_stream(chunks: Iterable[bytes], at: bytes) -> Iterator[bytes]:
-    """Split a stream of bytes at separators, in linear time even for long pieces.
+    """Split bytes that arrive in chunks at separators, in linear time even for long pieces.
 
-    chunks: bytes of the stream.
+    chunks: consecutive chunks of the bytes.
     at: separator.
     """
     buffer, searched = bytearray(), 0

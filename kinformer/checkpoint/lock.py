@@ -1,4 +1,4 @@
-"""File locks that the system releases when their process ends, even after a crash."""
+"""File locks that the operating system releases when the process that holds them ends."""
 
 import errno
 import fcntl
@@ -27,13 +27,13 @@ class LockedError(Exception):
 
 @contextmanager
 def file_lock(path: Path, *, wait: bool) -> Iterator[bool]:
-    """Lock a file against other processes and threads; the file is created, and removed afterwards.
+    """Hold a lock of a file within a `with` block; the file is created, and removed at the end.
 
-    A file of another user is locked too, although it cannot be written. The context manager yields False if the file
-    system has no locks.
+    Other processes and threads cannot hold the lock at the same time. A file of another user can be locked too,
+    although it cannot be written. The context manager yields True, or False if the file system has no locks.
 
-    path: file to lock.
-    wait: True waits for the lock, False raises an error if the file is locked.
+    path: lock file.
+    wait: True waits until the lock is free, False raises an error if it is held.
 
     Errors: LockedError if the file is locked and `wait` is False; OSError if the file cannot be created.
     """
@@ -57,7 +57,7 @@ def file_lock(path: Path, *, wait: bool) -> Iterator[bool]:
 def check_unlocked(path: Path) -> None:
     """Raise LockedError if a process holds the lock of a file.
 
-    path: file to check.
+    path: lock file.
     """
     try:
         file = os.open(path, os.O_RDONLY)

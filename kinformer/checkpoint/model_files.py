@@ -14,7 +14,7 @@ BEST = "best"  # subfolder of a run with the best model
 
 
 class CheckpointError(ValueError):
-    """Error for a folder without a model that can be loaded; the message names the file and its fault."""
+    """Error for a folder that holds no loadable model; the message names the file and its fault."""
 
 
 def contents(path: Path) -> bytes:

@@ -1,4 +1,4 @@
-"""Tokenizers of texts with other tokens than bytes, stored as the JSON of the package `tokenizers`."""
+"""Tokenizers whose tokens are not single bytes, stored as JSON of the package `tokenizers`."""
 
 import hashlib
 import warnings
@@ -20,12 +20,12 @@ GROUP, BEFORE = 64, 8  # number of tokens compared at a time; number of earlier 
 
 
 class LostBytes(NamedTuple):
-    """Number of bytes of a text that decoding does not restore, with the first lost character.
+    """Number of bytes of a text that are lost if it is encoded and decoded, with the first lost character.
 
     read: number of bytes of the text.
     missing: number of lost bytes.
     letter: first lost character.
-    place: place of that character.
+    place: description of the place of that character, for the message.
     """
 
     read: int = 0
@@ -34,9 +34,9 @@ class LostBytes(NamedTuple):
     place: str = ""
 
     def plus(self, other: "LostBytes") -> "LostBytes":
-        """Return the combined loss of two texts.
+        """Return the sums over two texts, with the first lost character of both.
 
-        other: loss of the later text.
+        other: lost bytes of the later text.
         """
         first = self if self.missing else other
         return LostBytes(self.read + other.read, self.missing + other.missing, first.letter, first.place)
@@ -47,7 +47,7 @@ class LostBytes(NamedTuple):
         """Warn, in one line, if bytes were lost.
 
         name: name of the text.
-        so: consequence of the loss, for the message.
+        so: words on the consequence of the loss, at the end of the message.
         """
         if self.missing:
             share, in_place = (
@@ -61,11 +61,11 @@ class LostBytes(NamedTuple):
 
 
 class Encoding(NamedTuple):
-    """Tokens of a text, with the number of bytes that each restores, and the loss.
+    """Tokens of a text, with the number of bytes that decoding each one restores.
 
     tokens: ids of the tokens.
     widths: number of bytes that each token restores.
-    loss: bytes that decoding does not restore.
+    loss: bytes that decoding the tokens does not restore.
     """
 
     tokens: Int[numpy.ndarray, " N"]
@@ -74,7 +74,7 @@ class Encoding(NamedTuple):
 
 
 class Tokenizer:
-    """Tokenizer of the package `tokenizers`, created at its first use.
+    """Tokenizer of the package `tokenizers`, created from JSON at its first use.
 
     A model can therefore be loaded without the package. Each text is tokenized completely, independently and always in
     the same way: truncation, padding and the dropout of merges are switched off.
@@ -105,7 +105,7 @@ class Tokenizer:
 
     @cached_property
     def switched_off(self) -> tuple[str, ...]:
-        """Settings of the JSON that this class ignores: truncation, padding and dropout."""
+        """Names of the settings in the JSON that this class ignores, of truncation, padding and dropout."""
         values = {name: self._settings.get(name) for name in ("truncation", "padding")}
         values["dropout"] = self._settings["model"].get("dropout")
         return tuple(name for name, value in values.items() if value)
@@ -147,9 +147,9 @@ class Tokenizer:
         return model.get("type") == "BPE" and not has_unknown and self.token_bytes is None
 
     def report(self, loss: LostBytes, name: str) -> None:
-        """Warn of lost bytes.
+        """Warn of bytes of a text that the tokenizer cannot restore.
 
-        loss: loss of the text.
+        loss: lost bytes of the text.
         name: name of the text.
 
         Errors: ValueError, in one line, if the tokenizer drops characters.
@@ -191,11 +191,11 @@ class Tokenizer:
 
     @cached_property
     def joined_pieces(self) -> bytes:
-        """Pieces of all tokens, concatenated."""
+        """Texts of all tokens (`pieces`), concatenated."""
         return b"".join(self.pieces)
 
     def table(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Return the bytes of all pieces followed by NO_BYTE, and the start index of each token's piece.
+        """Return the bytes of all `pieces` with NO_BYTE at the end, and the index of each piece's first byte.
 
         device: device of the tensors.
         """
@@ -292,7 +292,7 @@ class Tokenizer:
         return self._decode(tokens)
 
     def speaker(self) -> Callable[[int], str]:
-        """Return a function from each new token to the text that it adds."""
+        """Return a function that takes the new tokens in turn and returns the text that each one adds."""
         from tokenizers.decoders import DecodeStream
 
         stream = DecodeStream(skip_special_tokens=False)
@@ -357,7 +357,7 @@ def encode_rows(
     It warns of lost bytes, with the name of the data.
 
     tokenizer: tokenizer to use; None for bytes.
-    rows: place and bytes of each text.
+    rows: for each text its place in the data, for messages, and its bytes.
     name: name of the data.
 
     Errors: ValueError for a text without any token.

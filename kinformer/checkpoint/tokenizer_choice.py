@@ -1,4 +1,4 @@
-"""The choice of a tokenizer by a spec such as "bytes", "bpe:4096" or the path of a tokenizer.json."""
+"""Choice of a tokenizer by a text such as "bytes", "bpe:4096" or the path of a tokenizer.json."""
 
 import warnings
 from collections.abc import Iterable
@@ -12,11 +12,13 @@ LEAST = 257  # a byte-level vocabulary has all 256 bytes and at least one merge
 
 
 def parse_tokenizer(text: str) -> Tokenizer | int | None:
-    """Return the tokenizer of a spec: None for "bytes", a size for "bpe:4096", a `Tokenizer` for a path.
+    """Return the tokenizer that a text names: None for "bytes", a `Tokenizer` for a path.
 
-    text: the spec; the size is the number of tokens to train.
+    For "bpe:4096" the result is the number 4096: the vocabulary size of a tokenizer that is still to be trained.
 
-    Errors: FileNotFoundError for a missing file; ValueError, in one line, for an invalid spec or file.
+    text: "bytes", "bpe:" with a number, or the path of a tokenizer.json.
+
+    Errors: FileNotFoundError for a missing file; ValueError, in one line, for another text or an invalid file.
     """
     if text == "bytes":
         return None
@@ -36,7 +38,7 @@ def parse_tokenizer(text: str) -> Tokenizer | int | None:
 
 
 def read_tokenizer(path: Path) -> Tokenizer:
-    """Return the tokenizer of a file.
+    """Return the tokenizer that a file holds.
 
     path: a tokenizer.json.
 
@@ -61,9 +63,9 @@ def read_tokenizer(path: Path) -> Tokenizer:
 
 
 def train_tokenizer(texts: Iterable[str], size: int) -> Tokenizer:
-    """Train a byte-level BPE of at most `size` tokens.
+    """Train a byte-level BPE tokenizer of at most `size` tokens.
 
-    It has fewer tokens if the texts have no more pairs to merge.
+    It has fewer tokens if the texts have no more pairs of tokens to merge.
 
     texts: training texts.
     size: largest number of tokens.
@@ -86,7 +88,7 @@ def train_tokenizer(texts: Iterable[str], size: int) -> Tokenizer:
 
 
 def tokenizer_of(spelled: str, texts: Iterable[bytes]) -> Tokenizer | None:
-    """Return the tokenizer of a spec, trained on these texts if the spec asks for it; None for "bytes".
+    """Return the tokenizer that `spelled` names, trained on these texts for "bpe:4096"; None for "bytes".
 
     spelled: "bytes", "bpe:4096" or the path of a tokenizer.json.
     texts: training texts.

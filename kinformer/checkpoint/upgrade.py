@@ -6,10 +6,11 @@ from torch import Tensor, nn
 
 
 def upgrade_tensors(model: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return a copy of saved tensors, converted by each part from the form of an earlier version.
+    """Return a copy of saved tensors in which each part has converted tensors of an earlier version.
 
-    A part with a new stored form defines `upgrade(tensors, prefix)`, which converts the entries with names that start
-    with `prefix`. It is also called with the optimizer's state of each parameter, so it must leave scalars unchanged.
+    A part (module of the model) whose tensors have changed since then defines `upgrade(tensors, prefix)`. It changes
+    the entries of `tensors` with names that start with `prefix`. It is also called with the optimizer's state of each
+    parameter, so it must leave scalars unchanged.
 
     model: model that loads the tensors.
     tensors: saved tensors by parameter name.

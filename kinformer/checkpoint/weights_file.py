@@ -50,9 +50,10 @@ def _digest(header: Mapping[str, Any], numbers: memoryview) -> str:
 
 
 def tensors_of(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Yield every parameter and persistent buffer once, under its first name.
+    """Yield every parameter and persistent buffer once, with its first name.
 
-    Sharded tensors are gathered one after the other, so all processes must call this function.
+    Sharded tensors (distributed over processes) are gathered one after the other, so all processes must call this
+    function.
 
     model: model to read.
     """
@@ -75,7 +76,8 @@ def is_sharded(tensor: Tensor) -> bool:
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Return the tensors and the metadata of a safetensors file.
 
-    A file without a digest, of an earlier version or of other software, is accepted as it is.
+    The hash of the content is checked. A file without such a hash, from an earlier version or other software, is
+    accepted.
 
     path: file to read.
 
@@ -99,7 +101,8 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 def load_tensors(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
     """Copy saved tensors into a model.
 
-    The model's devices and tied tensors stay. Each tensor gets the dtype of the saved tensor.
+    The model's tensors stay on their devices, and shared tensors stay shared. Each tensor gets the dtype of the saved
+    one.
 
     model: model to change.
     tensors: saved tensors by name.

@@ -1,1 +1,1 @@
-"""Decoding: generation by sampling or beam search, and files that keep a state."""
+"""Decoding: text generation by sampling or beam search, and files that keep a decoding state."""

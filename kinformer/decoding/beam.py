@@ -1,4 +1,4 @@
-"""Beam search: each step keeps the most likely continuations of all rows that were kept."""
+"""Beam search: each step extends all kept rows by one token and keeps the most likely results."""
 
 from typing import Any
 
@@ -21,11 +21,12 @@ def search(
 ) -> Int[Tensor, "B N"]:
     """Return the best row of each prompt, with up to `steps` new tokens, found by beam search.
 
-    The score of a row with n new tokens is its log-probability / ((5 + n) / 6)**penalty. Each step considers 2 * beam
-    continuations. It keeps the `beam` best that do not end; a row that ends counts only among the first `beam`.
+    The score of a row with n new tokens is its log-probability / ((5 + n) / 6)**penalty. Each step considers, for each
+    prompt, the 2 * beam most likely rows that are one token longer, and keeps the first `beam` of them that do not end.
+    A row that ends can become the result only if it is among the first `beam`.
 
     model: model with `logits`.
-    text: prompts and the state.
+    text: prompts and the model's decoding state.
     steps: largest number of new tokens.
     beam: number of rows to keep for each prompt.
     stop: function from the new tokens to the rows that have ended; None if no row ends.
@@ -73,7 +74,7 @@ class _Best:
         self.worth = torch.full_like(self.likely[:, 0] if steps else prompts[:, 0].float(), -torch.inf)
 
     def update(self, worth: Float[Tensor, "B R"], rows: Int[Tensor, "B R T"], likely: Float[Tensor, "B R N"]) -> None:
-        """Replace the best row of a prompt if one of these rows has a higher score."""
+        """Replace the best row of each prompt for which one of these rows has a higher score."""
         best_worth, index = worth.max(1)
         every = torch.arange(len(worth), device=worth.device)
         better = (best_worth > self.worth)[:, None]

@@ -14,7 +14,7 @@ LEAST = 4096  # smallest number of bytes to cut; fewer may have no break between
 
 
 class ByteTokenizer:
-    """Tokenizer with one token per byte; tokens above 255, such as the end of a target, decode to nothing."""
+    """Tokenizer with one token per byte; ids above 255, such as the end of a target, decode to nothing."""
 
     def encode(self, text: bytes) -> list[int]:
         """Return the tokens of a text."""
@@ -25,9 +25,9 @@ class ByteTokenizer:
         return bytes(token for token in tokens if 0 <= token < 256)
 
     def speaker(self) -> Callable[[int], str]:
-        """Return a function from each new token to the text that it adds.
+        """Return a function that takes the new tokens in turn and returns the text that each one adds.
 
-        A character of several bytes appears with its last byte.
+        A character of several bytes is returned with its last byte.
         """
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         return lambda token: decoder.decode(self.decode([token]))
@@ -42,7 +42,7 @@ def tokenizer_of_model(model: Any) -> Any:
 
 
 def warn_of_loss(model: Any, texts: Iterable[bytes]) -> None:
-    """Warn, in one line, if the model's tokenizer loses bytes of the input texts.
+    """Warn, in one line, if the model's tokenizer cannot restore all bytes of the input texts.
 
     model: a trained model.
     texts: texts that the model reads.
@@ -58,15 +58,16 @@ def warn_of_loss(model: Any, texts: Iterable[bytes]) -> None:
 
 
 def tokenize_blocks(model: Any, blocks: Iterable[bytes], name: str = "the text") -> Iterator[list[int]]:
-    """Tokenize a text that arrives in blocks, as if it were one text, unless a token spans two words.
+    """Tokenize a text that arrives in blocks; the cuts between the blocks do not change the tokens.
 
-    It warns of lost bytes at the end.
+    Only a tokenizer with tokens that span two words can give other tokens than for the whole text. At the end the
+    function warns of bytes that the tokenizer cannot restore.
 
     model: a trained model.
     blocks: consecutive blocks of the text.
     name: name of the text in messages.
 
-    Errors: ValueError if the tokenizer drops letters.
+    Errors: ValueError if the tokenizer drops characters.
     """
     spelled, rest, loss = tokenizer_of_model(model), b"", LostBytes()
     if isinstance(spelled, ByteTokenizer):
@@ -84,7 +85,7 @@ def tokenize_blocks(model: Any, blocks: Iterable[bytes], name: str = "the text")
 
 
 def last_break(data: bytes) -> int:
-    """Return the last place at which a text can be cut without changing its tokens.
+    """Return the last byte offset at which a text can be cut without changing its tokens.
 
     The cut is before a single space or after a single newline in the last 64 KiB, otherwise between two characters.
 

@@ -1,4 +1,4 @@
-"""Calibrated exit thresholds of a model, kept in `exits.json` beside its weights."""
+"""Calibrated exit thresholds (confidences at which tokens leave early), kept in `exits.json`."""
 
 import json
 import warnings
@@ -25,16 +25,16 @@ ANEW = "run `kinformer calibrate` again, or delete the file"
 
 
 class CalibrationError(ValueError):
-    """Error of a file without a valid threshold for this model; the message is one line."""
+    """Error of an `exits.json` without a valid exit threshold for this model; the message is one line."""
 
 
 def save_calibration(folder: Path, model: Any, threshold: Threshold | None, provenance: Mapping[str, Any]) -> None:
-    """Write the threshold of a model with exits beside its weights, atomically.
+    """Write the exit threshold of a model with early exits to `exits.json` in its folder, atomically.
 
     folder: folder of the model.
     model: model that the threshold was measured with.
-    threshold: a number, one number for each layer but the last, or None for the full model.
-    provenance: facts about the calibration, written beside the threshold.
+    threshold: one number, or one for each layer except the last. None means the full model: no token exits early.
+    provenance: facts about the calibration that the file also stores, such as the data.
 
     Errors: OSError if the file cannot be written.
     """
@@ -44,11 +44,12 @@ def save_calibration(folder: Path, model: Any, threshold: Threshold | None, prov
 
 
 def apply_calibration(folder: Path, model: Any) -> dict[str, Any] | None:
-    """Set a model's exit rule to the threshold in its folder, and return the file's content.
+    """Set a model's exit rule to the threshold in its `exits.json`, and return the file's content.
 
-    Without a file it returns None and changes nothing. If the file's threshold is None, no token exits early. A file
-    without a "clock" was measured when thresholds fell with the position in the row, so a warning is given. Its
-    thresholds by layer do not fall.
+    Without a file it returns None and changes nothing. If the file's threshold is None, no token exits early. In files
+    of an earlier version, which have no entry "clock", a threshold fell with the position in the row. Now it falls with
+    the position in the output, so such a file gives a warning. If it has one threshold per layer, they are constant,
+    and there is no warning.
 
     folder: folder of the model.
     model: model to change.
@@ -88,7 +89,7 @@ def _adapt_old_threshold(rule: ExitRule, path: Path) -> None:
 
 
 def calibration(folder: Path, model: Any) -> dict[str, Any] | None:
-    """Return the content of the calibration file of a model; None without a file, or without exits.
+    """Return the content of a model's `exits.json`; None if the file or the model's exits are missing.
 
     folder: folder of the model.
     model: model of the folder.
@@ -118,5 +119,7 @@ def _read(path: Path) -> dict[str, Any]:
     threshold = record["threshold"]
     values = threshold if isinstance(threshold, list) else [] if threshold is None else [threshold]
     if any(isinstance(value, bool) or not isinstance(value, int | float) for value in values):
-        raise CalibrationError(f"{path} fits no rule: got threshold={threshold!r:.40}, expected numbers; {ANEW}")
+        raise CalibrationError(
+            f"{path} has no valid threshold: got threshold={threshold!r:.40}, expected numbers; {ANEW}"
+        )
     return record

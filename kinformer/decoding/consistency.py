@@ -1,4 +1,4 @@
-"""Consistency of early exits: the loss of each generated text relative to the full model."""
+"""Consistency of early exits: distance of each generated text from the text of the full model."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,8 +21,8 @@ class GeneratedTexts(NamedTuple):
     """Generated texts with the number of layers that their tokens used.
 
     texts: tokens of each text.
-    layers_by_place: total number of layers used at each place.
-    counts: number of tokens at each place.
+    layers_by_place: number of layers used at each position of a text, summed over the texts.
+    counts: number of texts that have a token at each position.
     """
 
     texts: list[Text]
@@ -36,12 +36,12 @@ class GeneratedTexts(NamedTuple):
 
     @property
     def mean_layers_by_place(self) -> list[float]:
-        """Mean number of layers per token, at each place."""
+        """Mean number of layers per token, at each position of the texts."""
         return [layers / max(count, 1) for layers, count in zip(self.layers_by_place, self.counts, strict=True)]
 
 
 def losses(by: By, prompts: Prompts, early: Sequence[Text], full: Sequence[Text]) -> list[float]:
-    """Return the loss, in [0, 1], of each text written with exits, relative to the full model.
+    """Return the quality loss, in [0, 1], of each text written with early exits.
 
     by: "textual" for the distance between both texts. "risk" for the increase of the distance from the reference.
         It is the early text's distance minus the full text's distance, or 0 if negative.
@@ -49,7 +49,7 @@ def losses(by: By, prompts: Prompts, early: Sequence[Text], full: Sequence[Text]
     early: texts written with exits.
     full: texts written by the full model.
 
-    The distance is 1 - ROUGE-L, or the share of differing places if answers are scored place by place.
+    The distance between two texts is 1 - ROUGE-L, or with `prompts.by_place` the fraction of positions that differ.
     Source: Schuster et al., 2022, arXiv:2207.07061, section 4.1.
     """
     apart = differing_places if prompts.by_place else rouge_loss
@@ -93,10 +93,10 @@ def write_texts(
 
 @contextmanager
 def use_rule(body: EarlyExit, rule: ExitRule) -> Iterator[None]:
-    """Use another exit rule within a `with` block.
+    """Replace the exit rule of some layers within a `with` block.
 
-    body: layers that get the other rule.
-    rule: rule to use.
+    body: layers with early exits.
+    rule: exit rule that they use in the block.
     """
     old_rule, body.rule = body.rule, rule
     try:
@@ -106,7 +106,7 @@ def use_rule(body: EarlyExit, rule: ExitRule) -> Iterator[None]:
 
 
 def differing_places(text: Text, other: Text) -> float:
-    """Return the share of places at which two texts differ, relative to the longer text.
+    """Return the number of positions at which two texts differ, divided by the longer length.
 
     text, other: tokens of the texts.
     """

@@ -14,10 +14,10 @@ ROUNDS = 64  # largest number of rounds to fill a text
 
 
 def blank_probabilities(model: Any, tokens: Int[Tensor, " T"]) -> Float[Tensor, "N V"]:
-    """Return the token probabilities at each hidden place, all predicted independently.
+    """Return the token probabilities at each hidden position, all predicted from the unfilled text.
 
     model: a masked language model.
-    tokens: text in which `model.mask` marks the hidden places.
+    tokens: text in which the id `model.mask` stands for each hidden token.
 
     Errors: ValueError if the probabilities are NaN.
     """
@@ -27,18 +27,18 @@ def blank_probabilities(model: Any, tokens: Int[Tensor, " T"]) -> Float[Tensor, 
         y = read_in_windows(model.logits, tokens[None], model.window).y[0]
     probabilities = at_least_float32(y[hidden]).softmax(-1)
     if bool(probabilities.isnan().any()):
-        raise ValueError("the logits of a blank are NaN: the weights are damaged or too large")
+        raise ValueError("the logits of a hidden token are NaN: the weights are damaged or too large")
     return probabilities
 
 
 def fill_blanks(model: Any, tokens: Int[Tensor, " T"]) -> Int[Tensor, " T"]:
-    """Return the tokens with every hidden one filled in, the most certain first.
+    """Return the text with every hidden token filled in, starting with the most certain predictions.
 
     Each filled token is visible to later ones. Tokens are filled one at a time. If more than 64 are hidden, several are
     filled at a time, so that the model reads the text at most 64 times.
 
     model: a masked language model.
-    tokens: text in which `model.mask` marks the hidden places.
+    tokens: text in which the id `model.mask` stands for each hidden token.
 
     Source: easy first, as Ghazvininejad et al., 2019, arXiv:1904.09324, decode.
     """
@@ -52,13 +52,13 @@ def fill_blanks(model: Any, tokens: Int[Tensor, " T"]) -> Int[Tensor, " T"]:
 
 
 def encode_blanks(text: bytes, encode: Any, mask: int) -> Int[Tensor, " T"]:
-    r"""Return the tokens of a text in which each `_` hides one token.
+    r"""Return the tokens of a text in which each `_` is a gap of one token for the model to fill in.
 
-    `\_` is an underscore, and `\\` is a backslash.
+    In the text, `\_` is an underscore and `\\` is a backslash.
 
     text: bytes of the text.
     encode: function from bytes to tokens.
-    mask: id of a hidden token.
+    mask: id that stands for a hidden token.
     """
     tokens, piece, escaped = list[int](), bytearray(), False
     for byte in text:

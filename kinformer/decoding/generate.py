@@ -49,25 +49,26 @@ def generate(
     window again from position 0, and continues.
 
     model: a language model, or a sequence-to-sequence model, which also has `begin` and `end`.
-    tokens: prompts, padded with -1 on the left if their lengths differ. None starts from `model.begin`, which is not
-        returned.
+    tokens: token ids of the prompts, padded with -1 on the left if their lengths differ. None starts from
+        `model.begin`, which is not returned.
     steps: largest number of new tokens.
-    temperature: tokens are drawn from softmax(logits / temperature); 0 takes the most likely, the first of equal ones.
-        The default is 1 with top_k or top_p. If none of the three is given, temperature is 0.6 and top_p is 0.9.
-    top_k: number of most likely tokens to draw from.
-    top_p: probability that the drawn-from tokens must reach; the fewest most likely ones are used.
-    beam: number of rows that beam search keeps at each step; 1 draws instead. The search returns the best row, ended or
-        unfinished.
+    temperature: tokens are sampled from softmax(logits / temperature); 0 takes the most likely token, the first of
+        equal ones. The default is 1 with top_k or top_p. If none of the three is given, temperature is 0.6 and top_p is
+        0.9.
+    top_k: number of most likely tokens to sample from.
+    top_p: tokens are sampled only from the most likely ones, as few as together have this probability.
+    beam: number of rows that beam search keeps for each prompt at each step; 1 samples instead. The search returns the
+        best row, ended or unfinished.
     length_penalty: exponent of the score of a row with n new tokens, log-probability / ((5 + n) / 6)**length_penalty. 0
         favours short rows, because each token lowers the sum. The default is 0.6, as in Vaswani et al. Only for `beam`
         above 1.
     stop: token id that ends a row, by default `model.end`; a negative id ends no row. Or a function from the new tokens
         [B, N] to the rows that have ended; `model.end` then ends rows too.
-    seed: seed of the draws, which gives the same text for the same batch. With one seed per row, a row's draws do not
-        depend on the other rows.
-    state: state to continue from; the call consumes it. None starts a new one.
-    source: source of a sequence-to-sequence model; it is encoded once.
-    recompute: True keeps no state and reads the whole row at each step, for models without a state.
+    seed: seed of the sampling, which gives the same text for the same batch. With one seed per row, the random numbers
+        of a row do not depend on the other rows.
+    state: decoding state to continue from; do not use it again after the call. None starts a new one.
+    source: tokens of the source of a sequence-to-sequence model; the model encodes them once.
+    recompute: True reads the whole row again at each step, for models without a decoding state.
     on_tokens: called at each step with the new tokens [B], -1 for rows that have ended, and their log-probabilities. A
         beam search calls it after the search.
 
@@ -123,7 +124,8 @@ class _Method(NamedTuple):
             check_finite_number("top_p", top_p)
         if not 0 <= temperature < math.inf:
             raise ValueError(
-                f"temperature={temperature} is not a number from 0 up; 0 takes the most probable token, 1 samples as is"
+                f"temperature={temperature} is not a number from 0 up; 0 takes the most probable token, 1 samples from "
+                "the unchanged probabilities"
             )
         if top_k is not None and top_k < 1:
             raise ValueError(f"top_k={top_k} leaves no token; give 1 or more, or None for all tokens")

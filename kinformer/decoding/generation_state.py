@@ -13,15 +13,15 @@ from kinformer.core.token_positions import NumberedState, context_of_tokens
 
 
 class GenerationState(NamedTuple):
-    """Rows during generation, with the model's state.
+    """Rows of tokens during generation, with the model's decoding state.
 
     rows: tokens of the prompts and the new tokens.
-    unread: number of last tokens that the state has not read.
-    state: state of the model; None to read the whole rows at each step.
+    unread: number of tokens at the end of each row that the model has not read.
+    state: decoding state of the model; None to read the whole rows at each step.
     inputs: keyword arguments of the model's next call; without a state, of every call.
-    prompt: number of columns of the prompts.
+    prompt: length of the prompts, padding included.
     max_new_tokens: largest number of new tokens.
-    full: True if a fresh state reads rows without padding, so that positions equal columns.
+    full: True if rows have no padding and the state was empty before them. The position of a token is then its index.
     """
 
     rows: Int[Tensor, "B T"]
@@ -34,7 +34,7 @@ class GenerationState(NamedTuple):
 
 
 def next_logits(model: Any, text: GenerationState) -> tuple[Float[Tensor, "B V"], GenerationState]:
-    """Return the logits after the last token of each row, and the text with everything read.
+    """Return the logits after the last token of each row, and `text` after the model has read it all.
 
     model: model with `logits`.
     text: rows and state.
@@ -64,7 +64,7 @@ def _context(text: GenerationState, first: int) -> Context | None:
 
 
 def append_tokens(text: GenerationState, new: Int[Tensor, " B"]) -> GenerationState:
-    """Return the text with one new token at the end of each row.
+    """Return `text` with one new token at the end of each row.
 
     text: rows and state.
     new: new token of each row.
@@ -73,7 +73,7 @@ def append_tokens(text: GenerationState, new: Int[Tensor, " B"]) -> GenerationSt
 
 
 def select_rows(text: GenerationState, rows: Int[Tensor, " R"]) -> GenerationState:
-    """Return the given rows of a text; rows may repeat.
+    """Return the rows of `text` with these indices, with their states; an index may repeat.
 
     text: rows and state.
     rows: indices of the rows.
@@ -84,7 +84,7 @@ def select_rows(text: GenerationState, rows: Int[Tensor, " R"]) -> GenerationSta
 
 
 def pad_rows(rows: Int[Tensor, "B T"], width: int) -> Int[Tensor, "B N"]:
-    """Return rows padded with -1 at the end.
+    """Return rows padded at the end with -1 to a given width.
 
     rows: tokens.
     width: width of the result.

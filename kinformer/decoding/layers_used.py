@@ -13,10 +13,10 @@ from kinformer.nn.depth.early_exit import EarlyExit
 
 @contextmanager
 def record_layers_used(model: Any) -> Iterator[list[Float[Tensor, " B"]]]:
-    """Record, within a `with` block, the number of layers that the last token of each row uses.
+    """Record, within a `with` block, how many layers the last token of each row uses.
 
-    It yields a list that grows by one tensor with each call of the model; without exits it stays empty. The next token
-    is predicted from the last token, so its cost is the number recorded.
+    The context manager yields a list that grows by one tensor with each call of the model. For a model without early
+    exits it stays empty. The next token is predicted from the last one, so predicting it costs this number of layers.
 
     model: model to record.
     """
@@ -37,7 +37,7 @@ def record_layers_used(model: Any) -> Iterator[list[Float[Tensor, " B"]]]:
 
 
 def exits_of(model: Any) -> EarlyExit | None:
-    """Return the `EarlyExit` of a model; None for a model without exits.
+    """Return a model's `EarlyExit` (layers that tokens can leave early), or None if it has none.
 
     model: any model.
     """

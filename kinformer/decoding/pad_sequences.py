@@ -1,4 +1,4 @@
-"""pad_sequences: collect sequences of different lengths in one tensor."""
+"""pad_sequences: pad sequences of different lengths and stack them in one tensor."""
 
 from collections.abc import Sequence
 

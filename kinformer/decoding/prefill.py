@@ -16,11 +16,11 @@ from kinformer.models.support.sliding_reader import SlidingReader, must_slide
 
 
 class PrefilledText(NamedTuple):
-    """Text that a model has read: its state, its last token, and its length.
+    """Long text that `prefill` has read with a model: decoding state, last token and length.
 
-    The last token is left unread, so that the next call can predict from it at once.
+    The model has not read the last token, so that its next call can begin with it and predict the token after it.
 
-    state: state after all tokens but the last.
+    state: decoding state after all tokens except the last.
     last: last token.
     tokens: number of tokens.
     """
@@ -30,7 +30,7 @@ class PrefilledText(NamedTuple):
     tokens: int
 
     def times(self, rows: int) -> State:
-        """Return a copy of the state for several rows that continue the text.
+        """Return a copy of the decoding state for several rows, which each continue the text.
 
         rows: number of rows.
         """
@@ -40,7 +40,9 @@ class PrefilledText(NamedTuple):
 
 
 def make_reader(model: Any) -> Any:
-    """Return the model, or a sliding reader for a model with a table of positions.
+    """Return the model, or a `SlidingReader` around a model with a limited number of learned positions.
+
+    The `SlidingReader` lets the model read beyond its last position.
 
     model: a language model.
     """
@@ -53,13 +55,13 @@ def prefill(
     length: int,
     on_progress: Callable[[int], None] = lambda tokens: None,
 ) -> PrefilledText:
-    """Read a text in chunks and return the state; the result does not depend on the cuts.
+    """Read a text in chunks and return the decoding state after it; the cuts do not change the result.
 
-    Pass its state to `generate(state=reading.times(rows))`, with prompts that begin with `last`.
+    Continue the result `reading` by `generate(state=reading.times(rows))`, with prompts that begin with `reading.last`.
 
     model: a language model.
     chunks: consecutive chunks of the text, without padding.
-    length: approximate number of tokens; caches grow for a longer text.
+    length: expected number of tokens, for the size of the caches; they grow if the text is longer.
     on_progress: called after each chunk with the number of tokens read so far.
 
     Errors: NoState from a model without a state; ValueError for an empty text, and for a model that reads no text.

@@ -1,4 +1,4 @@
-"""Prompts: beginnings of texts of a split, and the true continuations."""
+"""Prompts: beginnings of texts of a data split, and the true continuations."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -13,7 +13,7 @@ class Prompts(NamedTuple):
     references: true continuation of each text.
     tokens: length of the longest reference.
     sources: source of each text, if the model reads pairs.
-    by_place: True if answers are scored place by place, as for tasks.
+    by_place: True if a generated text is compared with its reference position by position, as for synthetic tasks.
     """
 
     prompts: Sequence[Sequence[int]]
@@ -24,13 +24,14 @@ class Prompts(NamedTuple):
 
 
 def draw_places(count: int, total: int, name: str) -> list[int]:
-    """Draw `count` of `total` places at random without replacement, always the same ones.
+    """Choose `count` of `total` texts at random without repetition, always the same; return their indices.
 
-    Guarantees for random texts need random draws: evenly spaced places could align with repeating data.
+    A text is a place in running text, or a pair. Statistical guarantees about the chosen texts need random places:
+    evenly spaced ones could coincide with repetitions in the data.
 
-    count: number of places to draw.
-    total: number of places.
-    name: name of the places in the message.
+    count: number of texts to choose.
+    total: number of texts in the data.
+    name: name of the texts in the error message.
 
     Errors: ValueError if `count` is below 1 or above `total`.
     """

@@ -1,4 +1,4 @@
-"""Sampling: draw tokens one after the other from the model's distribution."""
+"""Sampling: choose tokens one after the other at random from the model's distribution."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -26,10 +26,10 @@ def draw(
     choose: Callable[[Tensor], Tensor],
     on_tokens: TokensCallback | None,
 ) -> Int[Tensor, "B N"]:
-    """Return the rows with up to `steps` new tokens, each chosen from its logits.
+    """Return the rows with up to `steps` new tokens, each chosen by `choose` from its logits.
 
     model: model with `logits`.
-    text: prompts and the state.
+    text: prompts and the model's decoding state.
     steps: largest number of new tokens.
     stop: function from the new tokens to the rows that have ended; None if no row ends.
     choose: function from logits to tokens.
@@ -56,7 +56,7 @@ def draw(
 def default_draw(
     temperature: float | None, top_k: int | None, top_p: float | None
 ) -> tuple[float, int | None, float | None]:
-    """Fill in defaults: temperature 0.6 and top_p 0.9 if no argument is given, else temperature 1.
+    """Fill in defaults: temperature 0.6 and top_p 0.9 if all arguments are None, else temperature 1.
 
     temperature, top_k, top_p: arguments of `generate`.
     """
@@ -68,12 +68,12 @@ def default_draw(
 def make_sampler(
     temperature: float, top_k: int | None, top_p: float | None, seed: Seed, device: torch.device
 ) -> Callable[[Float[Tensor, "B V"]], Int[Tensor, " B"]]:
-    """Return a function that draws one token for each row of logits.
+    """Return a function that samples one token for each row of logits.
 
     temperature: divisor of the logits; 0, or a value below the range of float32, takes the most likely token.
-    top_k: number of most likely tokens to draw from.
-    top_p: probability that the drawn-from tokens must reach.
-    seed: seed of the draws. With one seed per row, a row's draws do not depend on other rows.
+    top_k: number of most likely tokens to sample from.
+    top_p: tokens are sampled only from the most likely ones, as few as together have this probability.
+    seed: seed of the sampling. With one seed per row, the random numbers of a row do not depend on other rows.
     device: device of the logits.
     """
     if temperature < LEAST_TEMPERATURE:
@@ -99,7 +99,7 @@ def make_sampler(
 
 
 def keep_top_k(logits: Float[Tensor, "B V"], k: int) -> Float[Tensor, "B V"]:
-    """Keep the k largest logits of each row, the first of equal ones; the others become -inf.
+    """Return logits with -inf for all except the k largest of each row, the first of equal ones.
 
     logits: scores of the tokens.
     k: number of logits to keep.
@@ -111,9 +111,9 @@ def keep_top_k(logits: Float[Tensor, "B V"], k: int) -> Float[Tensor, "B V"]:
 
 
 def keep_top_p(logits: Float[Tensor, "B V"], p: float) -> Float[Tensor, "B V"]:
-    """Keep the fewest largest logits of each row with total probability p; the others become -inf.
+    """Return logits with -inf for all except the fewest most likely tokens of total probability p.
 
-    The largest logit stays even if p is tiny.
+    The largest logit of each row always stays.
 
     logits: scores of the tokens.
     p: total probability to reach.

@@ -1,7 +1,8 @@
-"""Files of a state: safetensors with a JSON header that describes the tensors and the model.
+"""Files of a decoding state: safetensors with a JSON header that describes tensors and model.
 
-Nothing is unpickled. The tensors are put into a fresh state of the loading model, so a file cannot introduce another
-structure. The model must be the same, which a fingerprint of its weights and keywords checks.
+Nothing is unpickled. Loading puts the tensors into a new decoding state of the model, so a file cannot bring objects of
+another structure. Only the model that wrote a file can load it; a fingerprint (hash) of its weights and keywords is
+compared.
 """
 
 import hashlib
@@ -31,11 +32,11 @@ HEADER = "kinformer.state"
 
 
 class StateError(ValueError):
-    """Error of a file without a valid state for this model; the message is one line."""
+    """Error of a file without a valid decoding state for this model; the message is one line."""
 
 
 def save_reading(reading: PrefilledText, model: nn.Module, path: Path) -> None:
-    """Write a prefilled text to a file, atomically.
+    """Write a prefilled text (decoding state, last token and length) to a file, atomically.
 
     reading: result of `prefill`.
     model: model that read the text.
@@ -97,7 +98,7 @@ def load_reading(path: Path, model: Any) -> PrefilledText:
 
 
 def fingerprint(model: Any) -> str:
-    """Return the SHA-256 of a model's member, keywords and weights, which identifies the model.
+    """Return the SHA-256 of a model's member name, keywords and weights, which identifies the model.
 
     model: model to identify.
     """

@@ -1,1 +1,1 @@
-"""Members: one file per named system, composed from parts."""
+"""Members: the named models of the library, one file each, built from its parts."""

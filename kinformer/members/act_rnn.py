@@ -32,14 +32,14 @@ def act_rnn(
     """Adaptive computation time (Graves, 2016, arXiv:1603.08983) in a recurrent network.
 
     Choose it to study adaptive time without attention. Do not choose it to compete with a Transformer. The model trains
-    on consecutive text and carries its state from batch to batch.
+    on consecutive text and carries its recurrent state from batch to batch.
 
     d: model width.
     depth: maximum number of steps per token.
     cell: recurrent cell: "rnn", "gru" or "lstm". The paper has a plain network for parity and an LSTM for language. The
         LSTM starts to learn more slowly.
     mix: combination of the step states: "weighted" is the paper's sum of weight times state. With "running", as in the
-        Universal Transformer, each step moves the answer toward its state, so late steps weigh more.
+        Universal Transformer, each step moves the output toward its state, so late steps weigh more.
     last: weight of step `depth` if the token has not stopped before: "remainder", so that all weights sum to 1 (the
         paper), or "probability", the halting probability (the Universal Transformer).
     strict: a token stops when its halting sum exceeds 1 - `epsilon`; if False, when the sum reaches it.

@@ -46,14 +46,14 @@ def adaptive_span(
     head_dim: width of a head; d / heads if None.
     segment: tokens of a segment; the memory of earlier hidden states comes before it.
     longest: largest possible span, in positions.
-    spans: "static" learns one span per head. A layer then keeps and reads only keys within its longest span.
-        "dynamic" computes a span per head and token, so each layer keeps all `longest` positions.
-        Any other text is a fixed masking function, described below.
+    spans: "static" learns one span per head. A layer then stores and reads only keys within its longest span. "dynamic"
+        computes a span per head and token, so each layer stores keys of all `longest` positions. Any other text is a
+        fixed masking function, described below.
     ramp: width of the soft edge of a span, in positions (learned spans).
     itself: a token also reads itself; False as in the paper.
     nearest: distance i - j at which x, the argument of the masking function, is 0. The paper has x = i - j (0); the
         published code has x = i - j - 1 (1).
-    penalty: loss weight of the mean span, which draws learned spans together.
+    penalty: loss weight of the mean learned span; a larger weight makes spans shorter.
     vocab: vocabulary size, in tokens.
     dropout: dropout probability of embeddings, attention weights, feed-forward units and sublayer outputs.
 

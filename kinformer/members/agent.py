@@ -1,4 +1,4 @@
-"""Agent: the layers of another member with a policy and a value head in place of the token head."""
+"""Agent: the layers of another member with a policy head and a value head in place of the token head."""
 
 from kinformer.core.discover import member
 from kinformer.core.training_recipe import Recipe
@@ -21,25 +21,27 @@ def agent(
     pieces: int = 2,
     burn_in: int = 0,
 ) -> Agent:
-    """PPO (Schulman et al., 2017, arXiv:1707.06347) on the layers of any member that reads token by token.
+    """PPO agent (Schulman et al., 2017, arXiv:1707.06347) with the layers of any causal language model.
 
     `kinformer train gtrxl d=64 --data env=t_maze` builds `agent` with stack="gtrxl(d=64)" and the sizes of the
     environment. Choose the stack by what the agent must remember: lstm for a little, gtrxl or transformer_xl for the
     distant past, and "gpt(pattern=Causal() & Band(0))" for nothing.
 
-    stack: member that supplies the layers, with its keywords.
+    stack: member (named language model) that supplies the layers, with its keywords.
     observations: shape of an observation.
     actions: number of kinds of actions if `discrete`, else the numbers in one action.
-    discrete: actions are kinds; if False, they are real numbers.
+    discrete: an action is one of `actions` kinds; if False, it is a vector of real numbers.
     discount: gamma of the advantages.
     trace: lambda of the advantages.
-    ratio: clipping range: the largest rewarded distance from 1 of the new to the old probability of an action.
+    ratio: clipping range: the loss rewards ratios of the new to the old probability of an action only up to this
+        distance from 1.
     entropy: loss weight of the policy's entropy.
-    value: loss weight of the value error.
+    value: loss weight of the squared error of the predicted value.
     epochs: number of times that the agent learns from each rollout.
-    pieces: number of batches per epoch.
-    burn_in: steps that are read again, without gradients, before the steps that the agent learns from. The state that
-        was remembered comes from older weights (Kapturowski et al., 2019). 0 uses that state.
+    pieces: number of batches into which an epoch divides the rollout.
+    burn_in: number of steps that are read again, without gradients, before the steps that the agent learns from. The
+        stored state was computed with older weights, and these steps bring it up to date (Kapturowski et al., 2019). 0
+        uses the stored state.
     """
     model = parse_stack(stack)
     return Agent(

@@ -44,12 +44,13 @@ def al_rfou(
 ) -> AuxiliaryLM:
     """Character Transformer (Al-Rfou et al., 2018, arXiv:1808.04444) with auxiliary losses.
 
-    Lower layers predict too, and each position also predicts further tokens.
+    Lower layers predict too, and each position also predicts further tokens. In the loss, L_l is the loss of layer l of
+    n, CE_k the cross-entropy of the token k ahead, and progress the finished fraction of the training.
 
     loss = L_n + sum of w_l L_l over each l with progress < l / (2 n); L = CE_1 + further sum_(k > 1) CE_k
 
     Choose it over `gpt` for deep post-norm stacks. The paper could hardly train them by the loss of the last layer
-    only. It generates as `gpt` does: the heads of lower layers and of further tokens serve only training.
+    only. It generates as `gpt` does: only training uses the heads of lower layers and of further tokens.
 
     d: model width.
     depth: number of blocks.
@@ -58,7 +59,7 @@ def al_rfou(
     hidden: width of the feed-forward layer; 4 d if None.
     every_position: train the prediction at each position of a row. False trains only the last position, and further
         tokens at the last position that has them as a target.
-    every_layer: lower layers also predict, until their part of the training is over.
+    every_layer: lower layers also predict, layer l until progress l / (2 n).
     lower_schedule: weight w_l of a lower layer: "step" keeps 1 until the layer stops, "linear" falls to 0 by then.
     shared_head: lower layers predict with the heads of the last layer; the paper's lower layers have their own heads.
     targets: number of next tokens that each position predicts, with one head each; 2 in the paper.

@@ -40,19 +40,19 @@ def average_attention(
 
     Choose it if a decoding step must take the same time and memory after ten thousand tokens as after ten. Choose
     `linear_transformer` if the model must also remember the places of tokens. A mean loses the order of tokens, except
-    for the order that positions and lower blocks add to them.
+    for the order that position encodings and lower blocks add to the tokens.
 
-    A row is one running sum, so time grows as L d^2. The attention of `gpt` grows as L^2 d. `kinformer claim
-    average_attention_steps` counts the cost of a decoding step. The paper's model translates, with attention in the
-    encoder and across.
+    Each layer keeps one running sum, so the time for L tokens grows as L d^2. The attention of `gpt` grows as L^2 d.
+    `kinformer claim average_attention_steps` counts the cost of a decoding step. The paper's model translates, with
+    attention in the encoder and cross-attention to the source.
 
     d: model width.
     depth: number of blocks, and of encoder blocks if there is an encoder.
     heads: number of heads in the encoder and in cross-attention; form "decoder" has none.
     head_dim: width of a head; d / heads if None.
     hidden: units of each feed-forward layer, also of those on means; 4 d if None.
-    feedforward: apply a feed-forward layer to each mean, before the gate. The paper lost most without both this layer
-        and the gate.
+    feedforward: apply a feed-forward layer to each mean, before the gate. In the paper, leaving out both this layer and
+        the gate lowered the quality most.
     gate: use input and forget gates between a token and its mean.
     form: "decoder" for text, or the paper's "encoder_decoder" for pairs.
     position: position encoding: "learned" with `length` rows, "sinusoidal", "tensor2tensor" or "none".

@@ -34,8 +34,8 @@ def axial_transformer(
 
     `outer` pairs of blocks see all rows above: row attention without a mask, then column attention with a causal mask.
     Their output moves down by one row and is added to the token on the left, and `inner` blocks read the token's own
-    row. Each value therefore depends on all earlier values at rows + columns keys per query. The outer half is computed
-    only once per row.
+    row. Each value therefore depends on all earlier values, although a query reads at most rows + columns keys. The
+    outer half is computed only once per row.
 
     Several channels are generated one after the other, each as a picture. `channel` pairs of blocks read the earlier
     channels in both directions, by rows and by columns. Both halves receive their output.

@@ -30,7 +30,7 @@ def behaviour_cloning(
 
     This Decision Transformer has no returns: it predicts the next action from the last states and actions. It is the
     paper's baseline. `kinformer compare decision_transformer behaviour_cloning --data offline=PATH` trains both on the
-    same episodes. Choose it if all episodes are good, or if the best are enough and their share is known.
+    same episodes. Choose it if all episodes are good, or if the best episodes are enough and you know their percentage.
 
     d: model width.
     depth: number of blocks.
@@ -42,10 +42,10 @@ def behaviour_cloning(
     pattern: expression for the tokens that each token reads, such as "Causal()".
     bounded: bound real-valued actions with tanh; discrete actions have no bound.
     best: percentage of all steps to learn from, taken from the episodes with the highest returns; 100 clones all.
-    states: numbers in an observation.
+    states: number of values in an observation.
     actions: number of kinds of actions if `discrete`, else the numbers in one action.
-    discrete: actions are kinds; if False, they are real numbers.
-    steps: steps of the longest episode.
+    discrete: an action is one of `actions` kinds; if False, it is a vector of real numbers.
+    steps: number of steps of the longest episode.
     dropout: dropout probability of embeddings, attention weights and sublayer outputs.
 
     Evaluation uses held-out episodes of any return, so the error of a model that clones only the best episodes is high

@@ -37,7 +37,8 @@ def bert(
 ) -> MLM:
     """BERT (Devlin et al., 2018, arXiv:1810.04805): a post-norm encoder with full attention.
 
-    Choose it to understand a text that is complete. It trains only on the prediction of hidden tokens.
+    Choose it for representations of complete texts; `gpt` generates text. It trains only on the prediction of hidden
+    tokens.
 
     d: model width.
     depth: number of blocks.
@@ -49,8 +50,8 @@ def bert(
     norm: "post" as in the paper, or "pre".
     drawn: number of random tokens of the row that each token reads in addition. Each head of each block draws
         separately. With pattern "Band(0)" a token reads only itself and the drawn tokens.
-    segments: None, or "sentence", "line" or "paragraph": each head then knows whether two tokens are in the same one
-        (XLNet, Yang et al., 2019, arXiv:1906.08237). It replaces `kinds`.
+    segments: None, or "sentence", "line" or "paragraph": attention scores then depend on whether two tokens are in the
+        same one (XLNet, Yang et al., 2019, arXiv:1906.08237). It replaces `kinds`.
     length: longest row in tokens (learned positions).
     kinds: number of segment types, such as the paper's first and second sentence.
     init: initial weights (`nn.initialise`). "truncated_normal", as in the authors' code, is N(0, 0.02^2) within two

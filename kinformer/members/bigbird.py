@@ -63,15 +63,16 @@ def bigbird(
         the text.
     block: positions in a block. The paper has 64 for rows of 4,096; 16 gives as many blocks for rows of 1,024.
     window: blocks on either side of its own that a block reads; 1 gives the paper's three blocks.
-    keys: random blocks that each block draws; 0 for none. Draws avoid blocks that are read anyway, except that a
-        "published" draw may be the last block, which is global, or a block after the end of the text.
-    draw: range of the draws. "past" is earlier blocks, and a drawn block reads the drawing block too. The set is then
-        the same at every length, but early blocks read more. With "published" each block draws from the first 16
-        blocks, as in the authors' code. With "row" each block draws the same number of blocks from its whole row. All
-        draws are computed from layer, head and block, so a loaded checkpoint has the same draws.
-    tables: given random blocks in place of drawn ones, such as those from a published model. Give one
-        pattern expression for all layers, or a tuple with one for each. `Blocks(((), (2, 5)), 16)` lists the blocks
-        that blocks 0 and 1 of the text read besides window and global blocks. Two heads with different blocks are
+    keys: number of random blocks that each block reads; 0 for none. The blocks that are read anyway are excluded. With
+        "published" the random blocks may include the last block, which is global, and blocks after the end of the text.
+    draw: choice of the random blocks. With "past" each block draws from earlier blocks, and a drawn block reads the
+        drawing block too. The choice is then the same at every length, but early blocks read more. With "published"
+        each block draws from the first 16 blocks, as in the authors' code. With "row" each block draws the same number
+        of blocks from its whole row. All draws are computed from layer, head and block, so a loaded checkpoint has the
+        same draws.
+    tables: fixed lists of blocks in place of random ones, such as the lists of a published model. Give one pattern
+        expression for all layers, or a tuple with one for each. `Blocks(((), (2, 5)), 16)` lists the blocks that blocks
+        0 and 1 of the text read besides window and global blocks. Two heads with different blocks are
         "Heads(Blocks(((), (2, 5)), 16), Blocks(((), (3, 4)), 16))".
     nodes: number of global tokens outside the text (form "etc").
     length: longest row in tokens.

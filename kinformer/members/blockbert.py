@@ -51,8 +51,9 @@ def blockbert(
     heads: number of attention heads.
     head_dim: width of a head; d / heads if None.
     blocks: number of blocks in a row; 2 and 3 in the paper.
-    permutations: for each permutation the key blocks, counted from 0, of query blocks 0, 1, and so on: "1-2-0" reads
-        block 1 from block 0. By default, as in the paper, the shifts i + 0, i + 1, .. for block i, the identity first.
+    permutations: for each permutation the key blocks, counted from 0, of query blocks 0, 1, and so on: with "1-2-0" the
+        queries of block 0 read the keys of block 1. By default, as in the paper, the shifts i + 0, i + 1, .. for block
+        i, the identity first.
     shares: number of heads with each permutation. The default for twelve heads is the paper's: 10, 2 with two blocks
         and 8, 2, 2 with three. The default for other sizes is equal numbers.
     length: longest row in tokens, which the blocks divide. Train on rows of this length, because heads that read other
@@ -93,7 +94,7 @@ def _shares(heads: int, blocks: int, turns: int, shares: tuple[int, ...] | None)
     counts = (paper if len(paper) == turns else (heads // turns,) * turns) if shares is None else shares
     if len(counts) != turns or sum(counts) != heads or min(counts) < 0:
         summary = f"{heads} heads cannot be divided among {turns} permutations: got shares {counts}"
-        raise ValueError(f"{summary}; give one share for each permutation, {heads} in total")
+        raise ValueError(f"{summary}; give one number of heads for each permutation, {heads} in total")
     return counts
 
 

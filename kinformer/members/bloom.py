@@ -21,7 +21,7 @@ from kinformer.nn.projections.qkv import QKV
 
 
 class NormalisedInput(Layer):
-    """A norm of the embedded tokens before the first block.
+    """Layer that normalises the embedded tokens before the first block.
 
     It kept the large BLOOM from diverging.
 
@@ -43,7 +43,7 @@ def bloom(
     """BLOOM (Le Scao et al., 2022, arXiv:2211.05100): a pre-norm decoder with ALiBi and normed embeddings.
 
     Choose it over `gpt` for rows longer than the training rows. It has no position table to run out of, and ALiBi
-    (Press et al., 2021, arXiv:2108.12409) lets distant tokens fade, in some heads faster than in others.
+    (Press et al., 2021, arXiv:2108.12409) lowers the attention to distant tokens, in some heads faster than in others.
 
     d: model width.
     depth: number of blocks.

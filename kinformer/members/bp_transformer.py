@@ -40,9 +40,9 @@ def bp_transformer(
 
     y_i = sum over the nodes j that i reads of softmax((q_i.k_j + q_i.a_type(i, j)) / sqrt(width of a head)) v_j
 
-    Choose it if near tokens matter one by one and distant tokens matter as a whole. A token reads about 2 k log2(n / k)
-    nodes of a row of n tokens, and half of them in a decoder. These nodes cover the whole row in every layer. Spans are
-    nodes with vectors of their own. Blocks are post-norm.
+    Each type of edge has a vector a. Choose it if near tokens matter one by one and distant tokens matter as a whole. A
+    token reads about 2 k log2(n / k) nodes of a row of n tokens, and in a decoder half as many. These nodes cover the
+    whole row in every layer. Spans are nodes with vectors of their own. Blocks are post-norm.
 
     d: width of a token and of a span.
     depth: number of layers.
@@ -52,7 +52,7 @@ def bp_transformer(
     form: "decoder" generates text, under the causal form of the graph; "encoder" trains on hidden tokens.
     position: "edges" adds a vector for each type of edge to the keys. "sinusoidal" adds sinusoids to the tokens. The
         authors' code has both, one at a time. With "none" only the graph encodes order.
-    clip: levels above this one share their edge types.
+    clip: levels of the tree above this one share their edge types.
     hidden: width of the feed-forward layer; 4 d if None.
     vocab: vocabulary size, in tokens.
     dropout: dropout probability of embeddings, attention weights, feed-forward units and sublayer outputs.

@@ -51,15 +51,16 @@ def calm(
     head_dim: width of a head; d / heads if None.
     form: "decoder", or "encoder_decoder" for pairs.
     confidence: measure of confidence. "softmax_response" is the gap between the two largest probabilities. With
-        "saturation" it is the cosine to the state of the layer before. With "probe" a learned linear classifier
-        predicts whether the layer agrees with the last layer. The probe does not change the layers.
+        "saturation" it is the cosine between the hidden states after this layer and after the layer before. With
+        "probe" a learned linear classifier predicts whether the layer agrees with the last layer. The probe does not
+        change the layers.
     threshold: confidence at which a token leaves, before any decay.
     temperature: speed at which the threshold falls while an output grows; higher falls faster. "paper" is 4, and 0 with
         "saturation". 0 is also the paper's value for short texts. None keeps `threshold` constant.
     decay: "paper" is equation 5; "code" is the form of the authors' code.
     strict: a token leaves when its confidence exceeds the threshold; if False, when it reaches the threshold.
     weights: loss weights of the exits: "linear", "sqrt" or "uniform".
-    balance: give both classes of the probe equal weight.
+    balance: give both classes of the probe ("agrees" and "does not agree") equal weight in its loss.
     frozen: train only the probe, as in the paper; `--from` supplies a trained calm.
     pattern: expression for the tokens that each token reads, such as "Causal()".
     position: position encoding, as in `gpt`.

@@ -42,24 +42,26 @@ def camtl(
     """Conditional attention for many tasks (Pilault et al., 2020, arXiv:2009.09139) with one encoder.
 
     Choose it over one `bert_classifier` per task if tasks are related or if some have few texts. The upper layers add
-    blocks to the attention scores. The embedding of a row's task changes these blocks, and all layers share the task
-    embeddings.
+    learned blocks, on the diagonal, to the matrix of attention scores. The embedding of a row's task scales and shifts
+    these blocks, and all layers share the task embeddings.
 
     Train with `--data multitask=FOLDER`, which has a file of labelled texts for each task. Rows are drawn by task size
     (`power`). `sampling=uncertainty`, as in the paper, takes the rows with the least certain predictions. This costs
     one extra forward pass over as many batches as there are tasks.
 
-    Time grows as L^2 d, as in `bert`. A layer that knows the task computes L / blocks more numbers per token.
+    Time grows as L^2 d, as in `bert`. A layer whose attention depends on the task computes L / blocks more numbers per
+    token.
 
     d: width of the model and of the task embeddings.
     depth: number of layers.
     heads: number of attention heads.
     head_dim: width of a head; d / heads if None.
-    form: "columns" changes each column of a block, as in the authors' code; "pairs" changes each pair, as in the paper.
+    form: "columns" computes a scale and a shift for each column of a block, as in the authors' code. "pairs" computes
+        them for each pair of tokens of a block, as in the paper.
     blocks: number of blocks into which `length` is cut; d / length in the authors' code, 6 at BERT's sizes.
-    upper: number of layers, from the top, that know the task; half of them if None.
+    upper: number of layers, from the top, whose attention depends on the task; half of all layers if None.
     frozen: number of layers, from the bottom, that are not trained, like the embeddings below them. Use it with weights
-        from another training (`--from`). The parts of these layers that distinguish tasks are trained.
+        from another training (`--from`). The blocks of attention scores of these layers are still trained.
     pattern: expression for the tokens that each token reads, such as "Band(64)", in every layer.
     length: longest row in tokens.
     kinds: number of segment types.

@@ -45,9 +45,10 @@ def clustered_transformer(
 
     y_i = m_j softmax over l in T_j of (q_i.k_l / sqrt(head_dim)) v_l + sum over l not in T_j of A^c_jl v_l, j = c(i)
 
-    The mean query of each cluster attends in place of its members. Choose it over `bert` for rows much longer than
-    `clusters`: attention costs clusters + topk pairs per token, and every key is still read. The model trains on the
-    prediction of hidden tokens.
+    Query i belongs to cluster j. A^c are the attention weights of the mean queries. T_j are the `topk` keys that the
+    mean query of cluster j weighs most, and m_j is the sum of their weights. The mean query of each cluster attends in
+    place of its queries. Choose it over `bert` for rows much longer than `clusters`: attention costs clusters + topk
+    pairs per token, and no key is left out. The model trains on the prediction of hidden tokens.
 
     The weights have the names and shapes of `bert`'s. `--from` with the folder of a trained `bert` and the same
     keywords approximates that model; with 25 clusters the paper lost nothing. A training step (width 256, batch 1, on a
@@ -59,7 +60,7 @@ def clustered_transformer(
     form: "plain" gives all queries of a cluster the output of their mean, y_i = sum over l of A^c_jl v_l. "improved"
         corrects it: each query weighs the `topk` keys that its cluster's mean weighs most.
     clusters: number of clusters per row and head; the paper's speech models have 100 to 300.
-    topk: number of keys that each query weighs itself.
+    topk: number of keys for which each query computes weights of its own.
     bits: number of random projections of the hash.
     iterations: number of k-means iterations.
     hash_bias: hash by hyperplanes that need not pass through 0, as in the authors' code.

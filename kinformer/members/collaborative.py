@@ -32,16 +32,16 @@ def collaborative(
 ) -> LM:
     """Collaborative attention (Cordonnier et al., 2020, arXiv:2006.16362), as a decoder.
 
-    Each head weighs `shared` columns of queries and keys in place of having its own. Choose it over `gpt` for fewer
-    parameters and a smaller cache. A pair costs heads x shared products in place of d. So it saves time only in the
-    projections, unless `shared` is below d / heads. `Collaborative.from_trained` converts the projection of a trained
-    `gpt` layer.
+    All heads share one projection of queries and one of keys, of width `shared`. Each head weighs the dimensions of
+    this projection by a learned vector. Choose it over `gpt` for fewer parameters and a smaller cache. A pair of query
+    and key costs heads x shared multiplications in place of d. So it saves time only in the projections, unless
+    `shared` is below d / heads. `Collaborative.from_trained` converts the projection of a trained `gpt` layer.
 
     d: model width.
     depth: number of blocks.
     heads: number of attention heads.
-    head_dim: width of a head's values; d / heads if None. Queries and keys have `shared` columns.
-    shared: columns of queries and keys; d / 4 if None, with which the paper loses nothing in translation.
+    head_dim: width of a head's values; d / heads if None. Queries and keys have width `shared`.
+    shared: width of queries and keys; d / 4 if None, with which the paper loses nothing in translation.
     mixing, scale, content: as in `projections.collaborative.Collaborative`.
     pattern: expression for the tokens that each token reads, such as "Causal() & Band(64)", in every block.
     length: longest row in tokens.

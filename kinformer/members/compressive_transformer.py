@@ -57,13 +57,13 @@ def compressive_transformer(
     compressed: number of compressed states that are kept.
     rate: number of old states per compressed state.
     compression: "mean", "max" or "most_used", which have no parameters, or "conv" or "dilated", which learn.
-    count: unit of distances to compressed states: "slots" as in the paper, or "tokens", which can separate the
-        documents of a row.
+    count: unit of distances to compressed states: "slots" counts each as one position, as in the paper. "tokens" counts
+        the tokens that it summarises, and can separate the documents of a row.
     loss: loss of the learned compressions, "attention" (error of what attention reads) or "autoencoding". It trains
         only the compression, and no other loss reaches the compression. It has no weight, because the step size of Adam
         does not depend on the size of the gradient.
-    distance: error in the loss: "l2" or "mse" for each token, or "segment", the paper's norm over a whole segment. With
-        "segment" no segment may be cut.
+    distance: measure of the error in this loss: "l2" or "mse" for each token, or "segment", the paper's norm over a
+        whole segment. With "segment" no segment may be cut.
     vocab: vocabulary size, in tokens.
     dropout: dropout probability of embeddings, attention weights, feed-forward units and sublayer outputs.
     """

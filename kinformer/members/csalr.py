@@ -28,9 +28,10 @@ def csalr(
 
     y = softmax(Q K~^T / sqrt(d)) (A + I)^-1 softmax(Q~ K^T / sqrt(d)) V, A = softmax(Q~ K~^T / sqrt(d))
 
-    Choose it over `nystromformer` to avoid an iteration for the inverse. It does not estimate softmax attention: it
-    about halves the weights. A training step (width 256, batch 1, on a CPU) is faster than `bert`'s already at 1,024
-    tokens, and 2.7 times as fast at 4,096 (bench/README.md).
+    Q~ and K~ are the landmarks, means of queries and of keys. Choose it over `nystromformer` to avoid an iteration for
+    the inverse. It does not estimate softmax attention: its weights sum to 1/2, not to 1. A training step (width 256,
+    batch 1, on a CPU) is faster than `bert`'s already at 1,024 tokens, and 2.7 times as fast at 4,096
+    (bench/README.md).
 
     d: model width.
     depth: number of layers.

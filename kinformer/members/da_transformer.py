@@ -1,4 +1,4 @@
-"""DA-Transformer: an encoder with heads that each learn how much distance counts."""
+"""DA-Transformer: an encoder in which each head learns how attention depends on distance."""
 
 from functools import partial
 from typing import Literal
@@ -35,8 +35,8 @@ def da_transformer(
     The logits are ReLU(scores) times a learned sigmoid of the distance.
 
     Choose it over `bert` if some heads should read nearby tokens and others distant ones, and to see which heads do.
-    `alpha` and `beta` of each block's DistanceAware show it, with two numbers per head. The distance has no sign, so
-    only `position` can tell earlier tokens from later ones.
+    The parameters `alpha` and `beta` of each block's `DistanceAware` show this, with two numbers per head. The distance
+    has no sign, so only `position` can tell earlier tokens from later ones.
 
     d: model width.
     depth: number of blocks.

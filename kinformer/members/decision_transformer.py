@@ -35,8 +35,8 @@ def decision_transformer(
 
     Train it with `--data offline=PATH`; the episodes set `states`, `actions`, `discrete` and `steps`. `kinformer play
     DIR --env ID --return R` then asks for a return. Choose it over `behaviour_cloning` if episodes have mixed quality:
-    it learns from all of them, and the target return selects which to follow. It does not combine episodes into a
-    better one, as learned values can, and it knows nothing beyond the data.
+    it learns from all of them, and the target return selects which to follow. It does not combine parts of episodes
+    into a better one, as methods that learn a value function can, and it knows nothing beyond the data.
 
     d: model width; the default is the paper's for MuJoCo, as for depth, heads and dropout.
     depth: number of blocks.
@@ -48,12 +48,12 @@ def decision_transformer(
     activation: activation of the feed-forward layer; relu in the paper's code for MuJoCo, gelu in its code for Atari.
     pattern: expression for the tokens that each token reads, such as "Causal()".
     bounded: bound real-valued actions with tanh; discrete actions have no bound.
-    beside: loss weight of predicting states and returns too; the paper found no help in it.
+    beside: loss weight of predicting the next state and return too; in the paper this did not help.
     best: percentage of all steps to learn from, taken from the episodes with the highest returns.
-    states: numbers in an observation.
+    states: number of values in an observation.
     actions: number of kinds of actions if `discrete`, else the numbers in one action.
-    discrete: actions are kinds; if False, they are real numbers.
-    steps: steps of the longest episode.
+    discrete: an action is one of `actions` kinds; if False, it is a vector of real numbers.
+    steps: number of steps of the longest episode.
     dropout: dropout probability of embeddings, attention weights and sublayer outputs.
 
     The model computes attention scores exactly as GPT-2 does.

@@ -62,13 +62,15 @@ def depth_adaptive(
         "geometric" it decides after each layer whether to stop. With "sequence" it predicts one exit for a whole row
         from the mean of the encoder's output, and needs form "encoder_decoder". With "probability" a token leaves when
         its largest probability reaches the threshold; this rule learns nothing.
-    oracle: definition of the best exit, the target of the classifier: "likelihood" or "correctness".
-    price: cost of a layer in the oracle; for "sequence" it is compared with the sum over the tokens of a row.
+    oracle: rule that gives the best exit of a token, the target of the classifier. With "likelihood" it is the exit
+        with the largest log-probability of the correct token minus `price` for each layer. With "correctness" a correct
+        prediction counts 1 in place of the log-probability.
+    price: cost of a layer in the oracle; for "sequence" it is subtracted from the sum over the tokens of a row.
     sigma: width of the window in which the oracle also counts neighbouring tokens, in squared tokens; 0 counts only the
         token.
     alpha: loss weight of the classifier.
-    threshold: probability at which a token leaves ("geometric", "probability"); one number, or one for each layer but
-        the last.
+    threshold: probability at which a token leaves ("geometric", "probability"); one number, or one for each layer
+        except the last.
     shared: use one stopping unit for all layers ("geometric").
     weights: loss weights of the exits: "uniform", "linear" or "sqrt".
     paths: number of forward passes with random exits per batch ("mixed training"), 1 to 6 in the paper. The classifier

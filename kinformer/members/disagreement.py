@@ -36,20 +36,20 @@ def disagreement(
 ) -> LM:
     """Disagreement regularisation (Li et al., 2018, arXiv:1810.10183), as a decoder.
 
-    loss = -log p + subspace D_sub + position D_pos + output D_out, each the mean over tokens, summed over layers
+    loss = -log p + subspace D_sub + position D_pos + output D_out, each term the mean over tokens, summed over layers
 
-    Choose it over `gpt` if heads become similar. It generates as `gpt` does, because the terms cost only training time.
-    The terms `output` and `subspace` cost heads^2 head_dim per token. The term `position` costs heads^2 per pair, and
-    computes all weights a second time, in L^2 d.
+    Choose it over `gpt` if heads become similar. It generates as `gpt` does: only training computes the terms. The
+    terms `output` and `subspace` cost heads^2 head_dim per token. The term `position` costs heads^2 per pair of tokens,
+    and computes all attention weights a second time, in time L^2 d.
 
     d: model width.
     depth: number of blocks.
     heads: number of attention heads.
     head_dim: width of a head; d / heads if None.
-    subspace: loss weight of the similarity of the heads' values; 0 leaves the term out, here and below.
+    subspace: loss weight of the similarity of the heads' values; 0 leaves a term out, also for the two weights below.
     position: loss weight of the similarity of the heads' attention weights.
-    output: loss weight of the similarity of the heads' outputs. The paper weighs with 1, and finds this term best on
-        its own.
+    output: loss weight of the similarity of the heads' outputs. The paper has weight 1, and finds that this term helps
+        most if it is the only one.
     pattern: expression for the tokens that each token reads, such as "Causal() & Band(64)", in every block.
     length: longest row in tokens.
     vocab: vocabulary size, in tokens.

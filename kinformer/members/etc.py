@@ -56,10 +56,11 @@ def etc(
 ) -> MLM:
     """ETC (Ainslie et al., 2020, arXiv:2004.08483): local attention of long tokens, and global tokens.
 
-    Long tokens read `radius` tokens on either side, and all tokens read the global tokens. Choose it over `longformer`
-    if the text has parts: each part gets one of up to `tokens` global tokens, which see everything. Learned vectors
-    label distances up to `clip`, and whether a part is the token's own. There are no absolute positions, so rows may
-    have any length. The model trains on the prediction of hidden tokens.
+    Long tokens, the paper's name for the tokens of the text, read `radius` tokens on either side. All tokens read the
+    global tokens. Choose it over `longformer` if the text has parts: each part gets one of up to `tokens` global
+    tokens, which see everything. Learned vectors encode distances up to `clip`, and whether a token belongs to the part
+    of a global token. There are no absolute positions, so rows may have any length. The model trains on the prediction
+    of hidden tokens.
 
     d: model width.
     depth: number of blocks.
@@ -69,25 +70,25 @@ def etc(
     tokens: maximum number of global tokens; the last one represents all remaining parts.
     clip: largest distance with a vector of its own.
     unit: unit of a part; sentences in the paper. Training finds parts in the original text, so a hidden full stop still
-        ends a sentence. `kinformer fill` finds parts in the text with gaps. The search reads bytes, or the text that
-        the tokens of a tokenizer add, such as the paper's word pieces.
+        ends a sentence. `kinformer fill` finds parts in the text with gaps. Parts are found in the bytes, or in the
+        text of the tokens of a tokenizer, such as the paper's word pieces.
     projections: matrices of the keys. With "reader" they depend on the kind of query: the paper's separate W for global
         and long queries. In the authors' code this is share_kv_projections: l2l and l2g share, g2g and g2l share. With
-        "four" each of the four pieces has separate keys, as in the authors' code with nothing shared. With "shared" all
-        pieces have one matrix, the default of that code. With "own" the matrices depend on the kind of the key, a form
-        of this package.
+        "four" each of the four pieces of attention (query global or long, key global or long) has separate keys, as in
+        the authors' code with nothing shared. With "shared" all pieces have one matrix, the default of that code. With
+        "own" the matrices depend on whether the key is global or long, a form of this package.
     outputs: "separate" gives global and long tokens their own output matrices, as in the authors' code; "shared" has
         one matrix for both.
-    hard: pieces in which a token reads only its own part: g2l in the paper, also l2g in the authors' code. For l2l and
-        g2g this is an option of this package.
+    hard: pieces in which a token reads only its own part of the text: g2l (global query, long key) in the paper, also
+        l2g in the authors' code. For l2l and g2g this is an option of this package.
     g2g, g2l, l2g, l2l: the paper's four binary matrices, as pattern expressions such as "Band(3)" or "Tokens(1)"; in
         g2l global tokens read long ones. Global and long tokens are numbered separately from 0. The default reads all
         pairs, in l2l within `radius`.
     order: distinguish earlier parts from later parts.
-    contrast: weight of the paper's contrastive loss; the loss of hidden tokens gets the rest. The summary of a wholly
-        hidden part must be nearest to the summary of that part read separately. An independent implementation has 0.2.
-        Use it for documents, such as `--data text=FILE,documents=blank`, which gives each document a row. A window of
-        running text begins and ends within parts.
+    contrast: weight of the paper's contrastive loss; the loss of hidden tokens has weight 1 - `contrast`. The summary
+        of a wholly hidden part must be nearest to the summary of that part read separately. An independent
+        implementation has 0.2. Use it for documents, such as `--data text=FILE,documents=blank`, which gives each
+        document a row. A window of running text begins and ends within parts.
     vocab: vocabulary size, in tokens.
     dropout: dropout probability of embeddings, attention weights and sublayer outputs.
 

@@ -46,7 +46,7 @@ def gaussian_transformer(
     head_dim: width of a head; d / heads if None.
     by_head: learn w and b for each head; in the paper the heads of a layer share them.
     sigma: initial standard deviation, in positions.
-    own: initial |b|, the reduction of a token's score with itself.
+    own: initial |b|, which is subtracted from the score of a token with itself.
     form: "encoder" as in the paper, "decoder" for text, or "encoder_decoder" for pairs.
     position: position encoding, as in `transformer`; with "none" nothing distinguishes earlier from later tokens.
     norm: "pre" or "post".

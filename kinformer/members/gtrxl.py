@@ -27,9 +27,9 @@ def gtrxl(
 ) -> LM:
     """Gated Transformer-XL (Parisotto et al., 2019, arXiv:1910.06764): gates and pre-normed sublayers.
 
-    Choose it over `transformer_xl` if training is unstable, especially in reinforcement learning. At the start it is
-    close to the identity, and closer for a larger `b_g`. The stream itself has no norms. A norm is applied to the input
-    of a sublayer, and a ReLU to its output.
+    Choose it over `transformer_xl` if training is unstable, especially in reinforcement learning. Before training, the
+    stack is close to the identity, and closer for a larger `b_g`. The residual stream itself has no norms. A norm is
+    applied to the input of a sublayer, and a ReLU to its output.
 
     d: model width.
     depth: number of layers.
@@ -39,8 +39,8 @@ def gtrxl(
     memory: tokens before the segment that each layer also reads.
     gate: gate of a sublayer, the paper's ablation: "gru" (GTrXL), "input", "output", "highway", "sigtanh", "residual"
         (TrXL-I) or "post_norm" (TrXL). The gates of "gru" cost as much as the rest of a layer.
-    b_g: initial bias of the gates; 0 opens them half. With the paper's 2, each "gru" keeps 0.88 of the stream, and four
-        layers keep a third of it, in nearly its direction. With 5, four layers keep 0.94.
+    b_g: initial bias of the gates; 0 opens them half. With the paper's 2, each "gru" keeps 0.88 of the residual stream,
+        and four layers keep a third of it, in nearly its direction. With 5, four layers keep 0.94.
     normed: "both" normalises segment and memory together; "keys" leaves the inputs of queries unnormalised, as in
         DI-engine.
     hidden: width of the feed-forward layer; 4 d if None.
@@ -48,7 +48,7 @@ def gtrxl(
     dropout: dropout probability of embeddings, attention weights, feed-forward units and sublayer outputs.
 
     Embeddings start with a standard deviation of 0.02 and are multiplied by sqrt(d). As in the paper there is no final
-    norm, so a token's own logit starts at about d^1.5 times the variance of the embeddings.
+    norm, so the logit of the input token itself starts at about d^1.5 times the variance of the embeddings.
     """
     wiring = GatedXL(d, depth, heads, segment, memory, gate, b_g, head_dim, hidden, dropout, normed)
     return LM(vocab, d, wiring.stack(), scale=d**0.5, std=0.02, dropout=dropout, lanes=True)

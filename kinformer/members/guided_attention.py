@@ -58,16 +58,16 @@ def guided_attention(
 
     loss = -log p + alpha(progress) sum over layers and guided heads of |A - P|^2, the mean over tokens
 
-    The loss holds some heads to given patterns for a part of the training. Choose it over `bert` if training is slow to
-    find a use for heads. The blocks are as in `bert`. Training computes all attention weights a second time, in L^2 d,
-    one block of queries at a time.
+    For a part of the training, the loss keeps the attention weights A of some heads near given patterns P (`guides`).
+    Choose it over `bert` if training is slow to find a use for heads. The blocks are as in `bert`. Training computes
+    all attention weights a second time, in time L^2 d, one block of queries at a time.
 
     d: model width.
     depth: number of blocks, post-norm.
     heads: number of attention heads.
     head_dim: width of a head; d / heads if None.
-    guides: patterns that the guided heads of each layer take in turn.
-    share: fraction of heads that are guided; half in the paper.
+    guides: names of the patterns, which the guided heads of each layer take in turn.
+    share: fraction of the heads of a layer that are guided; half in the paper.
     alpha: initial loss weight of the guides. The paper's weight is for a sum over queries; its code has 100, for a
         mean.
     hold: fraction of the training with constant weight; the weight then falls linearly to 0 at the end.

@@ -55,8 +55,8 @@ def hard_coded_gaussian(
     The offset o depends on the head. Self-attention learns only values: it has no queries and no keys. Choose it to see
     how little attention a task needs. In the paper translation lost little by it, and much if attention to the source
     was hard-coded too. `synthesizer` learns its fixed weights, and `gaussian_transformer` adds a Gaussian to scores
-    from content. Every pair has a weight, but no pair is compared. Time grows as L^2 d, or as L d with a `pattern` such
-    as Band(8).
+    from content. Every pair of tokens has a weight, but the tokens are not compared. Time grows as L^2 d, or as L d
+    with a `pattern` such as Band(8).
 
     d: model width.
     depth: number of blocks, on each side of an "encoder_decoder".
@@ -69,7 +69,7 @@ def hard_coded_gaussian(
         "softmax" divides densities by their sum.
     across: attention to the source. "learned" is ordinary attention. With "last" only the last block has it, with
         a single learned head. With "hard_coded" it reads around ratio i + o.
-    ratio: usual ratio of source length to target length, the paper's gamma.
+    ratio: ratio of source length to target length in the data, the paper's gamma.
     pattern: expression for the tokens that a token may read; "Band(8)" makes the cost linear and hardly changes the
         result.
     form: "encoder_decoder" for pairs as in the paper, "decoder" for text, or "encoder" that predicts hidden tokens.

@@ -53,24 +53,24 @@ def image_transformer(
 
     shape: channels, rows and columns of a picture.
     form: order of the values. With "1d" it is row by row: the queries of a block read this block and the values before
-        it. With "2d" it is tile by tile: the queries of a tile read the tile and its surroundings. The memory of "2d"
-        reaches further up.
+        it. With "2d" it is tile by tile: the queries of a tile read the tile and its surroundings. With "2d" a query
+        sees more of the rows above it.
     block: values in a block of queries ("1d").
     memory: values before the block that its queries also read ("1d").
     tile: rows and columns of a tile, in pixels ("2d"); by default the largest divisors of the picture up to 8.
     around: rows above the tile, and columns on each side, that its queries also read, in pixels; `tile` by default.
     output: distribution of a step. With "categorical" each channel of a pixel has a step with 256 probabilities. With
         "logistics" each pixel has a step with a mixture of logistics, which is a third of the steps in colour.
-    mixtures: number of logistics in a mixture.
+    mixtures: number of logistic distributions in a mixture ("logistics").
     upscale: factor of super-resolution: an encoder reads a copy of the picture that is smaller by this factor. The
         paper makes 32 x 32 from 8 x 8 pixels, which is upscale=4. None trains without an encoder.
-    classes: number of labels; the label of a picture adds a vector to every step. 0 means no labels.
+    classes: number of classes of pictures; the class of a picture adds a vector to every step. 0 means no classes.
     d: model width.
     depth: number of blocks, and of encoder blocks if there is an encoder.
     heads: number of attention heads.
     head_dim: width of a head; d / heads if None.
     hidden: width of the feed-forward layer; 4 d if None.
-    position: kind of the positions; half of each vector encodes the row, half the column and channel.
+    position: kind of position encoding; half of each vector encodes the row, half the column and channel.
     norm: "post" as in the paper, or "pre" for deeper models.
     dropout: dropout probability of embeddings and sublayer outputs.
 

@@ -1,4 +1,4 @@
-"""Informer: long time series, forecast in one pass."""
+"""Informer: forecasts many rows of a time series in one pass."""
 
 from typing import Any, Literal
 
@@ -52,19 +52,20 @@ def informer(
     norm: Norms = "post",
     dropout: float = 0.05,
 ) -> Forecast:
-    """Informer (Zhou et al., 2020, arXiv:2012.07436): a forecast of `horizon` rows in one pass.
+    """Informer (Zhou et al., 2020, arXiv:2012.07436): a forecast of `horizon` time steps in one pass.
 
-    Encoder blocks have ProbSparse attention: few queries read all keys, and the other queries get a mean. The row is
-    halved between two blocks. The decoder reads the last `label` known rows and a zero for each wanted row, with causal
-    ProbSparse attention. It then reads the encoder's output with softmax attention.
+    Encoder blocks have ProbSparse attention: few queries read all keys, and the other queries get a mean. A row of the
+    data is one time step. The sequence of rows is halved between two blocks. The decoder reads the last `label` known
+    rows and a row of zeros for each row to forecast, with causal ProbSparse attention. It then reads the encoder's
+    output with softmax attention.
 
-    Choose it for many hundreds of known rows. On ETT a linear map of 96 known hours has a smaller error (Zeng et al.,
-    2023, arXiv:2205.13504). On the test data of ETTh1 a small Informer had a mean squared error of .49 at 24 hours and
-    .77 at 96. Least squares had .31 and .38, and repeating the last day had .42 and .51 (bench/README.md). `kinformer
-    evaluate` reports all three. A training step (width 256, batch 1, on a CPU) is 1.4 times as fast as with
-    attention="full" at 1,024 known rows, and 5.1 times at 4,096.
+    Choose it for many hundreds of known rows. On the ETT data, a linear map of 96 known hours has a smaller error (Zeng
+    et al., 2023, arXiv:2205.13504). On the test data of ETTh1 a small Informer had a mean squared error of .49 at 24
+    hours and .77 at 96. Least squares had .31 and .38, and repeating the last day had .42 and .51 (bench/README.md).
+    `kinformer evaluate` reports the errors of all three. A training step (width 256, batch 1, on a CPU) is 1.4 times as
+    fast as with attention="full" at 1,024 known rows, and 5.1 times at 4,096.
 
-    channels: numbers in a row; `--data series=FILE.csv` sets it, `targets` and `calendar` from its columns.
+    channels: number of columns of a row; `--data series=FILE.csv` sets it, `targets` and `calendar` from its columns.
     targets: number of columns, the last ones, that are forecast; all if None.
     calendar: numbers that encode the time of a row.
     context: number of known rows.
@@ -77,11 +78,12 @@ def informer(
     head_dim: width of a head; d / heads if None.
     hidden: width of the feed-forward layer; 4 d if None.
     attention: "probsparse", or "full" for softmax, the paper's baseline.
-    factor: number of queries that read all keys, and of sampled keys, in multiples of the logarithm of the row length.
+    factor: number of queries that read all keys, and of sampled keys, divided by the logarithm of the number of rows.
     measure: criterion that selects the queries that read all keys (`ProbSparse`).
-    divisor: divisor of the mean of a query's scores: "sample", or "row" as in the authors' code.
+    divisor: divisor of the mean of a query's sampled scores in that criterion: their number ("sample"), or the number
+        of rows ("row") as in the authors' code.
     rest: result of the decoder's other queries: "mean" of the values, or "sum" as in the authors' code.
-    distil: halve the row between encoder blocks.
+    distil: halve the number of rows between encoder blocks.
     replicas: number of smaller encoders beside the first, as in the paper's stack; each has half the rows and one block
         less.
     norm: "post" as in the paper, or "pre".

@@ -41,8 +41,8 @@ def lazyformer(
     """LazyFormer (Ying et al., 2021, arXiv:2102.12702): `every` blocks share one set of attention weights.
 
     The first of each `every` blocks computes the weights. The other blocks have no queries and no keys. Choose it over
-    `bert` for fewer parameters, and over `gpt` for a smaller cache. Otherwise it is like these: pre-norm blocks and
-    learned positions. The paper spends the saved time on a larger `d`.
+    `bert` for fewer parameters, and over `gpt` for a smaller cache. Otherwise it is like these two: it has pre-norm
+    blocks and learned positions. The paper uses the saved time for a larger `d`.
 
     d: model width.
     depth: number of blocks; if it is no multiple of `every`, the last group of blocks is shorter.
@@ -57,10 +57,10 @@ def lazyformer(
     attention_dropout: dropout probability of attention weights, drawn again in each block; the paper advises 0.
 
     Costs: a block that reuses weights saves queries and keys, 2 of the 12 d^2 multiplications of a block per token. A
-    fused kernel reads with the queries and keys of the block below. This is faster than storing L^2 weights per head
-    and multiplying values by them. With 12 blocks of width 256, every=2 takes 0.92, 0.94 and 0.96 of the
-    multiplications of every=1 in rows of 128, 512 and 2,048 tokens, forward and backward. Its time falls as much
-    (bench/lazy.py).
+    block without queries and keys calls a fused attention kernel with the queries and keys of the block below. This is
+    faster than storing L^2 weights per head and multiplying values by them. With 12 blocks of width 256, every=2 takes
+    0.92, 0.94 and 0.96 of the multiplications of every=1 in rows of 128, 512 and 2,048 tokens, forward and backward.
+    Its time falls as much (bench/lazy.py).
 
     Differences: the paper's factor of 1.3 compares with blocks that each store a matrix of weights. `bert` here stores
     none.

@@ -1,4 +1,4 @@
-"""Linear Transformer: attention as sums of features, with a past of fixed size."""
+"""Linear Transformer: attention by sums of key features, so the stored past has a fixed size."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -63,7 +63,7 @@ def linear_transformer(
         speech model; here it predicts hidden tokens.
 
     Differences: the paper leaves the norms open; blocks here are pre-norm. The authors' code adds 1e-6 to the divisor
-    of each read. Nothing is added here.
+    of each query's result. Nothing is added here.
     """
     updates: dict[str, Callable[[], StateUpdate]] = {
         "sum": AdditiveUpdate,

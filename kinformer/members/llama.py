@@ -28,7 +28,7 @@ def llama(
     turned: int | None = None,
     tie: bool = False,
 ) -> LM:
-    """Llama (Touvron et al., 2023, arXiv:2302.13971): the usual architecture of current decoders.
+    """Llama (Touvron et al., 2023, arXiv:2302.13971): the most common architecture of current decoders.
 
     It has rotary positions, RMS norms, a gated feed-forward layer and no biases. Choose it over `gpt` for a smaller
     cache. Train it at the length that it will read. The rotations have no end, but distances beyond the training length
@@ -38,13 +38,14 @@ def llama(
     depth: number of blocks.
     heads: number of query heads.
     head_dim: width of a head; d / heads if None.
-    key_heads: number of heads of keys and values, which all query heads share, as in Llama 2 (arXiv:2307.09288).
+    key_heads: number of heads of keys and values; heads / key_heads query heads share each, as in Llama 2
+        (arXiv:2307.09288).
     hidden: width of the feed-forward layer; 8/3 d if None.
     vocab: vocabulary size, in tokens.
     base: base of the rotation frequencies; it sets the slowest rotation.
-    pairs: numbers that rotate together: the "half" layout of the published weights, or "interleaved" as in RoPE's paper
-        (arXiv:2104.09864).
-    turned: count of a head's numbers that rotate; all if None, a quarter in GPT-NeoX (arXiv:2204.06745).
+    pairs: pairs of a head's numbers that rotate together: the "half" layout of the published weights, or "interleaved"
+        as in RoPE's paper (arXiv:2104.09864).
+    turned: number of components of a head that rotate; all if None, a quarter in GPT-NeoX (arXiv:2204.06745).
     tie: use the embedding as the output head.
     """
 

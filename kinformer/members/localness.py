@@ -57,7 +57,8 @@ def localness(
     depth: number of blocks, on each side of an "encoder_decoder".
     heads: number of attention heads; each has its own centres and windows.
     head_dim: width of a head; d / heads if None.
-    window: width of a window: by "query", the paper's best, by "layer", from the mean of its keys, or "fixed".
+    window: width of a window: predicted for each "query" (best in the paper), predicted once for a "layer" from the
+        mean of its keys, or "fixed".
     width: width of a "fixed" window, in positions; two standard deviations.
     local: number of the lowest blocks with windows; up to 3 if None, the best in the paper. 0 means no windows.
     form: "encoder" predicts hidden tokens. "decoder" generates text, with windows over the tokens so far.

@@ -41,9 +41,10 @@ def low_rank_band(
 
     y = g low + (1 - g) band, a softmax of narrow queries and keys over the row, and one of wide ones in a window
 
-    Choose it over `longformer_lm` if a distant token may matter, and over `gpt` for narrower keys in the cache. A
-    training step (width 256, batch 1, on a CPU) is faster than `gpt`'s from about 15,000 tokens on, and 1.0 times as
-    fast at 16,384 (bench/README.md).
+    In the equation, low is softmax attention with narrow queries and keys over the whole row. The other term, band, is
+    softmax attention with wide ones in a window. Choose it over `longformer_lm` if a distant token may matter, and over
+    `gpt` for narrower keys in the cache. A training step (width 256, batch 1, on a CPU) is faster than `gpt`'s from
+    about 15,000 tokens on, and 1.0 times as fast at 16,384 (bench/README.md).
 
     d: model width.
     depth: number of layers.

@@ -14,7 +14,7 @@ def lstm(d: int = 256, depth: int = 2, forget: float = 0.0, vocab: int = 256, dr
     Choose it as a baseline for members with a memory, especially for the layers of an `agent`. Decoding costs the same
     at every length, and the state is 2 `d` numbers per layer. Choose attention if the model must look up something from
     the distant past. A layer has 8 d^2 weights, and a Transformer's block has 12 d^2. The model trains on consecutive
-    text and carries its state from batch to batch.
+    text and carries its recurrent state from batch to batch.
 
     d: model width.
     depth: number of layers.

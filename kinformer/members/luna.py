@@ -40,8 +40,8 @@ def luna(
 
     The packs attend to the row, and the row attends to the packs. Layers are post-norm. Choose it over `bert` for a
     cost linear in the row, and over `star_transformer` if one vector cannot summarise a row. As a decoder, choose it
-    over `linear_transformer` if a softmax should select what is read. Its averages of all tokens so far learn late to
-    separate one token from the others.
+    over `linear_transformer` if a softmax should select the tokens that are read. Its averages of all tokens so far
+    learn late to separate one token from the others.
 
     A training step (width 256, batch 1, on a CPU) of an encoder is faster than `bert`'s already at 1,024 tokens, and
     2.9 times as fast at 4,096. A decoder is faster than `gpt` from about 2,000 tokens on, and 4.1 times as fast at

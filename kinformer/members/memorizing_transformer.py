@@ -51,13 +51,14 @@ def memorizing_transformer(
     segment: number of earlier tokens that every layer reads.
     memory: number of keys before the segment that the memory layer stores. It is not part of the weights, so the
         weights of a trained model also fit a larger memory.
-    k: number of best memory keys that each query of the memory layer also reads.
+    k: number of memory keys with the highest scores that each query of the memory layer also reads.
     local: "window" reads the token and the `segment` before it, the paper's sliding window. With "segments" a token
         reads its own segment and all of the one before.
     layer: number of the memory layer, from 1 at the bottom; three quarters up if None, as the 9th of 12 in the paper.
     vocab: vocabulary size, in tokens.
     dropout: dropout probability of embeddings, sublayer outputs, and attention weights except in the memory layer.
-    search: search in the memory: "exact", or an index of FAISS, such as "hnsw" or "ivf:probes=16".
+    search: way to find these keys in the memory: "exact", or an approximate index of FAISS, such as "hnsw" or
+        "ivf:probes=16".
     """
     sliding = check_option("local", local, Local) == "window"
     near = Causal() & (Band(segment) if sliding else Segment(segment, segment))

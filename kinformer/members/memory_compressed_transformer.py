@@ -39,10 +39,10 @@ def memory_compressed_transformer(
 ) -> LM:
     """T-DMCA (Liu et al., 2018, arXiv:1801.10198): local layers L and memory-compressed layers M.
 
-    Layers L read their block, and layers M read the whole past compressed. Choose it over `gpt` for long rows with a
-    distant past that a summary can represent. An M layer reads and caches one key and value per `compress` tokens, and
-    an L layer caches its block. A training step of an M layer (width 256, batch 1, on a CPU) is faster than `gpt`'s
-    from about 1,500 tokens on, and 2.2 times as fast at 16,384 (bench/README.md).
+    A token reads only its block of the row in layers L, and the whole compressed past in layers M. Choose it over `gpt`
+    for long rows with a distant past that a summary can represent. An M layer reads and caches one key and value per
+    `compress` tokens, and an L layer caches its block. A training step of an M layer (width 256, batch 1, on a CPU) is
+    faster than `gpt`'s from about 1,500 tokens on, and 2.2 times as fast at 16,384 (bench/README.md).
 
     d: model width.
     depth: number of layers.
@@ -90,7 +90,7 @@ class _Blocks(Stack):
     """A stack that also loads runs of earlier versions, where all layers shared the projection of the first layer."""
 
     def upgrade(self, tensors: dict[str, Tensor], prefix: str) -> None:
-        """Copy the first layer's projection to each layer for which the file has none."""
+        """Copy the first layer's projection to each layer that has none in a file of an earlier version."""
         for n in range(1, len(self.layers)):
             for name in ("weight", "bias"):
                 first, copy = (f"{prefix}layers.{m}.layers.0.projection.qkv.{name}" for m in (0, n))

@@ -32,8 +32,8 @@ def multi_query(
     d: model width.
     depth: number of blocks.
     heads: number of query heads.
-    key_heads: number of heads of keys and values; 1 is the paper, and more are groups (Ainslie et al., 2023,
-        arXiv:2305.13245).
+    key_heads: number of heads of keys and values; 1 in the paper. With more, groups of query heads share one (Ainslie
+        et al., 2023, arXiv:2305.13245).
     head_dim: width of a head; d / heads if None.
     hidden: width of the feed-forward layer. If None, it is larger by the parameters that keys and values save, as in
         the paper. The model is then as large as one with a head of keys for every query head.

@@ -36,14 +36,16 @@ def multi_scale(
 
     head of scale w: token i reads i - w to i + w; of layer l of N, heads are shared out by softmax(z^l) over scales
 
-    The z^l of the widest scale is 0, and each narrower scale has alpha / l more than the next wider one. In the last
-    layer all are 0. So low layers look nearby, and high layers look everywhere. Choose it over `bert` for small data,
-    because the prior for near tokens need not be learned. Choose it over `longformer` if heads should differ. Time
-    grows as L times the widths if windows are narrow compared with the row.
+    A scale is a window width. The z^l of the widest scale is 0, and the z^l of each narrower scale is alpha / l larger
+    than that for the next wider one. In the last layer all z are 0. So low layers look nearby, and high layers look
+    everywhere. Choose it over `bert` for small data, because the prior for near tokens need not be learned. Choose it
+    over `longformer` if heads should differ. Time grows as L times the widths if windows are narrow compared with the
+    row.
 
     d: model width.
     depth: number of blocks.
-    heads: number of attention heads. Shares are rounded by the largest remainder; ties go to narrower scales.
+    heads: number of attention heads. The number of heads of each scale is rounded by the largest remainder; ties go to
+        narrower scales.
     scales: window widths w, rising; by default 1, 3 and a 16th, 8th, 4th and half of `length`.
     alpha: preference of low layers for near tokens; 0 distributes heads evenly, and below 0 low layers look far.
     form: "encoder" predicts hidden tokens, as in the paper. "decoder" has windows that end with the token.
@@ -76,7 +78,7 @@ def multi_scale(
 
 
 def default_scales(length: int) -> tuple[int, ...]:
-    """Return 1, 3 and a 16th, an 8th, a 4th and half of `length`; each once, rising."""
+    """Return the default window widths: 1, 3 and a 16th, 8th, 4th and half of `length`, each once, rising."""
     return tuple(sorted({1, 3, *(max(length // part, 1) for part in (16, 8, 4, 2))}))
 
 

@@ -43,9 +43,10 @@ def nystromformer(
 
     y = softmax(Q K~^T / sqrt(d)) A^+ softmax(Q~ K^T / sqrt(d)) V + conv(V), A = softmax(Q~ K~^T / sqrt(d))
 
-    Choose it over `bert` for rows much longer than `landmarks`: its cost is linear in the row. It has post-norm blocks
-    and learned positions, as in BERT, and trains on the prediction of hidden tokens. A training step (width 256, batch
-    1, on a CPU) is faster than `bert`'s from about 1,300 tokens on, and 2.2 times as fast at 4,096 (bench/README.md).
+    Q~ and K~ are the landmarks, means of queries and of keys, and A^+ is the pseudo-inverse of A. Choose it over `bert`
+    for rows much longer than `landmarks`: its cost is linear in the row. It has post-norm blocks and learned positions,
+    as in BERT, and trains on the prediction of hidden tokens. A training step (width 256, batch 1, on a CPU) is faster
+    than `bert`'s from about 1,300 tokens on, and 2.2 times as fast at 4,096 (bench/README.md).
 
     d: model width.
     depth: number of layers.
@@ -56,11 +57,11 @@ def nystromformer(
     conv: kernel size of the convolution of values, an odd number with the token in the middle; None for no convolution.
         Published models have 65.
     iterations: number of iterations of the pseudo-inverse.
-    norms: start of the pseudo-inverse: the norms of each "head", as in the paper, or the largest of the "batch", as in
-        the authors' code. With "batch" the result for a row depends on the other rows. The default is "head", and
-        "batch" if form="published".
-    form: "paper": landmarks are means of a row's own tokens. "published", as in the authors' code: they are means of
-        the columns of a batch, including padding (`PublishedNystrom`).
+    norms: norms of A that start the iteration of the pseudo-inverse: those for each "head", as in the paper, or the
+        largest of the "batch", as in the authors' code. With "batch" the result for a row depends on the other rows.
+        The default is "head", and "batch" if form="published".
+    form: "paper": landmarks are means of a row's own tokens. "published", as in the authors' code: they are means over
+        token places of the rows, padding included (`PublishedNystrom`).
     length: longest row in tokens.
     kinds: number of segment types.
     vocab: vocabulary size, in tokens.

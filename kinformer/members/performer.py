@@ -80,17 +80,19 @@ def performer(
         end.
     vocab: vocabulary size, in tokens.
     dropout: dropout probability of embeddings and sublayer outputs.
-    kernel: "softmax", and "hyperbolic", which reads each direction both ways, estimate the softmax kernel.
-        "trigonometric" estimates it by sines and cosines, which the paper finds unstable; it has no eps. The others are
-        generalised attention with a kernel of that function; "relu" is the paper's Performer-ReLU.
+    kernel: "softmax" and "hyperbolic" estimate the softmax kernel; "hyperbolic" uses each direction with both signs.
+        "trigonometric" estimates it by sines and cosines, which the paper finds unstable; it has no eps. The other
+        names are functions for generalised attention, whose features are this function of the directions; "relu" is the
+        paper's Performer-ReLU.
     orthogonal: draw orthogonal directions; False draws each one independently.
     lengths: lengths of orthogonal directions: "normal" draws them like lengths of normal vectors, and "equal" makes all
         of them sqrt(d / heads).
     eps: number added to features. The default is 1e-6 for estimates of softmax and 1e-3 for other kernels, as in the
         authors' TensorFlow code; their JAX code has 1e-4 for softmax.
     form: "decoder" generates text; "encoder" predicts hidden tokens. The paper has both.
-    stabiliser: value that keeps exp(...) of keys small: the maximum of each "token", or of the "sequence" as in the
-        authors' code. With "sequence" a decoder's eps depends on later tokens.
+    stabiliser: maximum that is subtracted in exp(...) of keys, to keep it small: "token" takes it over each token,
+        "sequence", as in the authors' code, over the whole row. With "sequence" a decoder's eps depends on later
+        tokens.
     window: number of last tokens that are read exactly, as by softmax; only earlier tokens are estimated. None, as in
         the paper, estimates all tokens, and is much further from softmax if attention is sharp. It needs form "decoder"
         and kernel "softmax" or "hyperbolic".

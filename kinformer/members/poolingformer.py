@@ -1,4 +1,4 @@
-"""Poolingformer: two levels of attention, a window and pooled keys of a wider window."""
+"""Poolingformer: attention in two levels, over a window and over pooled keys of a wider window."""
 
 from typing import Literal
 
@@ -43,13 +43,13 @@ def poolingformer(
     d: model width.
     depth: number of layers.
     heads: number of attention heads.
-    head_dim: width of a head; d / heads if None, and always with `shared`.
+    head_dim: width of a head; d / heads if None. `shared` requires this width.
     near: tokens that the first level reads on either side, half of the paper's w1; 64 in the paper.
     far: reach of pooled keys on either side, half of the paper's w2; 256 in the paper.
     kernel: tokens per pooled key; 5 in the paper.
     stride: distance between the first tokens of consecutive kernels; 4 in the paper.
     pool: "mean", "max", or "dynamic" (LDConv, the paper's best): weights that the middle token of a kernel predicts.
-    shared: the second level has the projections of the first.
+    shared: the second level uses the projections of the first level.
     length: longest row in tokens.
     vocab: vocabulary size, in tokens.
     dropout: dropout probability of embeddings, attention weights and sublayer outputs.

@@ -46,8 +46,8 @@ def predictive_attention(
 
     A block convolves the scores of the block below, all heads together. The lowest block is an ordinary one, as in the
     authors' code. Choose it over `realformer` if attention patterns have a shape among neighbouring pairs. Every block
-    has the same pattern. Matrices of scores are stored, so memory grows with the square of a row, and time as L^2 (d +
-    heads^2 size^2). Otherwise it is like `gpt` and `bert`: pre-norm blocks and learned positions.
+    reads the same pairs of tokens. Matrices of scores are stored, so memory grows with the square of a row, and time as
+    L^2 (d + heads^2 size^2). Otherwise it is like `gpt` and `bert`: pre-norm blocks and learned positions.
 
     d: model width.
     depth: number of blocks.

@@ -55,8 +55,9 @@ def realformer(
     """RealFormer (He et al., 2020, arXiv:2012.11747): a residual path through the attention scores.
 
     Each block adds the scores of the block below to its own. Choose it over `bert` for deep stacks: blocks can refine
-    what the first blocks attend to, without extra parameters. Every block has the same pattern, because scores pass up
-    pair by pair. Each block's matrix of scores is stored, so memory grows with the square of a row.
+    what the first blocks attend to, without extra parameters. Every block reads the same pairs of tokens, because a
+    pair's score is added to that pair's score in the block above. Each block's matrix of scores is stored, so memory
+    grows with the square of a row.
 
     d: model width.
     depth: number of blocks, post-norm as in the paper.
@@ -68,7 +69,7 @@ def realformer(
         blocks on. With "weighted" they are own * (scores of the block) + below * g(scores of the block below). This is
         the general prior from lower modules (Lin et al., 2021, arXiv:2106.04554, section 4.5.2).
     own, below: the two weights of "weighted".
-    mixed: True makes g a learned mix of the heads below, in each block; False makes g the identity.
+    mixed: True makes g a learned mixture of the heads of the block below; False makes g the identity.
     length: longest row in tokens.
     kinds: number of segment types of an encoder.
     vocab: vocabulary size, in tokens.

@@ -56,11 +56,11 @@ def reformer(
     """Reformer (Kitaev et al., 2020, arXiv:2001.04451): LSH attention in reversible layers.
 
     Choose it for deep models and long rows: training stores no activations. Queries and keys are shared. Even layers
-    read their block of `local` positions and the block before it. Odd layers read the tokens that hashes put into their
-    own bucket. A training step (width 256, batch 1, on a CPU) is faster than `gpt`'s from about 1,700 tokens on, and
-    3.9 times as fast at 16,384 (bench/README.md).
+    read their block of `local` positions and the block before it. In odd layers a token reads the tokens that hashes
+    put into the same bucket. A training step (width 256, batch 1, on a CPU) is faster than `gpt`'s from about 1,700
+    tokens on, and 3.9 times as fast at 16,384 (bench/README.md).
 
-    d: width of each of the stream's two halves.
+    d: width of each of the two halves of the residual stream.
     depth: number of layers.
     heads: number of attention heads.
     buckets: number of buckets per round, an even number.
@@ -78,8 +78,8 @@ def reformer(
         to 8. The weights fit any number.
     redraw: number of training steps after which the rotations are drawn again; 1 is nearest to the authors' code. None
         keeps them.
-    halves: embedding of the two halves. With "own" each half has a separate embedding and both reach the head; tables
-        with equal halves make it the authors' code. With "same" both halves start as one embedding and their mean
+    halves: embedding of the two halves. With "own" each half has a separate embedding and both reach the head; equal
+        embeddings of both halves give the authors' code. With "same" both halves start as one embedding and their mean
         reaches the head, as in reformer-pytorch. It needs half the embedding weights.
     ff_chunk: number of tokens that a feed-forward layer reads at a time, which bounds the memory of its hidden units;
         all if None.

@@ -58,8 +58,8 @@ def routing_by_agreement(
     """Capsule routing of heads (Li et al., 2019, arXiv:1904.03100; Gu and Feng, 2019).
 
     A head's output counts more if more heads agree with it. Choose it over `gpt` if the outputs of heads overlap. It
-    costs heads x d products per token and iteration, independent of the length, and has an output matrix of the usual
-    size.
+    costs heads x d multiplications per token and iteration, independent of the length. It has about as many weights as
+    the output matrix, which it replaces.
 
     d: model width.
     depth: number of blocks.
@@ -68,8 +68,8 @@ def routing_by_agreement(
     routing: "em", the better of the two in the paper, or "dynamic".
     capsules: number of output capsules, each d / capsules wide; as many as heads if None.
     iterations: number of routing iterations; 3 in the papers.
-    lower: number of the lowest layers that route; the others have an output matrix. Half of them if None: the paper
-        finds that routing helps in low layers and not in high ones.
+    lower: number of the lowest blocks that route; the other blocks have an output matrix. Half of all blocks if None:
+        the paper finds that routing helps in low layers and not in high ones.
     form: "decoder" for text, or the papers' "encoder_decoder" for pairs, which is `transformer` with routed heads.
     places: attentions of an "encoder_decoder" with routed heads: "encoder", "decoder" for the decoder's self-attention,
         and "cross" for its attention to the source.

@@ -57,11 +57,11 @@ def routing_transformer(
 ) -> LM:
     """Routing Transformer (Roy et al., 2020, arXiv:2003.05997): local heads and heads with clusters.
 
-    Choose it for long rows with few distant dependencies that content can find. Choose it over `reformer` if clusters
-    should be learned. In routing blocks the first half of the heads is local. The second half reads the tokens that
-    online k-means puts into the query's cluster. Lower blocks are local. Blocks are pre-norm. A training step (width
-    256, batch 1, on a CPU) is faster than `gpt`'s from about 1,900 tokens on, and 4.0 times as fast at 16,384
-    (bench/README.md).
+    Choose it for long rows in which a token depends on few distant tokens with similar content. Choose it over
+    `reformer` if clusters should be learned. In routing blocks the first half of the heads is local. The second half
+    reads the tokens that online k-means puts into the query's cluster. Lower blocks are local. Blocks are pre-norm. A
+    training step (width 256, batch 1, on a CPU) is faster than `gpt`'s from about 1,900 tokens on, and 4.0 times as
+    fast at 16,384 (bench/README.md).
 
     d: model width.
     depth: number of blocks.

@@ -31,9 +31,10 @@ def sac_encoder(
 
     Choose it to see the connections that a complete text needs. The LSTM chooses `edges` times as many pairs as tokens,
     first a query and then its key. The model trains on the prediction of hidden tokens. The reward of a choice is the
-    gain of its row's hidden tokens.
+    mean log-likelihood of the hidden tokens of its row.
 
-    edges: number of pairs per token, the paper's alpha. A token may get many pairs or none, and always reads itself.
+    edges: mean number of pairs per token, the paper's alpha. A token may be in many pairs or none, and always reads
+        itself.
     d, depth, heads, head_dim, share, width, clip, decay, weight, length, vocab, dropout: as in `sac`.
     """
     choose = partial(PublishedSAC, edges, width, clip=clip)

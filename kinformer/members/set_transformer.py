@@ -1,4 +1,4 @@
-"""Set Transformer: an attention model for sets with pooling by attention."""
+"""Set Transformer: attention between the elements of a set, and pooling by attention."""
 
 from typing import Literal
 
@@ -58,21 +58,23 @@ def set_transformer(
     d: width of an element.
     depth: number of encoder blocks.
     heads: number of attention heads.
-    head_dim: width of a head; d / heads if None, and always with form="published", which adds concatenated heads to the
-        query.
+    head_dim: width of a head; d / heads if None. form="published" requires d / heads, because it adds the concatenated
+        heads to the query.
     inducing: number of points of each ISAB. None reads every pair (SAB), which costs less for sets of fewer than twice
         as many elements.
-    seeds: number of vectors that pooling by attention produces; they are read side by side.
+    seeds: number of vectors that pooling by attention produces; the head reads them concatenated.
     decoder: number of blocks in which these vectors read one another.
-    encoder: "attention", or "alone" for a feed-forward layer in its place.
+    encoder: "attention", or "alone" for a feed-forward layer in its place, which sees only one element at a time.
     pooling: "attention" (PMA), or "mean", "sum" or "max" over elements. encoder=alone pooling=mean is the paper's
         baseline.
-    form: variant of the blocks. With "paper" each block adds its input, and has an output matrix, scales of a head and
-        an rFF before PMA. With "published", the authors' code, it adds the projected query. It then has scales of d, an
-        rFF of one matrix and none before PMA.
+    form: variant of the blocks. With "paper" each block adds its input, has an output matrix, and divides scores by the
+        square root of a head's width. A feed-forward layer (rFF) comes before PMA. With "published", the authors' code,
+        each block adds the projected query, and divides scores by the square root of d. Its rFF is one matrix, and
+        there is none before PMA.
     norm: "layer", or "none" without layer norms, the default of the authors' code.
-    inputs: numbers of an element; `--data sets=maximum`, `sets=unique` and `sets=FILE.npz` set it and `answer`.
-    answer: kind of the result: any "number", judged by the absolute error, or a "count", judged by accuracy.
+    inputs: number of values in an element; `--data sets=maximum`, `sets=unique` and `sets=FILE.npz` set it and
+        `answer`.
+    answer: kind of the result: any "number", measured by the absolute error, or a "count", measured by accuracy.
     dropout: dropout probability of the pooled vectors, and with form="paper" of sublayer outputs.
     """
     normed = LayerNorm if norm == "layer" else nn.Identity

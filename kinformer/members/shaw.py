@@ -44,7 +44,7 @@ def shaw(
     by_head: give each head its own tables, as in the paper's base model.
     pattern: expression for the tokens that each token reads, as in `transformer`.
     norm: "post" or "pre".
-    init: initial weights, as in `transformer`; the recipe is also the same.
+    init: initial weights, as in `transformer`; the settings of the training are also the same.
     vocab: vocabulary size, in tokens.
     dropout: dropout probability of embeddings and sublayer outputs.
     smoothing: label smoothing.

@@ -38,13 +38,14 @@ def spalm(
 ) -> LM:
     """SPALM (Yogatama et al., 2021, arXiv:2102.02557): a Transformer-XL with a datastore.
 
-    Hidden states are the short memory, and the datastore is the long memory. Choose it over `knn-lm` if a model is
-    trained anyway and a corpus exists for its text: a gate learns for each token how far to trust the retrieved
-    neighbours.
+    Hidden states are the short memory, and the datastore is the long memory. Choose it over `kinformer knn-lm`, which
+    needs no training, if you train a model anyway and have a corpus for its text. A gate learns for each token how much
+    to use the retrieved neighbours.
 
     Train a `transformer_xl`, build a datastore with it (`kinformer datastore build`), then train this member on the
-    same text; a row does not find itself. The keys stay those from the trained model, and the values are the embeddings
-    of this one. The paper's keys are last hidden states (`--tap 4` of five layers); any states work.
+    same text; a row never retrieves its own text. The keys stay those that the trained model computed, and the values
+    are token embeddings of this model. The paper's keys are last hidden states (`--tap 4` of five layers); any states
+    work.
 
     The saved folder stores the path of the datastore and the source of its keys, but not the datastore itself. The
     datastore must be at this path when the model is loaded, or `--datastore` gives its path. The model that made the

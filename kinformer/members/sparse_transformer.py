@@ -61,9 +61,9 @@ def sparse_transformer(
 
     Each set of keys has about the p-th root of the earlier positions, and p steps reach all of them. The sets of
     "strided" attention are A1 = {i - l .. i} and A2 = {j : (i - j) mod l = 0}, with l the `stride`. For "fixed"
-    attention, A1 is the own block of l, and A2 is the last c positions of every block, with c the `summary`. With more
-    factors, set m jumps by powers of l. A training step (width 256, batch 1, on a CPU) is faster than `gpt`'s from
-    about 2,000 tokens on, and 2.1 times as fast at 16,384 (bench/README.md).
+    attention, A1 is the token's block of l positions, and A2 is the last c positions of every block, with c the
+    `summary`. With more factors, set m jumps by powers of l. A training step (width 256, batch 1, on a CPU) is faster
+    than `gpt`'s from about 2,000 tokens on, and 2.1 times as fast at 16,384 (bench/README.md).
 
     form: "text" or "images".
     attention: "fixed" for text, or "strided" for data with the period l, such as pictures.
@@ -73,7 +73,7 @@ def sparse_transformer(
     summary: c, the number of last positions of each block ("fixed").
     sub_blocks: number of choices of c positions, each further from the block's end, that heads take in turn ("fixed").
     factors: p, the number of sets.
-    window: "paper" has l + 1 keys in A1; "code" has the authors' l keys ("strided").
+    window: number of keys in A1 of "strided" attention: l + 1 in the "paper", l in the authors' "code".
     gain: initial weights are `gain` / sqrt(fan-in).
     d: model width.
     depth: number of blocks.
@@ -111,7 +111,9 @@ def sparse_transformer(
 
 
 def make_coordinates(d: int, rows: int, columns: int, channels: int, gain: float) -> Position:
-    """Make a position table for each coordinate; their sum starts as large as the embedding.
+    """Make a table of learned positions for each coordinate of a picture or text.
+
+    The sum of their vectors starts as large as the embedding.
 
     d: model width.
     rows, columns, channels: sizes of the tables.

@@ -1,4 +1,4 @@
-"""Star-Transformer as a text classifier: it reads the relay, alone or mixed with the tokens."""
+"""Star-Transformer as a text classifier: classes from the relay, alone or mixed with the tokens."""
 
 from typing import Literal
 
@@ -32,8 +32,8 @@ def star_classifier(
 
     d, depth, heads, head_dim, form, position, length, vocab, dropout: as in `star_transformer`.
     classes: number of classes; the labels of the data set it.
-    pool: vector of a text. With "mixed", as in the paper, half is the maximum of each number over the tokens, and half
-        is the relay. With "relay" it is only the relay.
+    pool: vector of a text. "mixed", as in the paper, is the mean of the relay and the maximum over the tokens, number
+        by number. "relay" is only the relay, the vector that reads all tokens.
 
     Differences: the authors' code has a hidden layer before the classes. This member has one matrix.
     """

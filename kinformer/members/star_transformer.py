@@ -50,7 +50,7 @@ def star_transformer(
 def star(
     d: int, depth: int, heads: int, head_dim: int | None, form: Form, dropout: float, out: Outgoing = "tokens"
 ) -> StarRounds:
-    """Build the rounds of either form.
+    """Build the rounds of a Star-Transformer in the paper's or the published form.
 
     d, depth, heads, head_dim, form, dropout: as in `star_transformer`.
     out: vectors that the rounds return, such as "tokens".

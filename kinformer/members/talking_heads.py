@@ -48,9 +48,8 @@ def talking_heads(
         d / value_heads.
     softmax_heads: number of heads in the softmax, h; `heads` if None.
     value_heads: number of heads of values, h_v. If None, it is `heads`, or `softmax_heads` with mixes="scores".
-    mixes: positions of the mixes: before and after the softmax ("both"), or, as in the paper's ablations, only before
-        it ("scores") or only after it ("weights"). The number of heads is then the same on both sides of the missing
-        mix.
+    mixes: where heads are mixed: before and after the softmax ("both"), or, as in the paper's ablations, only before it
+        ("scores") or only after it ("weights"). The number of heads is then the same on both sides of the missing mix.
     bias: add a number per head to each mix, as CaiT does (Touvron et al., 2021, arXiv:2103.17239).
     pattern: expression for the tokens that each token reads, such as "Causal() & Band(64)", in every block.
     length: longest row in tokens.

@@ -39,8 +39,8 @@ def topk_transformer(
 
     y_i = sum of softmax over the keys of query i whose score is at least its k-th highest
 
-    Choose it if attention should settle on few tokens that content selects. Otherwise it is like `gpt`: pre-norm blocks
-    and learned positions.
+    Choose it if each token should read only few tokens, selected by content. Otherwise it is like `gpt`: pre-norm
+    blocks and learned positions.
 
     d: model width.
     depth: number of layers.
@@ -53,8 +53,8 @@ def topk_transformer(
     length: longest row in tokens.
     vocab: vocabulary size, in tokens.
     dropout: dropout probability of embeddings, attention weights and sublayer outputs.
-    search: search for the keys, with ties="latest": "exact", or an index of FAISS, such as "hnsw", which finds most of
-        the best without scoring all.
+    search: way to find the keys, with ties="latest": "exact", or an index of FAISS, such as "hnsw". An index finds most
+        of the `k` best keys without computing all scores.
     """
     search_method = search_named(search)
 

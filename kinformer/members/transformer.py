@@ -51,7 +51,7 @@ def transformer(
     training. It peaks after 4% of the training. `--warmup 4000` gives exactly the paper's steps. Adam's betas and eps
     are the paper's, 0.9, 0.98 and 1e-9.
 
-    Differences: the weight decay of 0.1 is this library's. Embeddings start small, so that the first loss is near
+    Differences: the paper has no weight decay; here it is 0.1. Embeddings start small, so that the first loss is near
     ln(vocab). With the d**-0.5 of the authors' code the tied head repeats the input token, and the first loss is more
     than twice that.
     """

@@ -47,8 +47,8 @@ def transformer_xl(
     segment: tokens of a segment.
     memory: tokens before the segment that each layer also reads. It is not part of the weights, so the weights of a
         trained model also fit a longer memory.
-    same_length: each token reads exactly `memory` keys, itself included, at every place of its segment. Like `clamp`,
-        it is an option of the authors' code for evaluation.
+    same_length: each token reads exactly `memory` keys, itself included, at every position of its segment. Like
+        `clamp`, it is an option of the authors' code for evaluation.
     clamp: largest distance; larger distances count as this one.
     init: initial weights (`nn.initialise`), described below.
     std: initial standard deviation of embeddings; the value of `init` if None.
@@ -57,8 +57,8 @@ def transformer_xl(
 
     The paper states no initial weights. Its code has init "normal": N(0, 0.02^2) at width 410, scaled by d^-1/2 at
     other widths, with biases 0. With "library" embeddings start at the 0.02 of that code, and linear maps start as in
-    PyTorch. Embeddings are multiplied by sqrt(d), so in a post-norm stack a token's own logit starts at about d times
-    their standard deviation.
+    PyTorch. Embeddings are multiplied by sqrt(d), so in a post-norm stack the logit of the input token itself starts at
+    about d times their standard deviation.
     """
     biases = TransformerXL.make_sharing(
         check_at_least("depth", depth, 1), heads, resolve_head_dim(d, heads, head_dim), d, clamp

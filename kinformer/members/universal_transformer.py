@@ -58,15 +58,16 @@ def universal_transformer(
     hidden: width of the second half of the block; 4 d if None.
     halting: rule that stops a token, described below: "act", "graves", or "fixed", which takes all steps and has no
         other keywords of halting.
-    halted: states of tokens that have stopped. With "copied", as in the paper's text, time falls with the number of
-        steps (`ACT` gives the sizes). With "updated" it falls only if whole rows have stopped.
+    halted: treatment of tokens that have stopped. With "copied", as in the paper's text, their states stay, and time
+        falls with the number of steps (`ACT` gives the sizes). With "updated" later steps still change their states,
+        and time falls only if whole rows have stopped.
     ponder: loss weight of each step.
     epsilon: tolerance of the halting sum.
     bias: initial bias of the halting unit. In short trainings tokens often stop after one step, and then no gradient
         teaches them to take more; a lower bias starts with more steps.
     first: number of the first position and step; 0 in the authors' code.
-    tie: use the embedding as the output head, as in the authors' code; it starts 2 to 3.5 nats above chance. The
-        paper's head has its own matrix.
+    tie: use the embedding as the output head, as in the authors' code; the first loss is then 2 to 3.5 nats above
+        chance. The paper's head has its own matrix.
     vocab: vocabulary size, in tokens.
     dropout: dropout probability of embeddings, attention weights, units of the transition and sublayer outputs.
 

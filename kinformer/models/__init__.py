@@ -1,1 +1,1 @@
-"""Models: a body between an input and a loss."""
+"""Models: each puts an input embedding before a body (its layers) and a head and a loss after it."""

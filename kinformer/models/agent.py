@@ -1,4 +1,4 @@
-"""Agent: a policy and a value over any layers that remember, trained with PPO."""
+"""Agent: layers with a memory, a policy head and a value head, trained with PPO."""
 
 import math
 from collections.abc import Mapping
@@ -43,24 +43,26 @@ class Agent(PolicyModel):
     """Actor-critic agent that reads the steps of episodes and returns an action distribution and a value.
 
     Choose it to learn from an environment by acting in it. The body reads the steps as a language model reads tokens.
-    The token of a step is the sum of the embedded observation, the action before, the reward before, and the position
-    of the step if `position` is given. PPO defines the loss of a step:
+    The input of a step is the sum of the embedded observation, the action before, the reward before, and the position
+    of the step if `position` is given. PPO (proximal policy optimisation) defines the loss of a step, with A its
+    advantage, V its predicted value, R the return and H the entropy of the policy:
 
     loss = clip(A) + value * (V - R)^2 / 2 - entropy * H
 
     observations: shape of an observation: a vector or a small picture (see `ObservationEmbedding`).
     actions: number of kinds of actions, or number of components of an action if `discrete` is False.
-    body: causal layers that have a state and give repeatable results. PPO compares the policy that learns with the
-        policy that acted, so dropout and `unrepeatable` parts, such as `SAC`, are refused. Rows share the noise of
-        `Sinkhorn`, which stays the same while the agent learns from a rollout.
+    body: causal layers that have a state, to read step by step, and give repeatable results. PPO compares the policy
+        that learns with the policy that acted. So dropout and parts with random choices, such as `SAC`, are refused.
+        All rows share the noise of `Sinkhorn`, which stays the same while the agent learns from a rollout.
     discrete: True for a choice among kinds of actions, False for actions that are vectors of real numbers.
     position: position that is added to embedded steps; None if the body encodes positions itself or needs none.
     discount, trace: gamma and lambda of the advantages (`nn/losses/ppo.py`).
     ratio: clipping range; the loss rewards probability ratios only up to this distance from 1.
     entropy, value: weights of the entropy and of the value's loss, relative to the policy's loss.
     epochs, pieces: number of passes over each rollout, and number of batches in each pass.
-    burn_in: number of earlier steps that are read again without gradients before the steps that are learned from,
-        unless an episode begins there. It refreshes a state that older weights made; 0 uses the stored state.
+    burn_in: number of steps before the steps of a batch that are read again without gradients, unless an episode begins
+        there. The stored state was computed with older weights, and these steps bring it up to date. 0 uses the stored
+        state.
     penalties: weights of the body's auxiliary losses, keyed by the last part of their names.
 
     Errors: ValueError for invalid numbers, for a body without a state or with random choices, and for an exit rule that
@@ -116,7 +118,7 @@ class Agent(PolicyModel):
         self.penalties = check_known_penalties(penalties or {}, (body, position))
 
     def actor(self, target_return: Float[Tensor, " B"] | None = None, *, seed: int = 0) -> RecurrentActor:
-        """Return an actor that draws its actions as in training.
+        """Return an actor (plays an environment) that samples actions from the policy, as during training.
 
         Errors: ValueError if `target_return` is given, because an agent always seeks the largest return.
         """
@@ -125,7 +127,7 @@ class Agent(PolicyModel):
         return RecurrentActor(self, check_at_least("seed", seed, 0))
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NumberedState:
-        """Return the state before the first step.
+        """Return the state of the body before the first step.
 
         length: expected number of steps of an episode; longer episodes make the state grow.
         """
@@ -149,7 +151,7 @@ class Agent(PolicyModel):
         )
 
     def replay(self, batch: RolloutBatch, state: State | None = None) -> PolicyOutput:
-        """Return the policy and the value of recorded steps, starting from their stored state and burn-in."""
+        """Return the policy and the value at recorded steps, computed from their stored state and burn-in."""
         state = batch.state if state is None else state
         state = None if state is None else fork(state)  # the batch is read again in later epochs
         if batch.burn_in.marks.shape[1]:
@@ -159,7 +161,7 @@ class Agent(PolicyModel):
         return self.predict(batch.observations, state)
 
     def forward(self, batch: RolloutBatch, state: State | None = None, progress: float = 0.0) -> Loss:
-        """Return PPO's loss; the part `kl` measures how far the policy is from the policy that acted."""
+        """Return PPO's loss. Its part `kl` estimates the KL divergence from the policy that acted."""
         output, real = self.replay(batch, state), batch.observations.marks >= 0
         distribution = self.policy.distribution(output.policy)
         mark = real if self.discrete else real[..., None]
@@ -181,9 +183,9 @@ class Agent(PolicyModel):
         return Loss(weighted_loss(whole, sums, self.penalties, progress), parts, None, output.stats, real.sum())
 
     def judge(self, batch: RolloutBatch, state: State | None = None) -> EvaluationSums:
-        """Return the sum of the returns, and the number of episodes that ended.
+        """Return the sum of the rewards, and the number of episodes that ended, for the mean return.
 
-        The success rate is added if the environment reports success.
+        The fraction of episodes with success is added if the environment reports success.
         """
         real = batch.observations.marks >= 0
         earned, _ = sum_and_count(batch.rewards, real)
@@ -193,7 +195,7 @@ class Agent(PolicyModel):
         return EvaluationSums(sums)
 
     def sample(self, rows: int, length: int, seed: int) -> RolloutBatch:
-        """Return a rollout of random steps."""
+        """Return a rollout of random steps, to test the model with."""
         generator = torch.Generator().manual_seed(seed)
 
         def numbers(*shape: int) -> Tensor:

@@ -33,20 +33,21 @@ class AuxiliaryLM(LM):
 
     L = CE(token 1 ahead) + weight sum_k CE(token k ahead)
 
-    The weights w_l are the result of `layer_weights`; the lowest layers stop predicting first. Choose it for stacks
-    that are too deep to learn from the last layer only; choose `MultiExit` if lower layers must answer too. It
-    generates as an `LM` does: the additional heads serve only training, and each costs as much as the head. All losses
-    are means over the same number of targets, the tokens one ahead, so a batch may be split.
+    L_n is the loss L of the last layer. The weights w_l depend on the progress of the training (`layer_weights`): the
+    lowest layers stop predicting first. Choose it for stacks that are too deep to learn from the last layer only.
+    Choose `MultiExit` if the trained model must also predict at lower layers. It generates as an `LM` does: only
+    training uses the additional heads, and each costs as much as the head. All losses are means over the same number of
+    targets, the tokens one ahead, so a batch may be split.
 
     vocab, d, kwargs: arguments of `LM`.
     body: a `Stack`; its last norm, if any, is applied before every head.
     targets: number of tokens ahead to predict, with one head each.
     weight: loss weight of each token beyond the first.
-    lower: whether lower layers predict too.
+    lower: True trains lower layers to predict too.
     lower_schedule: decay of the loss weights of lower layers during training: "step" or "linear".
     shared: True lets lower layers use the heads of the last layer; False gives them their own heads.
     everywhere: True predicts at every position. False predicts only at the last position of each row or document, which
-        was usual before the paper; a further token is predicted at the last position that has one.
+        was common before the paper. A token further ahead is predicted at the last position for which it exists.
 
     Errors: ValueError for a body that is no Stack, for no targets, for shared heads without predicting lower layers,
     and the errors of `LM`.
@@ -85,7 +86,7 @@ class AuxiliaryLM(LM):
         self.further, self.beneath = heads(targets - 1), nn.ModuleList(heads(targets) for _ in range(layers))
 
     def forward(self, batch: Tokens, state: NumberedState | None = None, progress: float = 0.0) -> Loss:
-        """Return the loss of an `LM` plus the auxiliary losses that apply at this progress of training."""
+        """Return the loss of an `LM` plus the auxiliary losses at this progress of training, from 0 to 1."""
         loss = super().forward(batch, state, progress)
         if self.everywhere:
             return loss
@@ -94,7 +95,7 @@ class AuxiliaryLM(LM):
     def training_loss(
         self, call: Callable[[tuple[str, ...]], Out], targets: Int[Tensor, "B T"], ctx: Context, progress: float
     ) -> tuple[Out, Tensor, dict[str, Tensor]]:
-        """Return the model's output, the total loss of all layers that still predict, and its parts."""
+        """Return the output, the total loss of all layers that still predict, and the parts of that loss."""
         depth = len(self.body.layers)
         weights = layer_weights(depth, progress, self.lower_schedule) if self.lower else {}
         layers = [*weights, depth - 1]

@@ -18,14 +18,16 @@ LabelledBatch = tuple[Int[Tensor, "B T"], Int[Tensor, " B"]]
 class Classifier(RowClassifier):
     """Text classifier: a bidirectional body, a pooling, and one linear layer that scores the classes.
 
-    Choose it to sort texts into classes: `labelled=FILE.tsv`. A batch holds rows of tokens, padded with -1 at their
-    ends, and the class number of each row. The loss is the mean over rows, and the metric is the share of rows that are
-    classified correctly. Call `scores(tokens)` on a trained model; its `labels` are the names of its classes.
+    Choose it to sort texts into classes; `--data labelled=FILE.tsv` supplies texts with their classes. A batch holds
+    rows of tokens, padded with -1 at their ends, and the class number of each row. The loss is the mean over rows, and
+    the metric is the fraction of rows that are classified correctly. Call `scores(tokens)` on a trained model; its
+    `labels` are the names of its classes.
 
     classes: number of classes, at least 2.
     vocab, d, body, kwargs: arguments of `RowClassifier`: its pooling, and the arguments of an `Encoder`.
 
-    Errors: NoState from `start`; ValueError for fewer than two classes and for a penalty that no part reports.
+    Errors: NoState from `start`; ValueError for fewer than two classes and for a weight in `penalties` of a loss that
+    no part reports.
     Source: Devlin et al., 2018, arXiv:1810.04805, sections 3.2 and 4.1.
     """
 
@@ -52,7 +54,7 @@ class Classifier(RowClassifier):
         return EvaluationSums({self.metric.name: sum_and_count(right, labels >= 0)})
 
     def sample(self, rows: int, length: int, seed: int) -> LabelledBatch:
-        """Return rows of `length` random tokens; the first token of a row decides its class."""
+        """Return rows of random tokens, to test the model with; the first token of a row decides its class."""
         tokens = random_tokens(self.vocab, rows, length, seed)
         return tokens, tokens[:, 0] % self.classes
 

@@ -1,4 +1,4 @@
-"""ContinuousCache: a trained language model with a cache of its own recent states (Grave et al.)."""
+"""ContinuousCache: a trained language model with a cache of its recent hidden states (Grave et al.)."""
 
 import math
 from typing import Any, NamedTuple
@@ -19,10 +19,10 @@ from kinformer.models.support.wrapped_lm import WrappedLM, number_tokens
 
 
 class ContinuousCacheState(NamedTuple):
-    """State of a `ContinuousCache`: each row's next position, the model's state, and the cache.
+    """Decoding state of a `ContinuousCache`: next position of each row, the model's state, the cache.
 
     now: next position of each row.
-    model: state of the wrapped model.
+    model: decoding state of the wrapped model.
     hidden, tokens, pos: hidden states, tokens and positions of the cache, oldest first; -1 marks an empty entry.
     """
 
@@ -34,7 +34,7 @@ class ContinuousCacheState(NamedTuple):
 
 
 class ContinuousCache(WrappedLM):
-    """Trained language model mixed with a cache of the tokens that followed its own similar states.
+    """Trained language model mixed with a cache of the tokens that followed similar hidden states.
 
     p = weight p_cache + (1 - weight) p_LM
 
@@ -42,15 +42,16 @@ class ContinuousCache(WrappedLM):
 
     The h_i are the inputs of the head at the `size` tokens before this one, and x_(i+1) is the token that followed
     each. Choose it to adapt a trained model to the words of the current text without training: names that occurred once
-    become likely again. It costs a product with `size` states per token. The first token of a row has an empty cache,
-    so the model predicts the next token without it.
+    become likely again. Each token costs a product with `size` hidden states. The first token of a row has an empty
+    cache, so the model predicts the next token without it.
 
     model: a trained `LM`.
     size: number of earlier tokens in the cache; the paper uses 100 to 10,000.
-    weight: lambda, the share of p_cache; tune it on validation data.
+    weight: lambda, the weight of p_cache in the mixture; tune it on validation data.
     theta: sharpness of the cache distribution, where 0 makes it uniform; tune it on validation data.
 
-    Errors: ValueError for invalid numbers, for documents that share a row, and beyond a table of positions.
+    Errors: ValueError for invalid numbers, for several documents in one row, and for rows longer than the model's
+    learned positions.
     Source: Grave et al., 2017, arXiv:1612.04426, section 3.
     """
 
@@ -79,7 +80,7 @@ class ContinuousCache(WrappedLM):
         ctx = number_tokens(tokens, state) if ctx is None else ctx
         if ctx.only is not None:
             raise ValueError(
-                "a continuous cache cannot honour ctx.only: it reads the whole row; give each document its own row"
+                "a continuous cache covers the whole row, so ctx.only cannot limit it; give each document its own row"
             )
         out = self.model.hidden(tokens, None if state is None else state.model, ctx)
         at = slice(-1 if last else 0, None)
@@ -94,7 +95,7 @@ class ContinuousCache(WrappedLM):
         return self.mix(model_log_p, likely, out)
 
     def mix(self, model_log_p: Float[Tensor, "B T V"], likely: Float[Tensor, "B T V"], out: Out) -> Out:
-        """Mix the model's and the cache's log-probabilities by `weight`."""
+        """Return the output with the model's and the cache's log-probabilities mixed by `weight`."""
         return out._replace(y=mix_log_p(model_log_p, likely, self.weight))
 
     def _cache_log_p(

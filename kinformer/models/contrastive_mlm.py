@@ -19,20 +19,21 @@ from kinformer.nn.losses.contrastive import Contrastive
 
 
 class ContrastiveMLM(MLM):
-    """Masked language model over `GlobalTokens` that also learns a summary of each segment by contrast.
+    """Masked language model that also learns a summary of each segment of a row by a contrastive loss.
 
     loss = (1 - contrast) * NLL + contrast * L_contrast
 
-    Choose it for long documents that consist of sentences or paragraphs; choose `MLM` for texts without such segments.
-    Some segments are hidden completely, with the same probability as single tokens, and none of their tokens is
-    predicted. The global token of a hidden segment sees the rest of its row. L_contrast compares it with the global
-    tokens of all segments of the batch, each encoded in isolation. Each of the two encodings takes one pass; a limit on
-    attention isolates the segments. The last global token stands for all segments that come after, and is never hidden
-    if it stands for several. The metric is the metric of `MLM`. With several processes, a segment is compared only with
-    segments of its own process.
+    Its body is a `GlobalTokens`: a stack with one global token for each segment. Choose it for long documents that
+    consist of sentences or paragraphs; choose `MLM` for texts without such segments. Some segments are hidden
+    completely, with the same probability as single tokens, and none of their tokens is predicted. The global token of a
+    hidden segment sees the rest of its row. L_contrast compares it with the global tokens of all segments of the batch,
+    each encoded in isolation. Each of the two encodings takes one pass. In the second, tokens attend only within their
+    segment. The last global token stands for its segment and all later ones; they are never hidden if there are
+    several. The metric is the metric of `MLM`. With several processes, a segment is compared only with segments of its
+    own process.
 
     contrast: weight of L_contrast, from 0 to 1.
-    vocab, d, kwargs: arguments of `MLM`; `segment` is required and tells the segment of each token.
+    vocab, d, kwargs: arguments of `MLM`; its `segment`, which gives the segment of each token, is required.
     body: a `GlobalTokens`.
 
     Errors: ValueError for a body of another kind, and without `segment`.
@@ -51,7 +52,7 @@ class ContrastiveMLM(MLM):
         self.contrastive, self.contrast = Contrastive(), check_in_range("contrast", contrast, 0, 1)
 
     def forward(self, batch: Tokens, state: State | None = None, progress: float | None = None) -> Loss:
-        """Return the weighted sum of both losses.
+        """Return the weighted sum of the loss of hidden tokens and the contrastive loss.
 
         The contrastive loss is left out if the batch marks scored tokens or packs several documents in a row.
         """
@@ -82,8 +83,8 @@ class ContrastiveMLM(MLM):
     ) -> tuple[Bool[Tensor, "B n"], Bool[Tensor, "B n"]]:
         """Return a mask of completely hidden segments, and a mask of existing segments, for each row.
 
-        A segment is hidden if `hide` chooses its first token. If it chooses no first token, the segment of the first
-        chosen token is hidden.
+        A segment is hidden if `hide` chooses its first token. If `hide` chooses no first token of a segment in a row,
+        the segment of the first chosen token is hidden.
 
         tokens: tokens of the rows; -1 is padding.
         segment: segment number of each token.

@@ -34,17 +34,19 @@ class Forecast(Forecaster):
     accumulates. The encoders read the known rows. The decoder reads the last `label` known rows, a row of zeros for
     each row to forecast, and the encoders' output. The embedding of a row is the sum of a convolution over three rows,
     its `position`, and a linear map of its calendar, which is also known for future rows. The loss is the mean squared
-    error over rows and columns.
+    error over the rows and columns (series) to forecast.
 
     channels: number of values in a row.
-    encoders: layers that read the known rows. The first reads all of them; each further one reads the last half of the
-        rows of the one before. The decoder reads their outputs, concatenated along the sequence.
-    decoder: layers; layers with `cross=True` read the encoders.
-    context, label, horizon: number of known rows, of known rows that the decoder reads again, and of rows to forecast.
-    calendar: number of values that encode the time of a row, as data with dates provides; 0 for none.
-    targets: number of columns to forecast, counted from the last; all by default.
+    encoders: stacks of layers that read the known rows. The first reads all of them; each further one reads the last
+        half of the rows that the one before reads. The decoder reads their outputs, concatenated along the sequence.
+    decoder: stack of layers; layers with `cross=True` read the output of the encoders.
+    context: number of known rows.
+    label: number of the last known rows that the decoder reads again.
+    horizon: number of rows to forecast.
+    calendar: number of values that encode the date and time of a row; 0 if the data has no dates.
+    targets: number of columns to forecast, the last ones of a row; all by default.
     position: position that is added to embedded rows, such as `Sinusoidal`.
-    dropout: share of embedded numbers that training drops.
+    dropout: dropout probability of the embedded rows.
 
     Errors: NoState from `start`; ValueError if `label` exceeds `context`.
     Source: Zhou et al., 2020, arXiv:2012.07436, section 3.3 and appendix B.
@@ -91,11 +93,11 @@ class Forecast(Forecaster):
         )
 
     def forecast(self, batch: SeriesWindows) -> Float[Tensor, "B N M"]:
-        """Return the forecast of the target columns; only the calendar of future rows is read.
+        """Return the forecast of the target columns; of the future rows the model reads only the calendar.
 
         batch: windows of `context` + `horizon` rows.
 
-        Errors: ValueError for another number of rows or columns.
+        Errors: ValueError for windows with another number of rows or columns.
         """
         return self._forecast(batch)[0]
 
@@ -117,7 +119,7 @@ class Forecast(Forecaster):
         )
 
     def sample(self, rows: int, length: int, seed: int) -> SeriesWindows:
-        """Return windows of random numbers; their size follows from the model, so `length` is ignored."""
+        """Return windows of random numbers, to test with; the model sets their size, so `length` is ignored."""
         generator, size = torch.Generator().manual_seed(seed), self.context + self.horizon
         values = torch.randn(rows, size, self.channels, generator=generator)
         return SeriesWindows(values, torch.rand(rows, size, self.calendar, generator=generator) - 0.5)

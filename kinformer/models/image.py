@@ -40,26 +40,27 @@ class ImageModel(Predictor):
 
     p(picture) = product over steps of p(step | earlier steps)
 
-    A step is one channel of a pixel or a whole pixel, depending on `values`. Steps go row by row or block by block.
-    Step t reads the embedding of step t - 1 at position t; the first step reads zeros. Positions therefore count in the
-    order of generation, and an `Image2D` in the body has the paper's meaning.
+    A step is one channel of a pixel or a whole pixel, depending on `values`. Steps go row by row or block by block. To
+    predict step t, the body reads the embedding of step t - 1 at position t; the first step reads zeros. Positions
+    therefore count in the order of generation, which the pattern `Image2D` in a body relies on.
 
     shape: channels, rows and columns of every picture.
-    values: input and output of intensities, `CategoricalIntensities(d)` or `LogisticMixture(d, channels)`.
-    body: causal layers; with an encoder, some of them read it by `cross=True`.
+    values: part that embeds the intensities of a step and gives their distribution: `CategoricalIntensities(d)` or
+        `LogisticMixture(d, channels)`.
+    body: causal layers; with an encoder, layers with `cross=True` read its output.
     position: position that is added to embedded steps.
     block: rows and columns, in pixels, of the blocks in which a picture is generated; (1, 1) goes row by row.
     planes: True generates all of one channel before the next, False one pixel after the other. It needs `values` that
         make each channel a step.
     encoder: layers that read a smaller copy of the picture, row by row, for super-resolution.
-    factor: ratio of the picture's side to the copy's side; the copy's pixels are rounded means.
+    factor: side of the picture divided by the side of the copy; the pixels of the copy are rounded means.
     source_position: position that is added to the embedded steps of the copy.
-    classes: number of labels; the vector of a picture's label is added to every step. 0 reads no label.
-    dropout: share of embedded numbers that training drops.
+    classes: number of classes of pictures; the vector of a picture's class is added to every step. 0 means no classes.
+    dropout: dropout probability of the embedded steps.
     penalties: weights of the body's auxiliary losses, keyed by the last part of their names.
 
-    Errors: ValueError for shapes that blocks or the factor do not divide, for pictures of another shape, and for labels
-    beyond the classes.
+    Errors: ValueError for a shape that `block` or `factor` does not divide, for pictures of another shape, and for a
+    class number of a picture that is not below `classes`.
     Source: Parmar et al., 2018, arXiv:1802.05751; Child et al., 2019, arXiv:1904.10509.
     """
 
@@ -123,7 +124,7 @@ class ImageModel(Predictor):
         self.penalties = check_known_penalties(penalties or {}, (body, encoder, position, source_position))
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
-        """Return the body's state before the first step; its size is the picture's, so `length` is ignored."""
+        """Return the body's state before the first step, sized for a whole picture; `length` is ignored."""
         new = make_state_spec(self, batch, length, dtype, device)
         return share_positions(self.body.start(batch, self.steps, dtype=new.dtype, device=new.device))
 
@@ -141,7 +142,7 @@ class ImageModel(Predictor):
         return to_raster(pixels.reshape(-1, *self.laid), self.values.n)[:, self.order]
 
     def pictures(self, values: Int[Tensor, "B T n"]) -> Pixels:
-        """Return the pictures of rows of steps, the inverse of `rows`.
+        """Return pictures from the values of their steps, the inverse of `rows`.
 
         values: values of each step in the order of generation.
         """
@@ -161,7 +162,7 @@ class ImageModel(Predictor):
         return F.avg_pool2d(pixels.float(), self.factor).round().to(torch.uint8)
 
     def inputs(self, batch: ImageBatch) -> tuple[Int[Tensor, "B T n"], dict[str, Any]]:
-        """Return the values of each step, with the smaller copies and the labels that the model reads."""
+        """Return the values of each step, and the smaller copies and class numbers that the model reads."""
         small = self.downsample(batch[0])
         conditions: dict[str, Any] = {} if small is None else {"source": small}
         return self.rows(batch[0]), conditions if self.classes is None else {**conditions, "label": batch[1]}
@@ -200,13 +201,13 @@ class ImageModel(Predictor):
         )
 
     def judge(self, batch: ImageBatch, state: State | None = None) -> EvaluationSums:
-        """Return the summed bits of all channels of all pixels, and their number."""
+        """Return the summed bits of all values (channels of pixels), and the number of values."""
         values, conditions = self.inputs(batch)
         bits = self.values.nll(self.predict(values, **conditions), values).double().sum() / math.log(2)
         return EvaluationSums({self.metric.name: (bits, torch.tensor(values.numel(), device=bits.device))})
 
     def sample(self, rows: int, length: int, seed: int) -> ImageBatch:
-        """Return pictures of noise; their size follows from the model, so `length` is ignored."""
+        """Return pictures of noise, to test the model with; the model sets their size, so `length` is ignored."""
         generator = torch.Generator().manual_seed(seed)
         return torch.randint(256, (rows, *self.shape), generator=generator).to(torch.uint8), torch.zeros(rows).long()
 
@@ -225,7 +226,7 @@ class ImageModel(Predictor):
         rows: number of pictures.
         temperature: 0 takes the most likely value each time; 1 samples from the model's distribution.
         seed: seed of the first picture. Each further picture has the next seed, so it does not depend on the others.
-        source: smaller copies to start from, if there is an encoder.
+        source: smaller copies that the encoder reads, if the model has one.
         label: class of each picture, if the model has classes.
         on_step: function that is called with the number of each step.
 

@@ -1,4 +1,4 @@
-"""LM: a decoder-only language model that predicts one token after the other."""
+"""LM: a decoder-only language model, which predicts each token from the tokens before it."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -35,7 +35,8 @@ class LM(TextModel):
     p(next token) = softmax(head(body(scale * embedding + position)))
 
     Choose it to generate text and as the base of most causal members. Rows are integers [B T]; -1 is padding, at the
-    ends of a row only, and never a target. For a `TokenBatch`, only the scored tokens are learned and evaluated.
+    ends of a row only, and never a target. If a `TokenBatch` (tokens with marks) marks scored tokens, only these are
+    learned and evaluated.
 
     vocab: number of tokens; a byte model has 256.
     d: width of the body.
@@ -44,14 +45,14 @@ class LM(TextModel):
     scale: factor of embedded tokens.
     tie: True shares the embedding's matrix with the head; False gives the head its own.
     std: standard deviation of the initial embedding. The default d**-0.5 gives the logits of a tied head unit variance.
-        Use a smaller value for a body that passes the embedded token itself to the head, as norms of the stream do.
-    dropout: share of embedded numbers that training drops.
+        Use a smaller value for a body that passes the embedded token itself on to the head, as post-norm blocks do.
+    dropout: dropout probability of the embedded tokens.
     penalties: weights of the body's auxiliary losses, keyed by the last part of their names.
-    lanes: True trains on consecutive text and carries the state from batch to batch. Use it for bodies with a memory,
-        which random windows would leave empty.
+    lanes: True trains on lanes (parallel pieces of one text, read from start to end) and carries the state from batch
+        to batch. Use it for bodies with a memory, which would stay empty if rows were random windows of the text.
 
-    Errors: ValueError for a penalty that no part reports, and for parts that need an input that no earlier part sends.
-    ValueError also for an `EarlyExit` with a trainable rule: `MultiExit` trains it.
+    Errors: ValueError for a weight in `penalties` of a loss that no part reports, and for a part that needs an input
+    that no earlier part supplies. ValueError also for an `EarlyExit` with a trainable exit rule: `MultiExit` trains it.
     Source: Radford et al., 2018, "Improving language understanding by generative pre-training".
     """
 
@@ -93,7 +94,7 @@ class LM(TextModel):
         refuse_rules(self, body)
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NumberedState:
-        """Return the state before the first token of rows of up to `length` tokens."""
+        """Return the decoding state before the first token, for rows of up to `length` tokens."""
         new = make_state_spec(self, batch, length, dtype, device)
         now = torch.zeros(batch, dtype=torch.long, device=new.device)
         return share_positions(NumberedState(now, self.body.start(batch, length, dtype=new.dtype, device=new.device)))
@@ -106,9 +107,9 @@ class LM(TextModel):
         *,
         last: bool = False,
     ) -> Out:
-        """Return the scores of the token after each token, or with `last` only after the last one.
+        """Return the logits of the token after each token, or with `last` only after the last one.
 
-        Without a ctx, positions continue from the state.
+        If `ctx` is None, positions continue from the state.
         """
         out = self.hidden(tokens, state, ctx)
         return out._replace(y=self.scores(out, last))
@@ -116,7 +117,7 @@ class LM(TextModel):
     def hidden(self, tokens: Int[Tensor, "B T"], state: NumberedState | None = None, ctx: Context | None = None) -> Out:
         """Return the body's output for each token, before the head.
 
-        Without a ctx, positions continue from the state.
+        If `ctx` is None, positions continue from the state.
         """
         ctx = self.context(context_of_tokens(tokens, state) if ctx is None else ctx)
         x = self.embedding(check_tokens_below(tokens, self.embedding.num_embeddings).clamp_min(0))
@@ -130,7 +131,7 @@ class LM(TextModel):
         return out
 
     def context(self, ctx: Context) -> Context:
-        """Return the context for the layers: the given one with the model's head."""
+        """Return the given context with the model's head, which layers such as exits need."""
         return ctx.replace(head=self.head)
 
     def scores(self, out: Out, last: bool) -> Tensor:
@@ -155,13 +156,16 @@ class LM(TextModel):
         return Loss(weighted_loss(data, sums, self.penalties, progress), {**parts, **sums}, out.state, out.stats, count)
 
     def training_output(self, batch: TokenBatch, state: NumberedState | None, ctx: Context) -> Out:
-        """Return the logits that training uses for a batch."""
+        """Return the logits that `forward` uses to compute the loss of a batch."""
         return self.logits(batch.tokens[:, :-1], state, ctx)
 
     def training_loss(
         self, call: Callable[[tuple[str, ...]], Out], targets: Int[Tensor, "B T"], ctx: Context, progress: float
     ) -> tuple[Out, Tensor, dict[str, Tensor]]:
-        """Call the model with the taps it needs; return the output, the loss, and the parts of the loss."""
+        """Return the output of one or more calls, the loss, and the parts of the loss.
+
+        `call` takes the names of the inner states (taps) that the loss needs, and returns the model's output with them.
+        """
         out = call(())
         nll = masked_mean(token_nll(out.y, targets), targets >= 0)
         return out, nll, {"nll": nll}

@@ -29,21 +29,22 @@ class MLM(Encoder):
     """Masked language model: an encoder that predicts hidden tokens from both sides.
 
     Choose it to learn representations of text; choose `LM` to generate text. It chooses 15% of the tokens. Of these,
-    80% are replaced by the id `mask`, which is `vocab` and never an answer, 10% by a random token, and 10% stay
-    unchanged. The loss is over the chosen tokens. -1 is padding, at the ends of a row only.
+    80% are replaced by the id `mask`, 10% by a random token, and 10% stay unchanged. The id `mask` is equal to `vocab`
+    and is never predicted. The loss is over the chosen tokens. -1 is padding, at the ends of a row only.
 
     In training, the choice follows from the row's tokens and from `progress`, so it does not depend on other rows.
     Without `progress` it is random like dropout, seeded by `torch.manual_seed`. In eval mode, and in `judge`, the
-    choice follows only from the row's tokens and is always the same. For a `TokenBatch`, exactly the scored tokens are
-    hidden, each behind `mask`.
+    choice follows only from the row's tokens and is always the same. If a `TokenBatch` (tokens with marks) marks scored
+    tokens, exactly these are replaced by `mask`.
 
     vocab, d, body, kwargs: arguments of `Encoder`; eps also applies to the head's norm.
-    segment: function from tokens and their tokenizer (None for bytes) to the label "segment", for a body that reads the
-        label, or for `kinds`. It gets the original text, so a segment is known even if its end is hidden. When gaps are
-        filled in, it gets the text with gaps.
-    of_read: True passes `segment` the tokens after masking, for labels that depend on the model's input.
+    segment: function from tokens and their tokenizer (None for bytes) to the segment number of each token. The body
+        gets the numbers as the label "segment", and `kinds` selects vectors by them. In training the function gets the
+        original text, so a segment is known even if its end is hidden. When a trained model fills in gaps, the function
+        gets the text with the gaps.
+    of_read: True passes the tokens after masking to `segment`, for segments that depend on the model's input.
 
-    Errors: NoState from `start`; ValueError for a penalty that no part reports.
+    Errors: NoState from `start`; ValueError for a weight in `penalties` of a loss that no part reports.
     Source: Devlin et al., 2018, arXiv:1810.04805, section 3.1.
     """
 
@@ -71,9 +72,9 @@ class MLM(Encoder):
     ) -> tuple[Int[Tensor, "B T"], Int[Tensor, "B T"]]:
         """Return the input and the targets of a batch.
 
-        All scored tokens are hidden; without scored tokens, `hide` chooses.
+        If the batch marks scored tokens, exactly these are hidden; otherwise `hide` chooses tokens.
 
-        batch: tokens, with or without scored ones.
+        batch: rows of tokens, which may mark scored tokens.
         fixed, seed: arguments of `hide`.
         """
         if batch.scored is None:
@@ -86,7 +87,7 @@ class MLM(Encoder):
         """Return the input with hidden tokens, and the targets, which are -1 at tokens that were not chosen.
 
         tokens: tokens of the rows; -1 is padding.
-        fixed: True derives the choice from each row's tokens and the seed; False draws it at random.
+        fixed: True derives the choice from each row's tokens and the seed; False makes a random choice.
         seed: seed of the fixed choice.
         """
         if fixed:
@@ -99,7 +100,7 @@ class MLM(Encoder):
         return torch.where(chosen, changed, tokens), torch.where(chosen, tokens, -1)
 
     def logits(self, tokens: Int[Tensor, "B T"], state: State | None = None, ctx: Context | None = None) -> Out:
-        """Return the scores of the token at each position. Without a ctx, positions count from 0."""
+        """Return the logits of the token at each position. If `ctx` is None, positions count from 0."""
         ctx = self.segment_context(tokens, tokens, ctx)
         out = self.body(self.embed_tokens(tokens, ctx), None, ctx)
         return out._replace(y=self.head(self.transform(out.y))[..., : self.vocab])
@@ -107,7 +108,7 @@ class MLM(Encoder):
     def segment_context(
         self, tokens: Int[Tensor, "B T"], read: Int[Tensor, "B T"], ctx: Context | None = None
     ) -> Context:
-        """Return the context of a text with hidden tokens, with the label "segment" if the model makes one.
+        """Return the context of a text with hidden tokens, with the label "segment" if `segment` is set.
 
         tokens: original tokens.
         read: tokens after masking.
@@ -120,7 +121,7 @@ class MLM(Encoder):
         return ctx.replace(labels={**ctx.labels, "segment": segment_ids})
 
     def forward(self, batch: Tokens, state: State | None = None, progress: float | None = None) -> Loss:
-        """Return the loss of predicting the hidden tokens, in nats per chosen or scored token."""
+        """Return the loss of predicting the chosen tokens (or the scored ones), in nats per token."""
         batch = TokenBatch.from_tokens(batch)
         fixed, seed = not self.training or progress is not None, int((progress or 0) * 2**52) if self.training else 0
         read, targets = self.mask_batch(batch, fixed=fixed, seed=seed)
@@ -138,7 +139,7 @@ class MLM(Encoder):
         return out, nll, {"nll": nll}
 
     def judge(self, batch: Tokens, state: State | None = None) -> EvaluationSums:
-        """Return the bits of each chosen token, given all tokens around it.
+        """Return the bits of the chosen tokens, predicted from all tokens around them, and their number.
 
         The accuracy is added if the batch marks scored tokens.
         """
@@ -156,7 +157,7 @@ class MLM(Encoder):
         return EvaluationSums({**answers, type(self).metric.name: bits}, scored=targets >= 0)
 
     def sample(self, rows: int, length: int, seed: int) -> Int[Tensor, "B T"]:
-        """Return rows of `length` random tokens."""
+        """Return rows of `length` random tokens, to test the model with."""
         return random_tokens(self.vocab, rows, length, seed)
 
 

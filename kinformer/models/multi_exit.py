@@ -1,4 +1,4 @@
-"""MultiExit: a language model that learns to predict at every exit, and learns when to exit."""
+"""MultiExit: a language model with early exits that learns to predict at each exit."""
 
 from typing import Any
 
@@ -16,26 +16,27 @@ from kinformer.nn.losses.aligned_exits import Weights
 
 
 class MultiExit(ManyExits, LM):
-    """Language model over an `EarlyExit` that is trained at every exit.
+    """Language model that is trained to predict at every exit of an `EarlyExit`.
 
     loss = sum_n w_n NLL_n / sum_n w_n + alpha * L_exit
 
-    Choose it to save computation on easy tokens; choose `LM` if all tokens should use all layers. L_exit is the loss of
-    the exit rule, if the rule learns. Training computes every exit for all tokens; in eval mode tokens exit early.
-    `judge` also reports the mean number of layers per token, as "layers". If the EarlyExit has a `chance`, tokens exit
-    in training too: the first term is then the mean NLL of `paths` forward passes (mixed training, equation 5; the
-    paper uses aligned training).
+    An `EarlyExit` is a stack of layers that tokens can leave after each layer. Choose this model to save computation on
+    easy tokens; choose `LM` if all tokens should use all layers. NLL_n is the loss of the predictions at exit n. L_exit
+    is the loss of the exit rule, if the rule has parameters. Training computes every exit for all tokens; in eval mode
+    tokens exit early. `judge` also reports the mean number of layers per token, as "layers". If the EarlyExit has a
+    `chance` (probabilities of random exits), tokens exit in training too. The first term is then the mean NLL of
+    `paths` forward passes (mixed training, equation 5; the paper's results use aligned training, as above).
 
     vocab, d, kwargs: arguments of `LM`.
     body: an `EarlyExit`.
     weights: weights w_n of the exits, as in `aligned`.
-    alpha: weight of L_exit; the papers train the rule together with the layers or after them.
-    paths: M, number of forward passes with newly drawn exits; 1, 3 and 6 in the paper.
+    alpha: weight of L_exit; the papers train the exit rule together with the layers or after them.
+    paths: number of forward passes per batch in mixed training, each with new random exits; the paper's M, 1, 3 and 6.
     outputs: "shared" for one head at all exits, "each" for one head per exit, which cannot be tied to the embedding.
         The paper has both.
 
-    Errors: ValueError for a body that is no EarlyExit, for `BySequence`, and for other weights. ValueError also for a
-    tied head if each exit has its own, and for a state in mixed training; and the errors of `LM`.
+    Errors: ValueError for a body that is no EarlyExit, for the exit rule `BySequence`, and for unknown `weights`.
+    ValueError also for outputs="each" with a tied head, and for a state in mixed training; and the errors of `LM`.
     Source: Elbayad et al., 2019, arXiv:1910.10073, section 2.2; Schuster et al., 2022, arXiv:2207.07061, section 3.5.
     """
 
@@ -69,7 +70,10 @@ class MultiExit(ManyExits, LM):
         return ExitOutputs(states, logits, next_tokens(batch), ctx)
 
     def refuse_untrained(self, part: Layer) -> None:
-        """Raise ValueError for `BySequence`, and for rules inside the layers, which this loss does not train."""
+        """Raise ValueError for the exit rule `BySequence`, and for exit rules inside the layers.
+
+        This model's loss does not train the latter.
+        """
         if isinstance(self.body.rule, BySequence):
             raise ValueError(
                 "MultiExit has no source, which BySequence reads; give a rule such as Multinomial(d, depth), or use "

@@ -1,4 +1,4 @@
-"""MultiExitSeq2Seq: an encoder and a decoder that learns to predict at every exit, and when to exit."""
+"""MultiExitSeq2Seq: an encoder-decoder with early exits that learns to predict at each exit."""
 
 from typing import Any
 
@@ -14,16 +14,17 @@ from kinformer.nn.losses.aligned_exits import Weights
 class MultiExitSeq2Seq(ManyExits, Seq2Seq):
     """Sequence-to-sequence model with an `EarlyExit` as its decoder, trained like `MultiExit`.
 
-    It is the model of the papers. Choose it for pairs of sequences, and for `BySequence`, which reads the encoder's
-    output. Choose `Seq2Seq` if all tokens should use all layers. L_exit also trains the encoder. Label smoothing
+    An `EarlyExit` is a stack of layers that tokens can leave after each layer. The papers have this form of model.
+    Choose it for pairs of sequences, and for the exit rule `BySequence`, which reads the encoder's output. Choose
+    `Seq2Seq` if all tokens should use all layers. The loss of the exit rule also trains the encoder. Label smoothing
     applies to the targets of every exit.
 
     vocab, d, encoder, kwargs: arguments of `Seq2Seq`.
     decoder: an `EarlyExit`.
     weights, alpha, paths, outputs: arguments of `MultiExit`.
 
-    Errors: ValueError for a decoder that is no EarlyExit, for rules that learn inside it or in the encoder, for other
-    weights, and the errors of `Seq2Seq`.
+    Errors: ValueError for a decoder that is no EarlyExit, for trainable exit rules inside its layers or in the encoder,
+    and for unknown `weights`; and the errors of `Seq2Seq`.
     Source: Elbayad et al., 2019, arXiv:1910.10073; Schuster et al., 2022, arXiv:2207.07061.
     """
 

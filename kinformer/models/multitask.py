@@ -21,18 +21,18 @@ MultiTaskBatch = tuple[Int[Tensor, "B T"], Int[Tensor, " B"], Int[Tensor, " B"]]
 class MultiTask(RowClassifier):
     """Text classifier for several tasks: a shared body and pooling, and one linear layer for each task.
 
-    Choose it if several sets of labelled texts should learn from each other: `multitask=FOLDER`. Choose `Classifier`
-    for one task. The body gets the task of each token as the label "task", for parts such as `CAMTL`. A batch holds
-    rows of tokens, padded with -1 at their ends, the task number of each row, and the class number of each row, counted
-    through all tasks. One batch may mix tasks. The loss is the mean over rows. The metric is the share of rows that are
-    classified correctly, overall and for each task. Call `scores(tokens, task)` on a trained model; its `labels` are
-    the names of all classes.
+    Choose it if one model should learn from several sets of labelled texts: `--data multitask=FOLDER`. Choose
+    `Classifier` for one task. The body gets the task of each token as the label "task", for parts such as `CAMTL`. A
+    batch holds rows of tokens, padded with -1 at their ends, the task number of each row, and the class number of each
+    row, counted through all tasks. One batch may mix tasks. The loss is the mean over rows. The metric is the fraction
+    of rows that are classified correctly, overall and for each task. Call `scores(tokens, task)` on a trained model;
+    its `labels` are the names of all classes.
 
     classes: number of classes of each task, each at least 2.
     vocab, d, body, kwargs: arguments of `RowClassifier`: its pooling, and the arguments of an `Encoder`.
 
-    Errors: NoState from `start`; ValueError for no task, for fewer than two classes, and for a penalty that no part
-    reports; IndexError for an unknown task.
+    Errors: NoState from `start`; ValueError for no task, for fewer than two classes, and for a weight in `penalties` of
+    a loss that no part reports; IndexError for an unknown task.
     Source: Pilault et al., 2020, arXiv:2009.09139, section 2.
     """
 
@@ -74,7 +74,7 @@ class MultiTask(RowClassifier):
         return EvaluationSums({self.metric.name: sum_and_count(right, targets >= 0), **each})
 
     def sample(self, rows: int, length: int, seed: int) -> MultiTaskBatch:
-        """Return rows of `length` random tokens; the first token of a row decides its task and class."""
+        """Return rows of random tokens, to test with; the first token of a row decides its task and class."""
         tokens = random_tokens(self.vocab, rows, length, seed)
         targets = tokens[:, 0] % len(self.of_class)
         return tokens, self.of_class.cpu()[targets], targets

@@ -1,4 +1,4 @@
-"""NearestNeighbourLM: a trained language model mixed with the nearest neighbours of a datastore."""
+"""NearestNeighbourLM: a trained language model mixed with the nearest entries of a datastore."""
 
 import math
 from typing import Any
@@ -20,7 +20,7 @@ from kinformer.nn.depth.early_exit import EarlyExit
 
 
 class NearestNeighbourLM(WrappedLM):
-    """Trained language model mixed with the tokens that followed the most similar states of a datastore.
+    """Trained language model mixed with the tokens that followed similar hidden states in a datastore.
 
     p = weight p_kNN + (1 - weight) p_LM
 
@@ -28,18 +28,19 @@ class NearestNeighbourLM(WrappedLM):
 
     The (k_i, v_i) are the `k` entries of a datastore that are nearest to the state f(x) of the tokens so far. Its keys
     are such states of other text, its values the tokens that followed. Choose it to give a trained model a corpus
-    without training: names and phrases of the corpus become likely. `kinformer knn-lm` finds the three numbers on
-    validation data.
+    without training: names and phrases of the corpus become likely. `kinformer knn-lm` finds `k`, `weight` and
+    `temperature` on validation data.
 
     Distances are squared, as in the paper's main results, and computed from the keys as the store holds them. A store
-    with fewer than `k` entries returns all of them; an empty store leaves the model unchanged. Around a
-    `ContinuousCache` it is the paper's kNN-LM with the continuous cache.
+    with fewer than `k` entries returns all of them; an empty store leaves the model unchanged. With a `ContinuousCache`
+    as `model`, it is the paper's kNN-LM with the continuous cache.
 
     model: a trained `LM`, or a `ContinuousCache` around one.
     store: entries with keys from this model, such as a `Datastore`.
-    tap: name of the inner state that serves as f(x); it must be the state that made the store's keys.
+    tap: name of the inner state of the model that is f(x), as in `Tap`; it must be the one that made the store's keys.
     k: number of neighbours; the default 1024 is the paper's.
-    weight: lambda, the share of p_kNN. The paper tunes it on validation data and finds 0.25 on the model's own corpus.
+    weight: lambda, the weight of p_kNN in the mixture. The paper tunes it on validation data and finds 0.25 on the
+        model's own corpus.
     temperature: temperature of the distances; the paper uses 1.
 
     Errors: ValueError for invalid numbers, and for a model with early exits.
@@ -74,7 +75,9 @@ class NearestNeighbourLM(WrappedLM):
     def look_up(
         self, tokens: Int[Tensor, "B T"], state: Any, ctx: Context | None, last: bool
     ) -> tuple[Out, Neighbours]:
-        """Return the model's output, and the nearest entries for the state of each prediction.
+        """Return the model's output, and the entries of the store that are nearest to f(x) at each token.
+
+        `NearestNeighbourLM.logits` mixes the two.
 
         tokens, state, ctx, last: arguments of `logits`.
         """
@@ -89,9 +92,9 @@ class NearestNeighbourLM(WrappedLM):
     @run_uncompiled
     @torch.no_grad()
     def find_neighbours(self, states: Float[Tensor, "B T d"], real: Bool[Tensor, "B T"]) -> Neighbours:
-        """Return the nearest entries of each token's state.
+        """Return the entries of the store that are nearest to the state f(x) of each token.
 
-        states: inner states of the tokens.
+        states: state f(x) of each token.
         real: False at padding, which gets no neighbours.
         """
         return self.store.of_tokens(states, real, self.k)

@@ -1,4 +1,4 @@
-"""ReinforcedLM, ReinforcedMLM: language models that learn hard choices from a reward."""
+"""ReinforcedLM, ReinforcedMLM: language models with parts that learn discrete choices from a reward."""
 
 import math
 from collections.abc import Callable
@@ -19,17 +19,17 @@ __all__ = ["ReinforcedLM", "ReinforcedMLM"]
 
 
 class RewardedModel(nn.Module):
-    """Base of both models, which adds the loss of the choices.
+    """Base class of `ReinforcedLM` and `ReinforcedMLM`, which adds the loss that trains discrete choices.
 
-    loss = NLL + weight * the `Reinforce` loss of all choices that parts report as aux "log_p"
+    loss = NLL + weight * the `Reinforce` loss of all choices whose log-probabilities parts report as "log_p"
     """
 
     def set_reinforce(self, body: Layer, per: Per, decay: float, weight: float) -> None:
-        """Set the rewards of the choices within a body.
+        """Set how the choices of the parts of a body are rewarded; a subclass calls it in its constructor.
 
-        body: layers that choose.
+        body: layers with parts that make random choices.
         per, decay: arguments of `Reinforce`.
-        weight: weight of its loss.
+        weight: weight of the `Reinforce` loss.
 
         Errors: ValueError if no part of the body chooses.
         """
@@ -40,9 +40,9 @@ class RewardedModel(nn.Module):
         self.reinforce, self.weight = Reinforce(per, decay), check_in_range("weight", weight, 0, math.inf)
 
     def reward_loss(self, out: Out, targets: Int[Tensor, "B T"]) -> tuple[Out, Tensor, dict[str, Tensor]]:
-        """Return the output, NLL plus the loss of the choices, and both separately.
+        """Return the output, the loss, and its parts "nll" and "choices".
 
-        out: output of the model, with the choices' log p in its aux.
+        out: output of the model, with the log-probabilities of the choices in its aux.
         targets: token to predict at each position; -1 for none.
         """
         real, nll_by_token = targets >= 0, token_nll(out.y, targets)
@@ -58,11 +58,12 @@ class ReinforcedLM(RewardedModel, LM):
 
     loss = NLL + weight * mean of -(R - b) log p
 
-    Choose it for bodies with hard choices that have no gradient; choose `LM` for all others. For each token, log p is
-    the sum of the aux "log_p" of all parts. In eval mode, parts take the most likely choice, and the model is an LM.
+    Choose it for bodies with discrete choices, which have no gradient; choose `LM` for all others. For each token, log
+    p is the log-probability of its choices, summed over all parts. R is the log-likelihood of the targets, and b the
+    running mean of R. In eval mode, parts take the most likely choice, and the model behaves as an `LM`.
 
     vocab, d, kwargs: arguments of `LM`.
-    body: layers with parts that make hard choices.
+    body: layers with parts that make discrete choices.
     per, decay: arguments of `Reinforce`.
     weight: weight of the loss of the choices.
 
@@ -87,17 +88,18 @@ class ReinforcedLM(RewardedModel, LM):
     def training_loss(
         self, call: Callable[[tuple[str, ...]], Out], targets: Int[Tensor, "B T"], ctx: Context, progress: float
     ) -> tuple[Out, Tensor, dict[str, Tensor]]:
-        """Return the output, NLL plus the loss of the choices, and both separately."""
+        """Return the output, the loss, and its parts "nll" and "choices"."""
         return self.reward_loss(call(()), targets)
 
 
 class ReinforcedMLM(RewardedModel, MLM):
     """Masked language model over parts that make random choices, such as `PublishedSAC`.
 
-    Each row has one reward.
+    REINFORCE trains the choices as in `ReinforcedLM`. All choices of a row have the same reward: the mean
+    log-likelihood of its hidden tokens.
 
     vocab, d, kwargs: arguments of `MLM`.
-    body: layers of any kind; at least one part makes choices.
+    body: layers, causal or not; at least one part makes choices.
     decay, weight: arguments of `ReinforcedLM`.
 
     Errors: ValueError for a body without choices, and the errors of `MLM`.
@@ -108,7 +110,7 @@ class ReinforcedMLM(RewardedModel, MLM):
         self.set_reinforce(body, "row", decay, weight)
 
     def training_loss(self, out: Out, targets: Int[Tensor, "B T"]) -> tuple[Out, Tensor, dict[str, Tensor]]:
-        """Return the output, NLL plus the loss of the choices, and both separately."""
+        """Return the output, the loss, and its parts "nll" and "choices"."""
         return self.reward_loss(out, targets)
 
 

@@ -1,4 +1,4 @@
-"""segments: number the sentence, line or paragraph of each token of a text."""
+"""segments: numbers of the sentence, line or paragraph that each token of a text belongs to."""
 
 from typing import Literal, Protocol, runtime_checkable
 
@@ -10,9 +10,9 @@ from torch.nn import functional as F
 
 @runtime_checkable  # the tests check annotations at run time
 class ByteTable(Protocol):
-    """Protocol of a tokenizer that knows the bytes of each token.
+    """Protocol of a tokenizer that knows the bytes of each token, as `segments` needs it.
 
-    Example: `checkpoint.tokenizer.Tokenizer`.
+    An example is `checkpoint.tokenizer.Tokenizer`.
     """
 
     place: str
@@ -33,7 +33,7 @@ def segments(
     """Return the number of each token's segment in its row, counted from 0; -1 at padding.
 
     A sentence ends with a stop and the space after it, a line with its newline, a paragraph with the empty lines after
-    it. Later tokens change no number. A token without bytes, such as a mask, ends no segment.
+    it. The number of a token does not depend on later tokens. A token without bytes, such as a mask, ends no segment.
 
     tokens: rows of bytes, or of the tokenizer's tokens; -1 is padding.
     tokenizer: tokenizer of the tokens; None for bytes. A token belongs to the segment of the last byte that it adds.

@@ -51,8 +51,8 @@ class Seq2Seq(Writer):
     Choose it if inputs and outputs are separate sequences; choose `LM` for one text. Source, target and head share one
     embedding. Two ids follow `vocab`: `end`, which the model writes last, and `begin`, which it reads first and never
     writes, so logits have vocab + 1 entries. The loss is over the target's tokens and the end, each given the true
-    tokens before it. If the target is a `TokenBatch`, the loss is over its scored tokens and the end. -1 is padding, at
-    the ends of a row only. A target without tokens has no loss.
+    tokens before it. If the target is a `TokenBatch` (tokens with marks) with scored tokens, the loss is over these and
+    the end. -1 is padding, at the ends of a row only. A target without tokens has no loss.
 
     vocab: number of tokens.
     d: width of encoder and decoder.
@@ -62,12 +62,13 @@ class Seq2Seq(Writer):
     scale: factor of embedded tokens.
     tie: True shares the embedding's matrix with the head; False gives the head its own.
     std: standard deviation of the initial embedding; d**-0.5 by default, as in the authors' code.
-    smoothing: share of a target's probability that the loss spreads evenly over all entries; parts["nll"] is without
-        it.
-    dropout: share of embedded numbers that training drops.
+    smoothing: label smoothing: part of a target's probability that the loss spreads evenly over all logits. The loss
+        part "nll" is without it.
+    dropout: dropout probability of the embedded tokens.
     penalties: weights of auxiliary losses, keyed by the last part of their names.
 
-    Errors: ValueError for a penalty that no part reports, and for an `EarlyExit` with a trainable rule.
+    Errors: ValueError for a weight in `penalties` of a loss that no part reports, and for an `EarlyExit` with a
+    trainable exit rule.
     Source: Vaswani et al., 2017, arXiv:1706.03762; label smoothing: Szegedy et al., 2016, arXiv:1512.00567.
     """
 
@@ -114,7 +115,7 @@ class Seq2Seq(Writer):
         refuse_rules(self, part)
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NumberedState:
-        """Return the state before the first target token; the first call adds the source.
+        """Return the decoding state before the first target token; the first call with it adds the source.
 
         length: expected number of target tokens.
         """
@@ -127,7 +128,7 @@ class Seq2Seq(Writer):
     def encode(self, source: Int[Tensor, "B S"]) -> tuple[Out, Int[Tensor, "B S"]]:
         """Return the encoder's output and the positions of the source tokens.
 
-        They are the source and source_pos of a Context.
+        A `Context` holds them as `source` and `source_pos`, for calls of `logits`.
 
         source: source tokens; -1 is padding.
         """
@@ -143,12 +144,12 @@ class Seq2Seq(Writer):
         source: Int[Tensor, "B S"] | None = None,
         last: bool = False,
     ) -> Out:
-        """Return the scores of the target's token after each token, or with `last` only after the last one.
+        """Return the logits of the target token after each token, or with `last` only after the last one.
 
-        The first target token is `begin`. Pass the source as tokens or, encoded, in the ctx. Without a state, pass it
-        in every call; with a state, only in the first call, because the state keeps the decoder's view of it. Without a
-        ctx, positions continue from the state. The output has the aux of the decoder only. The encoder's aux
-        belongs to the source tokens, and enters the loss.
+        The first token of `tokens` is `begin`. Pass the source as tokens or, encoded, in `ctx`. Without a state, pass
+        it in every call; with a state, only in the first call, because the state stores the keys and values of the
+        source. If `ctx` is None, positions continue from the state. The output has the auxiliary values of the decoder
+        only. The auxiliary values of the encoder belong to the source tokens, and enter the loss.
         """
         if source is not None:
             _, ctx = self._with_source(tokens, source, state, ctx)
@@ -175,7 +176,7 @@ class Seq2Seq(Writer):
         )
 
     def framed_targets(self, batch: Pair) -> tuple[Int[Tensor, "B _"], Int[Tensor, "B _"]]:
-        """Return the decoder's input for a batch, and the token to predict after each."""
+        """Return the decoder's input tokens for a batch, and the token to predict after each of them."""
         target = TokenBatch.from_tokens(batch[1])
         read, targets = frame_target(target.tokens, self.begin, self.end)
         return read, targets.where(_scored_mask(target) | (targets == self.end), -1)
@@ -183,7 +184,10 @@ class Seq2Seq(Writer):
     def training_loss(
         self, call: Callable[[tuple[str, ...]], Out], targets: Int[Tensor, "B T"], ctx: Context, progress: float
     ) -> tuple[Out, Tensor, dict[str, Tensor]]:
-        """Call the model with the taps it needs; return the output, the loss, and the parts of the loss."""
+        """Return the output of one or more calls, the loss, and the parts of the loss.
+
+        `call` takes the names of the inner states (taps) that the loss needs, and returns the model's output with them.
+        """
         out, real = call(()), targets >= 0
         nll = masked_mean(token_nll(out.y, targets), real)
         return (
@@ -193,7 +197,7 @@ class Seq2Seq(Writer):
         )
 
     def judge(self, batch: Pair, state: NumberedState | None = None) -> EvaluationSums:
-        """Return the bits of each target token and each end, and the accuracy if tokens are scored."""
+        """Return the bits of the target tokens and ends, and the accuracy if the batch marks scored tokens."""
         source, target = batch
         target = fit_to_window(self, TokenBatch.from_tokens(target), 1, state)
         read, targets = frame_target(target.tokens, self.begin, self.end)
@@ -204,7 +208,7 @@ class Seq2Seq(Writer):
         return EvaluationSums({**answers, **self.metric_sums(out, targets)}, out.state)
 
     def metric_sums(self, out: Out, targets: Int[Tensor, "B T"]) -> dict[str, tuple[Tensor, Tensor]]:
-        """Return the metric over all targets, and the steps per token if the body halts.
+        """Return the metric over all targets, and the steps per token if the layers have adaptive depth.
 
         out: output of the model.
         targets: token to predict at each position; -1 for none.
@@ -213,7 +217,7 @@ class Seq2Seq(Writer):
         return {type(self).metric.name: bits, **halting_steps(out, targets >= 0)}
 
     def sample(self, rows: int, length: int, seed: int) -> Pair:
-        """Return random sources and targets of `length` tokens."""
+        """Return random sources and targets of `length` tokens, to test the model with."""
         return random_tokens(self.vocab, rows, length, seed), random_tokens(self.vocab, rows, length, seed + 1)
 
     def inputs(self, batch: Pair) -> tuple[Int[Tensor, "B _"], Mapping[str, Tensor]]:
@@ -246,7 +250,7 @@ class Seq2Seq(Writer):
         return out._replace(y=self.scores(out, last))
 
     def context(self, ctx: Context) -> Context:
-        """Return the context for the decoder: the given one with the model's head."""
+        """Return the given context with the model's head, which decoder layers such as exits need."""
         return ctx.replace(head=self.head)
 
     def scores(self, out: Out, last: bool) -> Tensor:
@@ -261,14 +265,14 @@ class Seq2Seq(Writer):
 
 
 class TargetHead(nn.Linear):
-    """Head that scores all entries but the last, which the model reads and never writes."""
+    """Output head for all tokens except `begin`, the last id, which the model reads and never writes."""
 
     def forward(self, x: Float[Tensor, "*shape D"]) -> Float[Tensor, "*shape V"]:
         return F.linear(x, self.weight[:-1])
 
 
 def frame_target(target: Int[Tensor, "B T"], begin: int, end: int) -> tuple[Int[Tensor, "B T+1"], Int[Tensor, "B T+1"]]:
-    """Return the decoder's input, `begin` and the target, and its targets, the target and `end`.
+    """Return the decoder's input (`begin` and the target) and what it predicts (the target and `end`).
 
     target: target tokens; -1 is padding.
     begin, end: ids that open and close a target.

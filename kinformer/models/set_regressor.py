@@ -24,20 +24,22 @@ SetBatch = tuple[Float[Tensor, "B T C"], Int[Tensor, "B T"], Float[Tensor, " B"]
 class SetRegressor(Model):
     """Regressor on sets of vectors: a body without positions, a pooling, and one linear layer.
 
-    Choose it for questions about sets: `sets=maximum`, `sets=unique`, `sets=FILE.npz`. A batch holds elements, a mark
-    of each (-1 for none, at any place), and the right answers. The loss is a mean over sets. Call `predict(elements,
-    marks)` on a trained model. Elements differ only by their values, so their order does not change the answer.
+    Choose it for questions about sets: `--data sets=maximum`, `sets=unique` or `sets=FILE.npz`. A batch holds the
+    elements of each set, a mark of each one (-1 for padding, which may be anywhere), and the correct answers. The loss
+    is a mean over sets. Call `predict(elements, marks)` on a trained model. Elements differ only by their values, so
+    their order does not change the answer.
 
     inputs: number of values of an element.
     d: width of the body.
     body: layers that read a set.
-    answer: kind of answer; any real number by default.
-    pooling: reduction of a set to one or several vectors, side by side; the mean over its elements by default.
+    answer: kind of answer to predict, such as a count; any real number by default.
+    pooling: reduction of a set to one or several vectors, which are concatenated; the mean over its elements by
+        default.
     decoder: layers in which the pooled vectors attend to each other.
-    dropout: share of pooled numbers that training drops.
+    dropout: dropout probability of the pooled vectors.
 
     Errors: NoState from `start`; ValueError for a set without elements, and for a part that needs an input that no
-    earlier part sends.
+    earlier part supplies.
     Source: Lee et al., 2018, arXiv:1810.00825, sections 3 and 5.
     """
 
@@ -78,12 +80,12 @@ class SetRegressor(Model):
         """Return the answer to each set.
 
         elements: vectors of each set.
-        marks: -1 at places without an element.
+        marks: mark of each vector; -1 if it is padding and no element.
         """
         return self._read(elements, marks).y
 
     def forward(self, batch: SetBatch, state: State | None = None, progress: float = 0.0) -> Loss:
-        """Return the mean loss of the answers over sets."""
+        """Return the loss of the predicted answers, the mean over sets."""
         elements, marks, right = batch
         out = self._read(elements, marks)
         loss = self.answer.loss(out.y, right).mean()
@@ -96,16 +98,16 @@ class SetRegressor(Model):
         return EvaluationSums({name: sum_and_count(values, right == right) for name, values in by_metric.items()})
 
     def sample(self, rows: int, length: int, seed: int) -> SetBatch:
-        """Return sets of `length` random vectors; the first number of the first vector decides the answer."""
+        """Return sets of random vectors, to test with; the first number of a set decides its answer."""
         elements = torch.randn(length, rows, self.inputs, generator=torch.Generator().manual_seed(seed)).transpose(0, 1)
         marks = torch.zeros(rows, length, dtype=torch.long)
         return elements.contiguous(), marks, self.answer.sample(elements[:, 0, 0])
 
     def encode(self, elements: Float[Tensor, "B T C"], marks: Int[Tensor, "B T"]) -> Out:
-        """Return the body's output for each element [B T D]; it is permuted with the elements.
+        """Return the body's output for each element [B T D]; reordering the elements reorders it alike.
 
         elements: vectors of each set.
-        marks: -1 at places without an element.
+        marks: mark of each vector; -1 if it is padding and no element.
         """
         real = marks >= 0
         return self.body(self.embedding(elements.where(real[..., None], 0.0)), None, _context(real))

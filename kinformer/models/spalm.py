@@ -1,4 +1,4 @@
-"""SPALM: a language model that learns when to trust the nearest neighbours of a datastore."""
+"""SPALM: a language model with a gate that learns when to use the nearest entries of a datastore."""
 
 import hashlib
 from functools import partial
@@ -28,7 +28,7 @@ FACTOR = numpy.uint64(0x9E3779B97F4A7C15)  # odd, so multiplication modulo 2^64 
 
 
 class SPALMState(NamedTuple):
-    """States of the body and of the frozen model that makes keys.
+    """Decoding states of the two models in a `SPALM`: its body and its frozen model, which computes keys.
 
     body: state of the body.
     frozen: state of the frozen model.
@@ -39,7 +39,7 @@ class SPALMState(NamedTuple):
 
 
 class SPALM(LM):
-    """Language model with a learned gate between its own state and the neighbours from a datastore.
+    """Language model with a learned gate between its hidden state and the neighbours from a datastore.
 
     z = (1 - g) m + g h,  m = sum_i softmax_i(h . y_i) y_i,  g = sigmoid(w_g . h),  p = softmax(W z)
 
@@ -48,13 +48,13 @@ class SPALM(LM):
     embeddings are learned.
 
     Choose it over `NearestNeighbourLM` if a model is trained anyway. The gate learns token by token when to use the
-    store, while that model mixes with one share for all tokens. The gate needs 4 neighbours instead of hundreds.
+    store, while that model mixes with one weight for all tokens. The gate needs 4 neighbours instead of hundreds.
 
-    In training, a token never finds the tokens that its own row has of its own document. All datastore entries at which
-    those tokens stand, as one complete run, are left out, wherever the run occurs; the rest of the document can be
-    found. Fewer than 9 tokens occur in too many places to identify a document, so they find no entry at all. A table of
-    20 bytes per entry, made once, locates the tokens, so no step scans the store. Neighbours get no gradient. If no
-    neighbour is found, z = h. The mean of g is reported as "gate".
+    In training, a token never finds the part of its document that its row holds. That part is a sequence of tokens. All
+    datastore entries of this sequence, wherever it occurs as a whole, are left out; the rest of the document can be
+    found. A part of fewer than 9 tokens occurs in too many places to identify a document, so its tokens find no entry
+    at all. A table of 20 bytes per entry, made once, locates the sequences, so no step scans the store. Neighbours get
+    no gradient. If no neighbour is found, z = h. Training and evaluation report the mean of g as "gate".
 
     vocab, d, body, kwargs: arguments of `LM`.
     frozen: trained model that computes the keys. It stays fixed and is not saved with the weights.
@@ -63,10 +63,10 @@ class SPALM(LM):
     k: number of neighbours; the paper finds 4 enough.
     distance: True subtracts from h . y_i the neighbour's squared distance times a learned rate. The rate starts at one
         over the width of a key. The paper saw no gain from it.
-    made_by: identifier of the frozen model. It is saved with the weights, which load only with the same identifier.
+    made_by: text that identifies the frozen model. It is saved with the weights, which load only with the same text.
 
-    Errors: ValueError for a frozen model with another vocabulary, for one that reads windows if this one carries its
-    state on (`lanes`), and the errors of `LM`.
+    Errors: ValueError for a frozen model with another vocabulary, and with `lanes` for a frozen model that cannot carry
+    its state from batch to batch; and the errors of `LM`.
     Source: Yogatama et al., 2021, arXiv:2102.02557, sections 2.3 and 3.
     """
 
@@ -114,7 +114,7 @@ class SPALM(LM):
     def train(self, mode: bool = True) -> "SPALM":
         """Set training or eval mode.
 
-        The first call with training mode builds the table that locates a row's tokens in the store.
+        The first call with training mode builds the table that locates the tokens of a row in the store.
 
         mode: True for training mode.
         """
@@ -146,9 +146,9 @@ class SPALM(LM):
         ctx: Context | None = None,
         excluded_runs: Int[Tensor, "B T R 2"] | None = None,
     ) -> Out:
-        """Return the gated state of each token.
+        """Return the mixture z of hidden state and neighbours for each token, before the head.
 
-        excluded_runs: entries that the tokens must not find, from `own_runs`.
+        excluded_runs: ranges of datastore entries that each token must not find, from `own_runs`.
         """
         ctx = context_of_tokens(tokens, state) if ctx is None else ctx
         out = super().hidden(tokens, None if state is None else NumberedState(state.now, state.body.body), ctx)
@@ -165,11 +165,11 @@ class SPALM(LM):
     def find_neighbours(
         self, keys: Float[Tensor, "B T d"], real: Bool[Tensor, "B T"], runs: Int[Tensor, "B T R 2"] | None
     ) -> Neighbours:
-        """Return the `k` nearest entries of each token, without the entries in its runs.
+        """Return the `k` nearest datastore entries of each token, without entries in its excluded ranges.
 
         keys: states of the frozen model.
         real: False at padding, which gets no neighbours.
-        runs: first and end of the excluded runs of entries of each token; None for no exclusion.
+        runs: first entry and end of each excluded range, for each token; None to exclude nothing.
         """
         if runs is None or not runs.numel():
             return self.store.of_tokens(keys, real, self.k)
@@ -186,7 +186,7 @@ class SPALM(LM):
     def mix_by_gate(
         self, h: Float[Tensor, "B T D"], neighbours: Neighbours
     ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B T"]]:
-        """Return the state mixed with the neighbours' embeddings, and the gate's share of the state h.
+        """Return the mixture z of h and the neighbours' embeddings, and the gate g, the weight of h.
 
         h: output of the body.
         neighbours: entries found for each token.
@@ -224,9 +224,10 @@ def _refuse_others(model: SPALM, _: object) -> None:
 
 
 class PieceIndex:
-    """Index of all runs of LEAST tokens of a text, sorted by a hash.
+    """Index of a text that finds all places of a given sequence of tokens.
 
-    It holds 20 bytes for each token of the text, and finds a piece in the time of a binary search.
+    It sorts all sequences of LEAST consecutive tokens by a hash. It holds 20 bytes for each token of the text, and a
+    search takes the time of a binary search.
 
     text: tokens of the text.
     """
@@ -242,9 +243,12 @@ class PieceIndex:
         return self
 
     def runs(self, piece: Int[Tensor, " n"]) -> Int[Tensor, "R 2"]:
-        """Return the places of a piece as ordered, disjoint runs (first, end); a short piece has none.
+        """Return the places of a sequence of tokens in the text as ranges (first, end).
 
-        piece: tokens to find.
+        Ranges are ordered, and those that overlap or touch are joined. A sequence of fewer than LEAST tokens gets no
+        ranges.
+
+        piece: sequence of tokens to find.
         """
         tokens = piece.cpu().to(torch.int32).numpy()
         firsts = self._find_starts(tokens) if len(tokens) >= LEAST else numpy.empty(0, numpy.int64)
@@ -275,13 +279,13 @@ def _window_hashes(text: numpy.ndarray) -> numpy.ndarray:
 
 
 def own_runs(pieces: PieceIndex, batch: TokenBatch) -> Int[Tensor, "B T R 2"]:
-    """Return the runs of datastore entries at which each token's document stands, as (first, end).
+    """Return, for each token, the ranges of datastore entries that hold its document's part of the row.
 
-    A run covers all tokens that a row has of a document, except the first: the values of its entries are those tokens.
-    If the tokens are too few to identify a document, the run covers all entries. Runs are ordered and disjoint, and
-    padded with empty runs beyond all entries.
+    SPALM excludes these entries in training. The values of a range are the tokens that the row has of the document,
+    except the first. If they are too few to identify a document, the range covers all entries. The ranges (first, end)
+    of a token are ordered and disjoint, and padded with empty ranges beyond all entries.
 
-    pieces: index of the datastore's values.
+    pieces: index of the datastore's values, which are the tokens of its text.
     batch: rows of tokens.
     """
     tokens, by_document = batch.tokens.cpu(), list[tuple[int, Tensor, Tensor]]()

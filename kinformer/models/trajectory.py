@@ -33,36 +33,37 @@ ERROR = Metric("mean squared error of actions", "")
 
 
 class Trajectory(TrajectoryModel):
-    """Decision transformer: a causal body over returns, states and actions that predicts each action.
+    """Decision transformer: a model of returns, states and actions that predicts each action.
 
     Choose it to learn from recorded episodes of mixed quality; choose `Agent` to learn by acting. The loss is behaviour
     cloning conditioned on the return: asked for a high return, the model repeats the actions that led to one.
 
-    Step t is three tokens: W_R R_t + E_t, W_s s_t + E_t and W_a a_t + E_t. R_t is the return to go, and E_t embeds the
-    step of the episode for all three. The tokens are normed. The body reads them in this order, without
-    other positions. The token of s_t predicts a_t, as a softmax over kinds of actions or as real numbers through tanh.
-    The loss is the cross-entropy or the mean squared error of actions, over all steps of a row.
+    Step t is three tokens: W_R R_t + E_t, W_s s_t + E_t and W_a a_t + E_t. R_t is the return to go: the sum of the
+    rewards from step t on. s_t is the observation and a_t the action. E_t embeds the number of the step, for all three
+    tokens. The tokens are normalised. The body reads them in this order, without other positions. The token of s_t
+    predicts a_t, as a softmax over kinds of actions or as real numbers through tanh. The loss is the cross-entropy or
+    the mean squared error of actions, over all steps of a row.
 
     states: number of values of an observation.
     actions: number of kinds of actions, or number of components of an action.
     body: causal layers without auxiliary losses.
     discrete: True for kinds of actions, False for vectors of real numbers.
-    context: number of steps in a row, and number of last steps that are read again for each action.
-    steps: number of rows of E, one for each step of an episode; actors use the last row for later steps.
-    conditioned: False omits the returns, which gives plain behaviour cloning.
-    bounded: False omits the tanh.
+    context: number of steps in a row in training; when acting, the last steps that the model reads for each action.
+    steps: number of embeddings E_t, one for each step of an episode; actors use the last one for all later steps.
+    conditioned: False leaves out the tokens of the returns, which gives plain behaviour cloning.
+    bounded: False leaves out the tanh of real-valued actions.
     beside: weight of the mean squared errors of the next state and return, predicted at the token of the action. The
         default 0 creates no heads for them.
     best: percentage of all steps to learn from, taken from the episodes with the highest returns.
-    dropout: share of embedded numbers that training drops.
+    dropout: dropout probability of the embedded tokens.
 
     States are normalised by their mean and deviation, returns and numeric actions by their largest values in the
     training data (`Data.store_scales`). These scales are saved with the weights. Each action needs a pass over the
-    whole window. When the oldest step leaves the window, the other steps lose what they read from it, so cached keys
-    would differ from training.
+    whole window. Keys are not cached: when the oldest step leaves the window, cached keys of the other steps would
+    still depend on it, unlike in training.
 
-    Errors: NoState from `start`; ValueError for invalid numbers, for a body with auxiliary losses, for steps beyond the
-    table, and for padding between steps.
+    Errors: NoState from `start`; ValueError for invalid numbers, for a body with auxiliary losses, for episodes of more
+    than `steps` steps, and for padding between steps.
     Source: Chen et al., 2021, arXiv:2106.01345, section 3.
 
     Differences: The authors' code always has heads for the next state and return, and weights them by 0.
@@ -99,7 +100,7 @@ class Trajectory(TrajectoryModel):
         refuse_rules(self, body)
         if untrained := ", ".join(sorted(penalties_of(body))):
             raise ValueError(
-                f"a trajectory model uses no auxiliary losses, but its body reports {untrained}; take it out"
+                f"a trajectory model uses no auxiliary losses, but its body reports {untrained}; give another body"
             )
         self.metric = ACCURACY if discrete else ERROR
         self.measured = ScaleBuffers(states, 0 if discrete else actions)
@@ -122,10 +123,12 @@ class Trajectory(TrajectoryModel):
         )
 
     def actor(self, target_return: Float[Tensor, " B"] | None = None, *, seed: int = 0) -> WindowActor:
-        """Return an actor that requests these returns, reduced by each reward.
+        """Return an actor (plays an environment) that asks the model for actions that reach these returns.
+
+        Each reward reduces the return that is still to be reached.
 
         target_return: return to reach, one for each row; by default the highest return of the training data.
-        seed: ignored, because the actor draws nothing.
+        seed: ignored, because the actor makes no random choices.
 
         Errors: ValueError if returns are passed to a model that is not `conditioned`.
         """
@@ -144,7 +147,7 @@ class Trajectory(TrajectoryModel):
         return WindowActor(self, target_return, float(self.measured.span[1]))
 
     def predict(self, batch: EpisodeSteps) -> TrajectoryPrediction:
-        """Return the predictions at each real step; later steps are not read."""
+        """Return the predictions at each step; a prediction depends only on this step and earlier ones."""
         return self._read(batch)[0]
 
     def forward(self, batch: EpisodeSteps, state: State | None = None, progress: float = 0.0) -> Loss:
@@ -170,7 +173,7 @@ class Trajectory(TrajectoryModel):
         )
 
     def sample(self, rows: int, length: int, seed: int) -> EpisodeSteps:
-        """Return rows of random steps."""
+        """Return rows of random steps, to test the model with."""
         generator, size = torch.Generator().manual_seed(seed), min(length, self.steps)
         states = torch.randn(size, rows, self.states, generator=generator).transpose(0, 1).contiguous()
         actions = states.sum(-1).long() % self.actions

@@ -182,7 +182,7 @@ def test_a_member_with_its_keywords(capsys: pytest.CaptureFixture[str]) -> None:
     assert "layer 0: near (Band(3) |" in out and "layer 1: near (Band(9) |" in out
     assert out == run_show(capsys, "longformer(d=16, heads=2, depth=2, window=(3, 9))")
     assert "window=3 has" not in out
-    assert "window=(3, 9) has 2 values for depth=4" in refused(capsys, "longformer", "window=3,9")
+    assert "window=(3, 9) has the wrong length: got 2, expected depth=4" in refused(capsys, "longformer", "window=3,9")
 
 
 # Docstrings ----------------------------------------------------------------------------------------------------------

@@ -56,7 +56,7 @@ def test_shares_that_do_not_fit_are_refused(heads: int, blocks: int, shares: tup
     with pytest.raises(
         ValueError,
         match=rf"4 heads cannot be divided among {blocks} permutations: got shares .*"
-        "give one share for each permutation, 4 in total",
+        "give one number of heads for each permutation, 4 in total",
     ):
         blockbert(d=16, heads=heads, blocks=blocks, shares=shares)
 

@@ -59,7 +59,7 @@ def test_keywords_reach_the_parts() -> None:
     ("keywords", "text"),
     [
         ({"k": (4, 2, 2), "sharing": "layerwise"}, "uses one matrix for all layers"),
-        ({"k": (4, 2)}, "2 values for depth=3"),
+        ({"k": (4, 2)}, "has the wrong length: got 2, expected depth=3"),
         ({"k": 5, "projection": "mean"}, "length=12 is not a multiple of k=5"),
         ({"k": 4, "projection": "max", "sharing": "none"}, "sharing=none has no effect with projection=max"),
         ({"k": 0}, "at least 1"),

@@ -113,10 +113,13 @@ def of_sides(layer: Attention, name: str) -> tuple[torch.Tensor, ...]:
 
 
 REFUSED = [
-    ({"window": (1, 2)}, r"window=\(1, 2\) has 2 values for depth=3 layers; give one, or one each"),
+    (
+        {"window": (1, 2)},
+        r"window=\(1, 2\) has the wrong length: got 2, expected depth=3; give one value, or one for each layer",
+    ),
     ({"window": (1, 2, 3), "top": 4}, "sets the window of every layer, so top=4 has no effect; add top=none"),
     ({"window": 2, "top": 0}, "top=0: give a whole number of at least 1"),
-    ({"dilation": (1, 2)}, r"dilation=\(1, 2\) has 2 values for depth=3"),
+    ({"dilation": (1, 2)}, r"dilation=\(1, 2\) has the wrong length: got 2, expected depth=3"),
     ({"dilation": 0}, "dilation=0: give a whole number of at least 1"),
     ({"dilation": (1, 1, 2), "dilated": -1}, "dilation=.* has no effect with dilated=-1"),
     ({"dilation": 2, "dilated": 3}, "dilated=3: give a number from 0 to 2"),

@@ -26,5 +26,5 @@ def test_the_lowest_attention_is_the_equation(ties: str, float64: None) -> None:
 def test_k_by_layer() -> None:
     model: Any = topk_transformer(depth=2, k=(2, 5), ties="latest", **SMALL)
     assert [block.layers[0].mechanism.k for block in model.body.layers] == [2, 5]
-    with pytest.raises(ValueError, match=r"k=\(2, 4\) has 2 values for depth=3 layers"):
+    with pytest.raises(ValueError, match=r"k=\(2, 4\) has the wrong length: got 2, expected depth=3"):
         topk_transformer(depth=3, k=(2, 4), **SMALL)

@@ -144,7 +144,9 @@ def test_a_pattern_for_each_block() -> None:
     assert pair == [Band(4), Full(), Causal() & Band(4), Full(), Causal(), Full()]
     for member in MEMBERS:
         with pytest.raises(
-            ValueError, match=r"pattern=\('Full\(\)',\) has 1 values for depth=2 layers; give one, or one each"
+            ValueError,
+            match=r"pattern=\('Full\(\)',\) has the wrong length: got 1, expected depth=2; "
+            "give one value, or one for each layer",
         ):
             member(**{**SMALL, "depth": 2}, pattern=("Full()",))
 

@@ -23,14 +23,14 @@ def build_form(
     writes: Callable[[int], Layer],
     smoothing: float = 0.0,
 ) -> LM | MLM | Seq2Seq:
-    """Build a model of the given form with `depth` blocks in each of its stacks.
+    """Build a model of the given form with `depth` blocks in each of its stacks, for members with a form.
 
     form: "decoder" for an `LM`, "encoder" for an `MLM`, "encoder_decoder" for a `Seq2Seq`.
     wiring: positions, norms and dropout of the model.
     depth: number of blocks of each stack.
     vocab: vocabulary size, in tokens.
-    reads: function that makes block n of an encoder, counted from the bottom.
-    writes: function that makes block n of a decoder; the block also reads the source in an "encoder_decoder".
+    reads: function that takes n and makes block n of an encoder, counted from 0 at the bottom.
+    writes: function that makes block n of a decoder likewise; in an "encoder_decoder" the block also reads the source.
     smoothing: label smoothing of an "encoder_decoder".
 
     Errors: ValueError for an unknown form, and for smoothing in another form.

@@ -35,14 +35,14 @@ def early_exit(
     gamma: float | None = None,
     **training: Any,
 ) -> MultiExit | MultiExitSeq2Seq:
-    """Build `gpt` or `transformer` with a decoder that tokens leave early by an exit rule.
+    """Build a model like `gpt` or `transformer` with a decoder that tokens can leave early.
 
     wiring: positions, norms, heads and dropout of the model.
     form: "decoder" for a model like `gpt`, "encoder_decoder" for one like `transformer`.
     depth: number of layers of each stack.
     pattern: pattern of self-attention; with an encoder, it holds for both stacks. If it is causal without other limits,
         the encoder reads both directions.
-    rule: exit rule.
+    rule: exit rule, which decides after which layer a token leaves.
     vocab: vocabulary size, in tokens.
     outputs: "shared" for one norm and head, tied to the embedding; "each" for a norm and a head at each exit.
     paths: number of forward passes with random exits in training; 0 for one pass without exits.

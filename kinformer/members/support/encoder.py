@@ -1,4 +1,4 @@
-"""Encoder stack as in BERT: tokens read both directions."""
+"""Encoder stack as in BERT: tokens read earlier and later tokens."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Encoder and decoder stacks of the 2017 Transformer, shared by members that change one part of it."""
+"""Encoder and decoder stacks of the 2017 Transformer, for members that change one part of it."""
 
 from kinformer.core.layer import Layer
 from kinformer.core.pattern import Pattern

@@ -1,4 +1,4 @@
-"""GatedXL: builder of the gated Transformer-XL stack of gtrxl, for tokens and for observations."""
+"""GatedXL: builder of the gated Transformer-XL layers of the member gtrxl."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -45,8 +45,8 @@ class GatedXL:
     """Builder of a Transformer-XL with gates instead of residual sums; `stack()` makes the layers.
 
     The layers map width d to width d. They have no embedding, no head and no norm at the end, as in the paper. In
-    training (`.train()`), the state is a memory of hidden states, read without gradients. In `.eval()`, it is an
-    equivalent cache of keys.
+    training (`.train()`), the state is a memory of hidden states, which gets no gradients. In `.eval()`, it is an
+    equivalent cache of keys and values.
 
     d, heads, head_dim: model width, number of query heads, and width of a head; d / heads if None.
     depth: number of blocks of attention and a feed-forward layer.

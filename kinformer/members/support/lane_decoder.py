@@ -1,4 +1,4 @@
-"""Decoder of one stack that can also train on consecutive text."""
+"""Decoder that can also train on lanes (parallel pieces of one text, read from start to end)."""
 
 from kinformer.members.support.wiring import Wiring
 from kinformer.models.lm import LM
@@ -6,7 +6,7 @@ from kinformer.nn.depth.stack import Stack
 
 
 def build_lane_decoder(vocab: int, d: int, heads: int, body: Stack, *, length: int, lanes: bool, dropout: float) -> LM:
-    """Build a decoder with learned positions, or with sinusoidal positions if `lanes` is True.
+    """Build a language model with learned positions, or with sinusoidal positions if `lanes` is True.
 
     Consecutive text needs sinusoidal positions, because a learned table has a last position.
 
@@ -14,7 +14,7 @@ def build_lane_decoder(vocab: int, d: int, heads: int, body: Stack, *, length: i
     d, heads: model width and number of heads.
     body: the layers.
     length: number of learned positions.
-    lanes: True trains on consecutive text and carries the state from batch to batch.
+    lanes: True trains on consecutive text and carries the decoding state from batch to batch.
     dropout: dropout probability of embeddings.
     """
     wiring = Wiring(d, heads, position="sinusoidal" if lanes else "learned", length=length)

@@ -14,8 +14,8 @@ from kinformer.models.lm import LM
 def parse_stack(text: str) -> LM:
     """Build the language model that a text such as "gtrxl(d=64, depth=2)" describes.
 
-    Another model takes its body, position and penalties. Files of users are not allowed, because such texts are stored
-    in checkpoints, and loading a checkpoint must not run code from a file.
+    The caller is a model that uses its body, position and penalties, such as `agent`. Files of users are not allowed,
+    because such texts are stored in checkpoints, and loading a checkpoint must not run code from a file.
 
     text: name of a member, with keywords in brackets.
 
@@ -49,7 +49,7 @@ def _build(function: Any, keywords: Mapping[str, Any]) -> Any:
 
 
 def format_stack(function: Callable[..., Any], keywords: Mapping[str, Any]) -> str:
-    """Return the text that `parse_stack` reads, such as "gtrxl(d=64, depth=2)".
+    """Return a member and its keywords as the text that `parse_stack` reads, such as "gtrxl(d=64)".
 
     function: the member function.
     keywords: its keywords.

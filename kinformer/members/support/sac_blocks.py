@@ -1,4 +1,4 @@
-"""Parts of both SAC members: the layers that choose edges, and the layers that reuse them."""
+"""Parts of the members sac and sac_encoder: layers that choose edges, and layers that reuse them."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -16,7 +16,9 @@ Share = Literal["model", "layer", "head"]
 def share_mechanisms(
     share: Share, depth: int, choose: Callable[..., Mechanism], reuse: Callable[[], Mechanism]
 ) -> list[Mechanism]:
-    """Return the mechanism of each layer, from the bottom.
+    """Return the attention mechanism of each SAC layer, from the bottom.
+
+    An edge is a pair of tokens: one reads the other.
 
     share: "model" if the lowest layer chooses edges for all layers, "layer" if each layer chooses its own, "head" if
         each head chooses its own.
@@ -36,7 +38,7 @@ def block(d: int, heads: int, head_dim: int | None, mechanism: Mechanism, dropou
     d: model width.
     heads: number of heads.
     head_dim: width of a head; d / heads if None.
-    mechanism: the mechanism of SAC.
+    mechanism: attention mechanism that chooses edges or reuses them.
     dropout: dropout probability of sublayer outputs.
     """
     return PreNorm(Attention(QKV(d, heads, head_dim=head_dim), mechanism), MLP(d), dropout=dropout)

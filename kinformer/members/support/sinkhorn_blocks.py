@@ -1,4 +1,4 @@
-"""Parts of both Sinkhorn Transformers."""
+"""Parts of the members sinkhorn_transformer and sinkhorn_encoder."""
 
 from typing import Literal
 
@@ -27,12 +27,12 @@ def sort_net(net: Net, width: int, block: int, length: int) -> SortNet:
 
 
 def sorting_block(d: int, heads: int, head_dim: int | None, mechanism: Sinkhorn, dropout: float) -> PreNorm:
-    """Build a pre-norm block with sorted attention and a feed-forward layer.
+    """Build a pre-norm block with attention over sorted blocks of the row and a feed-forward layer.
 
     d: model width.
     heads: number of heads.
     head_dim: width of a head; d / heads if None.
-    mechanism: sorted attention.
+    mechanism: attention over sorted blocks.
     dropout: dropout probability of sublayer outputs.
     """
     return PreNorm(Attention(QKV(d, heads, head_dim=head_dim), mechanism), MLP(d), dropout=dropout)

@@ -26,12 +26,15 @@ Factor = tuple[Pattern, ...]  # one pattern for all heads, or one for each head 
 def factor_patterns(
     attention: Sets, stride: int, summary: int, sub_blocks: int, factors: int, window: Window
 ) -> list[Factor]:
-    """Return the patterns A1 to Ap: strides at powers of l, or summaries of blocks of such sizes.
+    """Return the patterns A1 to Ap of the Sparse Transformer, which together reach all earlier tokens.
+
+    They are strides of powers of l, or the last positions of blocks of such sizes.
 
     attention: "strided" or "fixed".
     stride: l, the stride or the block size.
     summary: number of positions at the end of each block that later blocks read, in "fixed".
-    sub_blocks: number of different summary positions; heads take them in turn.
+    sub_blocks: number of choices of these last positions, each further from the end of the block; heads take them in
+        turn.
     factors: p, the number of patterns; 1 is full causal attention.
     window: nearest keys of "strided": `stride` keys before a token in the "paper", one fewer in the "code".
     """
@@ -59,7 +62,7 @@ def factor_patterns(
 def layer_patterns(factors: list[Factor], use: Use, depth: int) -> list[Pattern]:
     """Return the pattern of each layer, from the bottom.
 
-    factors: patterns A1 to Ap.
+    factors: patterns A1 to Ap, the result of `factor_patterns`.
     use: "interleaved" uses one pattern per layer in turn, "merged" their union in each layer, and "heads" one pattern
         per head in turn.
     depth: number of layers.

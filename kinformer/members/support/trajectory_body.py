@@ -1,4 +1,4 @@
-"""Body of trajectory models: blocks as in GPT-2, without positions of their own."""
+"""Body of trajectory models (models of episodes): blocks as in GPT-2, without position encodings."""
 
 from kinformer.core.checks import check_at_least
 from kinformer.members.support.wiring import Wiring

@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def one_per_layer(name: str, value: T | tuple[T, ...], depth: int) -> tuple[T, ...]:
-    """Return one value for each layer from the bottom: the given tuple, or a single value repeated.
+    """Return one value of a parameter for each layer: the given tuple, or a single value repeated.
 
     name: name of the parameter in the message.
     value: a value for all layers, or a tuple with one for each.
@@ -22,12 +22,15 @@ def one_per_layer(name: str, value: T | tuple[T, ...], depth: int) -> tuple[T, .
     check_at_least("depth", depth, 1)
     values = value if isinstance(value, tuple) else (value,) * depth
     if len(values) != depth:
-        raise ValueError(f"{name}={value} has {len(values)} values for depth={depth} layers; give one, or one each")
+        raise ValueError(
+            f"{name}={value} has the wrong length: got {len(values)}, expected depth={depth}; give one value, or one "
+            "for each layer"
+        )
     return values
 
 
 def numbers_per_layer(name: str, value: int | tuple[int, ...], depth: int, least: int) -> tuple[int, ...]:
-    """Return one number for each layer from the bottom, each at least `least`.
+    """Return one number of a parameter for each layer from the bottom, after checking each.
 
     name: name of the parameter in the message.
     value: a number for all layers, or a tuple with one for each.
@@ -63,7 +66,7 @@ def growing_windows(window: int | tuple[int, ...], top: int | None, depth: int, 
 
 
 def window_pattern(window: int, dilation: int, heads: int, dilated: int) -> Pattern:
-    """Return a window pattern in which the first `dilated` heads have gaps between their keys.
+    """Return a pattern of windows in which the first `dilated` heads have gaps between their keys.
 
     These heads read as many keys as the others, but `dilation` times as far.
 

@@ -1,4 +1,4 @@
-"""Wiring: shared keywords of gpt, bert and transformer turned into positions, attention and norms."""
+"""Wiring: builds positions, attention and norms from keywords that gpt, bert and transformer share."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -35,14 +35,14 @@ START = 0.02  # initial standard deviation of embeddings, as in BERT, if an untr
 
 
 def tied_start(d: int, share: float = 0.75) -> float:
-    """Return the initial standard deviation of embeddings that are tied to the head: share * d**-0.5.
+    """Return the initial standard deviation of embeddings that are shared with the head: share * d**-0.5.
 
     The first loss is then near ln(vocab). Smaller embeddings learn more slowly, because positions and sublayer outputs
-    outweigh them. Larger embeddings make the untrained head repeat its input. This happens sooner if norms pass the
-    embedded token on, as post-norm does.
+    outweigh them. Larger embeddings make the untrained head repeat its input. This happens at smaller embeddings if the
+    norms pass the embedded token on to the head, as in post-norm blocks.
 
     d: model width.
-    share: factor; smaller for models that repeat their input sooner.
+    share: factor of d**-0.5; smaller for models that repeat their input at smaller embeddings.
     """
     return share * d**-0.5
 
@@ -55,11 +55,11 @@ class Wiring:
     key_heads: number of heads of keys and values; `heads` if None.
     head_dim: width of a head; d / heads if None.
     v_dim: width of a value head; the width of a head if None.
-    position: encoding of positions. "learned" and "sinusoidal" vectors are added to the embedded tokens.
-        So are the sinusoids of "tensor2tensor", in the order and at the frequencies of the 2017 code. With
-        "sines_first", all sines of the paper come before all cosines, as in Marian's models in Hugging Face
-        transformers. With "rotary", queries and keys are rotated; "alibi" adds slopes to scores. Shaw's vectors are
-        added to keys and values by "relative". With "none", only the pattern encodes order.
+    position: encoding of positions. "learned" and "sinusoidal" vectors are added to the embedded tokens. So are the
+        sinusoids of "tensor2tensor", in the order and at the frequencies of the 2017 code. With "sines_first", all
+        sines of the paper come before all cosines, as in Marian's models in Hugging Face transformers. With "rotary",
+        queries and keys are rotated; "alibi" adds a slope times the distance to scores. "relative" adds Shaw's learned
+        vectors of distances to keys and values. With "none", only the pattern encodes order.
     length: number of learned positions.
     per_layer: True adds positions again before each block, with its own table for each block.
     clip: largest distance with its own relative vector.
@@ -122,7 +122,7 @@ class Wiring:
     def scale(self) -> float:
         """Factor of embedded tokens: sqrt(d) with sinusoids, as in the 2017 Transformer, otherwise 1.
 
-        Without it, sinusoids would outweigh the embeddings.
+        Without this factor, sinusoids would outweigh the embeddings.
         """
         return self.d**0.5 if self.position in SINUSOIDS else 1.0
 
@@ -147,7 +147,7 @@ class Wiring:
             have no meaning.
         dropout: dropout probability of attention weights.
         bias: further bias of scores, in addition to the bias of positions.
-        aggregation: part that joins the heads; a matrix by default.
+        aggregation: part that combines the outputs of the heads; a matrix by default.
         """
         pattern = parse(pattern) if isinstance(pattern, str) else pattern
         rotation = Rotary(self.width) if self.position == "rotary" and not cross else None

@@ -1,4 +1,4 @@
-"""CategoricalIntensities: a categorical distribution over the 256 intensities."""
+"""CategoricalIntensities: reads intensities of pictures and predicts a categorical distribution."""
 
 import torch
 from jaxtyping import Float, Int
@@ -14,15 +14,16 @@ LEVELS = 256
 
 
 class CategoricalIntensities(Intensities):
-    """Categorical distribution of intensities, one step per channel: p(value) = softmax(W y).
+    """Categorical distribution of intensities, one channel per step: p(value) = softmax(W y).
 
-    Choose it for distributions with spikes, and if any shape must be possible; choose `LogisticMixture` for shorter
-    sequences. Each channel is conditioned on the channels before it. A picture has rows * columns * channels steps. One
-    head serves all channels.
+    It is the `values` of an `ImageModel`, whose body returns y. Choose it for distributions with spikes, and if a
+    distribution of any shape must be possible; choose `LogisticMixture` for shorter sequences. Each channel is
+    conditioned on the channels before it. A picture has rows * columns * channels steps. All channels share one head,
+    the matrix W.
 
     d: width of the model.
-    channels: number of channels with their own 256 input vectors, as in the Image Transformer. With 1, all channels
-        share them, as in the Sparse Transformer, and only the position distinguishes channels.
+    channels: number of tables of 256 input vectors, one for each channel, as in the Image Transformer. With 1, all
+        channels share one table, as in the Sparse Transformer, and only the position distinguishes channels.
     std: standard deviation of the initial embedding.
     zero: True initializes the head with zeros, so that all intensities are equally likely.
 

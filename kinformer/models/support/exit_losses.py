@@ -21,7 +21,7 @@ Outputs = Literal["shared", "each"]
 
 
 class ExitOutputs(NamedTuple):
-    """Outputs of all exits for a batch, lowest first.
+    """Outputs of all exits of a model with early exits for a batch, the lowest exit first.
 
     states: hidden states at each exit.
     logits: logits at each exit.
@@ -36,13 +36,17 @@ class ExitOutputs(NamedTuple):
 
 
 class ManyExits(Writer):
-    """Mixin of models over an `EarlyExit`; list it before the class of the model without exits.
+    """Base class (mixin) of models over an `EarlyExit`, layers that tokens can leave early.
+
+    A subclass also inherits from the class of the model without exits, which it lists after this one, and defines
+    `every_exit`.
 
     loss = L_dec + alpha * L_exit
 
-    In aligned training, L_dec = sum_n w_n NLL_n / sum_n w_n. If the exits have a `chance`, L_dec is in training the
-    mean NLL of `paths` forward passes with random exits. L_exit is the loss of the rule, if the rule learns, from a
-    pass in which no token exits. `judge` also reports the mean number of layers per token, as "layers".
+    NLL_n is the loss of the predictions at exit n. In aligned training, L_dec = sum_n w_n NLL_n / sum_n w_n. If the
+    exits have a `chance` (probabilities of random exits), training is mixed: L_dec is the mean NLL of `paths` forward
+    passes with random exits. L_exit is the loss of the exit rule, if it has parameters, from a pass in which no token
+    exits. `judge` also reports the mean number of layers per token, as "layers".
     """
 
     head: Any
@@ -51,11 +55,11 @@ class ManyExits(Writer):
 
     @property
     def exits(self) -> EarlyExit:
-        """Layers with early exits."""
+        """Layers with early exits; a subclass supplies them."""
         raise NotImplementedError
 
     def set_training(self, weights: Weights, alpha: float, paths: int, outputs: Outputs) -> None:
-        """Set how the exits are trained, and which heads read them.
+        """Set how the exits are trained, and which heads predict at them.
 
         weights, alpha, paths, outputs: arguments of `MultiExit`.
 
@@ -76,9 +80,9 @@ class ManyExits(Writer):
             self.head = PerExit([*earlier_heads, head])
 
     def context(self, ctx: Context) -> Context:
-        """Return the context for the layers.
+        """Return the context for the layers, with the number of output tokens that exit rules need.
 
-        For a text that is only read, the number of output tokens is taken to be the length of a training row.
+        During generation the caller gives this number. For other texts it is the length of a training row.
         """
         ctx = super().context(ctx)  # type: ignore[misc]
         if ctx.decoding is not None or self.trained_length is None:
@@ -93,9 +97,9 @@ class ManyExits(Writer):
         return self.head(out.y[:, at], out.aux["exit"][:, at])
 
     def refuse_untrained(self, part: Layer) -> None:
-        """Raise ValueError for an exit rule inside the layers or in an encoder.
+        """Raise ValueError for a trainable exit rule inside the layers or in an encoder.
 
-        This loss does not train such a rule.
+        The loss of this model does not train such a rule.
 
         part: layers to check.
         """
@@ -105,9 +109,11 @@ class ManyExits(Writer):
     def training_loss(
         self, call: Callable[[tuple[str, ...]], Out], targets: Int[Tensor, "B T"], ctx: Context, progress: float
     ) -> tuple[Out, Tensor, dict[str, Tensor]]:
-        """Return the output of a pass without exits, the loss of all exits and the rule, and its parts.
+        """Return an output of the model, the loss of all exits and of the exit rule, and its parts.
 
-        call: function from tap names to the model's output.
+        The output is from a pass in which no token exits, or in mixed training from the first pass with random exits.
+
+        call: function that takes names of inner states (taps) and returns the model's output with them.
         targets: token to predict at each position; -1 for none.
         ctx: context of the tokens.
         progress: progress of the training, from 0 to 1.
@@ -163,7 +169,7 @@ class ManyExits(Writer):
         return readings[0]._replace(aux=aux), loss, {"nll": nll, "exits": loss}
 
     def metric_sums(self, out: Out, targets: Int[Tensor, "B T"]) -> dict[str, tuple[Tensor, Tensor]]:
-        """Return the metric over all targets, and the number of layers.
+        """Return the sums for the metric over all targets, and for the number of layers per token.
 
         out: output of the model.
         targets: token to predict at each position; -1 for none.
@@ -172,9 +178,9 @@ class ManyExits(Writer):
 
 
 def refuse_rules(model: nn.Module, body: Layer) -> None:
-    """Raise ValueError for an `EarlyExit` with a trainable rule, because the loss would not train it.
+    """Raise ValueError for an `EarlyExit` with a trainable exit rule, which the loss would not train.
 
-    A rule with frozen parameters is allowed.
+    An exit rule with frozen parameters is allowed.
 
     model: model that computes the loss.
     body: layers to check.

@@ -1,4 +1,4 @@
-"""halting_steps: the number of adaptive-depth steps per token, as a metric."""
+"""halting_steps: the number of steps per token in models with adaptive computation time, as a metric."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,9 @@ from kinformer.core.model import sum_and_count
 
 
 def halting_steps(out: Out, real: Bool[Tensor, "B T"]) -> Mapping[str, tuple[Tensor, Tensor]]:
-    """Return the steps of an `ACT` or `RecurrentACT` body, with the number of tokens; empty for others.
+    """Return the summed steps of an `ACT` or `RecurrentACT` body, and the number of tokens.
+
+    The result is empty for other bodies, which take no adaptive number of steps.
 
     out: output of the model.
     real: True for the tokens to count.

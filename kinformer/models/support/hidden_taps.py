@@ -1,4 +1,4 @@
-"""Taps: read an inner state of a language model by its name, together with the logits."""
+"""Taps: return an inner state of a language model by its name, together with the logits."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,10 +19,10 @@ BLOCKS, PLACES = 64, 8  # fewest blocks to search, and number of sublayers to se
 
 
 class TapOutput(NamedTuple):
-    """Tapped state of each token, with the model's output.
+    """Result of a `Tap`: an inner state of each token, with the model's output.
 
-    states: tapped states.
-    out: output of the model: logits in `out.y`, and the next state.
+    states: inner state of each token.
+    out: output of the model: logits in `out.y`, and the next decoding state.
     """
 
     states: Float[Tensor, "B T D"]
@@ -30,17 +30,18 @@ class TapOutput(NamedTuple):
 
 
 class Tap:
-    """Reader of one inner state of a language model.
+    """Callable that returns one inner state of a language model, such as the keys of a datastore.
 
-    Call it with tokens [B T] (-1 is padding, at the ends) and a state or None; it returns a `TapOutput`. `width` is the
-    size of the tapped state, and `place` is its name in `ctx.taps`.
+    Call it with tokens [B T] (-1 is padding, at the ends) and a decoding state or None; it returns a `TapOutput`.
+    `width` is the width of the inner state, and `place` is its name in `ctx.taps`.
 
     model: a language model, such as LM.
     name: "last_ffn_input" for the input of the last feed-forward layer, which is after its norm. Or a name as in
-        `ctx.taps`: "3" is the output of sublayer 3, "3.1.input" the input of its sublayer 1.
+        `ctx.taps`: "3" is the output of layer 3 of the stack, counted from 0, and "3.1.input" the input of its sublayer
+        1.
 
-    Errors: ValueError for a model that does not predict the next token, without a feed-forward layer, or without that
-    state.
+    Errors: ValueError for a model that does not predict the next token, that has no feed-forward layer, or that has no
+    inner state of this name.
     """
 
     def __init__(self, model: Any, name: str = LAST_FFN_INPUT):

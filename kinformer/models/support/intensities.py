@@ -1,4 +1,4 @@
-"""Intensities: base class of the input and output of a picture's intensities."""
+"""Intensities: base class of the part that reads and predicts the intensities of a picture."""
 
 from abc import ABC, abstractmethod
 
@@ -7,10 +7,10 @@ from torch import Tensor, nn
 
 
 class Intensities(nn.Module, ABC):
-    """Base class: embeds intensities 0 .. 255, and turns vectors into distributions of intensities.
+    """Base class of a part that embeds intensities 0 .. 255 and turns vectors into their distributions.
 
     `n` is the number of intensities in a step of the generation: one, or all channels of a pixel. `draws` is the number
-    of uniform random numbers in [0, 1) that one step needs.
+    of uniform random numbers in [0, 1) that sampling one step needs.
     """
 
     n: int
@@ -36,9 +36,10 @@ class Intensities(nn.Module, ABC):
     def draw(
         self, y: Float[Tensor, "B D"], uniform: Float[Tensor, "B draws"], temperature: float
     ) -> Int[Tensor, "B n"]:
-        """Return intensities of a step, drawn by the given random numbers.
+        """Return the intensities of one step, sampled by means of the given random numbers.
 
         y: output of the body.
         uniform: uniform random numbers.
-        temperature: 0 takes the most likely or the middle value, 1 samples from the distribution.
+        temperature: 1 samples from the distribution; 0 takes its most likely value, or its middle, as the subclass
+            defines.
         """

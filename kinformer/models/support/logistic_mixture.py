@@ -1,4 +1,4 @@
-"""LogisticMixture: a pixel's intensities follow a mixture of logistic distributions, in 256 bins."""
+"""LogisticMixture: reads pixels of pictures and predicts a mixture of logistic distributions."""
 
 from itertools import pairwise
 from typing import NamedTuple
@@ -26,22 +26,23 @@ class _Mixture(NamedTuple):
 
 
 class LogisticMixture(Intensities):
-    """Discretized mixture of logistic distributions, one step per pixel.
+    """Discretized mixture of logistic distributions, one pixel per step.
 
     p(pixel) = sum_m w_m prod_c [F((x_c + 1/255 - u_mc) / s_mc) - F((x_c - 1/255 - u_mc) / s_mc)]
 
     u_mc = mean_mc + sum_(b<c) k_mcb x_b
 
-    F is the logistic function, intensities x run from -1 to 1, and the outer bins extend to infinity. The input of a
-    pixel is one vector, a linear map of its channels (the paper's 1 x 3 convolution). Each component of a mixture of
-    three channels has 10 parameters.
+    It is the `values` of an `ImageModel`. F is the logistic function, x_c the intensity of channel c, from -1 to 1, and
+    the outer bins extend to infinity. The weights w_m, the means, the scales s and the k are linear maps of the body's
+    output. The input of a pixel is one vector, a linear map of its channels (the paper's 1 x 3 convolution). Each
+    component of a mixture of three channels has 10 parameters.
 
     Choose it for large pictures: colour sequences are a third as long, and near intensities have similar probabilities.
     Choose `CategoricalIntensities` for distributions with spikes, such as a black background.
 
     d: width of the model.
     channels: number of channels of a pixel.
-    mixtures: number of logistics; the default 10 is the papers'.
+    mixtures: number of logistic distributions; the default 10 is the number in the papers.
 
     Source: Salimans et al., 2017, arXiv:1701.05517, section 2; in Parmar et al., 2018, arXiv:1802.05751, section 3.4.
 
@@ -112,10 +113,10 @@ def to_unit_range(values: Int[Tensor, "*A"]) -> Float[Tensor, "*A"]:
 
 
 def log_bin(away: Tensor, log_scale: Tensor, values: Tensor) -> Tensor:
-    """Return the log of a logistic's probability of the bin of an intensity.
+    """Return the log-probability that a logistic distribution gives to the bin of an intensity.
 
-    away: intensity minus the mean, in the range from -1 to 1.
-    log_scale: log of the logistic's scale.
+    away: intensity, scaled to -1 .. 1, minus the mean.
+    log_scale: log of the scale of the distribution.
     values: intensities 0 .. 255, which identify the outer bins.
     """
     sharp = (-log_scale).exp()

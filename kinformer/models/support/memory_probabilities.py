@@ -1,4 +1,4 @@
-"""Probabilities of remembered tokens: a softmax over memories, mixed with a model's predictions."""
+"""Probabilities of remembered tokens: a softmax over memory entries, mixed with a model's predictions."""
 
 import math
 
@@ -12,11 +12,12 @@ from kinformer.core.autocast import at_least_float32
 def log_p_by_token(scores: Float[Tensor, "*A S"], tokens: Int[Tensor, "*A S"], vocab: int) -> Float[Tensor, "*A V"]:
     """Return log p(w) = log sum_(i: token_i = w) softmax(scores)_i; other tokens get -inf.
 
-    The computation stays in logs, so very unlikely tokens keep their precision. A token of -1, or a score of -inf,
-    marks an empty memory. If all are empty, every entry is -inf.
+    Each i is an entry of a memory, such as a cache or the nearest neighbours. The computation uses logarithms, so very
+    unlikely tokens keep their precision. A token of -1, or a score of -inf, marks an empty entry. If all entries are
+    empty, every token gets -inf.
 
-    scores: score of each memory.
-    tokens: token of each memory.
+    scores: score of each entry of the memory.
+    tokens: token that each entry stores.
     vocab: number of tokens.
     """
     is_memory = (tokens >= 0) & (scores > -torch.inf)
@@ -30,11 +31,11 @@ def log_p_by_token(scores: Float[Tensor, "*A S"], tokens: Int[Tensor, "*A S"], v
 
 
 def mix_log_p(model_log_p: Float[Tensor, "*A V"], other: Float[Tensor, "*A V"], weight: float) -> Float[Tensor, "*A V"]:
-    """Return log(weight p_other + (1 - weight) p_model); p_model if the other has no token.
+    """Return log(weight p_other + (1 - weight) p_model), or log p_model if the memory is empty.
 
     model_log_p: log-probabilities of the model.
     other: log-probabilities of the memory; all -inf if it is empty.
-    weight: share of the memory.
+    weight: weight of the memory in the mixture.
     """
     log_weight, log_rest = (-math.inf if x <= 0 else math.log(x) for x in (weight, 1 - weight))
     other, weighted_model = other + log_weight, model_log_p + log_rest

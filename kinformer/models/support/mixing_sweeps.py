@@ -1,4 +1,4 @@
-"""Sweeps: evaluate every choice of the numbers that mix in remembered tokens, in one pass over a text."""
+"""Sweeps: evaluate a mixture of model and memory for many settings in one pass over a text."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -21,11 +21,11 @@ TRIED = 256  # number of tokens to measure distances on
 
 
 class SweepChoice(NamedTuple):
-    """Number of neighbours, temperature and weight of a mixture.
+    """Settings of a mixture of model and memory: number of neighbours, temperature and weight.
 
-    k: number of neighbours; for a cache its size.
-    temperature: temperature of the distances; for a cache its theta.
-    weight: share of the memory.
+    k: number of neighbours; for a `ContinuousCache` its size.
+    temperature: temperature of the distances; for a `ContinuousCache` its theta.
+    weight: weight of the memory in the mixture.
     """
 
     k: int
@@ -34,24 +34,24 @@ class SweepChoice(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Name of the choice in a measurement."""
+        """Name of the settings in a measurement, which `from_name` reads."""
         return f"{self.k} {self.temperature!r} {self.weight!r}"
 
     @classmethod
     def from_name(cls, name: str) -> "SweepChoice":
-        """Return the choice with this name, the inverse of `name`.
+        """Return the settings with this name, the inverse of `name`.
 
-        name: name of a choice.
+        name: name of the settings.
         """
         k, temperature, weight = name.split()
         return cls(int(k), float(temperature), float(weight))
 
 
 class SweepResult(NamedTuple):
-    """Bits per byte of the model, and of each choice.
+    """Result of a sweep: bits per byte of the model, and of its mixture with each of the settings.
 
     own: bits per byte of the model without a memory.
-    choices: bits per byte of each choice.
+    choices: bits per byte of the mixture, by settings.
     """
 
     own: float
@@ -59,14 +59,14 @@ class SweepResult(NamedTuple):
 
     @property
     def best(self) -> SweepChoice:
-        """Choice with the fewest bits; the first of equal ones."""
+        """Settings with the fewest bits per byte; the first of equal ones."""
         return min(self.choices, key=self.choices.__getitem__)
 
 
 def sweep_result(measured: Any) -> SweepResult:
-    """Convert a `Measured` sweep to bits per byte.
+    """Convert the result of evaluating a sweep to bits per byte.
 
-    measured: result of an evaluation.
+    measured: result of the evaluation, a `Measured` with bits per token.
     """
     width = measured.bytes_per_token
     choices = {
@@ -76,12 +76,14 @@ def sweep_result(measured: Any) -> SweepResult:
 
 
 class NearestNeighbourSweep(NearestNeighbourLM):
-    """Variant of `NearestNeighbourLM` that evaluates all choices at once, and the model without a memory."""
+    """Variant of `NearestNeighbourLM` that evaluates all settings, and the model without a store, at once."""
 
     def sweep(self, ks: Sequence[int], temperatures: Sequence[float]) -> "NearestNeighbourSweep":
-        """Set the choices to evaluate, and return self; each k is at most the k of the search.
+        """Set the numbers of neighbours and the temperatures to evaluate, and return self.
 
-        ks: numbers of neighbours.
+        The weights to evaluate are fixed.
+
+        ks: numbers of neighbours; larger ones are reduced to the model's `k`.
         temperatures: temperatures of the distances.
         """
         self.ks, self.temperatures = sorted({min(k, self.k) for k in ks}), tuple(temperatures)
@@ -109,7 +111,7 @@ class NearestNeighbourSweep(NearestNeighbourLM):
         return out._replace(y=log_probabilities(out.y), aux={**out.aux, **measured})
 
     def metric_sums(self, out: Out, targets: Int[Tensor, "B T"]) -> Mapping[str, tuple[Tensor, Tensor]]:
-        """Return the bits of the model, then the bits of each choice by its name.
+        """Return the sums for the bits of the model, then for the bits with each of the settings, by name.
 
         out: output of the model.
         targets: token to predict at each position; -1 for none.
@@ -127,13 +129,13 @@ class NearestNeighbourSweep(NearestNeighbourLM):
 
 
 class CacheSweep(ContinuousCache):
-    """Variant of `ContinuousCache` that evaluates all weights at once, and the model without a memory."""
+    """Variant of `ContinuousCache` that evaluates all weights, and the model without a cache, at once."""
 
     def mix(self, model_log_p: Float[Tensor, "B T V"], likely: Float[Tensor, "B T V"], out: Out) -> Out:
         return out._replace(y=model_log_p, aux={**out.aux, "likely": likely})
 
     def metric_sums(self, out: Out, targets: Int[Tensor, "B T"]) -> Mapping[str, tuple[Tensor, Tensor]]:
-        """Return the bits of the model, then the bits of each choice by its name.
+        """Return the sums for the bits of the model, then for the bits with each of the settings, by name.
 
         out: output of the model.
         targets: token to predict at each position; -1 for none.
@@ -162,7 +164,7 @@ def mixture_bits(
     temperature: float,
     targets: Int[Tensor, "B T"],
 ) -> dict[str, tuple[Tensor, Tensor]]:
-    """Return the bits of the targets for each weight of the memory.
+    """Return the sums for the bits of the targets, for each weight of the memory in the mixture.
 
     model_log_p: log-probability of each target under the model.
     other: log-probability of each target under the memory; NaN if the memory is empty.

@@ -1,4 +1,4 @@
-"""Policies: distributions over actions, and their samples."""
+"""Policies: heads that predict a distribution over actions, and sample from it."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -17,10 +17,12 @@ START = 0.01  # factor of a head's initial weights, so that all actions are abou
 
 
 class Policy(nn.Module, ABC):
-    """Base class: a linear head that gives the parameters of a distribution over actions.
+    """Base class of policies: a linear head that gives the parameters of a distribution over actions.
+
+    A subclass supplies `distribution`.
 
     d: width of the model.
-    numbers: number of parameters.
+    numbers: number of parameters of the distribution.
     """
 
     def __init__(self, d: int, numbers: int):
@@ -43,9 +45,9 @@ class Policy(nn.Module, ABC):
 
     @abstractmethod
     def sample(self, parameters: Float[Tensor, "B K"], rngs: Sequence[Generator]) -> Tensor:
-        """Return one action for each row, drawn by the row's own generator.
+        """Return one action for each row, sampled with the row's random generator.
 
-        Other rows of the batch and the device do not change the draw.
+        The action does not depend on other rows of the batch or on the device.
 
         parameters: result of `forward`.
         rngs: generator of each row.
@@ -53,7 +55,7 @@ class Policy(nn.Module, ABC):
 
 
 class CategoricalPolicy(Policy):
-    """Categorical distribution over kinds of actions."""
+    """Policy for discrete actions: a categorical distribution over the kinds of actions."""
 
     def distribution(self, logits: Float[Tensor, "*n K"]) -> Distribution:
         return Categorical(logits=logits, validate_args=False)
@@ -65,9 +67,9 @@ class CategoricalPolicy(Policy):
 
 
 class GaussianPolicy(Policy):
-    """Independent Gaussians over the components of an action.
+    """Policy for actions that are vectors: an independent Gaussian for each component.
 
-    The deviations are learned and do not depend on the input.
+    The standard deviations are learned and do not depend on the input.
 
     d: width of the model.
     numbers: number of components of an action.

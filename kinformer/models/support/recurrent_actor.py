@@ -1,4 +1,4 @@
-"""RecurrentActor: acts step by step with a model's own state."""
+"""RecurrentActor: plays an environment step by step with the decoding state of a model."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -22,8 +22,8 @@ class PolicyOutput(NamedTuple):
 
     policy: parameters of the action distribution.
     value: predicted return.
-    state: state after the steps; None if none was passed.
-    aux, stats: values that the layers report.
+    state: decoding state after the steps; None if no state was passed.
+    aux, stats: auxiliary losses and statistics that the layers report.
     """
 
     policy: Float[Tensor, "B T K"]
@@ -34,9 +34,10 @@ class PolicyOutput(NamedTuple):
 
 
 class PolicyModel(Player):
-    """Base class of players with a state that predict an action distribution at each step.
+    """Base class of models that act in an environment and have a decoding state.
 
-    `observations` is the shape of an observation.
+    At each step they predict a distribution over actions, their `policy`. `observations` is the shape of an
+    observation. A subclass supplies `predict`.
     """
 
     observations: tuple[int, ...]
@@ -47,16 +48,16 @@ class PolicyModel(Player):
         """Return the policy and the value at each step. The call consumes `state`; do not use it again.
 
         steps: observations with the action and the reward before each.
-        state: state before the steps; None for episodes read whole.
+        state: decoding state before the steps; None for episodes that begin with these steps.
         """
 
 
 class ActingState(NamedTuple):
-    """State of a `RecurrentActor`.
+    """State of a `RecurrentActor` between two steps.
 
     acted: last action of each row.
-    steps: number of steps that each row has acted in.
-    state: state of the model.
+    steps: number of actions that each row has taken.
+    state: decoding state of the model.
     """
 
     acted: Tensor
@@ -65,10 +66,12 @@ class ActingState(NamedTuple):
 
 
 class RecurrentActor(Actor):
-    """Actor that draws the action of each row from an agent's policy, by seed, row and step.
+    """Actor that samples the action of each row from a model's policy.
 
-    model: the agent.
-    seed: seed of the draws.
+    The random numbers depend only on the seed, the row and its step.
+
+    model: model that acts, such as an `Agent`.
+    seed: seed of the random numbers.
     """
 
     def __init__(self, model: PolicyModel, seed: int):
@@ -97,11 +100,11 @@ class RecurrentActor(Actor):
 
 
 def single_step(observed: Tensor, acted: Tensor, earned: Float[Tensor, " B"]) -> Observations:
-    """Return one step of all rows.
+    """Return one step of all rows as the input of a `PolicyModel`.
 
     observed: observation of each row.
-    acted: action before.
-    earned: reward before.
+    acted: action before the observation.
+    earned: reward for that action.
     """
     marks = torch.zeros_like(earned, dtype=torch.long)
     return Observations(marks[:, None], observed[:, None], acted[:, None], earned[:, None])

@@ -1,4 +1,4 @@
-"""RowClassifier: base of models that classify whole rows, with an encoder, a pooling and a head."""
+"""RowClassifier: base class of models that classify whole rows: encoder, pooling and head."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, NoReturn
@@ -19,9 +19,9 @@ from kinformer.nn.poolers.mean import MeanPooler
 
 
 class RowClassifier(Encoder):
-    """Base class: scores of `outputs` classes for each row of tokens.
+    """Base class of classifiers of token rows: body, pooling and a linear head of `outputs` classes.
 
-    vocab, d, body, kwargs: arguments of `Encoder`; dropout also applies to pooled numbers.
+    vocab, d, body, kwargs: arguments of `Encoder`; dropout also applies to the pooled vectors.
     outputs: number of classes.
     pooling: reduction of a row to a vector; the mean over its tokens by default.
 
@@ -45,10 +45,11 @@ class RowClassifier(Encoder):
         raise NoState("a classifier labels whole texts and cannot generate text; use a causal member, like gpt")
 
     def read(self, tokens: Int[Tensor, "B T"], labels: Mapping[str, Int[Tensor, " B"]] | None = None) -> Out:
-        """Return the scores of each row.
+        """Return the class scores of each row.
 
         tokens: rows of tokens, padded with -1 at their ends.
-        labels: integers of each row, by name; all tokens of a row get its integer as a label.
+        labels: an integer for each row, by name of the label, such as its task. Each token of a row gets the row's
+            integer.
         """
         rows = self.pooling.rows(tokens, mark=self.vocab)
         of_tokens = {name: label[:, None].expand(rows.shape) for name, label in (labels or {}).items()}
@@ -60,7 +61,7 @@ class RowClassifier(Encoder):
     def class_loss(self, out: Out, tokens: Int[Tensor, "B T"], targets: Int[Tensor, " B"], progress: float) -> Loss:
         """Return the cross-entropy of the classes, in nats per row.
 
-        out: result of `read`.
+        out: class scores, the result of `read`.
         tokens: rows of tokens.
         targets: class of each row.
         progress: progress of the training, from 0 to 1.

@@ -1,4 +1,4 @@
-"""Encoder: base of models that read a whole row, with BERT's embedding of tokens and a body."""
+"""Encoder: base class of models that read a whole row, with BERT's embedding of tokens and a body."""
 
 from collections.abc import Mapping
 
@@ -19,22 +19,22 @@ START = 0.02  # standard deviation of initial embeddings, as in BERT
 
 
 class Encoder(Model):
-    """Base class of bidirectional encoders: embeds tokens as BERT does, for a body to read.
+    """Base class of bidirectional encoders: embeds tokens as BERT does and passes them to a body.
 
-    The embedding has one more id than tokens: `vocab` itself, for the model's own use.
+    The embedding has one more id than there are tokens: `vocab`, which a subclass can use, such as for hidden tokens.
 
     vocab: number of tokens; a byte model has 256.
     d: width of the body.
     body: layers that read in both directions.
     position: position that is added to embedded tokens; None if the body encodes positions itself.
     scale: factor of embedded tokens.
-    kinds: number of additional vectors (BERT's two sentences). The label "segment" [B T] selects one of them; without
-        the label, vector 0 is added.
+    kinds: number of segment types (BERT's two sentences). Each token gets the vector of its type, which the label
+        "segment" [B T] gives; without the label, all tokens get vector 0.
     eps: epsilon of the norms.
-    dropout: share of embedded numbers that training drops.
+    dropout: dropout probability of the embedded tokens.
     penalties: weights of the body's auxiliary losses, keyed by the last part of their names.
 
-    Errors: ValueError for a penalty that no part reports.
+    Errors: ValueError for a weight in `penalties` of a loss that no part reports.
     Source: Devlin et al., 2018, arXiv:1810.04805.
     """
 
@@ -66,7 +66,7 @@ class Encoder(Model):
         self.penalties = check_known_penalties(penalties or {}, (body, position))
 
     def embed_tokens(self, tokens: Int[Tensor, "B T"], ctx: Context) -> Float[Tensor, "B T D"]:
-        """Return the body's input: the normed sum of the vectors of tokens, positions and kinds.
+        """Return the body's input: the normalised sum of the vectors of tokens, positions and segment types.
 
         tokens: rows of tokens; -1 is padding.
         ctx: context of the tokens.

@@ -1,4 +1,4 @@
-"""run_uncompiled: keep a function out of torch.compile, without importing the compiler."""
+"""run_uncompiled: exclude a function from torch.compile without importing the compiler."""
 
 from collections.abc import Callable
 from functools import wraps

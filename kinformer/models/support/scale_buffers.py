@@ -1,4 +1,4 @@
-"""ScaleBuffers: the scales of the training data that a model of episodes keeps."""
+"""ScaleBuffers: means and scales of training episodes that a model of episodes saves with its weights."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -9,12 +9,12 @@ from torch import Tensor, nn
 
 
 class EpisodeScales(NamedTuple):
-    """Scales of the episodes of a data set.
+    """Means and scales of the episodes of a data set, to normalise the inputs of a model.
 
-    mean, deviation: mean and deviation of observations.
-    returns, actions: divisors of returns and of numeric actions.
+    mean, deviation: mean and standard deviation of each value of an observation.
+    returns, actions: divisors of returns and of numeric actions: their largest absolute values.
     span: smallest and largest return of an episode.
-    delayed: True if rewards are paid only at the end of an episode.
+    delayed: True if an episode has its whole reward at its last step.
     """
 
     mean: Float[Tensor, " S"]
@@ -26,10 +26,12 @@ class EpisodeScales(NamedTuple):
 
 
 class ScaleBuffers(nn.Module):
-    """Scales as buffers, so that checkpoints include them; they are unset until `set_scales`.
+    """`EpisodeScales` as buffers of a model, so that checkpoints include them.
+
+    Before `set_scales`, they leave numbers unchanged.
 
     states: number of values of an observation.
-    actions: number of components of an action; 0 for kinds of actions.
+    actions: number of components of an action; 0 for discrete actions.
     """
 
     known: Tensor
@@ -60,7 +62,7 @@ class ScaleBuffers(nn.Module):
         return self
 
     def set_scales(self, scales: EpisodeScales) -> None:
-        """Set the scales, unless they are set already, because the weights depend on the first ones.
+        """Set the scales once; later calls change nothing, because the weights were trained with the first.
 
         scales: scales of the training data.
         """
@@ -71,7 +73,7 @@ class ScaleBuffers(nn.Module):
         self.known.fill_(True)
 
     def normalise(self, states: Float[Tensor, "*n S"]) -> Float[Tensor, "*n S"]:
-        """Return observations minus their mean, over their deviation.
+        """Return observations minus their mean, divided by their standard deviation.
 
         states: observations.
         """

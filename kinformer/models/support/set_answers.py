@@ -1,4 +1,4 @@
-"""Answers: kinds of predictions about a whole set, with their losses and metrics."""
+"""Answers: kinds of numbers to predict for a whole set, with their losses and metrics."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -13,9 +13,10 @@ from kinformer.core.model import ACCURACY, Metric
 
 
 class Answer(nn.Module, ABC):
-    """Base class of the number that is predicted for a set.
+    """Base class of the kinds of numbers that a `SetRegressor` predicts for a set.
 
-    `name` is the name that data uses for this kind of answer.
+    `name` is the name of the kind in the data. A subclass supplies the prediction from the head's output, the loss, the
+    metric and test samples.
     """
 
     name: ClassVar[str]
@@ -23,7 +24,7 @@ class Answer(nn.Module, ABC):
 
     @abstractmethod
     def predict(self, head: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
-        """Return the answers.
+        """Return the predicted answers.
 
         head: output of the head for each set.
         """
@@ -33,27 +34,30 @@ class Answer(nn.Module, ABC):
         """Return the loss of each set.
 
         output: predicted answers.
-        right: right answers.
+        right: correct answers.
         """
 
     @abstractmethod
     def evaluate(self, output: Float[Tensor, " B"], right: Float[Tensor, " B"]) -> Mapping[str, Float[Tensor, " B"]]:
-        """Return the measures of each set, the metric first.
+        """Return the metric and further measures for each set, by name; the metric is first.
 
         output: predicted answers.
-        right: right answers.
+        right: correct answers.
         """
 
     @abstractmethod
     def sample(self, numbers: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
-        """Return valid right answers, made from random numbers.
+        """Return numbers that are valid as answers of this kind, made from random numbers.
 
         numbers: random numbers.
         """
 
 
 class NumberAnswer(Answer):
-    """Any real number; loss and metric are the absolute error, as in the paper's task of maxima."""
+    """Kind of answer that is any real number; loss and metric are the absolute error.
+
+    The Set Transformer paper does so in its task of maxima.
+    """
 
     name = "number"
     metric = Metric("absolute error", "", per="row")
@@ -72,10 +76,10 @@ class NumberAnswer(Answer):
 
 
 class CountAnswer(Answer):
-    """Count with a Poisson distribution of rate softplus(head); the loss is its negative log-likelihood.
+    """Kind of answer that is a count, with a Poisson distribution of rate softplus(head).
 
-    The metric is the share of sets for which the most likely count, the rate rounded down, is right, as in the paper's
-    task of characters.
+    The loss is the negative log-likelihood of the correct count. The metric is the fraction of sets for which the most
+    likely count, the rate rounded down, is correct. The Set Transformer paper does so in its task of characters.
     """
 
     name = "count"

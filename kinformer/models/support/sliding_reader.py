@@ -1,4 +1,4 @@
-"""Reading beyond a table of learned positions: a full table is refilled with its last half."""
+"""Generation beyond a table of learned positions: when it is full, its last half is read again."""
 
 import warnings
 from collections.abc import Callable
@@ -16,11 +16,11 @@ from kinformer.core.token_positions import context_of_tokens
 
 
 class SlidingState(NamedTuple):
-    """State of a `SlidingReader`.
+    """Decoding state of a `SlidingReader`.
 
-    read: last tokens read, at most a window.
-    source: tokens of the source, or () without one.
-    model_state: state of the model.
+    read: last tokens that the model has read, at most `window`.
+    source: tokens of the source, or () if there is none.
+    model_state: decoding state of the model.
     """
 
     read: Int[Tensor, "B W"]
@@ -29,17 +29,17 @@ class SlidingState(NamedTuple):
 
     @property
     def now(self) -> Int[Tensor, " B"]:
-        """Next position of each row in the model."""
+        """Position that the model gives to the next token of each row."""
         return self.model_state.now
 
 
 class SlidingReader:
-    """Wrapper for generation beyond a table of positions.
+    """Wrapper of a model that lets it generate beyond its table of learned positions.
 
-    When `window` tokens fill the table, the model reads their last half again from position 0. The wrapper has the
-    model's `start` and `logits`, so both can be used alike. A row slides by the number of its own tokens, so padding
-    and other rows do not matter. The result for a token depends only on the tokens before it, not on how the row was
-    cut.
+    When `window` tokens fill the table, the model reads their last half again from position 0. The wrapper has `start`
+    and `logits` as the model does, so it can be used in its place. Each row is read again when its own tokens fill the
+    table, so padding and other rows do not matter. The result for a token depends only on the tokens before it, not on
+    how the row was cut into calls.
 
     model: model that generates.
     window: number of positions; the half that is kept is rounded down.
@@ -53,11 +53,11 @@ class SlidingReader:
         return self.continue_from(model_state)
 
     def continue_from(self, model_state: State) -> SlidingState:
-        """Return the state for a model that has read before.
+        """Return the decoding state for a model that has read tokens without this wrapper.
 
-        Its earlier tokens are unknown, so they are not read again.
+        Those tokens are unknown here, so they are not read again.
 
-        model_state: state of the model.
+        model_state: decoding state of the model after those tokens.
         """
         width = min(self.window, int(model_state.now.max()) if len(model_state.now) else 0)
         return SlidingState(
@@ -73,10 +73,10 @@ class SlidingReader:
         last: bool = False,
         **inputs: Any,
     ) -> Out:
-        """Return the model's logits of the tokens, or with `last` only of the last one.
+        """Return the model's logits for the tokens, or with `last` only for the last one.
 
-        If a row slides, the output covers the tokens that are read again too. Their positions then differ from the ctx,
-        but they keep their steps of decoding.
+        If a row is read again, the output also has the tokens that are read again. Their positions then count from 0
+        and differ from `ctx`, but they keep their step numbers in the generated text.
         """
         if state is None:
             rows = _last_tokens(tokens, self._count_in_table(tokens), self.window)
@@ -134,7 +134,7 @@ def _pad_left(tokens: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
 
 
 def must_slide(model: Any, length: int) -> bool:
-    """Return True, with a warning, if a model's table of positions is shorter than a text.
+    """Return True, with a warning, if a model's table of learned positions is shorter than a text.
 
     model: any model.
     length: number of tokens of the text.
@@ -152,12 +152,14 @@ def must_slide(model: Any, length: int) -> bool:
 
 
 def fit_to_window(model: Any, batch: TokenBatch, extra_tokens: int = 0, state: State | None = None) -> TokenBatch:
-    """Move the tokens of a batch to the left if the model must slide over them.
+    """Return the batch with padding only at the end of rows if a row exceeds the learned positions.
+
+    Such rows are read in windows, which begin at their first token.
 
     model: any model.
     batch: rows of tokens.
     extra_tokens: number of tokens that the model reads besides these.
-    state: state to continue from; with a state the batch stays as it is.
+    state: decoding state to continue from; with a state the batch stays as it is.
     """
     return batch.to_the_left() if state is None and must_slide(model, batch.tokens.shape[1] + extra_tokens) else batch
 
@@ -168,14 +170,15 @@ def read_in_windows(
     window: int | None,
     state: State | None = None,
 ) -> Out:
-    """Return logits and aux of rows of any length, read in windows that overlap by half.
+    """Return logits and auxiliary values of rows of any length, read in windows that overlap by half.
 
-    Rows begin in their first column, and each window starts at position 0. With a state, the rows are read at once.
+    Rows must have no padding before their first token, and each window starts at position 0. With a state, the rows are
+    read at once.
 
-    read: function that reads one window.
+    read: function that computes the output of one window.
     tokens: rows of tokens.
     window: number of positions; None for no limit.
-    state: state to continue from.
+    state: decoding state to continue from.
     """
     length = tokens.shape[1]
     if state is not None or window is None or length <= window:

@@ -1,4 +1,4 @@
-"""TextModel: base of models that predict the next token of a text, with their evaluation."""
+"""TextModel: base class of models that predict the next token of a text, with their evaluation."""
 
 import math
 from collections.abc import Mapping
@@ -20,9 +20,9 @@ Tokens = Int[Tensor, "B T"] | TokenBatch
 
 
 class TextModel(Writer):
-    """Base class of models of texts: reads rows of tokens, and is evaluated by the bits of each token.
+    """Base class of models that predict the next token; their metric is the bits of each token.
 
-    `vocab` is the number of tokens.
+    `vocab` is the number of tokens. A subclass supplies `logits`, `start` and `forward`.
     """
 
     reads: ClassVar[str] = "text"
@@ -30,7 +30,10 @@ class TextModel(Writer):
     vocab: int
 
     def judge(self, batch: Tokens, state: Any = None) -> EvaluationSums:
-        """Return the bits of each token but the first of a row, and the accuracy if tokens are scored."""
+        """Return the sums for the bits of each token except the first of a row.
+
+        The accuracy is added if the batch marks scored tokens.
+        """
         batch = fit_to_window(self, TokenBatch.from_tokens(batch), -1, state)
         read, targets = batch.tokens[:, :-1], next_tokens(batch)
         if batch.documents is None:
@@ -41,7 +44,9 @@ class TextModel(Writer):
         return EvaluationSums({**answers, **self.metric_sums(out, targets)}, out.state, F.pad(targets >= 0, (1, 0)))
 
     def metric_sums(self, out: Out, targets: Int[Tensor, "B T"]) -> Mapping[str, tuple[Tensor, Tensor]]:
-        """Return the metric over all targets, and the steps per token if the body halts.
+        """Return the sums for the metric over all targets.
+
+        The steps per token are added if the body has adaptive computation time.
 
         out: output of the model.
         targets: token to predict at each position; -1 for none.
@@ -50,12 +55,12 @@ class TextModel(Writer):
         return {type(self).metric.name: bits, **halting_steps(out, targets >= 0)}
 
     def sample(self, rows: int, length: int, seed: int) -> Int[Tensor, "B T"]:
-        """Return rows of `length` random tokens."""
+        """Return rows of `length` random tokens, to test the model with."""
         return random_tokens(self.vocab, rows, length, seed)
 
 
 def next_tokens(batch: TokenBatch) -> Int[Tensor, "B _"]:
-    """Return the target of each token but the last: the token after it.
+    """Return the target of each token except the last of its row: the token after it.
 
     The target is -1 if either token is padding, if the next token is not scored, or if it is of another document.
 

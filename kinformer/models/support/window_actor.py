@@ -1,4 +1,4 @@
-"""WindowActor: acts by reading the last steps of each row again for every action."""
+"""WindowActor: plays an environment; a model reads the last steps of each row again for every action."""
 
 from abc import abstractmethod
 from typing import NamedTuple
@@ -14,11 +14,11 @@ from kinformer.models.support.scale_buffers import ScaleBuffers
 
 
 class TrajectoryPrediction(NamedTuple):
-    """Predictions at each step.
+    """Predictions of a model of trajectories at each step.
 
-    actions: scores of each kind, or action numbers over their largest.
-    states: normalised state of the next step; None without `beside`.
-    returns: return to go of the next step over the largest return; None without `beside`.
+    actions: score of each kind of action, or the components of an action divided by their scales.
+    states: normalised observation of the next step; None if the model does not predict it (beside=0).
+    returns: return to go of the next step divided by the scale of returns; None if the model does not predict it.
     """
 
     actions: Float[Tensor, "B T A"]
@@ -27,9 +27,10 @@ class TrajectoryPrediction(NamedTuple):
 
 
 class TrajectoryModel(Player):
-    """Base class of players that read the last `context` steps again for each action.
+    """Base class of models that act by reading the last `context` steps again for each action.
 
-    `steps` is the number of steps of an episode that the model can distinguish.
+    `steps` is the number of steps of an episode that the model can distinguish. `measured` holds the scales of the
+    training episodes. A subclass supplies `predict`.
     """
 
     context: int
@@ -38,28 +39,28 @@ class TrajectoryModel(Player):
 
     @abstractmethod
     def predict(self, batch: EpisodeSteps) -> TrajectoryPrediction:
-        """Return the predictions at each real step; later steps are not read.
+        """Return the predictions at each step; a prediction depends only on this step and earlier ones.
 
         batch: steps of episodes.
         """
 
 
 class RecentSteps(NamedTuple):
-    """State of a `WindowActor`.
+    """State of a `WindowActor`: the last steps of each row.
 
-    steps: last steps of each row, the newest at the right; a time of -1 marks an empty step.
+    steps: these steps, the newest last; a time of -1 marks an empty step.
     """
 
     steps: EpisodeSteps
 
 
 class WindowActor(Actor):
-    """Actor that takes the most likely kind of action, or the predicted numbers.
+    """Actor that takes the most likely kind of action, or the predicted vector in the environment's units.
 
-    Numbers are in the environment's units. Each reward lowers the return to go: R_{t+1} = R_t - r_t.
+    Each reward lowers the return to go, which the model gets as input: R_{t+1} = R_t - r_t.
 
     model: a model of trajectories.
-    target_return: return to reach, one for each row.
+    target_return: return to reach in an episode, one for each row.
     highest: return to reach if `target_return` is None.
 
     Source: Chen et al., 2021, arXiv:2106.01345, algorithm 1.
@@ -69,7 +70,7 @@ class WindowActor(Actor):
         self.model, self.target_return, self.highest = model, target_return, highest
 
     def start(self, rows: int) -> RecentSteps:
-        """Return a state without steps, in float32 or better, because low precision would lose small rewards."""
+        """Return a state without steps, in float32 or better, because lower precision loses small rewards."""
         model, size = self.model, self.model.context
         like: Tensor = next(model.parameters())
         like = like.new_empty(0, dtype=torch.promote_types(like.dtype, torch.float32))
@@ -79,7 +80,7 @@ class WindowActor(Actor):
         return RecentSteps(EpisodeSteps(numbers[..., 0], numbers, actions, times))
 
     def act(self, step: TimeStep, state: RecentSteps) -> tuple[Tensor, RecentSteps]:
-        """Return an action for each row, and the steps with the newest one appended."""
+        """Return an action for each row, and the last steps with the newest one added."""
         before, begins = state.steps, step.begins
         target_return = (
             torch.full_like(step.reward, self.highest)

@@ -15,10 +15,10 @@ from kinformer.models.support.text_model import TextModel, Tokens, next_tokens
 
 
 class WrappedLM(TextModel):
-    """Base class of a trained model with changed predictions of the next token.
+    """Base class of wrappers of a trained model that change its predictions of the next token.
 
-    It takes over the model's vocabulary, tokenizer, metric and other facts. It reads, is evaluated and generates as the
-    model does. It has no weights of its own, so a folder holds only the model.
+    A wrapper has the model's vocabulary, tokenizer and metric, and is used as the model is. It has no weights of its
+    own, so a saved folder holds only the model. A subclass supplies `logits`.
 
     model: a trained `LM` or `WrappedLM`.
     """
@@ -34,7 +34,7 @@ class WrappedLM(TextModel):
 
     @property
     def embedding(self) -> Any:
-        """Embedding of the model."""
+        """Embedding of the wrapped model."""
         return self.model.embedding
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> Any:
@@ -53,9 +53,9 @@ class WrappedLM(TextModel):
 
 
 def number_tokens(tokens: Int[Tensor, "B T"], state: Any) -> Context:
-    """Return the context of tokens that are numbered from 0, or from a state of any form.
+    """Return the context of tokens whose positions count from 0, or continue from a state.
 
     tokens: rows of tokens.
-    state: state to continue from; None starts at 0.
+    state: decoding state of any form to continue from; None starts at position 0.
     """
     return context_of_tokens(tokens, None if state is None else NumberedState(state.now, ()))
