@@ -1,4 +1,4 @@
-"""Datastore: for every token of a text, a model's inner state and the token that followed."""
+"""Datastore: a model's inner states at the tokens of a text, each with the token that followed."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -93,7 +93,7 @@ class Datastore(Store):
         """Open the datastore in a folder; DatastoreError if there is none or it is incomplete.
 
         path: the folder.
-        search: how to search its keys; by default with the index in the folder, or else exactly.
+        search: method of searching its keys; by default with the index in the folder, or else exactly.
         """
         folder = Path(path)
         if not (folder / MANIFEST).is_file():

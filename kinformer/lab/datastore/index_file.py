@@ -1,4 +1,4 @@
-"""Index file beside the keys of a datastore, and its recall: the share of nearest keys that it finds."""
+"""Index file for faster searches in a datastore, and its recall (share of nearest keys found)."""
 
 import hashlib
 import json

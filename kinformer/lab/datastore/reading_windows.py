@@ -1,4 +1,4 @@
-"""Windows in which a text is read: each token except the last of a document gets one key."""
+"""Windows in which a model reads a text to compute the keys of a datastore, one per predicted token."""
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise

@@ -166,7 +166,7 @@ def fingerprint(data: Any) -> str | None:
 
 
 def sampled_fingerprint(data: Data) -> str:
-    """Return the hash that earlier versions recorded: of 64 blocks, evenly spaced over the data.
+    """Return the fingerprint that earlier versions recorded: a hash of 64 blocks from all over the data.
 
     data: the data.
     """
