@@ -1,4 +1,4 @@
-"""Choice of a member with its keywords on the command line, checked before anything is built."""
+"""Choice of a member (a named model) and its keywords on the command line, checked before building it."""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping

@@ -189,7 +189,7 @@ def _stop_and_report(stop: Stop | None, look: Callable[[int], None]) -> Stop:
 
 
 def stop_at_text(spelled: Any, stop: bytes) -> Stop:
-    """Return a function that tests for each row of new tokens whether a stop text is near its end.
+    """Return a function that tests for each row of new tokens whether the stop text has just appeared.
 
     It decodes only the last tokens: as many as the stop text has bytes. A few earlier tokens are decoded too, because
     the decoded text may lack its first space or half of its first letter.
