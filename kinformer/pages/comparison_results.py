@@ -153,11 +153,13 @@ class Results:
         if len(self.members) < 2:
             return ""
         if self.members[0].interval is None:
-            return "With one seed each, differences may be chance, so no order is resolved. Try --seeds 3."
+            return "With one seed each, differences may be chance, so the members cannot be ranked. Try --seeds 3."
         pairs = ", ".join(f"{name} and {other}" for name, other in self.unresolved_pairs)
         count = len(self.members[0].runs)
         return f"Means of {count} seeds, with the {SURE:.0%} confidence interval of each mean (Student's t). " + (
-            f"Not resolved because their intervals overlap: {pairs}." if pairs else "All differences are resolved."
+            f"These pairs cannot be ranked, because their intervals overlap: {pairs}."
+            if pairs
+            else "No two intervals overlap."
         )
 
     def _rates(self) -> list[str]:

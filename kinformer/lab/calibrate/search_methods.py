@@ -95,7 +95,7 @@ def score_exits(model: Any, batches: Iterable[Any], *, right: bool = False) -> E
             steps.append(ctx.steps.expand_as(targets)[real])
             longest = ctx.max_new_tokens
     if not sum(exit_logits.shape[1] for exit_logits in worth):
-        raise ValueError("the batches for the search have no token to predict; give other batches")
+        raise ValueError("the batches for the threshold search have no token to predict; give other batches")
     tokens = torch.cat(steps)
 
     def held_against(thresholds: Tensor) -> Tensor:
@@ -212,7 +212,7 @@ def _check_search(values: Sequence[float], segments: int) -> None:
     """Raise ValueError, before anything is measured, for no values or less than one segment."""
     if not len(values):
         raise ValueError(
-            "no thresholds to try: got 0 values, expected at least 1. Pass values such as a rule's grid(11)"
+            "no thresholds to try: got 0 values, expected at least 1. Pass values such as an exit rule's grid(11)"
         )
     check_at_least("segments", segments, 1)
 

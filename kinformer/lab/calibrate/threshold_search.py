@@ -144,7 +144,7 @@ def search_plot(result: ThresholdSearchResult, depth: int) -> Plot:
     curve = [
         PlotLine(layers, values, label, ".", "tab:gray", 0.5),
         PlotLine(
-            [x for x, _ in best], [y for _, y in best], "the best at each cost, with early exits", "o-", "tab:blue"
+            [x for x, _ in best], [y for _, y in best], "the best by mean layers, with early exits", "o-", "tab:blue"
         ),
     ]
     if result.chosen is not None:
@@ -168,10 +168,10 @@ def result_lines(result: ThresholdSearchResult, depth: int, within: float) -> li
     ]
     whole = f"{name} with all {depth} layers is {result.value(result.full):.4f}"
     if result.chosen is None:
-        tried = f"none of {len(result.tried[1]):,} vectors comes within {within:g} of it"
+        tried = f"none of {len(result.tried[1]):,} vectors of thresholds comes within {within:g} of it"
         return [*lines, f"{whole}, and {tried}: no token exits early"]
     summary = f"{result.chosen.layers:.2f} layers on average, with {result.value(result.chosen):.4f}"
-    cheapest = f"the cheapest vector within {within:g} of it takes {summary}"
+    cheapest = f"the thresholds with the fewest layers within {within:g} of it take {summary}"
     return [*lines, f"{whole}; {cheapest}. This is not proven for other data"]
 
 

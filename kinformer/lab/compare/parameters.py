@@ -61,8 +61,8 @@ def _nearest_choice(choice: MemberChoice, target: int) -> tuple[MemberChoice, st
     free = [name for name in BY if name in declared and name not in choice.keywords]
     if not free:
         given_names = " and ".join(name for name in BY if name in declared)
-        why = f"gives {given_names}" if given_names else "has neither d nor depth"
-        raise UserError(f"--match parameters changes d or depth, but {choice.text} {why}; leave out one of them")
+        why = f"gives {given_names}; leave out one of them" if given_names else "has neither; leave out --match"
+        raise UserError(f"--match parameters changes d or depth, but {choice.text} {why}")
     tried = [_nearest_by(choice, name, target) for name in free]
     near = [pair for pair in tried if pair is not None and abs(pair[1] - target) <= NEAR * target]
     if not near:

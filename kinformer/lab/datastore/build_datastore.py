@@ -79,7 +79,7 @@ def plan_build(
     check_option("dtype", dtype, Dtype)
     signed = text.tokens.dtype.is_signed  # PyTorch has no < for unsigned numbers of two bytes and more
     if text.tokens.is_floating_point() or (signed and bool((text.tokens < 0).any())):
-        raise ValueError(f"wrong text: got {text.tokens.dtype}, expected tokens, whole numbers from 0")
+        raise ValueError(f"wrong text: got {text.tokens.dtype}, expected tokens: whole numbers of at least 0")
     least = max(LEAST, shard // (tap.width * (2 if dtype == "float16" else 4)))
     windows = tuple(
         map(tuple, shards(text, check_at_least("length", length, 1), check_at_least("stride", stride, 0), least))
@@ -179,7 +179,9 @@ def _check_same_keys(old: Manifest, new: Manifest, folder: Path, begun: bool) ->
     }
     for name, description in descriptions.items():
         if getattr(old, name) != getattr(new, name):
-            raise DatastoreError(f"the datastore in {folder} {description}; give the same, or another folder")
+            raise DatastoreError(
+                f"the datastore in {folder} {description}; build with the same, or give another folder"
+            )
     if begun and old.parts[-1] != new.parts[-1]:
         parts = asdict(new.parts[-1]), asdict(old.parts[-1])
         name = next(name for name in parts[0] if parts[0][name] != parts[1][name])
@@ -217,8 +219,8 @@ def _keys(plan: BuildPlan, shard: int, on_progress: Callable[[int], None]) -> Fl
         raise ValueError(f"a key is not finite in {plan.manifest.dtype}: {finite}")
     if (share := rounding.share) > MAX_ROUNDING:
         raise ValueError(
-            f"{plan.manifest.dtype} is too coarse for the keys: rounding errors are {share:.1%} of their deviation. "
-            "Build the datastore with --dtype float32 in another folder"
+            f"{plan.manifest.dtype} is too coarse for the keys: rounding errors are {share:.1%} of their spread around "
+            "the mean. Build the datastore with --dtype float32 in another folder"
         )
     return keys
 

@@ -136,11 +136,11 @@ class Datastore(Store):
                 else "was not in a folder"
             )
             where = f"is not in {frozen}" if frozen else was
-            raise DatastoreError(f"the model that made the keys of {path} {where}; give frozen=FOLDER")
+            raise DatastoreError(f"the model that made the keys of {path} {where}; give its folder, frozen=FOLDER")
         try:
             model = load(home)
         except FileNotFoundError as error:
-            message = f"cannot read the model that made the keys of {path}: {error}; give frozen=FOLDER"
+            message = f"cannot read the model that made the keys of {path}: {error}; give its folder, frozen=FOLDER"
             raise DatastoreError(message) from error
         store.check(model)
         return KeyModel(store, model, Tap(model, store.tap).place)
@@ -194,7 +194,7 @@ class Datastore(Store):
         length = length if model.window is None else min(length, model.window)
         stride = (0 if model.lanes else max(length // 2, 1)) if stride is None else stride
         if not stride and not model.lanes:
-            raise ValueError(f"stride={stride} needs a model that is trained on lanes; give 1 to {length}")
+            raise ValueError(f"stride={stride} reads lanes, and this model is not trained on lanes; give 1 to {length}")
         plan = plan_build(
             reader,
             Text.from_tokens(text),
@@ -304,7 +304,7 @@ class Datastore(Store):
         """
         check_at_least("before", before, 0), check_at_least("after", after, 0)
         if not 0 <= place < len(self):
-            raise ValueError(f"wrong place: got {place}, expected a key of this datastore, 0 to {len(self) - 1}")
+            raise ValueError(f"wrong place: got {place}, expected the number of a key, 0 to {len(self) - 1}")
         part = int(torch.searchsorted(self.starts, place, right=True)) - 1
         return self.texts[part].context(place - int(self.starts[part]), before, after)
 

@@ -56,7 +56,7 @@ def check_faiss_search(search: Search) -> FaissSearch:
     search: the search.
     """
     if not isinstance(search, FaissSearch):
-        raise ValueError(f"{format_search(search)!r} has no index file; leave out the index, and every key is compared")
+        raise ValueError(f"{format_search(search)!r} has no index file; without an index, a search compares every key")
     package(search.name)
     return search
 

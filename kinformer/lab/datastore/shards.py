@@ -49,7 +49,7 @@ class Shards(Vectors):
     def at(self, places: Int[Tensor, " n"]) -> Float[Tensor, "n D"]:
         low, high = (int(x) for x in places.aminmax()) if len(places) else (0, 0)
         if not 0 <= low <= high < max(self.count, 1):
-            raise ValueError(f"keys cannot be read: got places {low} to {high}, expected 0 to {self.count - 1}")
+            raise ValueError(f"keys cannot be read: got the numbers {low} to {high}, expected 0 to {self.count - 1}")
         if not self.parts:
             return torch.empty(0, self.width, dtype=torch.float32, device="cpu")
         rows = torch.empty(len(places), self.width, dtype=self.parts[0].dtype, device="cpu")

@@ -335,7 +335,7 @@ def _join_group() -> None:
     gpus, place = torch.cuda.device_count(), int(os.environ.get("LOCAL_RANK", "0"))
     if torch.cuda.is_available():
         if place >= gpus:
-            raise ProcessLost(f"this machine has only {gpus} GPUs: got process {place + 1}. Start at most {gpus}")
+            raise ProcessLost(f"too few GPUs for process {place + 1} on this machine: got {gpus}. Start at most {gpus}")
         torch.cuda.set_device(place)
     try:
         dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=PATIENCE)

@@ -124,7 +124,7 @@ def evaluate(
     _refuse_reading(model, part, length, stride, lanes)
     if full and (carries or not model.predicts_next):
         raise ValueError(
-            "full needs windows that overlap, and this model is not evaluated in such windows; leave it out"
+            "full needs windows that overlap, but this model reads lanes or windows side by side; leave out full"
         )
     if not carries and must_slide(model, min(length, last)):
         length = cast(int, model.window)
@@ -140,7 +140,7 @@ def evaluate(
     score = _sum_scores(model, rows, on_progress, group)
     if not score.count and full:
         raise ValueError(
-            f"the text to evaluate on is too short: none of its documents has a whole window of {length} before a token"
+            f"the text to evaluate on is too short: none of its documents has a token after a whole window of {length}"
         )
     if not score.count:
         raise ValueError(
@@ -170,7 +170,7 @@ def _refuse_reading(model: Model, part: SplitTokens, length: int, stride: int | 
     if stride is not None and not 1 <= stride <= length:
         raise ValueError(f"wrong stride for windows of {length}: got {stride}, expected 1 to {length}")
     if lanes is not None and not 1 <= lanes <= last:
-        raise ValueError(f"wrong number of lanes: got {lanes}, expected 1 to {last:,}, the number of predictions")
+        raise ValueError(f"wrong number of lanes: got {lanes}, expected 1 to {last:,}, the number of tokens to predict")
     if lanes is not None and model.window is not None and -(-last // lanes) > model.window:
         raise ValueError(
             f"a lane has {-(-last // lanes):,} tokens, but this model has only {model.window:,} learned positions; "

@@ -94,7 +94,7 @@ def fit(
     if not isinstance(model, Model):
         raise ValueError(f"wrong model for fit: got {type(model).__name__}, expected a Model, such as gpt() returns")
     if resume and out is None:
-        raise ValueError("resume=True continues the run in a folder: got out=None. Give out=")
+        raise ValueError("resume=True continues the run in a folder: got out=None. Give out=FOLDER")
     if resume and overwrite:
         raise ValueError(
             "resume=True continues the run in out, but overwrite=True starts it again; give one of the two"

@@ -39,7 +39,7 @@ def reads_ahead(model: Model, length: int, *, training: bool = True) -> str:
     if reason is None:
         raise ValueError(
             f"this {display_name(model)} reads ahead: got an output that changes with later tokens, expected one "
-            "that does not. Restrict its patterns with Causal() &, or train it as an MLM"
+            "that does not. Give its attention patterns the form Causal() & pattern, or train it as an MLM"
         )
     return reason
 

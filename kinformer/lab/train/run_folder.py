@@ -151,7 +151,9 @@ class RunFolder:
             raise CheckpointError(f"{path} is truncated or not JSON: {error}") from error
         if not isinstance(state, dict) or state.get("format") != EDITION:
             edition = state.get("format", 1) if isinstance(state, dict) else None
-            raise CheckpointError(f"{path} has another format: got edition {edition!r:.20}, expected edition {EDITION}")
+            raise CheckpointError(
+                f"{path} is of another kinformer version: got edition {edition!r:.20}, expected edition {EDITION}"
+            )
         if state.pop("sum", None) != _sum(state):
             raise CheckpointError(f"{path} is damaged: its hash is wrong. Restore the file")
         return state

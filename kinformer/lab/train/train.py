@@ -95,7 +95,7 @@ def _train(
     """Train a model; the caller has claimed the folder, if there is one."""
     run = None if folder is None else group.run(folder)
     if run is None and resume:
-        raise ValueError("resume=True continues the run in a folder: got folder=None. Give folder=")
+        raise ValueError("resume=True continues the run in a folder: got folder=None. Give folder=FOLDER")
     going_on = not group.reduce_max(not (resume and run is not None and run.step is not None))
     if run is not None and going_on:
         settings, decisions = _restore_run(run, model, data, settings)  # before the model is distributed over processes

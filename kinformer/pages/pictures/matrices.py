@@ -73,9 +73,9 @@ def mixed_heads(part: Any, where: str, length: int | None) -> Picture | None:
     capsules.
     """
     if isinstance(part, Collaborative):
-        caption = f"Collaborative: weight of each head for the {part.shared} shared columns of queries and keys"
-        note = f"{NOTE}{f'; the first {CELLS} columns' if part.shared > CELLS else ''}"
-        return _mix(caption, {"": part.mixing[:, :CELLS]}, "column", note)
+        caption = f"Collaborative: weight of each head for the {part.shared} shared coordinates of queries and keys"
+        note = f"{NOTE}{f'; the first {CELLS} coordinates' if part.shared > CELLS else ''}"
+        return _mix(caption, {"": part.mixing[:, :CELLS]}, "coordinate", note)
     if isinstance(part, Explicit):
         mixes = {"before the softmax": part.before, "after the softmax": part.after}
         levels = {name: mix.mix.weight for name, mix in mixes.items() if isinstance(mix, MixHeads)}

@@ -98,7 +98,7 @@ def guided_heads(example: Any, length: int | None) -> Iterator[Picture]:
     if panels:
         free = sum(guide is None for loss in losses for guide in loss.guides)
         note = f"{free} heads of the guided layers have no guide; the weight of this loss falls during training"
-        yield Picture("keys to which the loss guides each head", (), tuple(panels), note=note)
+        yield Picture("keys that the loss guides each head to read", (), tuple(panels), note=note)
 
 
 def merged_reads(example: Any, length: int | None) -> Iterator[Picture]:
