@@ -37,7 +37,7 @@ class BuildPlan:
 
     A datastore consists of parts: one text each, added by one build.
 
-    tap: reads the keys from a model.
+    tap: reader of the inner states of the model that are the keys.
     text: the text.
     manifest: the description of the finished datastore; its last part is the part to be built.
     shards: the windows of each shard.
@@ -64,7 +64,7 @@ def plan_build(
 ) -> BuildPlan:
     """Plan the build of a datastore from one text.
 
-    tap: reads the keys from a model.
+    tap: reader of the inner states of the model that are the keys.
     text: the text.
     data: a description of the text.
     tokenizer: hash of the tokenizer, or "bytes".

@@ -32,10 +32,10 @@ BYTES = "scored bytes"  # a key of the sums
 
 @dataclass(frozen=True)
 class Measurement:
-    """The value of a model's metric, the number of items in its mean, and further metrics.
+    """Result of an evaluation: the value of a model's metric, and further metrics.
 
     value: value of the metric.
-    count: number of items that it is the mean of.
+    count: number of items, such as tokens, whose mean is the value.
     metric: the metric.
     extras: further metrics by name.
     bytes_per_token: for text, the mean number of bytes of a scored token.
@@ -98,8 +98,8 @@ def evaluate(
         a stride of 1 only the last position of each whole window is scored.
     on_progress: called from time to time with the number of scored predictions.
     group: the processes that share the rows.
-    probe: warn if the model reads ahead on rows of this length (`lab/train/reads_ahead.py`), because its score would be
-        too good. A training passes False for its own model, which it has already tested.
+    probe: warn if outputs of the model depend on later tokens in rows of this length (`lab/train/reads_ahead.py`),
+        because its score would be too good. A training passes False for its own model, which it has already tested.
 
     Errors: ValueError if there are fewer than two bytes, if no byte is scored, or if the windows or lanes are
     impossible.
@@ -290,7 +290,7 @@ def rows_of(model: Model, part: SplitTokens, places: Sequence[tuple[int, int]]) 
     """Return the tokens of each piece of a text as a row, padded with -1 on the right.
 
     model: the model, for its device.
-    part: the text.
+    part: the text, with its documents.
     places: first position and end of each piece, end excluded.
     """
     rows = [part.tokens[first:end].long() for first, end in places]

@@ -81,15 +81,16 @@ def fit(
         as after a training without a break. The training starts anew if nothing was saved. More minutes or steps
         continue a finished run.
     overwrite: True permits to replace a model in `out`; by default such a folder is refused before the first step.
-    valid: a file or folder of validation data; all of `data` is then training data. By default a part of `data` serves
-        for validation.
+    valid: a file or folder of validation data; all of `data` is then training data. By default, validation data is a
+        part of `data`.
     parallel: in a script that torchrun starts, "ddp" keeps all weights in each process, and "shard" a part of them.
     further: other fields of `Settings`, such as accumulate=4, precision="bf16", checkpointing=True or clip=0.5, or of
         `Recipe`, such as schedule="linear", warmup=100, betas=(0.9, 0.98) or eps=1e-9.
 
     Errors: ValueError, in one line, if the model does not read the data or an argument has no meaning. ValueError if a
-    model that learns the next token cannot decode, or reads ahead although no part declares it. ValueError if `out`
-    holds a model, or if another process trains into `out` (FolderInUse). TrainingStopped if a loss is not finite.
+    model that learns the next token cannot decode, or if its outputs depend on later tokens although no part declares
+    it. ValueError if `out` holds a model, or if another process trains into `out` (FolderInUse). TrainingStopped if a
+    loss is not finite.
     """
     if not isinstance(model, Model):
         raise ValueError(f"wrong model for fit: got {type(model).__name__}, expected a Model, such as gpt() returns")

@@ -56,7 +56,7 @@ class Training:
         the model.
 
     Errors: ValueError if the model does not read such data, or if it predicts the next token but cannot decode.
-    ValueError if it reads ahead although no part declares it.
+    ValueError if its outputs depend on later tokens although no part declares it.
     """
 
     def __init__(

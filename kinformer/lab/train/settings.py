@@ -33,7 +33,7 @@ class Settings:
         So do evaluations, and the actions of an agent before it learns from them.
     checkpointing: blocks keep only their input and recompute the rest in the backward pass. This takes less memory and
         about a third more time. Chen et al., 2016, arXiv:1604.06174.
-    compile: compile the model with torch.compile first, which takes a minute or more.
+    compile: compile the model with torch.compile before the first step, which takes a minute or more.
     valid_bytes: number of bytes of validation data in each measurement, spread over the data (`SplitTokens.spread`) and
         the same for every measurement and model. The default is 65,536, or all validation data if it is smaller.
     measures: largest number of measurements. If valid_bytes is not given, there are fewer measurements, but at least

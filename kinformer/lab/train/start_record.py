@@ -1,4 +1,4 @@
-"""The record of the member, settings and data that a run started with; resuming needs the same."""
+"""The record of a run's member (named model), settings and data; resuming needs the same ones."""
 
 import hashlib
 import json
@@ -25,7 +25,7 @@ Spell = Callable[[str, str, Any], str]  # (section, name, value) -> the argument
 
 
 class ResumeError(ValueError):
-    """A run cannot be resumed; the message names the difference in its member, data or settings."""
+    """Error of a run that cannot be resumed; it names the difference in its member, data or settings."""
 
 
 def start_record(model: Model, data: Any, settings: Settings) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def refuse_others(
 
     where: the run folder, for the message.
     before: the record of the run.
-    model, data, settings: the current model, data and settings.
+    model, data, settings: the model, data and settings with which the user wants to resume.
     spell: formats a value as the user gives it; by default as an argument in Python.
 
     Errors: ResumeError that names the first difference.

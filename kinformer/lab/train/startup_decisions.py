@@ -41,8 +41,8 @@ def decide(model: Model, data: Data | Batches, settings: Settings, group: Single
     settings: settings of the training.
     group: the processes that share the training.
 
-    Errors: ValueError if the model does not read the data, or if it reads ahead although no part of it declares so.
-    ValueError if it predicts the next token but cannot decode.
+    Errors: ValueError if the model does not read such data, or if its outputs depend on later tokens although no part
+    declares it. ValueError if it predicts the next token but cannot decode.
     """
     if isinstance(data, Data):
         refuse_unfit(model, data, settings.length)

@@ -28,7 +28,7 @@ TINY, ROUNDS = 1e-6, 2
 def pictures(example: Any, length: int | None) -> Iterator[Picture]:
     """Yield pictures of attention that groups keys by content, with the keys that each query reads.
 
-    One is drawn for the first head of each class of mechanism that assigns keys to buckets or clusters.
+    A picture shows the first head of each class of mechanism that assigns keys to buckets or clusters.
 
     example: a mechanism, or a module with attention layers inside.
     length: number of positions to draw; None for 24.

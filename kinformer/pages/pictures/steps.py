@@ -17,7 +17,7 @@ WORDS = {"steps": "step", "exit": "layer"}  # name of a report with one value pe
 def pictures(example: Any, length: int | None) -> Iterator[Picture]:
     """Yield a picture of how many steps or layers each token uses before it halts or exits.
 
-    It is measured on random input.
+    The steps are measured on random input.
 
     A row is a step or a layer, and a column is a token.
 

@@ -47,17 +47,17 @@ class MechanismCall(NamedTuple):
 
     @property
     def heads(self) -> range:
-        """Heads of the layer that the call computes."""
+        """The attention heads of the layer that this call computes, by index."""
         return range(self.queries.head, self.queries.head + self.queries.q.shape[1])
 
     @property
     def pattern(self) -> Pattern:
-        """Pattern of the keys that the queries may read in this call."""
+        """The attention pattern of this call: the keys that each query may read."""
         return self.mechanism.batch_pattern(self.ctx) if self.keys.own else self.mechanism.pattern
 
     @property
     def is_self_attention(self) -> bool:
-        """Whether queries and keys are the same tokens of one sequence."""
+        """Whether the queries and keys of this call are the same tokens of one sequence."""
         return self.keys.own and self.queries.pos.shape == self.keys.pos.shape
 
 
