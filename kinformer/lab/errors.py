@@ -9,7 +9,7 @@ WRONG, FAILED, INTERRUPTED = 2, 1, 130  # exit codes; a signal has 128 plus its 
 class UserError(Exception):
     """Error that the user can correct; the message is the one line to print.
 
-    message: the text.
+    message: the line.
     code: the exit code.
     """
 
@@ -20,9 +20,11 @@ class UserError(Exception):
 
 @contextmanager
 def from_user(*kinds: type[Exception], code: int = WRONG) -> Iterator[None]:
-    """Turn the given exceptions, caused by the user's input, into a UserError.
+    """Raise a UserError in place of the given exceptions while the context is entered.
 
-    kinds: the exceptions.
+    Choose it around code in which these exceptions are caused by the user's input.
+
+    kinds: the classes of exceptions.
     code: the exit code.
     """
     try:

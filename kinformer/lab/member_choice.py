@@ -1,4 +1,4 @@
-"""Choice of a member with its keywords on the command line, checked before anything is built."""
+"""Choice of a member (a named model) and its keywords on the command line, checked before building it."""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -14,9 +14,9 @@ from kinformer.lab.errors import UserError, from_user
 
 @dataclass(frozen=True)
 class MemberChoice:
-    """A member and its keywords.
+    """A member (a named model of the library, or a function in a file) and its keywords.
 
-    text: the text of the command line.
+    text: the member as the command line gives it, such as "gpt(depth=2)".
     function: the member function.
     keywords: the parsed keywords.
     name: the text without keywords.
@@ -28,7 +28,7 @@ class MemberChoice:
     name: str
 
     def build(self, seed: int) -> Any:
-        """Build the model with seeded weights; UserError if its parts refuse the keywords."""
+        """Build the model with seeded random weights; UserError if its parts refuse the keywords."""
         import torch
 
         torch.manual_seed(seed)
@@ -37,7 +37,7 @@ class MemberChoice:
 
 
 def find_member_function(name: str) -> Callable[..., Any]:
-    """Return the member with a name, or the member "path/file.py:function".
+    """Return the function of a member (a named model), or the function "path/file.py:function".
 
     name: the name.
 
@@ -62,7 +62,7 @@ def _is_member(value: Any) -> bool:
 
 
 def parse_member(name: str, texts: Iterable[str]) -> MemberChoice:
-    """Return the member with a name, or the member "path/file.py:function", and its keywords.
+    """Return the choice of a member (a named model) or of "path/file.py:function", with parsed keywords.
 
     name: the name.
     texts: keywords such as "window=128".
@@ -75,7 +75,9 @@ def parse_member(name: str, texts: Iterable[str]) -> MemberChoice:
 
 
 def with_keywords(name: str, texts: Collection[str]) -> str:
-    """Join a member and the texts of its keywords into one text, which `parse_member_text` parses back.
+    """Join a member and the texts of its keywords into one text, such as "gpt(depth=2, heads=4)".
+
+    `parse_member_text` parses it back.
 
     name: the name of the member.
     texts: keywords such as "window=128".
@@ -86,13 +88,15 @@ def with_keywords(name: str, texts: Collection[str]) -> str:
 def split_keywords(
     function: Callable[..., Any], host: Callable[..., Any], texts: Iterable[str]
 ) -> tuple[list[str], list[str]]:
-    """Split texts into the keywords of a member and the keywords of the host that takes its layers.
+    """Split texts into keywords of a member and keywords of a second one, the host, that takes its layers.
+
+    Both members are named models; the host is built around layers of the first.
 
     function: the member function.
     host: the member function that takes the layers.
-    texts: the texts.
+    texts: keywords such as "window=128".
 
-    Errors: TypeError for a keyword of neither.
+    Errors: TypeError for a keyword that neither function has.
     """
     mine, theirs = signature(function).parameters, signature(host).parameters.keys() - {"stack"}
     member_texts, host_texts = list[str](), list[str]()
@@ -108,7 +112,7 @@ def split_keywords(
 
 
 def parse_member_text(text: str, make: Callable[[str, list[str]], MemberChoice] | None = None) -> MemberChoice:
-    """Parse a member from a text such as "gpt" or "gpt(depth=2, heads=4)".
+    """Parse a member (a named model) from a text such as "gpt" or "gpt(depth=2, heads=4)".
 
     text: the text.
     make: builds the choice from the name and the keywords; `parse_member` by default.
@@ -120,7 +124,9 @@ def parse_member_text(text: str, make: Callable[[str, list[str]], MemberChoice] 
 
 
 def titles(members: Iterable[MemberChoice]) -> list[str]:
-    """Return a title for each member: its text without a file's path, and a number if it is repeated.
+    """Return a title for each member of a comparison, such as "gpt(depth=2)".
+
+    It is the member's text without the path of a file, and with a number if it is repeated.
 
     members: the members.
     """
@@ -130,7 +136,7 @@ def titles(members: Iterable[MemberChoice]) -> list[str]:
 
 
 def folder_name(title: str) -> str:
-    """Return a title as the name of a folder.
+    """Turn the title of a member into the name of a folder, without special characters.
 
     title: the title.
     """

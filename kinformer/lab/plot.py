@@ -11,10 +11,10 @@ Limits = tuple[float | None, float | None]  # None leaves an end to the data
 
 
 class PlotLine(NamedTuple):
-    """Points of a plot. Lines with the same label share a colour and one entry of the legend.
+    """One line of a plot. Lines with the same label share a colour and one entry of the legend.
 
     x, y: coordinates of the points.
-    label: entry in the legend.
+    label: entry in the legend; "" for none.
     style: marker and dash as Matplotlib spells them, such as "o-".
     colour: colour of the line; "" takes the next colour of Matplotlib's cycle.
     alpha: opacity.
@@ -32,18 +32,18 @@ class PlotLine(NamedTuple):
 
 @dataclass(frozen=True)
 class Plot:
-    """One pair of axes with lines, with samples of categories, or with an image.
+    """Data of one plot, a pair of axes: with lines, with samples of categories, or with an image.
 
     title, xlabel, ylabel: texts of the plot and its axes.
     lines: the lines.
-    samples: by label, for each category the values of all seeds, drawn as dots.
+    samples: for each label, a list with the values of all seeds for each category; they are drawn as dots.
     categories: names of the categories.
     bars: draw the mean of each category as a bar too.
     horizontal: put the categories on the y axis.
-    image: a matrix from 0, white, to `darkest`; the first row is at the top.
-    darkest: value that is drawn black.
-    levels: horizontal lines, each with a label or "".
-    marks: places of vertical lines.
+    image: a matrix of values from 0, drawn white, to `darkest`, drawn black; the first row is at the top.
+    darkest: value of the image that is drawn black.
+    levels: heights of horizontal reference lines, each with a label or "".
+    marks: x coordinates of vertical lines.
     ticks: the only values that are written on the x axis.
     log: the axes with a logarithmic scale.
     prefixed: the axes with numbers that are written with k and M.
@@ -71,7 +71,7 @@ class Plot:
 
 
 def seed_mean(runs: Sequence[Sequence[float]]) -> list[float]:
-    """Return the mean over seeds at each place of their lists.
+    """Return the mean over seeds of each entry of their lists.
 
     runs: a list of values for each seed.
     """
@@ -79,7 +79,7 @@ def seed_mean(runs: Sequence[Sequence[float]]) -> list[float]:
 
 
 def slope(x: Sequence[float], y: Sequence[float]) -> float:
-    """Return the exponent p of y = c x^p, fitted by least squares in logarithms.
+    """Return the exponent p of y = c x^p, fitted by least squares to the logarithms.
 
     x, y: coordinates of the points.
     """
@@ -87,11 +87,11 @@ def slope(x: Sequence[float], y: Sequence[float]) -> float:
 
 
 def by_category(title: str, unit: str, values: Mapping[str, Sequence[float]], **options: Any) -> Plot:
-    """Return a plot of the samples of each category, in one unit.
+    """Return a plot of values by category, such as the scores of several seeds for each member.
 
     title: title of the plot.
     unit: unit of the values.
-    values: the samples of each category.
+    values: the samples of each category, by its name.
     options: further fields of the plot, such as `bars`.
     """
     labels = (unit, "") if options.get("horizontal") else ("", unit)
@@ -99,7 +99,9 @@ def by_category(title: str, unit: str, values: Mapping[str, Sequence[float]], **
 
 
 def growth_lines(counts: Mapping[str, Sequence[float]], lengths: Sequence[int]) -> list[PlotLine]:
-    """Return a line for each name, labelled with the exponent of its growth, for logarithmic axes.
+    """Return a line of counts against length for each name, for logarithmic axes.
+
+    Its label has the exponent p with which the counts grow like length^p.
 
     counts: values for each name, one per length.
     lengths: the lengths.

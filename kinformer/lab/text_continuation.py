@@ -1,4 +1,4 @@
-"""Text continuation with a trained model: prompts in, texts out, with a call for each token."""
+"""Text continuation: a trained model continues prompts token by token, and callers see each token."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -32,13 +32,14 @@ FILL = 'fill them in with `kinformer fill DIR --text "the wh_le"`'
 
 @dataclass(frozen=True)
 class WritingSettings:
-    """Settings of a continuation: sampling, or beam search if `beam` is above 1.
+    """Settings for continuing a text: sampling, or beam search if `beam` is above 1.
 
-    temperature, top_k, top_p: settings of sampling.
-    beam: number of beams; 1 samples.
+    temperature, top_k, top_p: settings of sampling, as in `generate`.
+    beam: number of beams; 1 means sampling.
     length_penalty: length penalty of beam search.
-    seed: seed of the first row. Each later row has the next number, so it is sampled as it would be by itself.
-    stop: ends a text at these bytes.
+    seed: seed of the first prompt. Each later prompt has the next number as its seed, so its text does not depend on
+        the other prompts.
+    stop: a text ends after these bytes.
     """
 
     temperature: float | None = None
@@ -55,7 +56,7 @@ class Continuation:
     """The continuation of one prompt.
 
     tokens: its tokens.
-    text: their bytes, up to the stop.
+    text: their bytes, up to the end of the stop text.
     log_probability: its log-probability.
     ended: True if it ended before the limit of tokens.
     layers: number of layers that each token used, for a model with early exits; empty for beam search.
@@ -69,10 +70,10 @@ class Continuation:
 
 
 def has_state(model: Any, length: int) -> bool:
-    """Return True if a model keeps a state; without one it reads the whole text again for each token.
+    """Return True if a model has a decoding state; without one it reads the whole text for each new token.
 
     model: the model.
-    length: number of tokens.
+    length: number of tokens of the prompt and the continuation.
 
     Errors: ValueError if the model does not predict the next token. Errors of its `start` are raised too.
     """
@@ -94,12 +95,12 @@ def has_state(model: Any, length: int) -> bool:
 def rows_of(
     model: Any, prompts: Sequence[bytes], sources: Sequence[bytes] | None, reading: PrefilledText | None
 ) -> tuple[Int[Tensor, "B T"], Int[Tensor, "B S"] | None]:
-    """Return the prompts and the sources as rows of tokens, padded on the left.
+    """Return the prompts, and the sources if any, as rows of tokens, padded on the left.
 
     model: the model, for its tokenizer.
     prompts: the prompts. They follow the begin token of a target, or the last token of a prefilled text.
     sources: the sources, or None.
-    reading: the prefilled text, or None.
+    reading: the text that the model has already read (prefilled), or None.
     """
     encode = tokenizer_of_model(model).encode
     first = [model.begin] if sources is not None else [] if reading is None else [int(reading.last)]
@@ -120,17 +121,17 @@ def write_all(
 ) -> tuple[list[Continuation], float]:
     """Continue each prompt; return the continuations and the milliseconds of a step.
 
-    The time is the median over new steps; for a beam search it is the mean. A model without a state reads the whole
-    text again for each token.
+    The time is the median over the steps, one for each new token; for a beam search it is the mean. A model without a
+    state reads the whole text again for each token.
 
     model: the model.
     prompts: the prompts.
     tokens: largest number of new tokens.
     settings: settings of the continuation.
     sources: for a model of pairs, the source of each prompt.
-    reading: the prefilled text that all prompts continue.
+    reading: the text that the model has already read (prefilled) and that all prompts continue, or None.
     on_tokens: called at each step with the new tokens, -1 for a row that has ended.
-    look: called at each step of a beam search with the length of the texts in tokens.
+    look: called at each step of a beam search with the number of new tokens so far.
 
     Errors: ValueError if the model does not predict the next token. Errors of `generate` are raised too.
     """
@@ -188,10 +189,10 @@ def _stop_and_report(stop: Stop | None, look: Callable[[int], None]) -> Stop:
 
 
 def stop_at_text(spelled: Any, stop: bytes) -> Stop:
-    """Return a function that tests for each row of new tokens whether a stop text is near its end.
+    """Return a function that tests for each row of new tokens whether the stop text has just appeared.
 
-    As many tokens as the stop text has bytes suffice. A few earlier tokens are decoded too, because the decoded text
-    may lack its first space or half of its first letter.
+    It decodes only the last tokens: as many as the stop text has bytes. A few earlier tokens are decoded too, because
+    the decoded text may lack its first space or half of its first letter.
 
     spelled: the tokenizer of the model.
     stop: the stop text.

@@ -1,4 +1,4 @@
-"""Plots of a comparison: an image file of the learning curves, and SVG drawings for its report."""
+"""Plots of a comparison of models: an image file of learning curves, and SVG drawings for a report."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -9,9 +9,9 @@ from kinformer.pages.plots import colour, save_plots, svg
 
 
 def save_curves(results: Results, path: Path) -> None:
-    """Draw the learning curves of a comparison: validation results against steps or minutes.
+    """Draw the learning curves of the compared models: validation metric against steps or minutes.
 
-    Each training is one line. Reference levels, such as compressors, are horizontal lines.
+    Each training is one line. Reference levels, such as the bits per byte of a compressor, are horizontal lines.
 
     results: the results of the comparison.
     path: the file to write; its ending sets the format.

@@ -1,4 +1,4 @@
-"""Results of a comparison: the numbers of each member, their table, and results.json."""
+"""Results of a comparison of members (named models): their numbers, a table, and results.json."""
 
 import json
 from collections.abc import Mapping
@@ -22,27 +22,27 @@ MEMORY = (
 
 @dataclass(frozen=True)
 class MemberResult:
-    """Results of one member in a comparison; the numbers are means over its seeds.
+    """Results of one member (named model) in a comparison; the numbers are means over its seeds.
 
     name: the member as the user wrote it.
-    folder: folder of its model.
+    folder: folder of its trained model.
     member: name of the member function.
     keywords: keywords of the member.
     parameters: number of parameters.
-    lr: learning rate of the reported trainings.
-    measures: value of each measure by name; members are compared by the first one.
-    interval: 95% confidence interval of the first measure over seeds; None for a single seed.
+    lr: highest learning rate of the reported trainings.
+    measures: metrics on validation data by name; members are compared by the first one.
+    interval: 95% confidence interval of the first metric over seeds; None for a single seed.
     tokens_per_second: tokens per second in training.
     ms_per_token: milliseconds per generated token; None if the model does not generate token by token.
     steps, minutes: number of training steps, and minutes of training.
     points: points of the learning curve.
     prompt, sample, answer: text that the model read, text that it generated, and the right answer if there is one.
-    shown: description of the sample, in words that follow the name of the member.
+    shown: words that follow the name of the member and describe the sample, such as "continues".
     state_bytes: bytes of the decoding state of a row of the training length; None if the model has no state.
     peak_bytes: peak memory in bytes of a process that trains the model.
     lengths: speed and memory for rows of several lengths.
     runs: results of each seed.
-    tried: mean validation value for each learning rate, if several were tried; None if a loss was not finite.
+    tried: mean of the first metric for each learning rate, if several were tried; None if a loss was not finite.
     """
 
     name: str
@@ -70,16 +70,16 @@ class MemberResult:
 
     @property
     def value(self) -> float:
-        """Value that ranks the members: the first measure."""
+        """The metric that ranks the members of a comparison: the first of `measures`."""
         return next(iter(self.measures.values()))
 
     @property
     def is_continuation(self) -> bool:
-        """Whether the sample continues the prompt: its caption then begins with "continues"."""
+        """Whether the sample continues the prompt; `shown` then begins with "continues"."""
         return self.shown.startswith("continues")
 
     def as_json(self) -> dict[str, Any]:
-        """Return the record of the member for results.json, with each measure under its own name."""
+        """Return the member's entry of results.json, with each metric under its own name."""
         record: dict[str, Any] = {}
         for name, value in asdict(self).items():
             record |= (
@@ -90,9 +90,9 @@ class MemberResult:
 
 @dataclass(frozen=True)
 class Results:
-    """Results of a comparison: its settings, reference levels, and the results of each member.
+    """Results of a comparison of members (named models), with its settings and reference levels.
 
-    settings: everything besides the members that the numbers depend on.
+    settings: everything besides the members on which the numbers depend, such as data and batch.
     levels: reference values by name. For a text, these are bits per byte of general compressors on the same bytes. For
         masked models, this is the entropy of single bytes; for a task, the score of guessing.
     members: results of each member.
@@ -104,7 +104,7 @@ class Results:
 
     @property
     def unresolved_pairs(self) -> list[tuple[str, str]]:
-        """Pairs of members that cannot be ranked because their intervals overlap."""
+        """Pairs of members that cannot be ranked, because their confidence intervals overlap."""
         return unresolved_pairs({row.name: row.interval for row in self.members})
 
     def save(self, path: Path) -> None:
@@ -136,7 +136,7 @@ class Results:
             console.print(line, markup=False)
 
     def notes(self) -> list[str]:
-        """Return the notes that a reader of the table needs, each of one or two sentences."""
+        """Return the notes that explain the table, each of one or two sentences."""
         settings = self.settings
         notes = [f"Measured on {settings['measured']} of {settings['data']}. {settings['hardware']}."]
         if "train_bytes" in settings:
@@ -153,11 +153,13 @@ class Results:
         if len(self.members) < 2:
             return ""
         if self.members[0].interval is None:
-            return "With one seed each, differences may be chance, so no order is resolved. Try --seeds 3."
+            return "With one seed each, differences may be chance, so the members cannot be ranked. Try --seeds 3."
         pairs = ", ".join(f"{name} and {other}" for name, other in self.unresolved_pairs)
         count = len(self.members[0].runs)
         return f"Means of {count} seeds, with the {SURE:.0%} confidence interval of each mean (Student's t). " + (
-            f"Not resolved because their intervals overlap: {pairs}." if pairs else "All differences are resolved."
+            f"These pairs cannot be ranked, because their intervals overlap: {pairs}."
+            if pairs
+            else "No two intervals overlap."
         )
 
     def _rates(self) -> list[str]:
@@ -172,7 +174,7 @@ class Results:
         return sentences
 
     def table(self) -> Table:
-        """Return the table of all numbers, as it is printed."""
+        """Return the table of the numbers of all members, as it is printed."""
         heads, rows = self.cells()
         table = Table(title=f"{self.settings['budget']} of training each", title_justify="left")
         table.add_column(heads[0], overflow="fold")
@@ -186,7 +188,7 @@ class Results:
         return table
 
     def cells(self) -> tuple[list[str], list[list[str]]]:
-        """Return the headings of the table, and the texts of one row for each member."""
+        """Return the headings of the table, and for each member the texts of its row."""
         first, *measure_names = self.members[0].measures
         measure_names = [name for name in measure_names if all(name in row.measures for row in self.members)]
         rates = ["lr"] * any(row.tried for row in self.members)

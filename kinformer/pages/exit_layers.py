@@ -1,4 +1,4 @@
-"""A picture of generated texts in which the colour of a token shows how many layers it used."""
+"""A picture of texts from a model with early exits: a token's colour shows how many layers it used."""
 
 import warnings
 from collections.abc import Sequence
@@ -16,9 +16,10 @@ Layered = tuple[Sequence[int], Sequence[int]]  # the token ids of a text, and th
 
 
 def save_exit_layers(spelling: Any, texts: Sequence[Layered], depth: int, path: Path, title: str) -> None:
-    """Draw the tokens of texts as coloured cells. A lighter cell is a token that used fewer layers.
+    """Draw the tokens of texts as cells that are lighter for tokens with fewer layers.
 
-    The picture has at most 40 lines of 32 tokens; the rest is left out.
+    A model with early exits has generated the texts. The picture has at most 40 lines of 32 tokens; the rest is left
+    out.
 
     spelling: tokenizer that decodes one token id to bytes.
     texts: pairs of token ids and the number of layers that each token used.

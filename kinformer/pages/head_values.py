@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 def tables(by_name: "Mapping[str, LayerValues]") -> Iterator[str]:
     """Yield the lines of a text table for each learned number, such as the span of a head.
 
-    A table begins with a line that names the number. It has one row per attention layer and one column per head.
+    A table begins with a line that names the learned number. It has one row per attention layer and one column per
+    head.
 
     by_name: the values of each number by layer and head.
     """

@@ -1,4 +1,4 @@
-"""Confidence intervals of means over seeds, and the members of a comparison that they do not separate."""
+"""Confidence intervals of means over seeds, and pairs of compared models whose intervals overlap."""
 
 import math
 from collections.abc import Mapping, Sequence

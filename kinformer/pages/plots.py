@@ -1,4 +1,4 @@
-"""Matplotlib drawings of plots, which are plain data, as image files or as SVG text."""
+"""Drawing of `Plot` objects (plain data) with Matplotlib, as image files or as SVG text."""
 
 import io
 import re
@@ -26,9 +26,9 @@ INKED = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytic
 
 
 def colour(place: int) -> str:
-    """Return the colour of a member in a comparison. It is the same in every drawing.
+    """Return the colour of a model in a comparison, the same in every drawing.
 
-    place: index of the member in the comparison; colours repeat after the 8th.
+    place: index of the model in the comparison; colours repeat after the 8th.
     """
     return COLOURS[place % len(COLOURS)]
 

@@ -1,4 +1,4 @@
-"""The HTML report of a comparison: one self-contained file, for any screen width, light or dark."""
+"""The HTML report of a comparison of models: one file without links to others, for any screen."""
 
 import re
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ pre { white-space: pre-wrap; overflow-wrap: anywhere; background: var(--box); pa
 
 
 def report(results: Results, folder: Path) -> None:
-    """Write report.html: the table of results, its notes, the drawings, and a sample of each member.
+    """Write report.html: the table of results, its notes, the drawings, and a sample text of each model.
 
     results: the results of the comparison.
     folder: the folder of the comparison; the report is `folder`/report.html.

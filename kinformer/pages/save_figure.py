@@ -1,4 +1,4 @@
-"""save_figure: writes a Matplotlib figure so that its file is either complete or unchanged."""
+"""save_figure: writes a Matplotlib figure; after a failure the file is as it was before."""
 
 from io import BytesIO
 from pathlib import Path

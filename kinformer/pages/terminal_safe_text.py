@@ -1,4 +1,4 @@
-"""Generated text that is safe to print: without the control characters that could steer a terminal."""
+"""Text from a model, made safe to print: without control characters, which could change the terminal."""
 
 import sys
 import unicodedata
@@ -16,7 +16,7 @@ def printable(text: str) -> str:
 
 
 def for_stream(text: str, to: TextIO | None = None) -> str:
-    """Return text made printable if the stream is a terminal, and unchanged for a pipe or file.
+    """Return text without control characters for a terminal, and unchanged for a pipe or file.
 
     text: the text to write.
     to: the stream that will receive it; None means standard output.

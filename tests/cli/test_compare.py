@@ -153,7 +153,7 @@ def test_seeds_have_an_interval_and_overlap_is_said(
     low, high = first["interval"]
     assert low < first["bits_per_byte"] < high and f"{(high - low) / 2:.3f}" in out and " ±" in out
     assert ["bigram", "bigram#2"] in report["not_resolved"]
-    assert "Not resolved because their intervals overlap: bigram and bigram#2" in out
+    assert "These pairs cannot be ranked, because their intervals overlap: bigram and bigram#2" in out
     for trial in first["runs"]:
         assert (tmp_path / "o" / trial["folder"] / "model.safetensors").is_file()
 

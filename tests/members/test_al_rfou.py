@@ -74,7 +74,7 @@ def test_full_windows_alone_are_the_paper_s_metric_of_each_document() -> None:
     half = evaluate(model, text, 9, full=True)  # windows half of their length apart: the last four of each
     assert half.count == 39 - 5
     for case, keywords, message in (
-        (model, {"length": 12}, "none of its documents has a whole window of 12 before a token"),
+        (model, {"length": 12}, "none of its documents has a token after a whole window of 12"),
         (transformer_xl(d=8, depth=1, heads=2, segment=4, memory=4), {"length": 4}, "full needs windows that overlap"),
         (bert(d=8, depth=1, heads=2), {"length": 4}, "full needs windows that overlap"),
     ):

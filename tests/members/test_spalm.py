@@ -105,14 +105,16 @@ def test_without_its_datastore_or_with_another_it_says_so_in_one_line(
     keyword = f"datastore={copy}"
     (datastore_folder / "empty").mkdir()
     fails(
-        capsys, trained(datastore_folder, "new", keyword, f"frozen={datastore_folder / 'empty'}"), "give frozen=FOLDER"
+        capsys,
+        trained(datastore_folder, "new", keyword, f"frozen={datastore_folder / 'empty'}"),
+        "give its folder, frozen=FOLDER",
     )
     fails(
         capsys,
         trained(datastore_folder, "new", keyword, f"frozen={other}"),
         "the datastore was built with another model",
     )
-    fails(capsys, trained(datastore_folder, "new", keyword, "frozen=nowhere"), "give frozen=FOLDER")
+    fails(capsys, trained(datastore_folder, "new", keyword, "frozen=nowhere"), "give its folder, frozen=FOLDER")
     fails(capsys, trained(datastore_folder, "new", keyword, "vocab=300"), "the frozen model has 256 tokens")
     fails(capsys, trained(datastore_folder, "new", keyword, "k=0"), "k=0: give a whole number of at least 1")
     fails(capsys, trained(datastore_folder, "new", "k=8"), "k=8 has no effect with datastore=None")

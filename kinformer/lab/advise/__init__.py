@@ -1,1 +1,1 @@
-"""Advice about the members to try for a task: estimated costs at their default sizes, and a ranking."""
+"""Advice about the members (named models) to try for a task: estimated costs and a ranking."""

@@ -1,4 +1,4 @@
-"""Estimates of the training cost of members, from the table that `python bench/members.py` writes."""
+"""Estimates of the training cost of members (named models), from measurements in a table."""
 
 import json
 import math
@@ -24,15 +24,15 @@ KEPT = 12  # bytes per token and additional vocabulary entry: a logit, its logar
 
 @dataclass(frozen=True)
 class TrainingEstimate:
-    """Estimated cost of training a member on rows of a length.
+    """Estimated memory and operations of training a member (named model) on rows of one length.
 
     choice: the member and its keywords.
     parameters: number of parameters.
     weights: bytes of weights and buffers.
-    row_bytes: bytes per row of a batch at the peak.
+    row_bytes: bytes that each row of a batch adds to the peak of memory.
     row_flops: additions and multiplications of a training step per row.
     state_bytes: bytes of the decoding state of a row; None without a state.
-    sure: True if the length lies between the measured lengths.
+    sure: True if the length lies between the measured lengths; otherwise the cost is extrapolated.
     """
 
     choice: MemberChoice
@@ -44,7 +44,7 @@ class TrainingEstimate:
     sure: bool
 
     def peak(self, batch: int) -> float:
-        """Return the most bytes of tensors that are alive at once in training.
+        """Return the peak of memory in training: the most bytes of tensors that exist at once.
 
         batch: rows of a batch.
         """
@@ -53,7 +53,7 @@ class TrainingEstimate:
 
 @cache
 def table() -> Mapping[str, Any]:
-    """Return the table of measurements in the package.
+    """Return the table of measurements of members (named models), which `python bench/members.py` writes.
 
     Its entries are `on` (PyTorch version, commit, dtype and batch rows of the counts), `members` (the counts), `timed`
     (times of steps) and `quality` (measured metrics of some members).
@@ -62,7 +62,7 @@ def table() -> Mapping[str, Any]:
 
 
 def at_length(name: str, length: int) -> MemberChoice:
-    """Return a member with enough learned positions for rows of a length, and otherwise with its defaults.
+    """Return a member (named model) with its default keywords, but enough learned positions for a length.
 
     name: name of the member.
     length: tokens of a row.
@@ -75,7 +75,7 @@ def at_length(name: str, length: int) -> MemberChoice:
 
 
 def fixed_bytes(weights: int) -> int:
-    """Return the bytes of weights, gradients and the optimiser's means, which do not depend on the batch.
+    """Return the bytes of a training without activations: weights, gradients and the optimiser's means.
 
     weights: bytes of the weights.
     """
@@ -83,7 +83,7 @@ def fixed_bytes(weights: int) -> int:
 
 
 def quality(name: str) -> Mapping[str, Any]:
-    """Return the measured metrics of a member, by the name of the data; empty if no comparison has it.
+    """Return the measured metrics of a member, by the name of the data; empty if it was not measured.
 
     name: name of the member.
     """
@@ -91,9 +91,9 @@ def quality(name: str) -> Mapping[str, Any]:
 
 
 def relative_speed(name: str, length: int, baseline: str) -> tuple[int, float] | None:
-    """Return the measured speed relative to a baseline, at the nearest length; None if not measured.
+    """Return how many times as fast as a baseline a member trains, at the measured length that is nearest.
 
-    The result is the measured length, and the ratio of the speeds of a training step of one block.
+    The result is that length, and the ratio of the speeds of a training step of one block; None if not measured.
 
     name: name of the member.
     length: tokens of a row.
@@ -106,7 +106,7 @@ def relative_speed(name: str, length: int, baseline: str) -> tuple[int, float] |
 
 
 def reads_what(name: str) -> str:
-    """Return the kind of data that a member reads, from the table or from a model that is built.
+    """Return the kind of data that a member reads, such as "text" or "pairs".
 
     name: name of the member.
     """
@@ -116,7 +116,7 @@ def reads_what(name: str) -> str:
 
 
 def model_of(choice: MemberChoice) -> Model:
-    """Build a member's model without initial weights, to read its sizes.
+    """Build a member's model without initialising its weights, to read its sizes.
 
     The model is on the CPU, because arithmetic on the meta device imports PyTorch's compiler, which is slow.
 
@@ -127,7 +127,7 @@ def model_of(choice: MemberChoice) -> Model:
 
 
 def estimate_training(choice: MemberChoice, length: int) -> TrainingEstimate:
-    """Estimate the cost of training a member on rows of a length.
+    """Estimate the memory and operations of training a member (named model) on rows of one length.
 
     choice: the member and its keywords.
     length: tokens of a row.

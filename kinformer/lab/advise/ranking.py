@@ -1,4 +1,4 @@
-"""Ranking of the members to try for a task, by row length and memory, with a list of its limits."""
+"""Ranking of the members (named models) to try for a task, by estimated cost, for `kinformer advise`."""
 
 import re
 import shlex
@@ -41,13 +41,14 @@ TRIED, MINUTES = 4, 3  # members of the first comparison, and minutes of each
 
 @dataclass(frozen=True)
 class Fit:
-    """A member that can do the task, with its estimated cost.
+    """An entry of a ranking: a member (named model) that can do the task, with its estimated cost.
 
     name: name of the member.
     estimate: the estimated training cost.
-    process: bytes of the process that trains it on the batch.
+    process: estimated bytes of the whole process that trains it on the batch.
     largest_batch: most rows of a batch that fit in memory.
-    faster: a measured length, and the speed of a step there relative to the baseline; None if not measured.
+    faster: a measured row length, and how many times as fast as the baseline member a training step is there; None if
+        not measured.
     """
 
     name: str
@@ -57,7 +58,7 @@ class Fit:
     faster: tuple[int, float] | None
 
     def as_json(self) -> dict[str, Any]:
-        """Return the entry as JSON values."""
+        """Return the entry as values for JSON."""
         estimate = self.estimate
         return {
             "member": estimate.choice.text,
@@ -73,19 +74,19 @@ class Fit:
 
 @dataclass(frozen=True)
 class Advice:
-    """The result of a ranking: the members that fit, the members that do not, and commands to try.
+    """The result of a ranking of members (named models) for a task, with commands to run.
 
     task: the task.
     data: the data.
     length: tokens of the longest training row.
     batch: rows of a batch.
-    room: bytes of memory.
+    room: bytes of memory that a training may use.
     fits: members that fit in memory, fewest multiplications first.
-    tried: members of the first comparison, each with the reason for it.
+    tried: members of the comparison that is advised first, each with the reason for choosing it.
     large: members that need more memory.
     refused: members that cannot read such rows, each with the reason.
-    unknown: sentences about the limits of the ranking.
-    commands: commands to run.
+    unknown: sentences about the limits of the ranking, such as members without measured quality.
+    commands: commands of a comparison, of a training, and of a measurement of its cost.
     """
 
     task: str
@@ -101,7 +102,7 @@ class Advice:
     commands: list[str]
 
     def as_json(self) -> dict[str, Any]:
-        """Return the result as JSON values."""
+        """Return the result as values for JSON."""
         about = {"task": self.task, "data": self.data.name, "length": self.length, "batch": self.batch}
         return {
             **about,
@@ -134,9 +135,9 @@ def memory_bytes(text: str | None) -> int:
 
 
 def members_for(task: str) -> list[str]:
-    """Return the names of all members that can do a task; UserError if there are none.
+    """Return the names of all members (named models) that can do a task; UserError if there are none.
 
-    task: "lm", "mask" or "classify".
+    task: "lm" (predict the next token), "mask" (fill masked tokens) or "classify".
     """
     kind = READS[task]
     able = [name for name in members() if reads_what(name) == kind]
@@ -156,14 +157,14 @@ def rank_members(
     bytes_there: int,
     on_progress: Callable[[int], None],
 ) -> Advice:
-    """Rank the members that can do a task on data, and choose members to try.
+    """Rank members (named models) for a task by estimated cost, and choose a few to compare first.
 
     task: the task.
-    able: names of the members that can do it.
+    able: names of the members that can do the task.
     data: the data.
     settings: settings of the training. The batch is halved until a member fits.
-    spec: the text of --data, for the commands.
-    bytes_there: bytes of memory.
+    spec: the value of --data, for the advised commands.
+    bytes_there: bytes of memory that a training may use.
     on_progress: called with the number of members that have been estimated.
 
     Errors: UserError if no member fits in memory, or if none can read the data.
@@ -306,7 +307,7 @@ def _commands(tried: Sequence[Fit], data: str, settings: Settings) -> list[str]:
 
 
 def unused_folder(name: str) -> str:
-    """Return the name of a folder in `runs` that does not exist yet, such as runs/gpt-2.
+    """Return the name of a folder in `runs` that does not exist yet, such as runs/gpt or runs/gpt-2.
 
     name: name of the folder; a number is appended if the folder exists.
     """

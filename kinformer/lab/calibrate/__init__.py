@@ -1,1 +1,1 @@
-"""Calibration of early exits: thresholds proven by Learn then Test, or searched for each layer."""
+"""Calibration of early exits: confidence thresholds, proven by Learn then Test or searched by layer."""

@@ -1,4 +1,4 @@
-"""Learn then Test: the lowest threshold that provably keeps a risk, for data of any distribution."""
+"""Learn then Test: an exit threshold whose expected loss is provably small, for any distribution."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -9,10 +9,10 @@ from kinformer.nn.exits.threshold import Threshold
 
 
 class ThresholdTest(NamedTuple):
-    """A tested threshold.
+    """The test of one exit threshold by `learn_then_test`.
 
     threshold: the threshold.
-    risk: the mean calibration loss with this threshold.
+    risk: the mean loss over the calibration texts with this threshold.
     p: the p-value of the hypothesis that the expected loss is above delta.
     """
 
@@ -22,10 +22,10 @@ class ThresholdTest(NamedTuple):
 
 
 class LearnThenTestResult(NamedTuple):
-    """Result of a calibration.
+    """Result of `learn_then_test`: the chosen exit threshold and all tests.
 
-    threshold: the chosen threshold; None if nothing is proven, so that only the full model keeps the risk.
-    tested: all tested thresholds, in order.
+    threshold: the chosen threshold; None if no threshold is proven to keep the risk, so that no token may exit early.
+    tested: the tests of all tested thresholds, in order.
     """
 
     threshold: Threshold | None
@@ -33,7 +33,7 @@ class LearnThenTestResult(NamedTuple):
 
 
 def hoeffding(risk: float, n: int, delta: float) -> float:
-    """Return Hoeffding's p-value of the hypothesis that the expected loss is above delta.
+    """Return Hoeffding's p-value of the hypothesis that the expected loss of a threshold is above delta.
 
     p = exp(-2 n max(0, delta - risk)^2)
 
@@ -47,7 +47,9 @@ def hoeffding(risk: float, n: int, delta: float) -> float:
 
 
 def fewest_losses(delta: float, epsilon: float) -> int:
-    """Return the number of losses that a proof needs; with fewer, even a mean of 0 proves nothing.
+    """Return the least number of losses with which `learn_then_test` can prove a bound.
+
+    There is one loss for each calibration text. With fewer, even a mean loss of 0 proves nothing.
 
     delta: the bound on the expected loss.
     epsilon: the significance level.
@@ -58,19 +60,19 @@ def fewest_losses(delta: float, epsilon: float) -> int:
 def learn_then_test(
     grid: Sequence[Threshold], losses: Callable[[Threshold], Sequence[float]], delta: float, epsilon: float
 ) -> LearnThenTestResult:
-    """Choose the last threshold of a grid such that it and all earlier ones provably keep the risk delta.
+    """Choose the last exit threshold of a grid before the first one that is not proven to be safe.
 
     P(E[loss at the threshold] <= delta) >= 1 - epsilon
 
-    The probability is over calibration sets from any distribution. The grid has a fixed order, the safest threshold
-    first. Each threshold is tested at the full level epsilon. The first threshold that fails its test ends the sequence
-    (fixed-sequence testing). Losses therefore need not increase along the grid.
+    The probability is over random calibration sets, from any distribution. The grid has a fixed order, the safest
+    threshold first. Each threshold is tested at the full significance level epsilon. The first one that fails its test
+    ends the sequence (fixed-sequence testing). The losses may go up and down along the grid.
 
     grid: thresholds, chosen without the calibration losses.
     losses: returns the loss of each calibration text with a threshold, in [0, 1]. It is called only for tested
         thresholds.
-    delta: the allowed risk.
-    epsilon: the allowed probability that the risk is exceeded.
+    delta: the allowed risk: bound on the expected loss.
+    epsilon: the allowed probability that the chosen threshold has an expected loss above delta.
 
     Errors: ValueError if delta or epsilon is not between 0 and 1, if there are no losses, or if a loss is outside
     [0, 1].
@@ -87,7 +89,7 @@ def learn_then_test(
 
 
 def check_delta(value: float) -> float:
-    """Return an allowed risk; ValueError unless it is between 0 and 1, both excluded.
+    """Return `learn_then_test`'s allowed risk delta; ValueError unless above 0 and below 1.
 
     value: the risk.
     """
@@ -95,7 +97,7 @@ def check_delta(value: float) -> float:
 
 
 def check_epsilon(value: float) -> float:
-    """Return an allowed probability; ValueError unless it is between 0 and 1, both excluded.
+    """Return `learn_then_test`'s allowed probability epsilon; ValueError unless above 0 and below 1.
 
     value: the probability.
     """

@@ -1,4 +1,4 @@
-"""Search for exit thresholds of each layer: at random, on a grid, or one layer at a time."""
+"""Three searches for exit thresholds of each layer: at random, on a grid, or one layer at a time."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -20,11 +20,11 @@ Measure = Callable[[Vectors], tuple[Float[Tensor, " R"], Float[Tensor, " R"]]]  
 
 
 class MeasuredThresholds(NamedTuple):
-    """Thresholds of all layers except the last, with their measured quality and cost.
+    """A vector of exit thresholds, one for each layer except the last, with its measured quality and cost.
 
     threshold: the thresholds.
-    quality: the mean quality of tokens; larger is better.
-    layers: the mean number of layers per token.
+    quality: the mean quality of the predictions; larger is better.
+    layers: the cost: the mean number of layers per token.
     """
 
     threshold: tuple[float, ...]
@@ -33,12 +33,13 @@ class MeasuredThresholds(NamedTuple):
 
 
 class ExitScores(NamedTuple):
-    """Confidence and quality of each token at each exit, computed without early exits.
+    """Confidence and quality of each token at each exit layer, computed while no token exits early.
 
-    sure: confidence of the rule after each layer except the last, [L, M] for M tokens.
-    worth: quality of the prediction at each exit, [N, M].
-    strict: True if a token exits only if its confidence is above the threshold; otherwise equality suffices.
-    held_against: turns thresholds [R, 1] into a threshold for each token, [R, M]; None leaves them unchanged.
+    sure: confidence after each layer except the last, by the model's exit rule, [L, M] for M tokens.
+    worth: quality of the prediction after each layer, [N, M] with N = L + 1 layers.
+    strict: True if a token exits only with a confidence above the threshold; False if an equal one suffices.
+    held_against: turns thresholds [R, 1] of a layer into a threshold for each token, [R, M]; None leaves them
+        unchanged.
     """
 
     sure: Float[Tensor, "L M"]
@@ -47,12 +48,12 @@ class ExitScores(NamedTuple):
     held_against: Callable[[Tensor], Tensor] | None = None
 
     def measure(self, thresholds: Vectors) -> tuple[Float[Tensor, " R"], Float[Tensor, " R"]]:
-        """Return the mean quality and the mean number of layers with each vector of thresholds.
+        """Return the mean quality and the mean number of layers with each vector of exit thresholds.
 
-        The result is approximate: tokens here read earlier tokens that went through all layers. Only a run with early
-        exits shows the effect of earlier tokens that have exited.
+        The result is approximate, because here each token attends to tokens that went through all layers. Only a run
+        with early exits shows the effect of earlier tokens that have exited.
 
-        thresholds: vectors of thresholds, [R, L].
+        thresholds: R vectors with a threshold for each of L layers, [R, L].
         """
         size = max(1, AT_ONCE // max(1, self.worth.shape[1]))
         measures = [self._measure(piece) for piece in thresholds.to(self.sure.device).split(size)]
@@ -69,11 +70,12 @@ class ExitScores(NamedTuple):
 
 
 def score_exits(model: Any, batches: Iterable[Any], *, right: bool = False) -> ExitScores:
-    """Compute the confidence and quality of all exits of a model, in eval mode.
+    """Compute each token's confidence and quality at every exit layer of a model, in eval mode.
 
     model: a model with `exits`, a `MultiExit` or `MultiExitSeq2Seq`.
-    batches: its batches.
-    right: False measures the quality of a prediction by its negative cost in bits; True by 1 if it is right, else 0.
+    batches: batches of the model's data.
+    right: False measures the quality of a prediction by its negative loss in bits; True by 1 if the prediction is
+        right, else 0.
 
     Errors: ValueError for a rule without a threshold, or if the batches have no token to predict.
     """
@@ -93,7 +95,7 @@ def score_exits(model: Any, batches: Iterable[Any], *, right: bool = False) -> E
             steps.append(ctx.steps.expand_as(targets)[real])
             longest = ctx.max_new_tokens
     if not sum(exit_logits.shape[1] for exit_logits in worth):
-        raise ValueError("the batches for the search have no token to predict; give other batches")
+        raise ValueError("the batches for the threshold search have no token to predict; give other batches")
     tokens = torch.cat(steps)
 
     def held_against(thresholds: Tensor) -> Tensor:
@@ -106,21 +108,22 @@ def score_exits(model: Any, batches: Iterable[Any], *, right: bool = False) -> E
 def random_search(
     measure: Measure, depth: int, *, draws: int = DRAWS, segments: int = SEGMENTS, seed: int = 0
 ) -> tuple[MeasuredThresholds, ...]:
-    """Draw vectors of thresholds from U(0, 1), and return the best vector in each segment of cost.
+    """Try random vectors of exit thresholds from U(0, 1), and return the best in each segment of cost.
 
-    A segment is a range of the mean number of layers; the best vector has the best quality.
+    The cost is the mean number of layers per token. A segment is a range of this cost; its best vector has the highest
+    quality.
 
-    Choose it for a threshold per layer. For one threshold of all layers, `learn_then_test` proves a bound on the risk;
-    this search proves nothing. `grid_search` and `coordinate_search` use no random numbers.
+    Choose it for a threshold per layer. For one threshold shared by all layers, `learn_then_test` proves a bound on the
+    expected loss; this search proves nothing. `grid_search` and `coordinate_search` use no random numbers.
 
     measure: returns quality and mean layers of vectors: `ExitScores.measure`, which is fast, or runs with early exits.
     depth: number of layers; a vector has a threshold for each layer except the last.
     draws: number of vectors; 10,000 in the paper.
-    segments: number of segments of equal width, from 1 layer to all. An empty segment is left out. Among vectors of
-        equal quality the cheapest is kept.
+    segments: number of segments of equal width, from 1 layer to all. A segment without vectors is left out. Among
+        vectors of equal quality the one with the fewest mean layers is kept.
     seed: seed of the random numbers.
 
-    Errors: ValueError for counts below 1, and for a single layer, which has no threshold.
+    Errors: ValueError for counts below 1, and for a model of one layer, which has no threshold.
     Source: Elbayad et al., 2019, arXiv:1910.10073, section 3.2.
     """
     check_at_least("depth", depth, 2)
@@ -133,12 +136,15 @@ def random_search(
 def grid_search(
     measure: Measure, values: Sequence[float], depth: int, *, segments: int = SEGMENTS
 ) -> tuple[MeasuredThresholds, ...]:
-    """Try all combinations of threshold values, and return the best vector in each segment of cost.
+    """Try all combinations of exit thresholds, and return the best vector in each segment of cost.
 
-    Choose it for a few layers: v values and L layers make v^(L - 1) vectors. `coordinate_search` is for more layers.
+    The cost is the mean number of layers per token. A segment is a range of this cost; its best vector has the highest
+    quality.
+
+    Choose it for few layers: v values and L layers make v^(L - 1) vectors. `coordinate_search` is for more layers.
 
     measure, depth, segments: as in `random_search`.
-    values: thresholds of a layer, such as a rule's `grid(11)`.
+    values: thresholds to try for each layer, such as an exit rule's `grid(11)`.
 
     Errors: ValueError for a single layer, for no values, for less than one segment, and for more than 100,000 vectors,
     with their number.
@@ -153,15 +159,19 @@ def grid_search(
 def coordinate_search(
     measure: Measure, values: Sequence[float], depth: int, *, least: float, segments: int = SEGMENTS
 ) -> tuple[MeasuredThresholds, ...]:
-    """Search one layer at a time, and return the best measured vector in each segment of cost.
+    """Search exit thresholds one layer at a time, and return the best vector in each segment of cost.
+
+    The cost is the mean number of layers per token. A segment is a range of this cost; its best vector has the highest
+    quality.
 
     The search starts with the first value for every layer. Each layer in turn gets the value with the fewest mean
     layers that keeps the quality `least`. This is repeated until no layer changes. Choose it if a grid would be too
     large: a round over L layers measures (L - 1) v vectors of v values. It may miss vectors that need a change of two
     layers at once.
 
-    measure, values, depth, segments: as in `grid_search`; the first value must be the most careful one.
-    least: quality that every new value must keep, such as a little less than the quality of the full model.
+    measure, values, depth, segments: as in `grid_search`; the first value must be the safest one, with which the fewest
+        tokens exit early.
+    least: lowest mean quality that a new value may give, such as a little less than the quality of the full model.
 
     Errors: ValueError for a single layer, for no values and for less than one segment.
     Source: coordinate descent; Wright, 2015, arXiv:1502.04759.
@@ -186,9 +196,9 @@ def coordinate_search(
 
 
 def refuse_large_grid(values: int, layers: int) -> None:
-    """Raise ValueError if a grid has more than 100,000 vectors.
+    """Raise ValueError if `grid_search` would try more than 100,000 vectors.
 
-    values: number of values of a layer.
+    values: number of thresholds to try for each layer.
     layers: number of layers with a threshold.
     """
     if (count := values**layers) > GRID:
@@ -202,7 +212,7 @@ def _check_search(values: Sequence[float], segments: int) -> None:
     """Raise ValueError, before anything is measured, for no values or less than one segment."""
     if not len(values):
         raise ValueError(
-            "no thresholds to try: got 0 values, expected at least 1. Pass values such as a rule's grid(11)"
+            "no thresholds to try: got 0 values, expected at least 1. Pass values such as an exit rule's grid(11)"
         )
     check_at_least("segments", segments, 1)
 

@@ -1,4 +1,4 @@
-"""Threshold search of `kinformer calibrate --search`: try vectors, measure candidates, choose one."""
+"""Search for exit thresholds of each layer, for `kinformer calibrate --search`."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -32,13 +32,14 @@ By = int | Literal["grid", "coordinates"]  # a number of random vectors, or a se
 
 
 class ThresholdSearchResult(NamedTuple):
-    """Result of a threshold search.
+    """Result of `search_thresholds`: the exit thresholds that were tried, the best ones, and the choice.
 
-    metric: the metric that is the quality; its values are negated if less is better.
-    full: the quality of the full model, without early exits.
-    tried: quality and layers of all tried vectors, computed without early exits.
-    candidates: the best vector of each segment of cost, measured with early exits.
-    chosen: the cheapest candidate within the allowed loss of quality; None if there is none.
+    metric: the metric that measures quality; its values are negated if less is better.
+    full: quality and layers of the full model, in which no token exits early.
+    tried: approximate quality and mean layers of all tried vectors (`ExitScores.measure`).
+    candidates: the vector of the highest quality in each range of mean layers, measured in runs with early exits.
+    chosen: the candidate with the fewest mean layers among those that lose at most `within` of quality; None if there
+        is none.
     """
 
     metric: Metric
@@ -48,7 +49,7 @@ class ThresholdSearchResult(NamedTuple):
     chosen: MeasuredThresholds | None
 
     def value(self, candidate: MeasuredThresholds) -> float:
-        """Return the quality of a candidate as a value of the metric.
+        """Return a candidate's quality in the metric's own sign, which is not negated.
 
         candidate: the candidate.
         """
@@ -56,7 +57,7 @@ class ThresholdSearchResult(NamedTuple):
 
 
 def rows_of(model: Any, data: Data, split: str, rows: int, length: int) -> list[Any]:
-    """Return batches of a split, spread over all of it.
+    """Return batches of rows that are spread evenly over a split of the data.
 
     model: the model that reads them.
     data: the data.
@@ -83,17 +84,17 @@ def search_thresholds(
     *,
     thresholds: int = GRID,
 ) -> ThresholdSearchResult:
-    """Search the thresholds of a model with exits that are best on these rows.
+    """Search the exit thresholds that use the fewest layers and lose at most `within` of quality.
 
-    Afterwards the model has the thresholds that were measured last.
+    The model is left with the thresholds that were measured last, not with the chosen ones.
 
     model: the model.
-    batches: the rows.
-    by: number of random vectors; or "grid" for all combinations of `thresholds` values for each layer; or "coordinates"
-        for one layer at a time.
-    within: allowed loss of quality against the full model.
+    batches: the rows on which thresholds are tried and measured.
+    by: number of random vectors of thresholds to try; or "grid" for all combinations of `thresholds` values for each
+        layer; or "coordinates" for one layer at a time.
+    within: allowed loss of quality against the full model, in units of the metric.
     on_progress: called with the number of measured candidates.
-    thresholds: number of values of each layer, for "grid" and "coordinates".
+    thresholds: number of values to try for each layer, for "grid" and "coordinates".
 
     Errors: ValueError for a rule without thresholds, a single layer, a grid that is too large, or if the quality of the
     full model is not finite.
@@ -131,7 +132,7 @@ def search_thresholds(
 
 
 def search_plot(result: ThresholdSearchResult, depth: int) -> Plot:
-    """Plot quality against mean layers: tried vectors, candidates, the full model, and the chosen vector.
+    """Plot quality against mean layers per token: all tried thresholds, the best, and the chosen ones.
 
     result: the result of the search.
     depth: number of layers.
@@ -143,7 +144,7 @@ def search_plot(result: ThresholdSearchResult, depth: int) -> Plot:
     curve = [
         PlotLine(layers, values, label, ".", "tab:gray", 0.5),
         PlotLine(
-            [x for x, _ in best], [y for _, y in best], "the best at each cost, with early exits", "o-", "tab:blue"
+            [x for x, _ in best], [y for _, y in best], "the best by mean layers, with early exits", "o-", "tab:blue"
         ),
     ]
     if result.chosen is not None:
@@ -153,7 +154,7 @@ def search_plot(result: ThresholdSearchResult, depth: int) -> Plot:
 
 
 def result_lines(result: ThresholdSearchResult, depth: int, within: float) -> list[str]:
-    """Describe a result: a line for each candidate, and a line for the chosen one.
+    """Describe the result of a threshold search: a line for each candidate, and one for the chosen vector.
 
     result: the result of the search.
     depth: number of layers.
@@ -167,10 +168,10 @@ def result_lines(result: ThresholdSearchResult, depth: int, within: float) -> li
     ]
     whole = f"{name} with all {depth} layers is {result.value(result.full):.4f}"
     if result.chosen is None:
-        tried = f"none of {len(result.tried[1]):,} vectors comes within {within:g} of it"
+        tried = f"none of {len(result.tried[1]):,} vectors of thresholds comes within {within:g} of it"
         return [*lines, f"{whole}, and {tried}: no token exits early"]
     summary = f"{result.chosen.layers:.2f} layers on average, with {result.value(result.chosen):.4f}"
-    cheapest = f"the cheapest vector within {within:g} of it takes {summary}"
+    cheapest = f"the thresholds with the fewest layers within {within:g} of it take {summary}"
     return [*lines, f"{whole}; {cheapest}. This is not proven for other data"]
 
 

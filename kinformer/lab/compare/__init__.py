@@ -1,1 +1,1 @@
-"""Comparison of members: equal numbers of parameters, samples of text, and cost against row length."""
+"""Comparison of members (named models): parameters, samples of text, and cost against row length."""

@@ -1,4 +1,4 @@
-"""Speed and memory of a member against the length of a row."""
+"""Speed and memory of a member (a named model) as functions of row length."""
 
 from time import monotonic
 from typing import Any
@@ -12,10 +12,11 @@ ROOM = 8  # free memory that the next row needs, in multiples of the peak of the
 
 
 def against_length(choice: MemberChoice, length: int, seconds: float) -> list[dict[str, Any]]:
-    """Measure a member on rows of doubling length, one row at a time on the CPU.
+    """Measure time and memory of a member (named model) on rows of doubling length, on the CPU.
 
-    Each result has `length`, `milliseconds` of a forward and backward pass, `peak_bytes`, and `state_bytes` (None
-    without a state). The measurement ends early before rows that the member refuses, or that may not fit in memory.
+    Each batch is one row. Each result has `length`, `milliseconds` of a forward and backward pass, `peak_bytes`, and
+    `state_bytes` of the decoding state (None without one). The measurement ends early before rows that the member
+    refuses, or that may not fit in memory.
 
     choice: the member and its keywords.
     length: tokens of a training row; the first measured row has a quarter of it.

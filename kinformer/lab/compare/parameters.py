@@ -1,4 +1,4 @@
-"""Matching of members to about the same number of parameters, by `d` or by `depth`."""
+"""Matching of members (named models) to about the same number of parameters, by `d` or `depth`."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,14 +15,15 @@ MOST = 4096  # largest value of either keyword
 
 
 def match_parameters(members: Sequence[MemberChoice]) -> tuple[list[MemberChoice], list[str]]:
-    """Change members to about as many parameters as the first; return them, and a text for each change.
+    """Change the members of a comparison to about as many parameters as the first; return them and texts.
 
-    Keywords that the user has given stay. `d` is changed in multiples of the heads to the nearest count. If `d` was
-    given, or no `d` comes near, `depth` is changed instead.
+    A member is a named model. Each text describes a change. Keywords that the user has given stay. The width `d` is
+    changed, in multiples of the heads, until the number of parameters is nearest. If `d` was given, or no `d` comes
+    within 10%, the number of layers, `depth`, is changed instead.
 
     members: the members; the first stays unchanged.
 
-    Errors: UserError if neither keyword comes within 10% of the count.
+    Errors: UserError if neither keyword brings a member within 10% of the first member's parameters.
     """
     first, *rivals = members
     count = count_parameters(first)
@@ -36,9 +37,9 @@ def match_parameters(members: Sequence[MemberChoice]) -> tuple[list[MemberChoice
 
 
 def count_parameters(choice: MemberChoice) -> int | None:
-    """Return the number of parameters of a member; None if it refuses its keywords.
+    """Return the number of parameters of a member (named model); None if it refuses its keywords.
 
-    The model is built without weights if possible.
+    If possible, the model is built without memory for its weights.
 
     choice: the member and its keywords.
     """
@@ -60,8 +61,8 @@ def _nearest_choice(choice: MemberChoice, target: int) -> tuple[MemberChoice, st
     free = [name for name in BY if name in declared and name not in choice.keywords]
     if not free:
         given_names = " and ".join(name for name in BY if name in declared)
-        why = f"gives {given_names}" if given_names else "has neither d nor depth"
-        raise UserError(f"--match parameters changes d or depth, but {choice.text} {why}; leave out one of them")
+        why = f"gives {given_names}; leave out one of them" if given_names else "has neither; leave out --match"
+        raise UserError(f"--match parameters changes d or depth, but {choice.text} {why}")
     tried = [_nearest_by(choice, name, target) for name in free]
     near = [pair for pair in tried if pair is not None and abs(pair[1] - target) <= NEAR * target]
     if not near:

@@ -1,4 +1,4 @@
-"""Samples of the members of a comparison: a continued text, filled-in blanks, or an answer."""
+"""Text samples of the models of a comparison: a continued text, filled-in gaps, or an answer."""
 
 from typing import Any, NamedTuple
 
@@ -19,10 +19,10 @@ EACH = 6  # every sixth token of a text is masked
 
 
 class WritingTask(NamedTuple):
-    """A text to continue.
+    """A task for a model of a comparison: a text to continue, or a source to answer.
 
     prompt: the prompt.
-    source: the source for a model of pairs, otherwise None.
+    source: the source for a model of pairs (source and target), otherwise None.
     size: largest number of tokens to write.
     temperature: temperature of sampling.
     answer: the right answer, if there is one.
@@ -36,10 +36,10 @@ class WritingTask(NamedTuple):
 
 
 class MemberSample(NamedTuple):
-    """A sample of a member.
+    """The text that a model of a comparison has written for a `WritingTask`, or by filling in gaps.
 
     prompt: the prompt or the source.
-    sample: the text of the member.
+    sample: the text that the model wrote.
     answer: the right answer, if there is one.
     milliseconds: time per written token; None if it was not measured.
     """
@@ -51,7 +51,9 @@ class MemberSample(NamedTuple):
 
 
 def draw_sample(model: Any, data: Data, settings: Settings) -> MemberSample:
-    """Draw a sample from a trained member, with the seed of its training.
+    """Let a trained model write a sample text, with the seed of its training.
+
+    A masked model fills in gaps. A model that cannot write text gives an empty sample.
 
     model: the model.
     data: the data of the comparison.
@@ -71,7 +73,9 @@ def draw_sample(model: Any, data: Data, settings: Settings) -> MemberSample:
 
 
 def displayed_task(model: Any, data: Data, settings: Settings) -> WritingTask:
-    """Return the task for the shown sample: continue the validation text, or answer its first row.
+    """Return the task for the sample that a comparison shows.
+
+    The model continues the beginning of the validation text, or answers the first row of validation data.
 
     model: the model.
     data: the data of the comparison.
@@ -92,7 +96,9 @@ def displayed_task(model: Any, data: Data, settings: Settings) -> WritingTask:
 
 
 def timed_task(model: Any, data: Data, settings: Settings) -> WritingTask:
-    """Return the task that is timed: the shown task, or the second half of a row if answers are short.
+    """Return the task that measures the time per written token.
+
+    It is the shown task; for tasks with short answers, the model writes the second half of a row instead.
 
     model: the model.
     data: the data of the comparison.
@@ -108,9 +114,10 @@ def timed_task(model: Any, data: Data, settings: Settings) -> WritingTask:
 
 
 def prompt_and_written(model: Any) -> tuple[int, int]:
-    """Return the number of tokens of the prompt and of the continuation.
+    """Return how many tokens a sample takes as its prompt, and how many the model writes.
 
-    Together they are at most a training row, except for a model that carries its state from batch to batch.
+    Together they are at most the length of a training row, except for a model that is trained on lanes and carries its
+    state from batch to batch.
 
     model: the model.
     """

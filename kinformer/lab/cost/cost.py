@@ -1,4 +1,4 @@
-"""cost: parameters, multiplications, memory and executors of a model before its training."""
+"""cost: parameters, operations and memory of a model, measured before its training."""
 
 import math
 from collections import Counter
@@ -48,21 +48,22 @@ class Cost:
     length: tokens of a row.
     parameters: number of learned numbers; tied parameters count once.
     flops: additions and multiplications of one forward pass. A training step makes three times as many.
-    once: the part of `flops` that a training step makes only once: a second model that is read and not trained, and an
-        exact search of keys (`spalm`). A FAISS index is not counted.
+    once: the part of `flops` that has no backward pass, so that a training step makes it only once. It belongs to a
+        second model that is not trained, and to an exact search of keys (`spalm`). A FAISS index is not counted.
     state: bytes of the decoding state of one row; None if the model has no state.
     weights: bytes of parameters and buffers.
     activations: bytes that are alive at the end of a forward pass, without weights and optimiser.
     peak: most bytes that are alive at once in training: weights, gradients, optimiser, activations.
-    process: most bytes of the training process: its bytes before the training, and the peak with the fragmentation of
-        freed blocks. None if the system does not report it. The value is within 15% of a fresh process. The exception
-        are long rows that allocate and free blocks of some megabytes, which fragment the heap of glibc. The excess
-        and a remedy are in `kinformer cost --help`. The value holds for a full memory, or for a memory that has read
-        4,096 tokens of a row.
-    readers: for each attention layer, the executors that read it in a step, and the number of calls of each.
-    temporal_range: how many tokens back a token can still change an output, through all layers. None if it is the
-        whole text, or unknown. A learned span counts with its initial value.
-    memories: the memory that each layer reads in addition to its own segment, by the name of the layer.
+    process: most bytes of the training process: its bytes before the training, plus the peak, plus the fragmentation of
+        freed blocks. None if the system does not report it. The estimate is within 15% of a fresh process. Long rows
+        may need more, if they allocate and free blocks of some megabytes, which fragment the heap of glibc; `kinformer
+        cost --help` gives a remedy. For a model with a memory of earlier segments, the memory is full or holds 4,096
+        tokens of a row.
+    readers: for each attention layer, the executors (ways to compute attention) that it uses in a step, and the number
+        of calls of each.
+    temporal_range: the number of tokens from an output back to the earliest token that can change it, through all
+        layers. None if it is the whole text, or unknown. A learned attention span counts with its initial value.
+    memories: the memory of earlier segments that each layer attends to, by the name of the layer.
     """
 
     batch: int
@@ -81,9 +82,9 @@ class Cost:
 
     @property
     def step_flops(self) -> int:
-        """Additions and multiplications of a training step.
+        """Number of additions and multiplications of a training step.
 
-        The backward pass makes two for each one of the forward pass that it differentiates.
+        The backward pass makes two for each one of the forward pass, without `once`.
         """
         return 3 * self.flops - 2 * self.once
 
@@ -91,9 +92,9 @@ class Cost:
 def cost(model: Model, batch: int, length: int, on_progress: Callable[[int], None] = lambda done: None) -> Cost:
     """Measure the cost of training and decoding a model by running it on a few random rows.
 
-    A batch of up to 4,096 tokens is run as it is. The memory of a larger batch is extrapolated linearly from two
-    smaller batches. Multiplications are counted by PyTorch (`torch.utils.flop_counter`) for the reference executor:
-    over all pairs for the patterns `Full()` and `Causal()`, and otherwise over the allowed pairs.
+    A batch of up to 4,096 tokens is run whole. The memory of a larger batch is extrapolated linearly from two smaller
+    batches. Additions and multiplications are counted by PyTorch (`torch.utils.flop_counter`). Attention counts all
+    pairs of query and key for the patterns `Full()` and `Causal()`, and only the allowed pairs for other patterns.
 
     Bytes of tensors are counted, without the internal buffers of kernels. The process is measured during these runs if
     the system reports its memory (Linux) and if nothing large ran in it before. Otherwise its memory is estimated from
@@ -159,7 +160,7 @@ def _state_bytes(model: Model, length: int) -> int | None:
 
 
 def sample_rows(model: Model, rows: int, length: int) -> Batch:
-    """Return random rows of the training's form; a row of a text ends with a token that is only predicted.
+    """Return random rows as a training has them; a row of a text ends with a token that is only predicted.
 
     model: the model, which draws the rows.
     rows: number of rows.
@@ -181,14 +182,16 @@ def _begin_state(model: Model, batch: Batch, length: int) -> State | None:
 
 
 def filled_state(model: Model, rows: int, length: int, state: State | None = None) -> State | None:
-    """Return the state of a model on lanes after it has stopped growing, or None without lanes.
+    """Return the state that a model carries from batch to batch when it has stopped growing.
+
+    None for a model that is not trained on lanes (parallel pieces of a text).
 
     The state counts as full if the second half of the tokens read did not enlarge it.
 
     model: the model.
     rows: number of lanes.
     length: tokens per row.
-    state: a state to start from; a fresh one by default.
+    state: a state to start from; an empty one by default.
     """
     if not model.lanes:
         return None
@@ -212,7 +215,7 @@ def _state_size(state: State) -> int:
 
 
 class StepMemory(NamedTuple):
-    """Memory of some training steps, in bytes.
+    """Memory that a few training steps were measured to use, in bytes.
 
     activations: bytes of activations.
     high: peak within forward and backward passes.
@@ -231,7 +234,7 @@ class StepMemory(NamedTuple):
         return max(self.high, self.steady)
 
     def extrapolate(self, less: "StepMemory", times: float) -> "StepMemory":
-        """Extrapolate linearly to a larger batch.
+        """Return the memory for a larger batch, extrapolated linearly from two measured batches.
 
         less: memory of a smaller batch.
         times: distance to the larger batch, in units of the distance between the two known batches.
@@ -243,10 +246,10 @@ class StepMemory(NamedTuple):
         return StepMemory(activations, high, self.steady, top)
 
     def process_growth(self, before: int | None) -> int:
-        """Return by how many bytes the process grew.
+        """Return by how many bytes the process grew in the training steps.
 
-        before: bytes of the process before the steps; None if unknown. The growth is then estimated from tensors, as it
-            is if the process had free memory from before.
+        before: bytes of the process before the steps; None if unknown. Then, or if the process had unused memory
+            before, the growth is estimated from tensors.
         """
         grown = 0 if before is None or self.top is None else self.top - before
         return grown if grown >= self.peak else round(KEPT * self.peak)
@@ -305,7 +308,10 @@ def _flops(model: Model, length: int) -> tuple[int, int]:
 
 @contextmanager
 def counting() -> Iterator[Tally]:
-    """Count flops in a Tally while the context is entered; attention counts as the reference computes it."""
+    """Count flops and memory in a `Tally` while the context is entered.
+
+    Attention counts with the flops of the reference implementation, even if a faster one runs.
+    """
     shares = dict[Any, float]()  # allowed share of the pairs, by pattern and positions
     with Tally() as tally, reading_through(partial(_count_read, tally, shares)):
         yield tally

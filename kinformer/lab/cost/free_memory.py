@@ -14,7 +14,9 @@ NUMBERS = 4  # numbers per weight: itself, its gradient and AdamW's two means
 
 
 def build_without_numbers(choice: MemberChoice) -> Any | None:
-    """Build the model without weights, on the meta device; None if its construction needs numbers.
+    """Build a model without memory for its weights, on the meta device.
+
+    None if its construction needs the values of weights.
 
     choice: the member and its keywords.
     """
@@ -29,7 +31,7 @@ def build_without_numbers(choice: MemberChoice) -> Any | None:
 
 
 def free_memory() -> int | None:
-    """Return the free bytes of the device of a training, the GPU or the machine; None if unknown."""
+    """Return the free bytes of the GPU, or of the machine if it has no GPU; None if unknown."""
     if torch.cuda.is_available():
         return torch.cuda.mem_get_info()[0]
     try:

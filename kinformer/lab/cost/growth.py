@@ -1,4 +1,4 @@
-"""Growth: time and memory of a part as a function of the length of a row."""
+"""Growth: time and memory of a part of a model as a function of row length, for `kinformer show`."""
 
 import math
 from collections.abc import Sequence
@@ -22,12 +22,12 @@ BARS = "▁▂▃▄▅▆▇█"
 
 @dataclass
 class Growth:
-    """Measurements of a part for each length of a row.
+    """Measurements of one part of a model, such as an attention mechanism, for several row lengths.
 
     lengths: tokens of a row.
-    seconds: seconds of a call with its gradients.
+    seconds: seconds of a forward and backward pass.
     saved_bytes: bytes that are kept for the backward pass.
-    state: bytes of a state, if there is one.
+    state: bytes of the decoding state, if the part has one.
     """
 
     lengths: list[int] = field(default_factory=list)
@@ -36,7 +36,7 @@ class Growth:
     state: list[float] = field(default_factory=list)
 
     def lines(self) -> list[str]:
-        """Draw one line per curve, with logarithmic heights, and with its growth at the end."""
+        """Return one line of text per curve: bars of logarithmic height, then the exponent of its growth."""
         if len(self.lengths) < 2:
             return []
         rows = [("time", self.seconds, _seconds), ("memory", self.saved_bytes, _bytes), ("state", self.state, _bytes)]
@@ -49,7 +49,7 @@ class Growth:
 
 
 def measure(subject: Subject) -> Growth:
-    """Measure rows of doubling length, until a call takes half a second or the part fails.
+    """Measure a part on rows of doubling length, until a call takes half a second or the part fails.
 
     subject: the part.
     """
@@ -95,11 +95,13 @@ def _call(subject: Subject, module: torch.nn.Module, length: int) -> tuple[float
 
 
 def power(values: Sequence[float]) -> float | None:
-    """Return the exponent of a curve over its last two doublings: the smaller one if they differ a little.
+    """Return the exponent p with which a curve grows like length^p, from its last two doublings.
 
-    None if there are fewer than two doublings, or if their exponents differ by more than a half.
+    If the two exponents differ a little, it is the smaller one.
 
-    values: one value per length.
+    It is None if there are fewer than two doublings, or if their exponents differ by more than 0.5.
+
+    values: one value for each length; each length is twice the one before.
     """
     if len(values) < 3:
         return None

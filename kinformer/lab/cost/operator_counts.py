@@ -1,4 +1,4 @@
-"""Tally: flops and memory of a computation, counted operator by operator."""
+"""Tally: flops and memory of a computation, counted for each PyTorch operator that it calls."""
 
 import weakref
 from collections.abc import Iterable
@@ -27,12 +27,12 @@ LEFT_OUT = {torch.ops.aten.mkldnn_rnn_layer: count_lstm_flops}  # operators with
 class Tally(TorchDispatchMode):
     """Counter of the flops of matrix products and convolutions, and of the bytes of tensors.
 
-    Choose it if a number must not depend on the machine. It uses PyTorch's formulas for the flops of an operator, with
-    a formula of its own for an LSTM. Bytes are the sizes of outputs; each storage counts once, until it is freed.
-    Internal buffers of kernels are not seen.
+    Choose it if the counts must not depend on the machine. It uses PyTorch's formulas for the flops of an operator, and
+    another formula for an LSTM, which PyTorch lacks. Bytes are the sizes of outputs; each storage counts once, until it
+    is freed. Internal buffers of kernels are not seen.
 
-    Attributes: `flops` counts all flops, `still` counts the flops without gradients, `live` is the number of bytes
-    alive now, and `peak` is the largest value of `live`.
+    Attributes: `flops` counts all flops, `still` counts the flops of operators that record no gradient, `live` is the
+    number of bytes alive now, and `peak` is the largest value of `live`.
 
     tensors: tensors that exist already, counted from the start.
     """
@@ -63,7 +63,7 @@ class Tally(TorchDispatchMode):
 
     @contextmanager
     def without_counting(self) -> Any:
-        """Count no flops in this context. Memory is still counted."""
+        """Count no flops while the context is entered. Memory is still counted."""
         before, self._counting = self._counting, False
         try:
             yield
@@ -71,7 +71,7 @@ class Tally(TorchDispatchMode):
             self._counting = before
 
     def restart(self) -> int:
-        """Return the peak so far, and begin a new one."""
+        """Return the peak of memory so far, and restart the measurement of the peak."""
         peak, self.peak = self.peak, self.live
         return peak
 

@@ -1,4 +1,4 @@
-"""Resident memory of this process, now and at its peak, as Linux reports it."""
+"""Resident memory (in RAM) of this process, now and at its peak, as Linux reports it."""
 
 import os
 import sys
@@ -17,13 +17,13 @@ def resident() -> int | None:
 
 
 def before_training() -> int | None:
-    """Estimate the resident bytes of this process in training, without tensors; None if unknown."""
+    """Estimate the resident bytes of this process in a training, without its tensors; None if unknown."""
     now, begun = resident(), "torch._dynamo" in sys.modules
     return now if now is None or begun else now + FIRST
 
 
 def restart_peak() -> bool:
-    """Restart the peak of `peak_resident`; False if the system cannot do this."""
+    """Restart the measurement of `peak_resident`; return False if the system cannot do this."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:

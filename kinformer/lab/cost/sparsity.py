@@ -1,4 +1,4 @@
-"""Numbers of a pattern: keys per query, share of all pairs, and layers until all positions connect."""
+"""Counts of an attention pattern: keys per query, share of all pairs, and layers to connect positions."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -15,14 +15,15 @@ HEADS, MOST, LONG = 4, 1024, (1_024, 4_096, 16_384)
 
 
 class PatternNumbers(NamedTuple):
-    """Counts of a pattern over rows of `length` positions.
+    """Counts of an attention pattern (the allowed pairs of query and key) over rows of `length` positions.
 
     length: number of positions.
     mean, least, most: mean, smallest and largest number of keys per query.
-    share: allowed pairs over all pairs.
-    ahead: True if a query reads a later key.
-    steps: layers until every position has reached every other one; None if some position never does.
-    reached: share of the pairs that are reached in any number of layers.
+    share: number of allowed pairs divided by the number of all pairs.
+    ahead: True if a query attends to a later key.
+    steps: least number of layers through which information passes from every position to every other (or, without
+        `ahead`, every later) position; None if no number suffices.
+    reached: share of these pairs of positions between which information passes in any number of layers.
     """
 
     length: int
@@ -36,9 +37,9 @@ class PatternNumbers(NamedTuple):
 
 
 def count_pattern(pattern: Pattern, length: int) -> PatternNumbers:
-    """Count the pairs of a pattern exactly, over its first four heads.
+    """Count the allowed pairs of an attention pattern exactly, over its first four heads.
 
-    A position is reached if any of these heads reaches it.
+    Through layers, information passes by any of these heads.
 
     pattern: the pattern.
     length: number of positions.
@@ -56,13 +57,14 @@ def count_pattern(pattern: Pattern, length: int) -> PatternNumbers:
 
 
 def layers_to_reach(read: Bool[Tensor, "L L"], ahead: bool) -> tuple[int | None, float]:
-    """Return the number of layers until all positions have read each other, and the share of pairs.
+    """Return the number of layers that connect all positions, and the share of pairs that connect at all.
 
-    Without reading ahead, a position has to reach only earlier positions. Each position keeps its earlier reads. The
-    number of layers is None if some pairs are never reached; the share counts the pairs that are reached at all.
+    Two positions are connected if information passes from one to the other through attention in these layers. Each
+    position also keeps its own information, as in a residual stream. If no query attends to a later key, only earlier
+    positions have to be connected. The number of layers is None if some pairs never connect.
 
-    read: True for each pair of a query and a key that it reads.
-    ahead: True if some query reads a later key.
+    read: True for each query and key that it attends to in one layer.
+    ahead: True if some query attends to a later key.
     """
     readable = torch.ones_like(read) if ahead else torch.ones_like(read).tril()
     powers = [(read | torch.eye(len(read), dtype=torch.bool)) & readable]
@@ -81,7 +83,7 @@ def layers_to_reach(read: Bool[Tensor, "L L"], ahead: bool) -> tuple[int | None,
 
 
 def pattern_lines(pattern: Pattern, length: int) -> Iterator[str]:
-    """Yield the numbers of a pattern as lines of text.
+    """Yield the counts of an attention pattern as lines of text, for `kinformer show`.
 
     pattern: the pattern.
     length: number of positions; at most 1,024 are counted.

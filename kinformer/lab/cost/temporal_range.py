@@ -25,9 +25,10 @@ First = Callable[[int], int]  # the earliest position that a query position read
 
 @dataclass(frozen=True)
 class TemporalRange:
-    """The number of tokens from an output back to the earliest token that can change it.
+    """The number of tokens from an output back to the earliest token that can change it, over all layers.
 
-    least, most: smallest and largest range over all places of a segment, or of another period of the patterns.
+    least, most: smallest and largest range of the outputs at all positions of a segment, or of another length with
+        which the attention patterns repeat.
     exact: False if only bounds are known.
     """
 
@@ -37,11 +38,13 @@ class TemporalRange:
 
 
 def temporal_range(model: Model) -> TemporalRange | None:
-    """Return the range of a language model over all layers; None if it is the whole text or unknown.
+    """Return the temporal range of a language model over all its layers.
 
-    A layer reads the tokens within its pattern or compressed memory, and the layers below have read the tokens before
-    these. N layers with a memory of m tokens therefore reach N m tokens before the segment. With m_cm compressed states
-    of c tokens each, they reach N (m + c m_cm) tokens.
+    None if it is the whole text or unknown.
+
+    A layer attends to tokens within its pattern or compressed memory, and the layers below have attended to tokens
+    before these. N layers with a memory of m tokens therefore reach N m tokens before the segment. With m_cm compressed
+    states of c tokens each, they reach N (m + c m_cm) tokens.
 
     model: the model.
 
@@ -74,7 +77,7 @@ def temporal_range(model: Model) -> TemporalRange | None:
 
 
 def remembered_by_layer(model: Model) -> dict[str, MemoryCost]:
-    """Return the memory that each layer reads in addition to its own segment, by the name of the layer.
+    """Return the memory of earlier segments that each layer attends to, by the name of the layer.
 
     model: the model.
     """

@@ -1,4 +1,4 @@
-"""Building a model without drawing the initial values of its parameters."""
+"""Building a model without initialising its parameters, which is faster."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ DRAWS = {  # functions that fill parameters, the most expensive part of building
 
 
 class Uninitialised(TorchFunctionMode):
-    """A context in which initialisers draw nothing; tensors hold whatever their memory held."""
+    """A context in which PyTorch's initialisers do nothing, so that parameters hold arbitrary numbers."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

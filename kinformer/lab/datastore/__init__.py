@@ -1,1 +1,1 @@
-"""Datastores: the hidden states of a text on a disk, each with the token that followed it."""
+"""Datastores: a model's hidden states for a text on a disk, each with the token that followed it."""

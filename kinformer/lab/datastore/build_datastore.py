@@ -33,11 +33,13 @@ TINY = 1e-12  # rounding error that remains when equal squares are subtracted
 
 @dataclass(frozen=True)
 class BuildPlan:
-    """A part to be built: the tap of the model, the text, and the manifest of the finished datastore.
+    """Plan of one build of a datastore, made by `plan_build` and carried out by `build`.
 
-    tap: reads the keys from a model.
+    A datastore consists of parts: one text each, added by one build.
+
+    tap: reader of the inner states of the model that are the keys.
     text: the text.
-    manifest: the manifest of the finished datastore; its last part is the part to be built.
+    manifest: the description of the finished datastore; its last part is the part to be built.
     shards: the windows of each shard.
     """
 
@@ -48,35 +50,36 @@ class BuildPlan:
 
     @property
     def part(self) -> DatastorePart:
-        """The entry of the part in the manifest."""
+        """The manifest's entry for the part to be built."""
         return self.manifest.parts[-1]
 
     @property
     def number(self) -> int:
-        """The number of the part in the datastore."""
+        """The number of the part to be built, from 0."""
         return len(self.manifest.parts) - 1
 
 
 def plan_build(
     tap: Tap, text: Text, data: str, tokenizer: str, home: str, *, dtype: Dtype, length: int, stride: int, shard: int
 ) -> BuildPlan:
-    """Plan a datastore of one part.
+    """Plan the build of a datastore from one text.
 
-    tap: reads the keys from a model.
+    tap: reader of the inner states of the model that are the keys.
     text: the text.
     data: a description of the text.
     tokenizer: hash of the tokenizer, or "bytes".
     home: folder of the model, or "".
     dtype: "float16" or "float32", for keys.
-    length, stride: tokens of a window, and from one window to the next; a stride of 0 reads lanes.
-    shard: bytes of a shard.
+    length, stride: tokens of a window, and tokens from one window to the next. A stride of 0 reads lanes (long parallel
+        pieces of the text).
+    shard: least bytes of keys in a file (shard).
 
-    Errors: ValueError if no token of the text has a next token, or if its type is wrong.
+    Errors: ValueError if no token of the text has a next token, or if its tokens are no whole numbers from 0.
     """
     check_option("dtype", dtype, Dtype)
     signed = text.tokens.dtype.is_signed  # PyTorch has no < for unsigned numbers of two bytes and more
     if text.tokens.is_floating_point() or (signed and bool((text.tokens < 0).any())):
-        raise ValueError(f"wrong text: got {text.tokens.dtype}, expected tokens, whole numbers from 0")
+        raise ValueError(f"wrong text: got {text.tokens.dtype}, expected tokens: whole numbers of at least 0")
     least = max(LEAST, shard // (tap.width * (2 if dtype == "float16" else 4)))
     windows = tuple(
         map(tuple, shards(text, check_at_least("length", length, 1), check_at_least("stride", stride, 0), least))
@@ -102,12 +105,14 @@ def plan_build(
 
 
 def build(plan: BuildPlan, folder: Path, *, append: bool, resume: bool, on_progress: Callable[[int], None]) -> None:
-    """Write the files of a part into a folder; the manifest is last, so no datastore is incomplete.
+    """Compute the keys of a plan and write its files into a folder.
+
+    The manifest is written last, so an unfinished build is not taken for a datastore.
 
     plan: the plan.
     folder: the folder.
-    append: True to add to a datastore in the folder, which is otherwise refused.
-    resume: True to continue an unfinished build after its last complete shard. It is otherwise refused.
+    append: True to add to a datastore in the folder; False refuses such a folder.
+    resume: True to continue an unfinished build after its last complete shard; False refuses it.
     on_progress: called with the number of finished keys.
 
     Errors: DatastoreError in one line; OSError if the disk is full or the folder cannot be written.
@@ -174,7 +179,9 @@ def _check_same_keys(old: Manifest, new: Manifest, folder: Path, begun: bool) ->
     }
     for name, description in descriptions.items():
         if getattr(old, name) != getattr(new, name):
-            raise DatastoreError(f"the datastore in {folder} {description}; give the same, or another folder")
+            raise DatastoreError(
+                f"the datastore in {folder} {description}; build with the same, or give another folder"
+            )
     if begun and old.parts[-1] != new.parts[-1]:
         parts = asdict(new.parts[-1]), asdict(old.parts[-1])
         name = next(name for name in parts[0] if parts[0][name] != parts[1][name])
@@ -212,14 +219,14 @@ def _keys(plan: BuildPlan, shard: int, on_progress: Callable[[int], None]) -> Fl
         raise ValueError(f"a key is not finite in {plan.manifest.dtype}: {finite}")
     if (share := rounding.share) > MAX_ROUNDING:
         raise ValueError(
-            f"{plan.manifest.dtype} is too coarse for the keys: rounding errors are {share:.1%} of their deviation. "
-            "Build the datastore with --dtype float32 in another folder"
+            f"{plan.manifest.dtype} is too coarse for the keys: rounding errors are {share:.1%} of their spread around "
+            "the mean. Build the datastore with --dtype float32 in another folder"
         )
     return keys
 
 
 class Rounding:
-    """Measures the rounding error of keys in a narrower dtype, relative to their deviation from the mean.
+    """Measures the rounding error of keys in a narrower dtype, relative to their spread around the mean.
 
     width: number of coordinates of a key.
     """
@@ -243,7 +250,7 @@ class Rounding:
 
     @property
     def share(self) -> float:
-        """The RMS rounding error over the RMS distance from the mean; 0 if all keys are equal."""
+        """The RMS rounding error divided by the RMS distance of keys from their mean; 0 if all keys are equal."""
         apart = float((self.squares - self.sums.square() / max(self.count, 1)).clamp_min(0).sum())
         return (self.changed / apart) ** 0.5 if apart > TINY * float(self.squares.sum()) else 0.0
 
@@ -257,7 +264,9 @@ def _write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Keep other processes from building in this folder. The lock ends with the process.
+    """Keep other processes from building a datastore in this folder while the context is entered.
+
+    The lock also ends with the process.
 
     folder: the folder.
 

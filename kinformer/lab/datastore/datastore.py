@@ -1,4 +1,4 @@
-"""Datastore: a model's inner state for every token of a text, and the token that followed."""
+"""Datastore: a model's inner states at the tokens of a text, each with the token that followed."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -29,12 +29,12 @@ LENGTH = 128  # tokens of a window, if the model has no training length
 
 
 class KeyContext(NamedTuple):
-    """The text around a key.
+    """The text around a key of a datastore (a model's inner state at one token).
 
     before: tokens of its document up to the token of the key.
     next: the next token.
     after: the tokens after that.
-    document: number of the document.
+    document: number of the document within its part of the datastore.
     data: description of the text.
     """
 
@@ -46,11 +46,11 @@ class KeyContext(NamedTuple):
 
 
 class KeyModel(NamedTuple):
-    """A datastore, the model that made its keys, and the tap that reads such keys.
+    """A datastore, the model that made its keys, and the name of the inner state that is the key.
 
     store: the datastore.
     model: the model.
-    tap: name of the tap.
+    tap: name of the inner state, as `Tap` takes it.
     """
 
     store: Store
@@ -59,23 +59,24 @@ class KeyModel(NamedTuple):
 
 
 class Datastore(Store):
-    """Pairs on disk: a key (a language model's inner state at a token) and the token that followed.
+    """Pairs of a key (a language model's inner state at a token) and the token that followed, on disk.
 
     Choose it to let a model look up the tokens that followed similar contexts, in a text of any size and without
-    training. Keys stay on the disk, and a search holds one block of them in memory. `Datastore.build` and
-    `kinformer datastore build` write it in complete shards. It belongs to the weights and tokenizer of one model.
+    training. Keys stay on the disk, and a search holds one block of them in memory. `Datastore.build` and `kinformer
+    datastore build` write it, in files (shards) that are complete or absent. It belongs to the weights and tokenizer of
+    one model.
 
     Use `Datastore.open(path)`, then `search(queries, k)`. The queries are inner states of the model that
     `models.support.hidden_taps.Tap` reads at `store.tap`.
 
-    manifest: its description.
-    texts: the text of each part.
+    manifest: the datastore's description.
+    texts: the text of each part; each build or append adds a part.
     keys: the keys of all parts, in order.
     index: the index for searches; `ExactSearch().index(keys)` unless given.
 
     Errors: DatastoreError, a ValueError of one line, for a folder without a datastore, an unfinished or truncated
-    datastore, a damaged text, and, from `check`, for another model. The numbers of keys are not verified, which would
-    take as long as a search.
+    datastore, a damaged text, and, from `check`, for another model. The contents of the keys are not verified, because
+    that would take as long as a search.
 
     Source: Khandelwal et al., 2020, arXiv:1911.00172, section 2.
     """
@@ -92,7 +93,7 @@ class Datastore(Store):
         """Open the datastore in a folder; DatastoreError if there is none or it is incomplete.
 
         path: the folder.
-        search: the search for its keys; unless given, the index in the folder, or else exact search.
+        search: method of searching its keys; by default with the index in the folder, or else exactly.
         """
         folder = Path(path)
         if not (folder / MANIFEST).is_file():
@@ -114,7 +115,7 @@ class Datastore(Store):
 
     @classmethod
     def with_model(cls, path: Path, frozen: str | None = None) -> KeyModel:
-        """Open a datastore, with the model that made its keys and the tap that reads them.
+        """Open a datastore together with the model that made its keys.
 
         path: the folder of the datastore.
         frozen: the folder of that model; by default the folder that the datastore names.
@@ -135,11 +136,11 @@ class Datastore(Store):
                 else "was not in a folder"
             )
             where = f"is not in {frozen}" if frozen else was
-            raise DatastoreError(f"the model that made the keys of {path} {where}; give frozen=FOLDER")
+            raise DatastoreError(f"the model that made the keys of {path} {where}; give its folder, frozen=FOLDER")
         try:
             model = load(home)
         except FileNotFoundError as error:
-            message = f"cannot read the model that made the keys of {path}: {error}; give frozen=FOLDER"
+            message = f"cannot read the model that made the keys of {path}: {error}; give its folder, frozen=FOLDER"
             raise DatastoreError(message) from error
         store.check(model)
         return KeyModel(store, model, Tap(model, store.tap).place)
@@ -164,26 +165,26 @@ class Datastore(Store):
     ) -> "Datastore":
         """Compute the keys of a text with a model, write them into a folder, and open the datastore.
 
-        A kill loses at most one shard. With `resume` the build continues after the last complete shard. Its files are
-        then bit for bit equal to the files of an uninterrupted build.
+        A killed build loses at most one shard (a file of keys). With `resume` the build continues after the last
+        complete shard. Its files are then bit for bit equal to the files of an uninterrupted build.
 
         folder: the folder.
         model: a language model.
         text: tokens, or a text with documents that are read separately.
         data: a description of the text, shown with search results.
-        home: the folder of the model, to find it again.
-        tap: the state of the model that is the key (`models.support.hidden_taps.Tap`).
+        home: the folder of the model, recorded so that it can be found again.
+        tap: name of the inner state of the model that is the key (`models.support.hidden_taps.Tap`).
         dtype: float16, or float32 in twice the space.
         length: tokens of a window; the model's training length unless given, and at most its learned positions.
-        stride: tokens from one window to the next; half a window unless given, so that a key has at least
-            length - stride tokens before it. A model that is trained on lanes reads lanes unless `stride` is given.
-            0 reads lanes.
+        stride: tokens from one window to the next; half a window unless given, so that a key has at least length -
+            stride tokens before it. A model that is trained on lanes (parallel pieces of a text) reads lanes unless
+            `stride` is given. 0 reads lanes.
         shard: the least bytes of keys in a file.
         append: add the text to the datastore in the folder.
         resume: continue an unfinished build.
         on_progress: called with the number of finished keys.
 
-        Errors: DatastoreError for a folder with other files, ValueError for a text without a pair of tokens and for
+        Errors: DatastoreError for a folder with other files, ValueError for a text without two tokens in a row and for
         keys that are not finite, OSError if the disk is full.
         """
         with evaluating(model):
@@ -193,7 +194,7 @@ class Datastore(Store):
         length = length if model.window is None else min(length, model.window)
         stride = (0 if model.lanes else max(length // 2, 1)) if stride is None else stride
         if not stride and not model.lanes:
-            raise ValueError(f"stride={stride} needs a model that is trained on lanes; give 1 to {length}")
+            raise ValueError(f"stride={stride} reads lanes, and this model is not trained on lanes; give 1 to {length}")
         plan = plan_build(
             reader,
             Text.from_tokens(text),
@@ -222,7 +223,7 @@ class Datastore(Store):
 
     @property
     def tap(self) -> str:
-        """The state of the model that is the key, as a name for `Tap`."""
+        """The name of the model's inner state that is the key, as `Tap` takes it."""
         return self.manifest.tap
 
     def home(self, folder: Path) -> Path | None:
@@ -268,7 +269,9 @@ class Datastore(Store):
         return self.tokens(torch.arange(len(self), device="cpu"))
 
     def tokens(self, places: Int[Tensor, "*n"]) -> Int[Tensor, "*n"]:
-        """Return the token that followed each key, by the number of the key; -1 for -1.
+        """Return the token that followed each key; -1 for the number -1.
+
+        Keys are numbered from 0 in the order of the texts.
 
         places: the numbers of the keys.
         """
@@ -280,9 +283,9 @@ class Datastore(Store):
         return tokens.view(places.shape)
 
     def count_occurring(self, pieces: Sequence[Shaped[Tensor, " _"]]) -> int:
-        """Return how many pieces occur in the texts of the datastore, token for token.
+        """Return how many of the given token sequences occur in the texts of the datastore.
 
-        pieces: the tokens of each piece.
+        pieces: the sequences of tokens.
         """
         data = [piece.cpu().numpy().astype(numpy.int32).tobytes() for piece in pieces]
         occurs = [False] * len(data)
@@ -301,15 +304,15 @@ class Datastore(Store):
         """
         check_at_least("before", before, 0), check_at_least("after", after, 0)
         if not 0 <= place < len(self):
-            raise ValueError(f"wrong place: got {place}, expected a key of this datastore, 0 to {len(self) - 1}")
+            raise ValueError(f"wrong place: got {place}, expected the number of a key, 0 to {len(self) - 1}")
         part = int(torch.searchsorted(self.starts, place, right=True)) - 1
         return self.texts[part].context(place - int(self.starts[part]), before, after)
 
 
 class DatastoreText:
-    """The text of a part, mapped from disk.
+    """The text of one part of a datastore (one build or append), mapped from disk.
 
-    Every token except the last of a document has a key, in order.
+    Every token except the last of a document has a key; keys have the order of the tokens.
 
     part: its entry in the manifest.
     tokens: the tokens.
@@ -343,7 +346,7 @@ class DatastoreText:
         return text
 
     def locate(self, keys: numpy.ndarray) -> tuple[numpy.ndarray, numpy.ndarray]:
-        """Return the numbers of the tokens and of the documents of keys.
+        """Return the index of the token, and the number of the document, of each key.
 
         keys: the numbers of the keys within the part.
         """
@@ -352,7 +355,7 @@ class DatastoreText:
         return self.begins[document] + keys - self.firsts[document], document
 
     def next_tokens(self, keys: Int[Tensor, " n"]) -> Int[Tensor, " n"]:
-        """Return the tokens that followed keys.
+        """Return the token that followed each key.
 
         keys: the numbers of the keys within the part.
         """

@@ -1,4 +1,4 @@
-"""Index file beside the keys of a datastore, and its recall: the share of nearest keys that it finds."""
+"""Index file for faster searches in a datastore, and its recall (share of nearest keys found)."""
 
 import hashlib
 import json
@@ -18,12 +18,13 @@ QUERIES, NEAREST = 256, 16  # number of keys that serve as queries to measure re
 
 @dataclass(frozen=True)
 class IndexRecord:
-    """The description of an index file: its search, its number of keys, its hash and its recall.
+    """The description of an index file: its search method, number of keys, hash and recall.
 
     search: the search, as text.
     keys: number of keys in the index.
     sha256: hash of the index file.
-    recall: the share of the 16 nearest keys that it finds for keys of the store, without each key itself.
+    recall: the share of the 16 truly nearest keys that the index finds, measured with 256 keys of the datastore as
+        queries. The query itself does not count as a neighbour.
     """
 
     search: str
@@ -33,7 +34,7 @@ class IndexRecord:
 
 
 def write_index(folder: Path, keys: Shards, search: Search) -> IndexRecord:
-    """Build an index and write it beside the keys.
+    """Build a FAISS index and write it into the folder of a datastore, with its description.
 
     folder: the folder of the datastore.
     keys: its keys.
@@ -50,18 +51,20 @@ def write_index(folder: Path, keys: Shards, search: Search) -> IndexRecord:
 
 
 def check_faiss_search(search: Search) -> FaissSearch:
-    """Return the search, if it has an index file and its package is installed; ValueError otherwise.
+    """Return the search method if it has an index file and its package is installed; else ValueError.
 
     search: the search.
     """
     if not isinstance(search, FaissSearch):
-        raise ValueError(f"{format_search(search)!r} has no index file; leave out the index, and every key is compared")
+        raise ValueError(f"{format_search(search)!r} has no index file; without an index, a search compares every key")
     package(search.name)
     return search
 
 
 def measure_recall(index: VectorIndex, keys: Shards, nearest: int = NEAREST) -> float:
-    """Return the share of nearest keys that an index finds for keys of the store, without the key itself.
+    """Return the recall of an index: the share of the truly nearest keys that it finds.
+
+    The queries are 256 evenly spaced keys of the datastore. A query does not count as its own neighbour.
 
     index: the index.
     keys: all keys.
@@ -98,7 +101,7 @@ def read_index_record(folder: Path) -> IndexRecord | None:
 
 
 def open_index(folder: Path, record: IndexRecord, keys: Shards) -> VectorIndex:
-    """Open the index beside the keys; DatastoreError if it is truncated or belongs to other keys.
+    """Open the index of a datastore; DatastoreError if it is truncated or belongs to other keys.
 
     folder: the folder of the datastore.
     record: the description of the index.
@@ -121,7 +124,7 @@ def open_index(folder: Path, record: IndexRecord, keys: Shards) -> VectorIndex:
 
 
 def remove_index(folder: Path) -> None:
-    """Remove the index, which does not contain keys that are appended.
+    """Remove the index of a datastore, because it lacks the keys that were just appended.
 
     folder: the folder of the datastore.
     """

@@ -1,4 +1,4 @@
-"""kNN-LM settings: the result of `kinformer knn-lm` in a model's folder, and a way to load it."""
+"""kNN-LM settings: a file in a model's folder with the numbers that `kinformer knn-lm` has tuned."""
 
 import dataclasses
 import hashlib
@@ -22,12 +22,15 @@ EDITION = 1  # version of the file format
 
 @dataclass(frozen=True)
 class KnnLMSettings:
-    """The tuned numbers of a `NearestNeighbourLM` and its optional `ContinuousCache`.
+    """The tuned numbers of a model with a datastore (`NearestNeighbourLM`) and an optional cache.
+
+    The cache (`ContinuousCache`) holds recent hidden states of the current text.
 
     datastore: the folder of the datastore.
-    store: its hash, see `hash_manifest`.
-    k, weight, temperature: arguments of the `NearestNeighbourLM`.
-    size, share, theta: arguments of the cache; there is no cache if the size is 0.
+    store: the datastore's hash, see `hash_manifest`.
+    k, weight, temperature: number of neighbours, share of their prediction, and temperature of their distances.
+    size, share, theta: tokens in the cache, share of its prediction, and sharpness of its distribution. There is no
+        cache if the size is 0.
     """
 
     datastore: str
@@ -57,7 +60,7 @@ class KnnLMSettings:
         return NearestNeighbourLM(self.add_cache(model), store, place, **numbers)
 
     def save(self, folder: Path) -> None:
-        """Write the settings into a model's folder, in one step; OSError, in one line, if that fails.
+        """Write the settings file into a model's folder, in one step; OSError, in one line, if that fails.
 
         folder: the folder of the model.
         """
@@ -97,11 +100,11 @@ def hash_manifest(store: Datastore) -> str:
 
 
 def load_nearest(model: LM, folder: Path, datastore: Path | None = None) -> NearestNeighbourLM:
-    """Return a model with the datastore that it was tuned on.
+    """Return a model with the datastore and the numbers that `kinformer knn-lm` tuned for it.
 
     model: the model.
     folder: its folder, with the settings.
-    datastore: the place of the datastore, if it was moved.
+    datastore: the folder of the datastore, if it was moved.
 
     Errors: DatastoreError, in one line, if the model was never tuned, or if the datastore is missing, damaged or
     different; ValueError if the model has early exits.

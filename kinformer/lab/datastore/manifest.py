@@ -19,13 +19,14 @@ PART = {"data": str, "tokens": int, "documents": int, "length": int, "stride": i
 
 @dataclass(frozen=True)
 class DatastorePart:
-    """The text of one build or append: its size, its windows, and its numbers of keys.
+    """Description of one part of a datastore: a text that one build or append has added.
 
     data: a description of the text for readers.
-    tokens, documents: their numbers.
-    length, stride: length and stride of the windows, in tokens; a stride of 0 means lanes.
+    tokens, documents: number of tokens, and number of documents.
+    length, stride: length and stride of the windows in which the model read the text, in tokens. A stride of 0 means
+        lanes (long parallel pieces).
     text: a hash of the tokens and of the places where documents begin.
-    shards: the number of keys in each shard.
+    shards: the number of keys in each shard (file of keys).
     """
 
     data: str
@@ -44,14 +45,14 @@ class DatastorePart:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The properties that all keys of a datastore share, and its parts.
+    """Description of a datastore: the properties that all its keys share, and its parts.
 
     model: the fingerprint of the model.
     tokenizer: the hash of its tokenizer, or "bytes".
     tap: name of the inner state that is the key.
     dtype, width: dtype and width of a key.
     home: the folder of the model, or "".
-    parts: the parts.
+    parts: the description of each part, in order.
     """
 
     model: str
@@ -113,7 +114,7 @@ def _has_fields(record: Any, form: dict[str, type]) -> bool:
 
 
 def text_file(part: int) -> str:
-    """Return the name of the file with the tokens of a part.
+    """Return the name of the file with the tokens of a part of a datastore.
 
     part: number of the part.
     """
@@ -121,7 +122,7 @@ def text_file(part: int) -> str:
 
 
 def keys_file(part: int, shard: int) -> str:
-    """Return the name of the file with the keys of a shard.
+    """Return the name of a file with keys (a shard) of a datastore.
 
     part: number of the part.
     shard: number of the shard in the part.

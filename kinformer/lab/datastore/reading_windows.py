@@ -1,4 +1,4 @@
-"""Windows in which a text is read: each token except the last of a document gets one key."""
+"""Windows in which a model reads a text to compute the keys of a datastore, one per predicted token."""
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -13,10 +13,10 @@ from kinformer.models.support.hidden_taps import Tap
 
 
 class Window(NamedTuple):
-    """Tokens that are read together.
+    """A stretch of a text that the model reads in one row to compute keys.
 
-    begin, end: first token, and end of the tokens (excluded).
-    overlap: number of first tokens that already have keys.
+    begin, end: index of the first token, and the index after the last one.
+    overlap: number of tokens at its beginning that have keys from the previous window and serve only as context.
     """
 
     begin: int
@@ -25,12 +25,14 @@ class Window(NamedTuple):
 
     @property
     def keys(self) -> int:
-        """The number of new keys; the last token is only predicted and has no key."""
+        """The number of keys that the window adds; its last token is only predicted and has no key."""
         return self.end - self.begin - 1 - self.overlap
 
 
 def windows(part: SplitTokens, length: int, stride: int) -> Iterator[Window]:
-    """Yield the windows of a text in order, as in an evaluation, or lanes that carry a state.
+    """Yield the windows of a text in order, as in an evaluation, or long lanes.
+
+    Lanes are pieces of a text in which the model carries its state from call to call.
 
     part: the text.
     length: tokens of a window; a lane has STRETCH tokens.
@@ -69,14 +71,14 @@ def shards(part: SplitTokens, length: int, stride: int, least: int) -> Iterator[
 def read(
     tap: Tap, part: SplitTokens, shard: Sequence[Window], length: int
 ) -> Iterator[tuple[int, Float[Tensor, "n D"]]]:
-    """Yield the keys of a shard's windows in pieces, each with the place of its first key.
+    """Yield the keys of a shard's windows in pieces, each as (number of its first key in the shard, keys).
 
     Windows of similar length are read together, the longest first.
 
-    tap: reads the keys from a model.
+    tap: reader of the inner states of the model that are the keys.
     part: the text.
     shard: the windows.
-    length: tokens per call in lanes.
+    length: tokens that the model reads per call in lanes.
     """
     firsts, count = {}, 0
     for window in shard:

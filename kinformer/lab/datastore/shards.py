@@ -1,4 +1,4 @@
-"""Shards: the safetensors files of a datastore, mapped into memory and read from the disk on demand."""
+"""Shards: the files with the keys of a datastore, mapped into memory and read from disk on demand."""
 
 import hashlib
 import math
@@ -31,9 +31,9 @@ class DatastoreError(ValueError):
 
 
 class Shards(Vectors):
-    """The keys of all shards in order, mapped from the disk: only the rows of a call are in memory.
+    """The keys of a datastore in order, mapped from its files: only the requested keys are in memory.
 
-    maps: the keys of each shard.
+    maps: the mapped keys of each file (shard).
     width: number of coordinates of a key.
     """
 
@@ -49,7 +49,7 @@ class Shards(Vectors):
     def at(self, places: Int[Tensor, " n"]) -> Float[Tensor, "n D"]:
         low, high = (int(x) for x in places.aminmax()) if len(places) else (0, 0)
         if not 0 <= low <= high < max(self.count, 1):
-            raise ValueError(f"keys cannot be read: got places {low} to {high}, expected 0 to {self.count - 1}")
+            raise ValueError(f"keys cannot be read: got the numbers {low} to {high}, expected 0 to {self.count - 1}")
         if not self.parts:
             return torch.empty(0, self.width, dtype=torch.float32, device="cpu")
         rows = torch.empty(len(places), self.width, dtype=self.parts[0].dtype, device="cpu")
@@ -61,7 +61,7 @@ class Shards(Vectors):
 
 
 def digest(tokens: numpy.ndarray, begins: numpy.ndarray) -> str:
-    """Return the SHA-256 of a text, from its tokens and the first token of each document.
+    """Return the SHA-256 of a text with documents.
 
     tokens: the tokens.
     begins: index of the first token of each document.
@@ -73,7 +73,7 @@ def digest(tokens: numpy.ndarray, begins: numpy.ndarray) -> str:
 
 
 def map_tensors(path: Path, expected: Mapping[str, tuple[str, tuple[int, ...]]]) -> dict[str, numpy.ndarray]:
-    """Map tensors of a safetensors file from the disk, given the dtype and shape of each.
+    """Map the tensors of a safetensors file into memory, after a check of their dtypes and shapes.
 
     path: the file.
     expected: dtype and shape of each tensor, by name.

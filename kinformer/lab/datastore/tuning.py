@@ -1,4 +1,4 @@
-"""Tuning of a kNN-LM: the best numbers on validation data, and plots of the other choices."""
+"""Tuning of a kNN-LM (a model with a datastore): validation bits for many settings, and their plots."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +20,9 @@ Measure = Callable[[Any], Measurement]
 
 
 def sweep_cache(model: LM, size: int, measure: Measure) -> SweepResult:
-    """Evaluate a cache of this size with every theta and share.
+    """Evaluate a model with a `ContinuousCache` (recent hidden states) for many values of two settings.
+
+    They are theta, the sharpness of the cache's distribution, and the share of its prediction.
 
     model: the model.
     size: tokens of the cache.
@@ -33,13 +35,16 @@ def sweep_cache(model: LM, size: int, measure: Measure) -> SweepResult:
 def sweep_nearest(
     model: LM | WrappedLM, store: Store, tap: str, k: int, tokens: torch.Tensor, measure: Measure
 ) -> SweepResult:
-    """Evaluate every share, temperature and number of neighbours up to `k`, in one pass over the data.
+    """Evaluate a model with a datastore for many settings, in one pass over the validation data.
+
+    The settings are the number of neighbours up to `k`, the share of their prediction, and the temperature of their
+    distances.
 
     model: the model.
     store: the datastore.
     tap: name of the inner state that is the key.
     k: largest number of neighbours.
-    tokens: validation tokens, which determine the temperatures.
+    tokens: validation tokens; the spread of their distances determines the temperatures to try.
     measure: evaluates a model.
     """
     sweep = NearestNeighbourSweep(model, store, tap, k=k)
@@ -48,9 +53,13 @@ def sweep_nearest(
 
 
 def sweep_plots(sweep: SweepResult) -> list[Plot]:
-    """Plot bits against the share for each number of neighbours, and against the temperature.
+    """Plot validation bits per byte against the settings of a kNN-LM.
 
-    All other settings have their best values.
+    The first plot shows the share of the neighbours' prediction (lambda), with a line for each number of neighbours at
+    its best temperature. The second shows the temperature, with a line for each of some shares at the best number of
+    neighbours.
+
+    The best settings give the fewest bits.
 
     sweep: the results.
     """

@@ -19,9 +19,9 @@ from kinformer.nn.depth.reversible import Reversible
 def checkpointed(model: nn.Module) -> Iterator[None]:
     """Run the blocks of a model with activation checkpointing while the context is entered.
 
-    Choose it if a batch does not fit in memory. A block keeps its input and its hard choices. The backward pass
-    computes the other inner values again, with the same random numbers, for about a third more time. Gradients are the
-    same.
+    Choose it if a batch does not fit in memory. A block keeps its input and its hard choices (such as the tokens that
+    it selects). The backward pass computes the other inner values again, with the same random numbers. A step takes
+    about a third more time; gradients are the same.
 
     model: the model; a warning says if it has no blocks to recompute.
 
@@ -50,9 +50,9 @@ def checkpointed(model: nn.Module) -> Iterator[None]:
 
 
 def blocks(module: nn.Module) -> list[nn.Module]:
-    """Return the outermost blocks of a model.
+    """Return the outermost blocks of a model, which activation checkpointing recomputes.
 
-    Blocks within a reversible depth are left out, because it keeps no inner values anyway.
+    Blocks within a `Reversible` stack (which recomputes inputs from outputs) are left out: it keeps no inner values.
 
     module: the model, or a part of it.
     """

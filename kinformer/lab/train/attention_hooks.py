@@ -1,4 +1,4 @@
-"""Attention hooks: observe each attention call of a model, its layer, request and executor."""
+"""Attention hooks: observe each attention call of a model, with its layer, inputs and executor."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,9 +15,13 @@ from kinformer.nn.attention import Attention
 
 @contextmanager
 def reading_through(read: Callable[[str, Request, Any], AttentionOutput]) -> Iterator[None]:
-    """Call `read(name, request, executor)` in place of each executor while the context is entered.
+    """Call `read(name, request, executor)` for each attention call while the context is entered.
 
-    read: receives the name of the executor, the request and the executor, and returns the attention output.
+    An executor is a way to compute attention, such as a fused kernel; a request holds the inputs of one call. `read`
+    runs in place of the executor.
+
+    read: receives the name of the executor, the request and the executor, and returns the attention output. It may call
+        `executor.read(request)`.
     """
     before = dict(EXECUTORS)
     observed = {name: _ObservedExecutor(executor, partial(read, name)) for name, executor in before.items()}
@@ -47,7 +51,7 @@ def layers_that_read(model: nn.Module, on_read: Callable[[str, str, Request], No
 
     model: the model to observe.
     on_read: receives the name of the `Attention` module in the model ("" for a call outside of any), the name of the
-        executor, and the request.
+        executor (a way to compute attention), and the request (the inputs of the call).
     """
     names = [""]
 

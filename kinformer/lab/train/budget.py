@@ -11,14 +11,14 @@ TURN, STEPS, MOST = 10.0, 20, 24  # seconds of a turn; least steps of a turn; gr
 
 
 class Budget(ABC):
-    """The steps or the time that a training may spend.
+    """Base class of budgets: the steps or the time that a training may spend.
 
     The learning rate schedule follows the fraction of the budget that is spent.
     """
 
     @abstractmethod
     def fraction_spent(self, step: int, seconds: float) -> float:
-        """Return the fraction of the budget that is spent; 1 is the end.
+        """Return the fraction of the budget that is spent; the training ends at 1.
 
         step: number of steps taken.
         seconds: training time of these steps.
@@ -28,7 +28,8 @@ class Budget(ABC):
     def bytes_measured(self, tokens: int, speed: Callable[[], float]) -> float:
         """Return how many bytes can be evaluated in the time that the whole training takes.
 
-        A budget in steps uses no clock: evaluating a byte counts as half of learning from it.
+        The number of measurements follows from it. A budget in steps uses no clock: evaluating a byte counts as half
+        the work of learning from a token.
 
         tokens: tokens per step.
         speed: returns the evaluation speed, in bytes per second.
@@ -45,7 +46,7 @@ class Budget(ABC):
     @property
     @abstractmethod
     def turns(self) -> int:
-        """The number of pieces into which the budget is split if several trainings take turns."""
+        """The number of turns into which the budget is split if a comparison trains several models in turns."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class StepBudget(Budget):
 
 @dataclass(frozen=True)
 class MinuteBudget(Budget):
-    """Minutes of training time, without evaluation and saving: a fair race on one machine.
+    """Minutes of training time, without evaluation and saving: the same time for models on one machine.
 
     count: number of minutes, above 0.
     """
@@ -91,7 +92,7 @@ class MinuteBudget(Budget):
             raise ValueError(f"wrong number of minutes: got {self.count:g}, expected a number above 0")
 
     def fraction_spent(self, step: int, seconds: float) -> float:
-        """Return the elapsed training time over the budget; 0 before the first step."""
+        """Return the elapsed training time divided by the budget; 0 before the first step."""
         return seconds / (60 * self.count) if step else 0.0
 
     def bytes_measured(self, tokens: int, speed: Callable[[], float]) -> float:

@@ -40,27 +40,34 @@ SAID = ("gloo", "nccl", "connection", "peer", "collective")  # words of errors a
 
 
 class ProcessLost(RuntimeError):
-    """A process cannot join the others, or another process has ended."""
+    """Error of a distributed training: this process cannot join the others, or another process has ended."""
 
 
 class SingleProcess:
-    """A group of one process, which has every row."""
+    """A group of one process, which has every row; base class of the groups of several processes.
+
+    The training loop calls these methods instead of a distributed library. Here they return their arguments unchanged.
+    """
 
     rank, size = 0, 1
 
     def refuse_few(self, count: int, pieces: int) -> None:
-        """Raise ValueError if a batch has fewer rows than processes times pieces.
+        """Raise ValueError if a batch has fewer rows than the number of processes times `pieces`.
 
         count: rows of the batch.
-        pieces: number of micro-batches into which each process splits its share.
+        pieces: number of micro-batches into which each process splits its rows.
         """
 
     def share(self, batch: Any, pieces: int = 1) -> Any:
-        """Return this process's rows of a training batch, which each process reads in `pieces` micro-batches."""
+        """Return this process's rows of a training batch; refuse a batch with too few rows for `pieces`.
+
+        batch: the whole batch.
+        pieces: number of micro-batches into which each process splits its rows.
+        """
         return batch
 
     def rows(self, count: int) -> slice:
-        """Return the slice of this process's rows in a batch of `count` rows."""
+        """Return the slice of this process's rows in a training batch of `count` rows."""
         return slice(0, count)
 
     def measured_rows(self, count: int) -> slice:
@@ -68,42 +75,42 @@ class SingleProcess:
         return slice(0, count)
 
     def part(self, batch: Any) -> Any:
-        """Return the rows of a batch that this process evaluates, or None if it has none."""
+        """Return the rows of a validation batch that this process evaluates, or None if it has none."""
         return batch
 
     def own_rows(self, state: State) -> State:
-        """Return this process's rows of a state."""
+        """Return this process's rows of a model's state, which holds the rows of all processes."""
         return state
 
     def gather_state(self, state: State) -> State:
-        """Return the state of all rows, gathered from the processes."""
+        """Return the model's state for all rows, gathered from the processes."""
         return state
 
     def run(self, folder: Path) -> RunFolder:
-        """Return the run folder as this process sees it."""
+        """Return the run folder for this process; only the first process writes the files without shards."""
         return RunFolder(folder)
 
     def call(self, model: Model, compile_model: Compile) -> Call:
-        """Return a function to call in place of the model; its loss is the loss of the whole batch.
+        """Return a function that is called instead of the model and returns the loss of the whole batch.
 
-        compile_model: turns the model into the program that is called.
+        compile_model: returns the compiled model, or the model itself.
         """
         return compile_model(model)
 
     def reduce_max(self, value: float) -> float:
-        """Return the largest value among the processes."""
+        """Return the largest `value` that any process passes."""
         return value
 
     def sum(self, sums: Sums) -> Sums:
-        """Return the totals and counts by name, summed over the parts that the processes evaluated."""
+        """Return the sums over all processes of metric totals and item counts, by metric name."""
         return sums
 
     def seed_step(self, seed: int, step: int) -> None:
-        """Seed the random numbers of a step, if each process has its own random numbers."""
+        """Seed the random numbers of a step differently in each process; a single process does nothing."""
 
     @contextmanager
     def detect_lost_process(self) -> Iterator[None]:
-        """Turn an error that the end of another process has caused into ProcessLost."""
+        """Raise ProcessLost in place of an error that was caused by the end of another process."""
         yield
 
 
@@ -113,8 +120,8 @@ SINGLE_PROCESS: SingleProcess = SingleProcess()
 class ProcessGroup(SingleProcess):
     """Processes that train one model on different rows, each with all weights (DistributedDataParallel).
 
-    Each process has its own random numbers (dropout), seeded by seed, step and rank. The same number of processes draws
-    the same numbers again, and one process draws different numbers.
+    Each process has its own random numbers (dropout), seeded by seed, step and rank. A training with the same number of
+    processes is repeatable. With another number of processes the random numbers differ.
     """
 
     def __init__(self) -> None:
@@ -202,10 +209,11 @@ class ProcessGroup(SingleProcess):
 
 
 class ShardedGroup(ProcessGroup):
-    """Processes that also shard the weights, and gather them block by block (`fully_shard`).
+    """Processes that train one model on different rows and also shard its weights (`fully_shard`).
 
-    Choose it if a model, its gradients and its optimiser do not fit on one device. Each process evaluates all
-    validation data, because the processes have to gather blocks in step.
+    Choose it if a model, its gradients and its optimiser do not fit on one device. The weights of each block are
+    gathered when it runs. Each process evaluates all validation data, because all processes have to run each block at
+    the same time.
     """
 
     def measured_rows(self, count: int) -> slice:
@@ -230,9 +238,9 @@ class ShardedGroup(ProcessGroup):
 
 
 class OpaqueLoss:
-    """A wrapper that hides a loss from DDP.
+    """A wrapper that hides a `Loss` from DistributedDataParallel (DDP).
 
-    Without it, DDP takes the state in the loss for an output to differentiate.
+    Without it, DDP would treat the model's state, which is a field of the loss, as an output to differentiate.
 
     loss: the loss to hide.
     """
@@ -244,7 +252,7 @@ class OpaqueLoss:
 
 
 class SharedLossModel(nn.Module):
-    """A model that returns the loss of the rows of all processes.
+    """A wrapper around a model; it returns the loss over the rows of all processes.
 
     model: the model, or its compiled program.
     group: the processes that share the batch.
@@ -262,9 +270,10 @@ class SharedLossModel(nn.Module):
 
 
 def whole_batch_loss(loss: Loss, group: ProcessGroup) -> Loss:
-    """Return the loss of the whole batch, given the loss of this process's rows.
+    """Return the loss of the whole batch, computed from the losses of all processes.
 
-    Its gradient is this process's part, times the number of processes, because DDP and FSDP average over processes.
+    Its gradient is the gradient of this process's rows, times the number of processes. DDP and FSDP then average
+    gradients over processes, which gives the gradient of the whole batch.
 
     loss: the loss of this process's rows.
     group: the processes that share the batch.
@@ -303,10 +312,10 @@ def _concatenate_rows(leaf: Tensor, size: int) -> Tensor:
 def processes(form: Form = "ddp") -> Iterator[SingleProcess]:
     """Enter the process group of this process: the processes that torchrun started, or this process only.
 
-    On a GPU machine each process uses the GPU of its local rank and communicates by NCCL; otherwise by gloo. A group
-    that this context has created is destroyed at a regular exit.
+    On a GPU machine each process uses the GPU of its local rank and communicates by NCCL; otherwise by gloo. If this
+    context created the process group, it destroys the group at an exit without error.
 
-    form: "ddp" copies all weights to each process; "shard" shards them.
+    form: "ddp" keeps all weights in each process; "shard" keeps a part of them in each.
     """
     launched = int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ
     if not (launched or dist.is_initialized()):
@@ -326,7 +335,7 @@ def _join_group() -> None:
     gpus, place = torch.cuda.device_count(), int(os.environ.get("LOCAL_RANK", "0"))
     if torch.cuda.is_available():
         if place >= gpus:
-            raise ProcessLost(f"this machine has only {gpus} GPUs: got process {place + 1}. Start at most {gpus}")
+            raise ProcessLost(f"too few GPUs for process {place + 1} on this machine: got {gpus}. Start at most {gpus}")
         torch.cuda.set_device(place)
     try:
         dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=PATIENCE)

@@ -1,4 +1,4 @@
-"""Evaluation of a model on data: deterministic, no byte scored twice, the same bytes for every model."""
+"""Evaluation of a model on data: deterministic, and without scoring any byte twice."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,10 +32,10 @@ BYTES = "scored bytes"  # a key of the sums
 
 @dataclass(frozen=True)
 class Measurement:
-    """The value of a model's metric, the number of items in its mean, and further metrics.
+    """Result of an evaluation: the value of a model's metric, and further metrics.
 
     value: value of the metric.
-    count: number of items that it is the mean of.
+    count: number of items, such as tokens, whose mean is the value.
     metric: the metric.
     extras: further metrics by name.
     bytes_per_token: for text, the mean number of bytes of a scored token.
@@ -49,9 +49,9 @@ class Measurement:
 
 
 class ScoredRows(NamedTuple):
-    """Rows that were scored together, and the bytes of their scored tokens.
+    """Metric of a few rows that were scored in one call, and the bytes of their scored tokens.
 
-    judged: the sums of the metric.
+    judged: the sums of the metric over these rows.
     bytes: bytes of the scored tokens; None if each token is a byte.
     """
 
@@ -72,18 +72,18 @@ def evaluate(
     group: SingleProcess = SINGLE_PROCESS,
     probe: bool = True,
 ) -> Measurement:
-    """Return the metric of a model on a text, in order and in eval mode.
+    """Return the metric of a model on a text, in eval mode.
 
     A model that predicts the next token scores every byte exactly once, except for the first byte, which has no
     context.
 
-    A model that trains on lanes reads up to 16 lanes side by side, `length` tokens at a time. It keeps its state within
-    a lane. Any other model reads windows of `length` tokens that overlap by half a window, and scores the new half.
-    Every byte after the first window has at least half a window of context. If the model has fewer learned positions
-    than `length`, the windows are shorter, and a warning says so.
+    A model that trains on lanes (parallel pieces of one text) reads up to 16 lanes side by side, `length` tokens at a
+    time. It carries its state along each lane. Any other model reads windows of `length` tokens that overlap by half a
+    window, and scores the new half. Every byte after the first window has at least half a window of context. If the
+    model has fewer learned positions than `length`, the windows are shorter, and a warning says so.
 
-    A model that does not predict the next token reads windows side by side. Compare its score only with models of its
-    kind.
+    A model that does not predict the next token, such as a masked model, reads windows that do not overlap. Compare its
+    score only with the scores of such models.
 
     model: the model to evaluate.
     text: tokens, or a `SplitTokens`: each of its documents is read separately, all its tokens but the first are
@@ -94,12 +94,12 @@ def evaluate(
     stride: read windows, each `stride` tokens after the previous one. Every byte after the first window has at
         least `length - stride` tokens of context.
     lanes: number of lanes to read side by side; 1 reads the text in one piece.
-    full: for windows, leave out the bytes of the first window with less than `length - stride` of context. With a
-        stride of 1 only the last position of each whole window is scored.
+    full: for windows, leave out the bytes of the first window with less than `length - stride` tokens of context. With
+        a stride of 1 only the last position of each whole window is scored.
     on_progress: called from time to time with the number of scored predictions.
     group: the processes that share the rows.
-    probe: warn if the model reads ahead on rows of this length (`lab/train/reads_ahead.py`), because its score would
-        be too good. A training passes False for its own model, which it has already tested.
+    probe: warn if outputs of the model depend on later tokens in rows of this length (`lab/train/reads_ahead.py`),
+        because its score would be too good. A training passes False for its own model, which it has already tested.
 
     Errors: ValueError if there are fewer than two bytes, if no byte is scored, or if the windows or lanes are
     impossible.
@@ -124,7 +124,7 @@ def evaluate(
     _refuse_reading(model, part, length, stride, lanes)
     if full and (carries or not model.predicts_next):
         raise ValueError(
-            "full needs windows that overlap, and this model is not evaluated in such windows; leave it out"
+            "full needs windows that overlap, but this model reads lanes or windows side by side; leave out full"
         )
     if not carries and must_slide(model, min(length, last)):
         length = cast(int, model.window)
@@ -140,7 +140,7 @@ def evaluate(
     score = _sum_scores(model, rows, on_progress, group)
     if not score.count and full:
         raise ValueError(
-            f"the text to evaluate on is too short: none of its documents has a whole window of {length} before a token"
+            f"the text to evaluate on is too short: none of its documents has a token after a whole window of {length}"
         )
     if not score.count:
         raise ValueError(
@@ -170,7 +170,7 @@ def _refuse_reading(model: Model, part: SplitTokens, length: int, stride: int | 
     if stride is not None and not 1 <= stride <= length:
         raise ValueError(f"wrong stride for windows of {length}: got {stride}, expected 1 to {length}")
     if lanes is not None and not 1 <= lanes <= last:
-        raise ValueError(f"wrong number of lanes: got {lanes}, expected 1 to {last:,}, the number of predictions")
+        raise ValueError(f"wrong number of lanes: got {lanes}, expected 1 to {last:,}, the number of tokens to predict")
     if lanes is not None and model.window is not None and -(-last // lanes) > model.window:
         raise ValueError(
             f"a lane has {-(-last // lanes):,} tokens, but this model has only {model.window:,} learned positions; "
@@ -181,10 +181,10 @@ def _refuse_reading(model: Model, part: SplitTokens, length: int, stride: int | 
 def settle_measuring(
     models: Sequence[Model], text: TextData, budget: Budget, settings: Settings, group: SingleProcess = SINGLE_PROCESS
 ) -> Settings:
-    """Fix the bytes and the number of measurements, the same for all models and processes.
+    """Return settings with a fixed number of measurements and of validation bytes in each measurement.
 
-    The choice of measured bytes depends only on data, length and settings. The number of measurements keeps their time
-    at about a quarter of the training's time, with at least one measurement.
+    They are the same for all models and processes. The bytes depend only on data, length and settings. The measurements
+    take at most about a quarter of the training's time; there is at least one.
 
     models: the models that are compared.
     text: the data.
@@ -287,10 +287,10 @@ def _judge_pieces(model: Model, part: SplitTokens, places: Sequence[tuple[int, i
 
 
 def rows_of(model: Model, part: SplitTokens, places: Sequence[tuple[int, int]]) -> Int[Tensor, "B _"]:
-    """Return the tokens of each piece as a row, padded with -1 on the right.
+    """Return the tokens of each piece of a text as a row, padded with -1 on the right.
 
     model: the model, for its device.
-    part: the text.
+    part: the text, with its documents.
     places: first position and end of each piece, end excluded.
     """
     rows = [part.tokens[first:end].long() for first, end in places]

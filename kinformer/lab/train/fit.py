@@ -50,7 +50,8 @@ def fit(
     `tail -f runs/book/metrics.jsonl` shows it. The command `kinformer train` shows its progress.
 
     A training loop of your own does not need `fit`: a model returns its loss, with a mean over the targets as `total`.
-    `fit` adds updates once per step (`core/after_step.py`), gradient clipping, learning rate schedules and run folders.
+    `fit` adds gradient clipping, learning rate schedules, run folders, and updates that some parts make once after each
+    step (`core/after_step.py`).
 
         import torch
         import kinformer as kf
@@ -64,34 +65,37 @@ def fit(
             optimiser.zero_grad()
 
     model: a model from a member function, or a Model of your own.
-    data: "text=PATH" or "text=stdlib"; "pairs=FILE.tsv" for a model of pairs; or a task such as "task=recall,pairs=16"
-        for either. A Data object works too. A model that reads none of these takes Batches(train, valid), or an
-        iterable of batches. A token of a text may be longer than a byte:
-        "text=notes.jsonl,field=body,tokenizer=bpe:4096" (`show text`).
+    data: "text=PATH" or "text=stdlib"; "pairs=FILE.tsv" for a model of pairs (source and target); or a task such as
+        "task=recall,pairs=16" for either. A Data object works too. A model that reads none of these takes
+        Batches(train, valid), or an iterable of batches. With a tokenizer, a token may be longer than a byte:
+        "text=notes.jsonl,field=body,tokenizer=bpe:4096" (see `kinformer show text`).
     minutes, steps: length of the training, in minutes without evaluation or in optimiser steps. Give one of the two.
     out: folder of the run. It holds the last model, the model with the best metric on validation data in `best`,
         metrics.jsonl, and the training state to resume from. Nothing is saved by default.
-    batch, length: for text, windows or lanes per batch (16 by default) and tokens in each (256 by default; the command
-        line uses 4 and 128). For pairs, pairs per batch and the longest side of a pair. Other data has its own batches.
+    batch, length: for text, windows or lanes (parallel pieces of the text) per batch (16 by default) and tokens in each
+        (256 by default; the command line uses 4 and 128). For pairs, pairs per batch and the longest side of a pair.
+        Other data has its own batches.
     lr: the highest learning rate; by default the rate of the member's recipe.
     seed: seed of the windows and of all random numbers in training.
     resume: continue the run in `out` with the same arguments, except for its length. On a CPU the weights are the same
         as after a training without a break. The training starts anew if nothing was saved. More minutes or steps
         continue a finished run.
     overwrite: True permits to replace a model in `out`; by default such a folder is refused before the first step.
-    valid: a file or folder of validation data, in place of a split of `data`; all of `data` is then training data.
-    parallel: in a script that torchrun starts, "ddp" gives all weights to each process, and "shard" shards them.
+    valid: a file or folder of validation data; all of `data` is then training data. By default, validation data is a
+        part of `data`.
+    parallel: in a script that torchrun starts, "ddp" keeps all weights in each process, and "shard" a part of them.
     further: other fields of `Settings`, such as accumulate=4, precision="bf16", checkpointing=True or clip=0.5, or of
         `Recipe`, such as schedule="linear", warmup=100, betas=(0.9, 0.98) or eps=1e-9.
 
     Errors: ValueError, in one line, if the model does not read the data or an argument has no meaning. ValueError if a
-    model that learns the next token cannot decode, or reads ahead although no part declares it. ValueError if `out`
-    holds a model, or if another process trains into `out` (FolderInUse). TrainingStopped if a loss is not finite.
+    model that learns the next token cannot decode, or if its outputs depend on later tokens although no part declares
+    it. ValueError if `out` holds a model, or if another process trains into `out` (FolderInUse). TrainingStopped if a
+    loss is not finite.
     """
     if not isinstance(model, Model):
         raise ValueError(f"wrong model for fit: got {type(model).__name__}, expected a Model, such as gpt() returns")
     if resume and out is None:
-        raise ValueError("resume=True continues the run in a folder: got out=None. Give out=")
+        raise ValueError("resume=True continues the run in a folder: got out=None. Give out=FOLDER")
     if resume and overwrite:
         raise ValueError(
             "resume=True continues the run in out, but overwrite=True starts it again; give one of the two"

@@ -1,4 +1,4 @@
-"""Claim: a lock on a folder, or also on its subfolders, so that only one process trains there."""
+"""Lock on a run folder, or also on its subfolders, so that only one process trains there."""
 
 import warnings
 from collections.abc import Iterator
@@ -30,15 +30,15 @@ class FolderInUse(ValueError):
 
 @contextmanager
 def lock_folder(folder: Path, group: SingleProcess = SINGLE_PROCESS, *, within: bool = False) -> Iterator[None]:
-    """Claim a folder for a training; in a group of processes the first process holds the claim.
+    """Lock a folder for a training; in a group of processes the first process holds the lock.
 
-    The system releases the claim when the process ends, even by kill -9. A missing folder is created, and removed again
-    if it stays empty. A file system without locks gives a warning and no claim. A folder that cannot be written gives
-    no claim; the training itself reports that.
+    The system releases the lock when the process ends, even by kill -9. A missing folder is created, and removed again
+    if it stays empty. If the file system has no locks, a warning says so and nothing is locked. A folder that cannot be
+    written is not locked; the training itself reports that.
 
     folder: the folder.
     group: the processes of the training.
-    within: claim its subfolders too, for a comparison or the phases of a training.
+    within: lock its subfolders too, for a comparison or the phases of a training.
 
     Errors: FolderInUse, in every process of the group, if another process holds one of the folders.
     """

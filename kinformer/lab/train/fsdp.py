@@ -1,4 +1,4 @@
-"""Sharding over processes (FSDP2): weights, gradients and optimiser state, and their files.
+"""Sharding of weights, gradients and optimiser state over processes (FSDP2), and their files.
 
 The files are safetensors, written and read by torch.distributed.checkpoint. Each process writes its shards, and any
 number of processes, or one, reads the shards that it needs. Nothing is pickled.
@@ -26,7 +26,10 @@ from kinformer.lab.train.activation_checkpointing import blocks
 
 
 def shard(model: Model) -> None:
-    """Shard a model in place: each block without shared weights is gathered separately, the rest together.
+    """Shard a model in place: each process keeps a part of every weight.
+
+    The weights of a block are gathered when it runs. Blocks that share weights with other parts are gathered with the
+    rest of the model.
 
     model: the model.
     """
@@ -54,7 +57,7 @@ def own_blocks(model: nn.Module) -> list[nn.Module]:
 
 
 def write_shards(folder: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write the shards of each process.
+    """Write this process's shards of the tensors into a folder; every process calls it.
 
     folder: the folder.
     tensors: the sharded tensors.
@@ -68,7 +71,9 @@ def write_shards(folder: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def read_shards(folder: Path, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Read the tensors from `write_shards` by name (KIND/PARAMETER/KEY), each sharded like its parameter.
+    """Read the tensors that `write_shards` wrote, each sharded like the parameter in its name.
+
+    A name is KIND/PARAMETER/KEY, such as "optimiser/head.weight/exp_avg".
 
     folder: the folder.
     parameters: the parameters of the model by name.

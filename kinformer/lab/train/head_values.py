@@ -1,4 +1,4 @@
-"""Head values: numbers that the heads of a trained model have learned, by layer."""
+"""Head values: numbers that the heads of a trained model have learned, such as attention spans."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,11 +17,11 @@ from kinformer.nn.attention import Attention
 
 @dataclass
 class LayerValues:
-    """One number for every head, by layer.
+    """One kind of learned number, such as a span, for every head of every layer that learns it.
 
     unit: unit of the numbers.
     layers: the values of the heads, by the name of the attention layer in the model.
-    numbers: number of each of these layers among all attention layers, from 1, in the model's order.
+    numbers: index of each of these layers among all attention layers of the model, counted from 1.
     """
 
     unit: str
@@ -34,7 +34,7 @@ class LayerValues:
 
 
 def has_head_values(model: nn.Module) -> bool:
-    """Return True if heads of this model learn numbers that `head_values_by_layer` shows.
+    """Return True if heads of this model learn numbers that `head_values_by_layer` collects.
 
     model: the model.
     """
@@ -43,9 +43,10 @@ def has_head_values(model: nn.Module) -> bool:
 
 @contextmanager
 def head_values_by_layer(model: nn.Module) -> Iterator[dict[str, LayerValues]]:
-    """Collect the values that heads have learned, by name; the dict is filled when the context ends.
+    """Collect the numbers that heads have learned, by name such as "span"; filled when the context ends.
 
-    A value that depends on the token is the mean over all queries of calls within the context, without padding.
+    Run the model within the context if a number depends on the token: the result is its mean over all queries, without
+    padding.
 
     model: the model.
     """

@@ -19,11 +19,11 @@ METRICS = "metrics.jsonl"
 class Point:
     """A measurement during training: the metric on validation data and the training loss.
 
-    step: number of steps taken before the measurement.
+    step: number of optimiser steps taken before the measurement.
     minutes: training time before the measurement.
     train: smoothed training loss, in bits if the metric is in bits, otherwise in the unit of the loss.
     valid: the metric on validation data.
-    extras: further metrics, such as the fraction of rows of a task with only correct answers.
+    extras: further metrics by name, such as the fraction of rows of a task with only correct answers.
     """
 
     step: int
@@ -52,7 +52,7 @@ class History:
 
     @property
     def best(self) -> Point:
-        """The point with the best metric on validation data; the run keeps its model in `best`."""
+        """The measurement with the best metric on validation data; its model is saved in the folder `best`."""
         sign = 1 if self.metric.better == "less" else -1
         return min(self.points, key=lambda point: sign * point.valid)
 
@@ -83,7 +83,7 @@ class History:
         return history
 
     def add(self, line: dict[str, Any]) -> None:
-        """Add a line of the file: a step or a measurement. Other lines change nothing."""
+        """Add a parsed line of `metrics.jsonl`: a step or a measurement. Other lines change nothing."""
         if "step" in line:
             self.step, self.tokens = (_check_integer(line[name]) for name in ("step", "tokens"))
             self.seconds = _check_number(line["seconds"])
@@ -155,7 +155,7 @@ class Metrics:
 
 
 class SilentMetrics(Metrics):
-    """A writer that writes nothing, for processes other than the first."""
+    """A metrics writer that writes nothing, for the processes of a training other than the first."""
 
     size = sum = 0
 

@@ -1,4 +1,4 @@
-"""RecipeLR: the learning rate of a `Recipe` as a PyTorch scheduler."""
+"""RecipeLR: a PyTorch scheduler for the learning rate of a `Recipe` (warm-up and schedule)."""
 
 from typing import Any
 
@@ -11,7 +11,9 @@ from kinformer.core.training_recipe import Recipe
 
 
 class RecipeLR(LRScheduler):
-    """Sets the learning rate of each step by a recipe; the peak is the optimiser's initial rate.
+    """A scheduler that sets the learning rate of each step by a `Recipe`.
+
+    The optimiser's initial rate is the peak rate.
 
         optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3)
         schedule = RecipeLR(optimiser, Recipe(warmup=100, schedule="linear"), steps=1000)
@@ -21,13 +23,14 @@ class RecipeLR(LRScheduler):
             optimiser.zero_grad()
             schedule.step()
 
-    Choose it for a custom training loop. `fit` uses it too and calls `begin(step, spent)` with the spent fraction of
-    its budget. The rate depends only on these two numbers, so a resumed training has the same rates.
+    Choose it for a custom training loop, and call `step()` after each optimiser step. `fit` calls `begin(step, spent)`
+    instead, with the fraction of its budget that is spent. The rate depends only on these two numbers, so a resumed
+    training has the same rates.
 
     optimiser: the optimiser; its initial rates are the peak rates, and the recipe's `lr` is ignored.
     recipe: the warm-up and the schedule.
-    steps: number of steps of the training; None if `begin` gives the spent fraction. A warm-up in steps under
-        "constant", "inverse_sqrt" or "noam" needs neither.
+    steps: number of steps of the training; None if `begin` is called with the spent fraction. It is not needed for the
+        schedules "constant", "inverse_sqrt" and "noam" if the warm-up is a number of steps.
 
     Errors: ValueError for `steps` below 1. `step` raises it if the rate follows the spent fraction, `steps` is None and
     `begin` was never called.
@@ -39,7 +42,7 @@ class RecipeLR(LRScheduler):
         super().__init__(optimiser)
 
     def get_lr(self) -> list[float | Tensor]:
-        """The rate of each parameter group in the next step."""
+        """Return the learning rate of each parameter group in the next step."""
         spent = self.spent if self.steps is None else self.last_epoch / self.steps
         if spent is None and self.last_epoch and self.recipe.follows_spent:
             raise ValueError(
@@ -49,7 +52,11 @@ class RecipeLR(LRScheduler):
         return [lr * self.recipe.rate(self.last_epoch, spent or 0.0) for lr in self.base_lrs]
 
     def begin(self, step: int, spent: float) -> float:
-        """Set the rates of a step, counted from 0, at the spent fraction of the budget; return the first rate."""
+        """Set the learning rates of a step, and return the rate of the first parameter group.
+
+        step: number of the step, from 0.
+        spent: fraction of the budget that is spent.
+        """
         self.last_epoch, self.spent = step, spent
         rates = self.get_lr()
         for group, lr in zip(self.optimizer.param_groups, rates, strict=True):
@@ -58,5 +65,5 @@ class RecipeLR(LRScheduler):
         return float(rates[0])
 
     def state_dict(self) -> dict[str, Any]:
-        """The state for a checkpoint, without the recipe."""
+        """Return the scheduler's state for a checkpoint, without the recipe."""
         return {name: value for name, value in super().state_dict().items() if name != "recipe"}

@@ -42,7 +42,7 @@ class TrainingStopped(RuntimeError):
 
 
 class Training:
-    """A training in progress: the model, its optimiser, its carried states and its history.
+    """A training in progress: the model, its optimiser, its batches, its history and its run folder.
 
     model: the model to train.
     data: the training and validation data.
@@ -52,10 +52,11 @@ class Training:
     show: display of the progress.
     on_metrics: called with each line of the metrics.
     group: the processes that share the training.
-    decisions: decisions of the resumed run, or decisions made before a new training; None makes them.
+    decisions: facts about the model that are known from earlier tests, as in a resumed run (`Decisions`); None tests
+        the model.
 
     Errors: ValueError if the model does not read such data, or if it predicts the next token but cannot decode.
-    ValueError if it reads ahead although no part declares it.
+    ValueError if its outputs depend on later tokens although no part declares it.
     """
 
     def __init__(
@@ -101,9 +102,9 @@ class Training:
             raise ValueError(f"{stop}; {stop.advice}") from stop
 
     def go_on(self, stopped: Callable[[], int | None], until: float) -> None:
-        """Take steps until the fraction `until` of the budget is spent; measure and save when due.
+        """Take optimiser steps until the fraction `until` of the budget is spent; measure and save when due.
 
-        A signal saves the training and stops it.
+        After a signal such as Ctrl-C it saves the training and raises TrainingInterrupt.
 
         stopped: returns the number of a received signal, or None.
         until: fraction of the budget.
@@ -169,7 +170,10 @@ class Training:
     # Metrics and measurements ----------------------------------------------------------------------------------------
 
     def log_line(self, line: dict[str, Any]) -> None:
-        """Write a line of the metrics, and pass it to `on_metrics`."""
+        """Write a line to `metrics.jsonl`, and pass it to `on_metrics`.
+
+        line: a step or a measurement.
+        """
         if self.metrics is not None:
             self.metrics.write(line)
         self.on_metrics(line)
@@ -211,7 +215,7 @@ class Training:
         self.log_line(line)
 
     def score(self) -> Measurement:
-        """Return the model's metric on validation data."""
+        """Evaluate the model on validation data."""
         if not isinstance(self.data, TextData):
             return evaluate_batches(self.model, cast(Batches, self.stream).validation_batches, self.group)
         part, limit = self.data.part("valid"), self.settings.sample_bytes
@@ -221,7 +225,7 @@ class Training:
     # Saving ----------------------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Begin a new run in the folder."""
+        """Begin a new run in the run folder: remove the files of an earlier training and open `metrics.jsonl`."""
         if self.run is not None:
             self.run.folder.mkdir(parents=True, exist_ok=True)
             self.run.clear()
@@ -254,7 +258,7 @@ class Training:
         self.saved = monotonic()
 
     def close(self) -> None:
-        """Close the files."""
+        """Close `metrics.jsonl`."""
         if self.metrics is not None:
             self.metrics.close()
 
@@ -286,12 +290,12 @@ class Training:
 
 
 def open_training_stream(model: Model, data: Data | Batches, settings: Settings, decisions: Decisions) -> Stream:
-    """Open the stream of batches that a training with these settings learns from.
+    """Open the sequence of batches that a training with these settings learns from.
 
     model: the model to train.
     data: the training data.
     settings: settings with the batch, length and seed.
-    decisions: decisions that say whether documents are packed.
+    decisions: tested facts about the model; they say whether several documents may share a row.
 
     Errors: ValueError if the model does not read data of this kind, or if the data does not fit the model.
     """
@@ -302,7 +306,7 @@ def open_training_stream(model: Model, data: Data | Batches, settings: Settings,
 
 @contextmanager
 def seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Seed the random numbers in this context, such as dropout and masks, and restore the outer state.
+    """Seed PyTorch's random numbers while the context is entered; then restore the generators.
 
     seed: the seed.
     device: device of the model.

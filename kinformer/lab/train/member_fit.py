@@ -1,4 +1,4 @@
-"""Fit of a member and its data: keywords that the data determines, and a check that they match."""
+"""Match of a member (a named model) and its data: keywords that the data determines, and a check."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,7 +15,7 @@ from kinformer.lab.train.startup_decisions import Decisions
 
 
 def fit_keywords(choice: MemberChoice, data: Data, sizes: Mapping[str, Any] = MappingProxyType({})) -> MemberChoice:
-    """Set the keywords that the data determines: numbers of tokens and labels, and the shape of pictures.
+    """Return a member with the keywords that the data determines, such as the number of labels.
 
     choice: the member; its given keywords stay.
     data: the data.

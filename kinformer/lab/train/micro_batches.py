@@ -1,4 +1,4 @@
-"""Micro-batches: a batch that is split by rows, so that a large batch needs less memory."""
+"""Micro-batches: pieces of a batch that are learned one after the other, to need less memory."""
 
 import warnings
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ from kinformer.core.state import detach, leaves, map_state, select
 def row_count(batch: Any) -> int:
     """Return the number of rows of a batch.
 
-    batch: the batch, a tree of tensors.
+    batch: the batch: a tensor, or nested tuples, lists and dicts of tensors.
 
     Errors: ValueError if the batch has no rows.
     """
@@ -29,10 +29,10 @@ def row_count(batch: Any) -> int:
 
 
 def rows(batch: Any, first: int, last: int) -> Any:
-    """Return rows first .. last - 1 of every tensor in a tree; other leaves stay as they are.
+    """Return rows first .. last - 1 of every tensor in a batch; other entries stay as they are.
 
-    batch: the tree.
-    first, last: first row, and end of the rows (excluded).
+    batch: a tensor, or nested tuples, lists and dicts of tensors.
+    first, last: index of the first row, and the index after the last row.
     """
     if isinstance(batch, Tensor):
         return batch[first:last] if batch.dim() else batch
@@ -55,9 +55,9 @@ def cut(batch: Any, pieces: int) -> list[Any]:
 
 
 def cut_state(state: State, count: int, pieces: int) -> list[State]:
-    """Split the state of a batch as `cut` splits the batch.
+    """Split the model's state for a batch into a state for each piece, by rows as `cut` splits the batch.
 
-    state: the state.
+    state: the state that the model carries from batch to batch.
     count: number of rows.
     pieces: number of pieces.
     """
@@ -67,7 +67,7 @@ def cut_state(state: State, count: int, pieces: int) -> list[State]:
 
 
 def join_states(states: Sequence[State]) -> State:
-    """Join the states of the pieces of a batch; a tensor that several layers share stays shared.
+    """Join the model's states for the pieces of a batch; a tensor that several layers share stays shared.
 
     states: the states, in order.
     """
@@ -84,7 +84,7 @@ def join_states(states: Sequence[State]) -> State:
 
 
 def across_rows_reasons(model: nn.Module) -> list[str]:
-    """List the reasons why parts compute other results for a piece of a batch than for the whole batch.
+    """Return the reasons why parts of a model compute other results for a piece of a batch.
 
     The result of such a part for a row depends on the other rows of the batch. The part declares its reason in the text
     `across_rows`.
@@ -96,10 +96,10 @@ def across_rows_reasons(model: nn.Module) -> list[str]:
 
 
 def warn_across_rows(model: nn.Module, accumulate: int, processes: int) -> None:
-    """Warn if a batch is divided although a part of the model compares the rows of a batch.
+    """Warn if batches are split although a part of the model compares the rows of a batch.
 
     model: the model.
-    accumulate: number of pieces of a process.
+    accumulate: number of micro-batches of each process.
     processes: number of processes.
     """
     if accumulate * processes == 1:
@@ -111,7 +111,7 @@ def warn_across_rows(model: nn.Module, accumulate: int, processes: int) -> None:
 
 
 def detach_loss(loss: Loss) -> Loss:
-    """Return a loss without its graph.
+    """Return a loss whose tensors are detached from the autograd graph.
 
     loss: the loss.
     """
@@ -121,7 +121,10 @@ def detach_loss(loss: Loss) -> Loss:
 
 
 def combine_losses(losses: Sequence[Loss]) -> tuple[dict[str, float], dict[str, Tensor]]:
-    """Combine the losses of pieces: means of parts and total over all targets, and sums of stats.
+    """Combine the losses of the pieces of a batch into (parts, stats).
+
+    Each part of the loss, and the total, is the mean over all targets of the batch. Stats, which are counts that parts
+    of the model report, are summed.
 
     losses: the losses.
     """

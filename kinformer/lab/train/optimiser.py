@@ -13,15 +13,16 @@ from kinformer.core.loss import penalties_of
 def adamw(
     model: nn.Module, lr: float, decay: float, betas: tuple[float, float] = (0.9, 0.95), eps: float = 1e-8
 ) -> AdamW:
-    """Return AdamW with weight decay on parameters of two or more dimensions.
+    """Return AdamW with weight decay only for parameters of two or more dimensions.
 
-    Decay of a bias or of a norm's gain would only shrink numbers that the norm restores. Biases with a number for each
-    head and column, such as u and v of `TransformerXL`, count as matrices and are decayed.
+    Biases and the gains of norms have one dimension and are not decayed. Biases with a number for each head and
+    coordinate, such as u and v of `TransformerXL`, have two dimensions and are decayed.
 
     model: the model.
     lr: the learning rate.
     decay: the weight decay.
-    betas: the decay rates of AdamW's means. The default beta2 is 0.95, because short trainings need short memories.
+    betas: the decay rates of AdamW's means. The default beta2 is 0.95, because short trainings need means over few
+        steps.
     eps: the term that AdamW adds to its denominator.
 
     Source: Loshchilov and Hutter, 2019, arXiv:1711.05101.
@@ -35,9 +36,10 @@ def adamw(
 
 
 def clip_groups(model: nn.Module) -> list[list[nn.Parameter]]:
-    """Group the parameters by the norm that clips them.
+    """Group the parameters of a model; `clip` limits the gradient norm of each group separately.
 
-    Parameters that only a penalty trains form a group for each part; all other parameters form one group.
+    For each part with parameters that only a penalty (an extra term of the loss) trains, these form a group. All other
+    parameters form one group.
 
     model: the model.
     """
@@ -48,9 +50,10 @@ def clip_groups(model: nn.Module) -> list[list[nn.Parameter]]:
 
 
 def clip(groups: Sequence[Sequence[nn.Parameter]], max_norm: float) -> Tensor:
-    """Scale the gradient of each group to a norm of at most `max_norm`; return the total norm before that.
+    """Limit the gradient norm of each group to `max_norm`; return the total norm before scaling.
 
-    With one norm for all parameters, a large loss with parameters of its own would slow down all others.
+    Groups are separate because one norm for all parameters would let a large penalty shrink the gradients of all
+    others.
 
     groups: the groups of parameters.
     max_norm: largest norm of a group.

@@ -1,4 +1,4 @@
-"""Learner: takes optimiser steps; a failed step leaves everything as it was before."""
+"""Learner: takes optimiser steps; a failed step leaves weights and random numbers unchanged."""
 
 import math
 from collections.abc import Mapping
@@ -27,12 +27,12 @@ from kinformer.lab.train.training_tensors import random_tensors, restore_random
 
 
 class StepResult(NamedTuple):
-    """The result of a step.
+    """The result of an optimiser step.
 
     tokens: tokens of the whole batch.
     lr: the learning rate.
-    norm: norm of the gradient.
-    parts: the loss and its parts.
+    norm: norm of the gradient before clipping.
+    parts: the parts of the loss by name, and their total as "total".
     """
 
     tokens: int
@@ -42,10 +42,10 @@ class StepResult(NamedTuple):
 
 
 class Learner:
-    """A model with its optimiser, its stream of batches, and the state that it carries from step to step.
+    """A model with its optimiser, its batches, and the model state that is carried from step to step.
 
     model: the model.
-    stream: the batches.
+    stream: the sequence of batches.
     settings: settings of the training.
     group: the processes that share the batches.
     """
@@ -62,7 +62,7 @@ class Learner:
         self.state: State | None = None
 
     def step(self, number: int, spent: float) -> StepResult:
-        """Take step `number` at the fraction `spent` of the budget.
+        """Take optimiser step `number` at the fraction `spent` of the budget.
 
         Errors: StepError if its loss is not finite, or if memory is too small.
         """
@@ -78,9 +78,12 @@ class Learner:
         return StepResult(tokens, lr, float(norm), parts)
 
     def gradients(self, number: int, spent: float) -> tuple[int, list[Loss], Tensor]:
-        """Return the tokens of a step's batch, the losses of its pieces, and the norm of the gradient.
+        """Compute the gradient of a step; return the batch's tokens, the losses of its pieces, and the norm.
 
-        The gradient is clipped; the norm is its norm before that.
+        The gradient is left in the parameters, clipped; the norm is its norm before clipping.
+
+        number: number of the step.
+        spent: fraction of the budget that is spent.
         """
         random_state, failed = random_tensors(self.device), None
         try:
@@ -100,9 +103,11 @@ class Learner:
         raise failed
 
     def pieces(self, number: int) -> tuple[list[Any], list[State | None], int]:
-        """Return this process's rows in pieces, the state before each piece, and the tokens of the batch.
+        """Return this process's rows in pieces, the model state before each piece, and the number of tokens.
 
-        The number of tokens counts the whole batch, over all processes.
+        The pieces are micro-batches. The number of tokens counts the whole batch, over all processes.
+
+        number: number of the step.
         """
         count = self.settings.accumulate
         batch = self.stream.at(number)
@@ -114,7 +119,13 @@ class Learner:
         return pieces, cut_state(self.state, row_count(mine), count), tokens_of(batch)
 
     def learn(self, number: int, pieces: list[Any], states: list[State | None], spent: float) -> list[Loss]:
-        """Compute gradients of the mean loss over all targets of the pieces; return the detached losses."""
+        """Add up the gradients of the mean loss over all targets of the pieces; return the detached losses.
+
+        number: number of the step, for errors.
+        pieces: micro-batches of this process.
+        states: the model state before each piece, or None.
+        spent: fraction of the budget that is spent.
+        """
         losses = []
         for piece, state in zip(pieces, states, strict=True):
             loss = self.read(piece, state, spent)
@@ -126,7 +137,7 @@ class Learner:
         return losses
 
     def read(self, piece: Any, state: State | None, spent: float) -> Loss:
-        """Return the loss of a piece."""
+        """Return the model's loss for a piece of the batch, in the precision of the settings."""
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.precision == "bf16"):
             return self.call(piece, state, spent)
 

@@ -1,4 +1,4 @@
-"""Out-of-memory errors of a GPU or a CPU, and a search for the number of rows that fit."""
+"""Out-of-memory errors of a GPU or a CPU, and a search for the number of batch rows that fit."""
 
 from collections.abc import Callable
 
@@ -18,9 +18,9 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def largest_fitting(attempt: Callable[[int], None], rows: int) -> int:
-    """Halve the number of rows until an attempt fits in memory; return that number, or 0.
+    """Halve a number of rows until an attempt with it fits in memory; return that number, or 0.
 
-    attempt: called with a number of rows. Any other error than out of memory is raised.
+    attempt: called with a number of rows. An error other than out of memory is raised.
     rows: number of rows that do not fit.
     """
     while rows := rows // 2:

@@ -20,17 +20,19 @@ Documents = LM | MLM
 
 
 def packs_documents(model: Model, length: int) -> bool:
-    """Return True if the model reads documents that share a row exactly as it reads each one separately.
+    """Return True if a model reads documents that share a row exactly as it reads each one separately.
 
-    False for a model that cannot apply the limits of a batch, such as sums of keys. False if a pattern or memory names
-    positions of the row (its first tokens, its blocks). Also False for a model that cannot be copied, or
-    if memory is too small for the test. Two rows are tested: in the first a document begins one token late, which moves
-    every pair of positions; the second has four documents of different sizes.
+    Otherwise a training gives each document its own rows.
 
-    The model is a copy in float64 with noise on every weight (`lab/train/probe_model.py`). The noise makes every
-    difference visible, even after an initialisation with zeros. The test uses train mode, or eval mode if both compute
-    the same or train mode draws random numbers. It costs 4 forward passes of a row of `length` tokens in float64
-    without gradients, and 3 more to find the mode: less than one optimiser step on four rows.
+    The result is False for a model that cannot keep documents of a row apart, such as one with running sums of keys. It
+    is False if a pattern or memory depends on positions of the row (its first tokens, its blocks). It is also False for
+    a model that cannot be copied, or if memory is too small for the test. Two rows are tested: in the first a document
+    begins one token late, which moves every pair of positions; the second has four documents of different sizes.
+
+    The model is a copy in float64 with noise on every weight (`lab/train/probe_model.py`). The noise shows every
+    difference, even if weights were initialised with zeros. The test uses train mode, or eval mode if both compute the
+    same or train mode draws random numbers. It costs 4 forward passes of a row of `length` tokens in float64 without
+    gradients, and 3 more to find the mode: less than one optimiser step on four rows.
 
     model: the model.
     length: tokens of a row.

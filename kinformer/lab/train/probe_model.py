@@ -1,4 +1,4 @@
-"""Probe: a copy of a model that a training tests before the first step."""
+"""Probe: the copy of a model on which a training runs its tests before the first step."""
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
@@ -23,8 +23,8 @@ EXACT, COARSE = 1e-9, 1e-5  # of the largest output: changes below this are roun
 def probe_of(model: M, share: float | None = SHARE) -> M:
     """Return a copy of a model in float64, without dropout and with noise on every parameter.
 
-    Noise moves a head or a convolution off a start of zeros, which would hide the output of the layers below. The copy
-    takes twice the memory of the model's weights in float32, which is less than the optimiser's state later.
+    Noise changes weights that were initialised with zeros, because zeros would hide the output of the layers below. The
+    copy takes twice the memory of the model's weights in float32, which is less than the optimiser's state later.
 
     model: the model to copy.
     share: size of the noise as a fraction of each parameter's standard deviation; None adds no noise.
@@ -53,7 +53,7 @@ def probe_of(model: M, share: float | None = SHARE) -> M:
 
 @contextmanager
 def seeded(model: Model) -> Iterator[None]:
-    """Fix the random seed in this context; on exit restore the state of the generators.
+    """Set PyTorch's random seed to 0 while the context is entered; then restore the generators.
 
     model: the model, for its device.
     """
@@ -75,7 +75,7 @@ class _Detached(TorchFunctionMode):
 
 
 def change(before: Tensor, after: Tensor) -> float:
-    """Return the largest difference of two outputs, relative to the largest finite number in the first.
+    """Return the largest difference of two outputs, divided by the largest finite number in the first.
 
     before: the first output.
     after: the second output.
@@ -86,10 +86,12 @@ def change(before: Tensor, after: Tensor) -> float:
 
 
 def rounding(probe: Model, outputs: Callable[[], Tensor], before: Tensor) -> float:
-    """Return a relative bound on the difference of outputs that are equal in exact arithmetic.
+    """Return the largest relative difference of two outputs that can be explained by rounding.
+
+    A test of the probe ignores smaller differences.
 
     It is at least 1e-9. It is larger for a model that computes in float32 inside or amplifies rounding: ten times the
-    relative change of outputs when every parameter changes by a factor 1 + 1e-10. The probe keeps these changes.
+    relative change of outputs when every parameter changes by a factor 1 + 1e-10. The probe's parameters stay changed.
 
     probe: the model.
     outputs: computes the outputs.

@@ -12,7 +12,7 @@ EVERY = 10.0
 
 @dataclass(frozen=True)
 class Status:
-    """The state of a training, for its display.
+    """Numbers of a training that its progress display shows.
 
     step: number of steps taken.
     spent: fraction of the budget that is spent.
@@ -21,7 +21,7 @@ class Status:
     train: smoothed training loss.
     valid: last metric on validation data, or None.
     unit: unit of the metric.
-    counted: name of the tokens.
+    counted: word for what `tokens` counts, such as "tokens".
     """
 
     step: int
@@ -43,7 +43,7 @@ class Status:
 
     @property
     def time_left(self) -> str:
-        """The remaining training time at the present speed."""
+        """The remaining training time at the average speed so far, as text."""
         if not self.spent:
             return "?"
         return clock(self.seconds * (1 - min(self.spent, 1)) / self.spent)
@@ -60,7 +60,7 @@ class ProgressDisplay:
 
 
 class LineDisplay(ProgressDisplay):
-    """A plain line at most every ten seconds of training, for logs and pipes.
+    """A display that prints a plain line at most every ten seconds of training, for logs and pipes.
 
     console: the console to print on.
     name: name of the training.
@@ -86,7 +86,7 @@ class LineDisplay(ProgressDisplay):
 
 
 class LiveDisplay(ProgressDisplay):
-    """A bar and a line that change in place, for terminals.
+    """A display with a bar and a line that change in place, for terminals.
 
     progress: the bars of the terminal.
     task: the bar of this training.

@@ -1,4 +1,4 @@
-"""Checks before a training: a model that predicts the next token must not read ahead, and must decode."""
+"""Checks before a training: a model of the next token must not read later tokens, and must decode."""
 
 import sys
 import warnings
@@ -23,13 +23,14 @@ FEWEST, TOKENS = 6, 2048  # fewest cuts of a row, and tokens that the rows of al
 
 
 def reads_ahead(model: Model, length: int, *, training: bool = True) -> str:
-    """Return the declared reason why a model reads ahead; "" if it does not read ahead.
+    """Return the declared reason why a model reads ahead (its outputs depend on later tokens), or "".
 
     model: the model.
     length: number of tokens in the rows that the model reads.
     training: True tests train mode too.
 
-    Errors: ValueError for a model that reads ahead although no part declares it in `breaks` of its example.
+    Errors: ValueError for a model that reads ahead although no part declares it (in the entry `breaks` of an
+    `Example`).
     """
     model = _unwrap(model)
     if not isinstance(model, Predictor) or not leaks(model, length, training=training):
@@ -38,13 +39,13 @@ def reads_ahead(model: Model, length: int, *, training: bool = True) -> str:
     if reason is None:
         raise ValueError(
             f"this {display_name(model)} reads ahead: got an output that changes with later tokens, expected one "
-            "that does not. Restrict its patterns with Causal() &, or train it as an MLM"
+            "that does not. Give its attention patterns the form Causal() & pattern, or train it as an MLM"
         )
     return reason
 
 
 def warn_ahead(model: Model, reason: str) -> None:
-    """Warn of a model that reads ahead; no warning for the reason "".
+    """Warn of a model that reads ahead (its outputs depend on later tokens); no warning for the reason "".
 
     model: the model.
     reason: the declared reason, from `reads_ahead`.
@@ -54,7 +55,7 @@ def warn_ahead(model: Model, reason: str) -> None:
 
 
 def warn_of_measuring(model: Model, length: int) -> None:
-    """Warn of a model that reads ahead on rows of this length, because its score is too good.
+    """Warn before an evaluation if a model's outputs depend on later tokens: its score would be too good.
 
     model: the model.
     length: number of tokens in the rows.
@@ -84,17 +85,17 @@ def refuse_no_state(model: Model, length: int) -> None:
 
 
 def leaks(model: Predictor, length: int, *, training: bool = True) -> bool:
-    """Return True if an output of the model changes with a token after its position.
+    """Return True if an output of the model changes when a token after its position changes.
 
-    The test redraws all tokens after a cut and compares the outputs before it. A row of up to 45 tokens is cut
-    everywhere, a row of 342 or more tokens at 6 places. A row between gets as many cuts as read 2,048 tokens in total.
-    A row of 24 tokens comes first. The model is a copy in float64 with noise on every weight
-    (`lab/train/probe_model.py`), so that a start of zeros hides no leak. The test runs in eval mode, and in train mode
-    too if that computes something else.
+    The test draws new random tokens after a position, the cut, and compares the outputs before it. A row of up to 45
+    tokens is cut at every position, a row of 342 or more tokens at 6 positions. A row of a length between gets the
+    number of cuts that reads 2,048 tokens in total. A row of 24 tokens is tested first. The model is a copy in float64
+    with noise on every weight (`lab/train/probe_model.py`), so that weights initialised with zeros hide no difference.
+    The test runs in eval mode, and in train mode too if its outputs differ.
 
-    Long rows cost 8 forwards of one row, or 15 if the modes differ, one row after the other and without gradients:
-    about as much as one optimiser step on four rows. If memory is too small for a row, the row is halved. If it is too
-    small for the copy, the model is not tested, and a warning says so.
+    Long rows cost 8 forward passes of one row, or 15 if the modes differ, without gradients: about as much as one
+    optimiser step on four rows. If memory is too small for a row, the row is halved. If it is too small for the copy,
+    the model is not tested, and a warning says so.
 
     model: the model.
     length: number of tokens in the rows.

@@ -39,7 +39,7 @@ EDITION = 2  # edition 1 had no checksums
 class RunFolder:
     """The folder of a training.
 
-    `step` is the step of its checkpoint, or None if there is no complete checkpoint.
+    `step` is the number of steps of its checkpoint, or None if there is no complete checkpoint.
 
     folder: path of the folder.
     """
@@ -52,7 +52,7 @@ class RunFolder:
     def find_damage(self) -> str | None:
         """Return why the weights cannot be read, or None if they can be read or do not exist.
 
-        A kill never leaves such weights.
+        A killed process never leaves unreadable weights; a damaged disk or copy may.
         """
         weights = self.folder / WEIGHTS
         if self.step is not None or not weights.is_file():
@@ -64,7 +64,7 @@ class RunFolder:
         return None
 
     def missing_trainer(self) -> str | None:
-        """Return a text if weights exist without the training state to resume from, otherwise None."""
+        """Return a message if weights exist without the training state to resume from, otherwise None."""
         trainer = self.folder / TRAINER
         if self.step is not None or not (self.folder / WEIGHTS).is_file() or trainer.is_dir():
             return None
@@ -84,16 +84,16 @@ class RunFolder:
         self.step = None
 
     def save(self, model: nn.Module, step: int, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        """Save the model and its training state; the previous save stays complete until this save is.
+        """Save the model and its training state; the previous save is kept until this save is complete.
 
-        Nothing changes between steps, so a step that is already saved is not written again.
+        If this step is already saved, nothing is written.
 
         model: the model to save.
         step: number of steps taken.
         state: the training state as JSON values.
         tensors: the tensors of the training state.
 
-        Errors: OSError, in one line.
+        Errors: OSError, in one line, if the disk is full or the folder cannot be written.
         """
         if step == self.step:
             return
@@ -130,7 +130,10 @@ class RunFolder:
         _write_shards(folder, tensors)
 
     def metrics(self, metric: Metric, size: int = 0, about: Mapping[str, Any] | None = None) -> Metrics:
-        """Open `metrics.jsonl` and keep its first `size` bytes; a new file starts with the metric and `about`."""
+        """Open `metrics.jsonl` and keep its first `size` bytes; a new file starts with the metric and `about`.
+
+        about: further entries of its first line, such as the name of the data.
+        """
         return Metrics(self.folder, metric, size, about)
 
     def best(self, model: nn.Module, step: int) -> None:
@@ -148,7 +151,9 @@ class RunFolder:
             raise CheckpointError(f"{path} is truncated or not JSON: {error}") from error
         if not isinstance(state, dict) or state.get("format") != EDITION:
             edition = state.get("format", 1) if isinstance(state, dict) else None
-            raise CheckpointError(f"{path} has another format: got edition {edition!r:.20}, expected edition {EDITION}")
+            raise CheckpointError(
+                f"{path} is of another kinformer version: got edition {edition!r:.20}, expected edition {EDITION}"
+            )
         if state.pop("sum", None) != _sum(state):
             raise CheckpointError(f"{path} is damaged: its hash is wrong. Restore the file")
         return state
@@ -162,7 +167,7 @@ class RunFolder:
         load_tensors(model, weights, self.folder / WEIGHTS)
 
     def tensors(self, model: nn.Module) -> dict[str, Tensor]:
-        """Return the tensors of the last save; each process gets its shard of the sharded tensors."""
+        """Return the training tensors of the last save; each process gets its shard of sharded tensors."""
         folder = self.folder / TRAINER / str(self.step)
         tensors, _ = read_tensors(folder / TENSORS)
         if crc32(folder / TENSORS) != self.state()["tensors_crc32"]:
@@ -194,7 +199,7 @@ class RunFolder:
 
 
 class FollowerRunFolder(RunFolder):
-    """The run folder as seen by every process except the first, which writes the files."""
+    """The run folder for every process except the first; it writes only this process's shards of tensors."""
 
     def clear(self) -> None:
         self.step = None
@@ -209,10 +214,10 @@ class FollowerRunFolder(RunFolder):
         return SilentMetrics()
 
     def tidy(self) -> None:
-        """Remove nothing."""
+        """Remove nothing: the first process does."""
 
     def best(self, model: nn.Module, step: int) -> None:
-        """Help to gather the sharded tensors."""
+        """Take part in gathering sharded weights; the first process writes the model."""
         for _ in tensors_of(model):
             pass
 

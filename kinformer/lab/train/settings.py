@@ -16,30 +16,32 @@ SAMPLE = 65_536  # most bytes of a split per measurement; the random error of bi
 class Settings:
     """Settings of a training, except its model, its data and its budget.
 
-    batch: windows or lanes per step.
+    batch: windows or lanes (parallel pieces of one text) per step.
     length: tokens in each window or lane.
     lr: the highest learning rate; by default the rate of the member's recipe.
     seed: seed of the windows and of all random numbers in training.
     decay: weight decay of AdamW, for matrices.
-    clip: largest norm of the gradient. Parameters that only a penalty trains are clipped separately.
+    clip: largest norm of the gradient. Parameters that only a penalty (an extra term of the loss) trains are clipped
+        separately.
     accumulate: number of micro-batches into which a batch is split to save memory. The gradient is the mean over the
-        targets of the whole batch, with three exceptions. First, dropout and other random choices draw other numbers
-        for micro-batches, so losses differ as with another seed. Second, a penalty per token is weighted by targets,
-        which is not exactly its mean if micro-batches have different ratios of tokens to targets. Third, parts that
-        compare the rows of a batch compare only the rows of a micro-batch: the contrastive loss of `etc`, and the
-        pseudo-inverse of `nystromformer` with norms="batch". The training warns of the third.
+        targets of the whole batch, with three exceptions. First, dropout and other random choices use other random
+        numbers, so losses differ as with another seed. Second, a penalty that is a mean over tokens is weighted by
+        targets. This is not exactly the mean of the batch if micro-batches have different ratios of tokens to targets.
+        Third, parts that compare the rows of a batch compare only the rows of a micro-batch: the contrastive loss of
+        `etc`, and the pseudo-inverse of `nystromformer` with norms="batch". The training warns of the third exception.
     precision: "bf16" multiplies matrices in bfloat16 (autocast). Weights, gradients and the optimiser stay in float32.
         So do evaluations, and the actions of an agent before it learns from them.
     checkpointing: blocks keep only their input and recompute the rest in the backward pass. This takes less memory and
         about a third more time. Chen et al., 2016, arXiv:1604.06174.
-    compile: compile the model with torch.compile first, which takes a minute or more.
+    compile: compile the model with torch.compile before the first step, which takes a minute or more.
     valid_bytes: number of bytes of validation data in each measurement, spread over the data (`SplitTokens.spread`) and
         the same for every measurement and model. The default is 65,536, or all validation data if it is smaller.
     measures: largest number of measurements. If valid_bytes is not given, there are fewer measurements, but at least
         one, to keep their time below about a quarter of the training's.
-    plan: a whole recipe instead of the member's.
-    schedule, warmup, betas, eps: as in `Recipe`; by default the values of the member's recipe. With schedule="noam" and
-        no lr the peak rate is the rate of the 2017 Transformer for the width of the model.
+    plan: a whole `Recipe` instead of the recipe of the member (named model).
+    schedule, warmup, betas, eps: fields of `Recipe` (learning rate schedule, warm-up, Adam's betas and eps); by default
+        the values of the member's recipe. With schedule="noam" and no lr the peak rate is the rate of the 2017
+        Transformer for the width of the model.
 
     Errors: ValueError if a number is out of range.
     """
@@ -89,13 +91,13 @@ class Settings:
 
     @property
     def sample_bytes(self) -> int:
-        """The largest number of bytes of a split that a measurement reads."""
+        """The largest number of validation bytes that a measurement reads."""
         return self.valid_bytes or SAMPLE
 
     def recipe(self, model: Any) -> Recipe:
-        """Return `plan`, or the member's recipe, or the default recipe, with the given settings applied.
+        """Return the recipe: `plan`, or else the member's or the default recipe, with these settings applied.
 
-        Its learning rate is always a number, even if it follows from the width of the model.
+        Its learning rate is a number, computed from the model's width if the schedule needs that.
 
         model: the model to train.
         """
@@ -109,7 +111,7 @@ class Settings:
 
     @property
     def recipe_overrides(self) -> dict[str, Any]:
-        """The settings that replace values of the recipe."""
+        """The given values of schedule, warmup, betas and eps, which replace the recipe's."""
         overrides = {"schedule": self.schedule, "warmup": self.warmup, "betas": self.betas, "eps": self.eps}
         return {name: value for name, value in overrides.items() if value is not None}
 

@@ -1,4 +1,4 @@
-"""The record of the member, settings and data that a run started with; resuming needs the same."""
+"""The record of a run's member (named model), settings and data; resuming needs the same ones."""
 
 import hashlib
 import json
@@ -25,11 +25,11 @@ Spell = Callable[[str, str, Any], str]  # (section, name, value) -> the argument
 
 
 class ResumeError(ValueError):
-    """A run cannot be resumed; the message names the difference in its member, data or settings."""
+    """Error of a run that cannot be resumed; it names the difference in its member, data or settings."""
 
 
 def start_record(model: Model, data: Any, settings: Settings) -> dict[str, Any]:
-    """Return everything that determines the steps of a training, except its length.
+    """Return everything that determines the steps of a training, except the length of the training.
 
     model: the model.
     data: the data.
@@ -48,7 +48,7 @@ def start_record(model: Model, data: Any, settings: Settings) -> dict[str, Any]:
 
 
 def as_argument(section: str, name: str, value: Any) -> str:
-    """Format a value as an argument in Python, such as "lr=0.003".
+    """Format a setting or keyword as an argument in Python, such as "lr=0.003".
 
     section: the section of the record, which is ignored.
     name: name of the argument.
@@ -62,11 +62,12 @@ def refuse_others(
 ) -> None:
     """Refuse to resume a run that started with another member, other data or other settings.
 
-    The same data may have another name. A setting or keyword that the record lacks had its default value.
+    Data with the same contents may have another name. A setting or keyword that is missing in the record counts as its
+    default value.
 
     where: the run folder, for the message.
     before: the record of the run.
-    model, data, settings: the current model, data and settings.
+    model, data, settings: the model, data and settings with which the user wants to resume.
     spell: formats a value as the user gives it; by default as an argument in Python.
 
     Errors: ResumeError that names the first difference.
@@ -85,7 +86,7 @@ def refuse_others(
 
 
 def in_form_of(before: Mapping[str, Any], now: dict[str, Any], data: Any) -> dict[str, Any]:
-    """Return `now`, with its fingerprint in the form of an earlier version if `before` has that form.
+    """Return `now`, with the older form of the data's fingerprint if an earlier version wrote `before`.
 
     before: the record of the run.
     now: the record of the current arguments.
@@ -113,10 +114,12 @@ def _difference_to_flat(before: Mapping[str, Any], now: Mapping[str, Any], spell
 def difference(
     before: Mapping[str, Any], now: Mapping[str, Any], spell: Spell = as_argument, section: str = ""
 ) -> str | None:
-    """Return the first difference of two records, such as "got batch=4, expected batch=3. Pass batch=3".
+    """Return the first difference of two records of runs, as a text for an error.
 
-    None if there is no difference. `data` is the name of the data and `bytes` their fingerprint. Data with equal
-    fingerprints are the same.
+    The text is like "got batch=4, expected batch=3. Pass batch=3".
+
+    It is None if there is no difference. In a record, "data" is the name of the data and "bytes" is a hash of their
+    contents. Data with equal hashes are the same, whatever their names.
 
     before, now: the records.
     spell: formats a value as the user gives it.
@@ -155,7 +158,7 @@ def _other_data(old: str, new: str, spell: Spell) -> str:
 
 
 def fingerprint(data: Any) -> str | None:
-    """Return a hash of all training and validation data; None for batches, which may be random.
+    """Return a hash of all training and validation data; None for an iterable of batches.
 
     data: the data.
     """

@@ -18,13 +18,13 @@ from kinformer.lab.train.settings import Settings
 
 @dataclass(frozen=True)
 class Decisions:
-    """Facts about a model that a training tests once and keeps when it is resumed.
+    """Facts about a model that a new training tests; a resumed training reads them from its folder.
 
-    They determine the batches. A resumed training reads them from its folder, because trained weights could give other
-    results.
+    They determine the batches. They are not tested again, because trained weights could give other results.
 
-    reads_ahead: the reason why the model reads ahead, as one of its parts declares it; "" if the model does not.
-    packs_documents: True lets documents share rows, because the model reads each document as in its own row.
+    reads_ahead: why the model reads ahead (its outputs depend on later tokens), as one of its parts declares; "" if it
+        does not.
+    packs_documents: True if documents may share a row, because the model reads each one as if it had its own row.
     """
 
     reads_ahead: str = ""
@@ -34,15 +34,15 @@ class Decisions:
 def decide(model: Model, data: Data | Batches, settings: Settings, group: SingleProcess) -> Decisions:
     """Test the model for a new training, with rows of the training's length.
 
-    All processes of a training get the same decisions: a result in one of them holds for all.
+    All processes of a training get the same decisions. Documents share rows only if no process finds a difference.
 
     model: the model.
     data: the training data.
     settings: settings of the training.
     group: the processes that share the training.
 
-    Errors: ValueError if the model does not read the data, or if it reads ahead although no part of it declares so.
-    ValueError if it predicts the next token but cannot decode.
+    Errors: ValueError if the model does not read such data, or if its outputs depend on later tokens although no part
+    declares it. ValueError if it predicts the next token but cannot decode.
     """
     if isinstance(data, Data):
         refuse_unfit(model, data, settings.length)
@@ -56,7 +56,7 @@ def decide(model: Model, data: Data | Batches, settings: Settings, group: Single
 def row_length(model: Model, data: Data | Batches, settings: Settings) -> int:
     """Return the length of the longest training row.
 
-    It is at most the length of the text. For batches it is the length of the first batch.
+    For a text it is at most the length of the text. For given batches it is the row length of the first batch.
 
     model: the model.
     data: the training data.
@@ -73,11 +73,11 @@ def row_length(model: Model, data: Data | Batches, settings: Settings) -> int:
 
 
 def saved_decisions(state: dict[str, Any]) -> Decisions | None:
-    """Return the saved decisions of a run; None for a run of an earlier version without decisions.
+    """Return the `Decisions` of a saved run; None if an earlier version saved it without them.
 
     state: the training state of the run.
 
-    Errors: CheckpointError if this version does not know the decisions.
+    Errors: CheckpointError if another version of kinformer saved facts that this version does not know.
     """
     if "decisions" not in state:
         return None
@@ -85,5 +85,5 @@ def saved_decisions(state: dict[str, Any]) -> Decisions | None:
         return Decisions(**state["decisions"])
     except TypeError as error:
         raise CheckpointError(
-            f"cannot resume: the run has decisions of another version of kinformer ({error}). Resume with that version"
+            f"cannot resume: another version of kinformer tested this run's model ({error}). Resume with that version"
         ) from error

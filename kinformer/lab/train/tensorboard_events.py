@@ -7,7 +7,7 @@ EXTRA = "tensorboardX is not installed; pip install 'kinformer[tensorboard]', or
 
 
 class TensorBoardEvents:
-    """Writer of the numbers in metrics.jsonl for TensorBoard: `tensorboard --logdir FOLDER`.
+    """Writer of the numbers in metrics.jsonl for TensorBoard (`tensorboard --logdir FOLDER`).
 
     A run that resumes removes the events after its last save.
 
@@ -37,6 +37,6 @@ class TensorBoardEvents:
                 self.writer.add_scalar(f"{kind}/{name}", value, at)
 
     def close(self) -> None:
-        """Write the remaining events."""
+        """Write the remaining events and close the file."""
         if self.writer is not None:
             self.writer.close()

@@ -44,10 +44,11 @@ def train(
     """Train a model on data, and save the run in a folder if one is given (`lab/train/run_folder.py`).
 
     The last weights are saved every ten seconds and at the end. The weights with the best metric on validation data are
-    saved in `best`. A model that asks for `lanes` is trained on lanes; its state is carried from batch to batch and
-    detached. Another model is trained on random windows. Pairs with a side longer than a window are left out, and a
-    warning says how many. After every optimiser step each module with `after_step(progress, stats)` is called with its
-    own stats.
+    saved in `best`. A model with `lanes` is trained on lanes (parallel pieces of the text); its state is carried from
+    batch to batch, without gradients. Another model is trained on random windows. Pairs (source and target) with a side
+    longer than a window are left out, and a warning says how many. After every optimiser step, the method
+    `after_step(progress, stats)` of each module that has it is called. Its stats are what that module counted in the
+    step.
 
     Ctrl-C and SIGTERM save the training and raise TrainingInterrupt, a KeyboardInterrupt.
 
@@ -64,12 +65,12 @@ def train(
     until: pause and save when this fraction of the budget is spent.
     group: the processes that share the training.
     claimed: True if the caller has locked the folder.
-    decisions: the caller's decisions about the model for a new training; they are made unless given.
+    decisions: results of the tests of the model before a new training (`Decisions`); unless given, the tests are run.
 
-    Errors: ValueError if a text is too short, or if a model that learns the next token cannot decode. ValueError if
-    such a model reads ahead although no part declares it. TrainingStopped if a loss or gradient is not finite, before
-    it changes a weight. OSError if the disk is full. The earlier save is kept in both cases. ResumeError, which names
-    the difference, if the run started with other settings or data. FolderInUse if another process trains into the
+    Errors: ValueError if a text is too short, or if a model that learns the next token cannot decode. ValueError if its
+    outputs depend on later tokens although no part declares it. TrainingStopped if a loss or gradient is not finite,
+    before it changes a weight. OSError if the disk is full. The earlier save is kept in both cases. ResumeError, which
+    names the difference, if the run started with other settings or data. FolderInUse if another process trains into the
     folder.
     """
     with nullcontext() if folder is None or claimed else lock_folder(folder, group):
@@ -94,7 +95,7 @@ def _train(
     """Train a model; the caller has claimed the folder, if there is one."""
     run = None if folder is None else group.run(folder)
     if run is None and resume:
-        raise ValueError("resume=True continues the run in a folder: got folder=None. Give folder=")
+        raise ValueError("resume=True continues the run in a folder: got folder=None. Give folder=FOLDER")
     going_on = not group.reduce_max(not (resume and run is not None and run.step is not None))
     if run is not None and going_on:
         settings, decisions = _restore_run(run, model, data, settings)  # before the model is distributed over processes

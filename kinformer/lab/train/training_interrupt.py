@@ -11,9 +11,9 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class TrainingInterrupt(KeyboardInterrupt):
-    """A signal has stopped the work; a training has saved its weights.
+    """Exception after Ctrl-C or SIGTERM; a training has saved its weights before it raises this.
 
-    message: the text.
+    message: the text to show.
     number: number of the signal.
     """
 
@@ -24,10 +24,10 @@ class TrainingInterrupt(KeyboardInterrupt):
 
 @contextmanager
 def catch_signals(patient: bool = False) -> Iterator[Callable[[], int | None]]:
-    """Catch signals in this context; yield a function that returns the number of the first one, or None.
+    """Catch Ctrl-C and SIGTERM in this context; yield a function that reports a signal.
 
-    A second signal has its usual effect, unless `patient` is True. Outside the main thread, where signals cannot be
-    caught, the function always returns None.
+    The function returns the number of the first signal, or None. A second signal stops the process as usual, unless
+    `patient` is True. Outside the main thread, where signals cannot be caught, the function always returns None.
 
     patient: True to catch the second signal too: torchrun passes a Ctrl-C to processes that have already received it.
     """

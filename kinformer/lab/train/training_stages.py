@@ -1,4 +1,4 @@
-"""Training in phases, each with rows and windows twice as long as the previous ones, at half the rate."""
+"""Training in phases: each phase doubles the row length and attention windows and halves the rate."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -24,11 +24,11 @@ WARMUP, LONGEST = 0.1, 10_000  # warm-up as a fraction of a phase, and its large
 
 
 def phase_recipe(lr: float, budget: Budget) -> Recipe:
-    """Return the recipe of a phase: a warm-up, then a constant rate.
+    """Return the recipe of one training phase: a warm-up, then a constant learning rate.
 
     The warm-up takes a tenth of the phase, at most 10,000 steps.
 
-    lr: the rate.
+    lr: the learning rate.
     budget: length of the phase.
 
     Source: Beltagy et al., 2020, arXiv:2004.05150, appendix B.
@@ -43,10 +43,11 @@ def doubled_keywords(
     length: int,
     phase_keywords: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """A member's keywords for the next phase, with rows of the given length.
+    """Return the keywords of a member (a named model) for the next phase, with rows of the given length.
 
-    `window` doubles, but at most to `top`, the window of the highest layer, which stays constant: so no window is wider
-    than a window above it. The table of learned positions (`length`) grows to hold the rows.
+    The attention window `window` doubles, but at most to `top`, the window of the highest layer, which stays constant.
+    So no layer has a wider window than a layer above it. The table of learned positions (`length`) grows to hold the
+    rows.
 
     member: the member function.
     keywords: its keywords in the previous phase.
@@ -77,13 +78,13 @@ def doubled_keywords(
 
 
 def carry_weights(old: Model, new: Model, source: str = "the trained model") -> None:
-    """Load the weights of a trained model into a new one with other windows or more learned positions.
+    """Load the weights of a trained model into a new one with other windows or more positions.
 
     The trained rows of a table of learned positions are copied repeatedly, as Longformer copies RoBERTa's. Neighbours
-    stay neighbours, except at the borders of copies. A model of another kind with the same body, such as a classifier
-    from bert, keeps its own `tops`. It also keeps the biases and confidences that may be added to a trained body
-    (`joins`). The optimiser starts anew. The new model also takes the columns of the trained one, if it reads the same
-    kind of data.
+    stay neighbours, except at the borders of copies. A new model of another kind with the same body, such as a
+    classifier from bert, keeps its own output modules (`tops`). It also keeps the attention biases and exit confidences
+    that may be added to a trained body (`joins`). The optimiser's state is not copied. If both models read the same
+    kind of data, the new one takes the column names and scales of a time series.
 
     old: the trained model.
     new: the new model.

@@ -53,7 +53,7 @@ def restore_optimiser(model: nn.Module, optimiser: Optimizer, tensors: Mapping[s
     for key, values in by_key.items():
         for name, value in upgrade_tensors(model, values).items():
             if name in values and name not in order:
-                raise CheckpointError(f"the saved optimiser has state for {name!r}, which the model does not train")
+                raise CheckpointError(f"the saved optimiser has a state for {name!r}, which this model does not train")
             if name in order:
                 entries.setdefault(order[name], {})[key] = _as_spread(value, parameters[name])
     optimiser.load_state_dict({"state": entries, "param_groups": optimiser.state_dict()["param_groups"]})

@@ -1,4 +1,4 @@
-"""A picture of the pixels that one pixel of an image reads, for image patterns."""
+"""A picture of the pixels that one pixel of an image reads, for attention patterns of images."""
 
 import math
 from collections.abc import Iterator
@@ -17,9 +17,9 @@ KINDS = ("keys that it reads", "the query, which reads itself", "the query, whic
 
 
 def pictures(example: Any, length: int | None) -> Iterator[Picture]:
-    """Yield a picture of the keys of one query in the middle of an image.
+    """Yield a picture of the pixels that one query pixel in the middle of an image reads (attends to).
 
-    example: a pattern; only patterns that know the width of the image are drawn.
+    example: an attention pattern; only patterns that know the width of the image are drawn.
     length: number of pixels; None for the whole image or 12 rows.
     """
     raster, size = None, length

@@ -26,10 +26,12 @@ TINY, ROUNDS = 1e-6, 2
 
 
 def pictures(example: Any, length: int | None) -> Iterator[Picture]:
-    """Yield pictures of the first head of each kind of mechanism that assigns keys to buckets or clusters.
+    """Yield pictures of attention that groups keys by content, with the keys that each query reads.
+
+    A picture shows the first head of each class of mechanism that assigns keys to buckets or clusters.
 
     example: a mechanism, or a module with attention layers inside.
-    length: number of positions; None for 24.
+    length: number of positions to draw; None for 24.
     """
     groups: dict[str, tuple[list[str], Any]] = {}
     for place, layer in attentions(example).items():
@@ -74,9 +76,10 @@ def _sorted_panel(title: str, read: Bool[Tensor, "T T"], number: Int[Tensor, " T
 
 
 def tags_of(call: MechanismCall) -> dict[str, Int[Tensor, "T r"]]:
-    """Return the bucket or cluster of each key for the first head, with one column per round.
+    """Return the bucket or cluster of each key for the first head, with one column per hashing round.
 
-    Only tags that queries and keys share are returned.
+    The dict has one entry, such as "bucket", for each way to group keys. Groups that the mechanism does not compute for
+    queries are left out.
 
     call: the call of the mechanism.
     """

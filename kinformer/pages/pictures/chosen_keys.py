@@ -1,4 +1,4 @@
-"""Pictures of content-based choices: top-k keys, the queries of ProbSparse, and retrieved keys."""
+"""Pictures of attention that chooses by content: top-k keys, ProbSparse's queries, and retrieved keys."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ TINY, RUN = 1e-9, 128  # smaller weights count as 0; most positions for which a 
 
 @of_mechanisms(Explicit, TopK, first=True)
 def best_keys(mechanism: Any, layer: Attention, where: str, length: int | None) -> Picture | None:
-    """Draw the k keys with the highest scores for each query, and the other keys that the pattern allows."""
+    """Draw, for top-k attention, the k keys with the highest scores for each query and the keys left out."""
     if (k := best_of(mechanism)) is None:
         return None
     size = min(length or CELLS, RUN)
@@ -31,7 +31,7 @@ def best_keys(mechanism: Any, layer: Attention, where: str, length: int | None) 
 
 @of_mechanisms(ProbSparse, first=True)
 def reading_queries(mechanism: ProbSparse, layer: Attention, where: str, length: int | None) -> Picture:
-    """Draw the queries that ProbSparse attention selects; the others get a mean or sum of the values."""
+    """Draw the queries that ProbSparse attention selects; other queries get a mean or sum of the values."""
     size = min(length or CELLS, RUN)
     call = call_of(layer, size)
     chosen = mechanism.choose_queries(mechanism.make_request(call.queries, call.keys, None, call.ctx)[0])[0, 0]
@@ -45,7 +45,7 @@ def reading_queries(mechanism: ProbSparse, layer: Attention, where: str, length:
 
 @of_mechanisms(Retrieval)
 def retrieved_keys(mechanism: Retrieval, layer: Attention, where: str, length: int | None) -> Picture:
-    """Draw the near keys, which are all read, and the far keys that a search retrieves."""
+    """Draw attention with retrieval: the near keys, all read, and the far keys that a search finds."""
     size, step = span((mechanism.length + mechanism.cache + mechanism.memory) * 2 // 3, length, CELLS)
     near, allowed = (mask_of(pattern, size)[0] for pattern in (mechanism.near, mechanism.pattern))
     retrieved, rest = torch.zeros_like(near), "far keys, searched"

@@ -1,4 +1,4 @@
-"""Pictures of clustered attention: weights from the centroid of a cluster, or from the query itself."""
+"""Pictures of clustered attention: weights from the mean query of a cluster, or from the query itself."""
 
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -16,7 +16,7 @@ KINDS = ("weight of the cluster centroid", "weight of the query itself")
 
 @of_mechanisms(Clustered, first=True)
 def pictures(mechanism: Clustered, layer: Attention, where: str, length: int | None) -> Picture:
-    """Draw the attention weights of the lowest layer with clustered attention, for its first head."""
+    """Draw the attention weights of the lowest layer with clustered attention, in its first head."""
     count = mechanism.grouping.clusters
     size = min(length or CELLS * -(-2 * count // CELLS), MOST)
     call, step = call_of(layer, size), -(-size // CELLS)

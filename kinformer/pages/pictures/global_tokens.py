@@ -1,4 +1,4 @@
-"""Pictures of global tokens: nodes in front of a text, and rows with a global last block."""
+"""Pictures of attention with global tokens: nodes in front of a text, or the last block of a row."""
 
 from functools import partial
 
@@ -30,7 +30,10 @@ ENDS, LAYERS = ("pattern of the layer", "global last block"), 4
 
 @of_parts(GlobalEnds)
 def global_ends(layer: GlobalEnds, where: str, length: int | None) -> Picture:
-    """Draw the reads of the first 4 different inner layers: their own pattern, and the global last block."""
+    """Draw which keys each query reads in rows whose last block is global: it reads all, and all read it.
+
+    There is a panel for each of the first 4 inner layers with different patterns.
+    """
     inside = attentions(layer.layer)
     patterns = [part.mechanism.pattern for part in inside.values() if isinstance(part.mechanism, KeyValueMechanism)]
     size, step = span(max(2 * max(map(largest_number, patterns)), 3 * layer.block), length, NARROW)
@@ -47,7 +50,10 @@ def global_ends(layer: GlobalEnds, where: str, length: int | None) -> Picture:
 
 @of_parts(GlobalNodes)
 def global_nodes(layer: GlobalNodes, where: str, length: int | None) -> Picture:
-    """Draw the four pieces of attention between global and long tokens in the first inner layer."""
+    """Draw the four pieces of attention between global nodes and the tokens of a long text.
+
+    The first inner layer is drawn.
+    """
     short = max(largest_number(call.pattern) for call in node_calls(layer, 4)) // 2
     size, step = span(max(layer.n, short), length, 4 * CELLS // 3)
     inside = node_calls(layer, max(size - layer.n, 1))
@@ -63,7 +69,7 @@ def global_nodes(layer: GlobalNodes, where: str, length: int | None) -> Picture:
 
 
 def node_calls(layer: GlobalNodes, tokens: int) -> list[MechanismCall]:
-    """Return the calls of the mechanisms in the first inner layer for a text of `tokens` tokens.
+    """Run a layer with global nodes on a random text; return the attention calls of its first inner layer.
 
     layer: the layer with global nodes.
     tokens: number of tokens of the text.
@@ -74,7 +80,7 @@ def node_calls(layer: GlobalNodes, tokens: int) -> list[MechanismCall]:
 
 
 def calls_inside(layer: nn.Module, inside: nn.Module, x: Tensor, **labels: Tensor) -> list[MechanismCall]:
-    """Return the calls of the mechanisms of an inner attention layer while the outer layer reads x.
+    """Run a layer on x, and return the mechanism calls of an attention layer inside it.
 
     layer: the outer layer.
     inside: the attention layer inside it.

@@ -1,4 +1,4 @@
-"""Pictures of parameter matrices: mixed heads, score convolutions, task biases and position tables."""
+"""Pictures of learned matrices: mixed heads, score convolutions, task biases and position tables."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ NOTE = "absolute values, relative to the largest; untrained weights"
 @of_parts(ConditionalBlocks, first=True)
 @torch.no_grad()
 def task_blocks(bias: ConditionalBlocks, where: str, length: int | None) -> Picture:
-    """Draw the bias that each task adds to attention scores, with one panel per task."""
+    """Draw the bias matrix that each task adds to attention scores, with one panel per task."""
     size = min(length or bias.length, bias.length)
     cells = min(CELLS, size)
     tasks = range(min(FIRST, len(bias.embedding.weight)))
@@ -52,7 +52,7 @@ def task_matrix(bias: ConditionalBlocks, task: int, size: int) -> Float[Tensor, 
 
 @of_parts(ScoreConvolution, first=True)
 def score_convolution(part: ScoreConvolution, where: str, length: int | None) -> Picture:
-    """Draw the kernel of a score convolution, with one panel per head."""
+    """Draw the kernel of a convolution over attention scores, with one panel per output head."""
     size = max(-part.of_queries[0], -part.of_keys[0]) + 1
     steps = range(-size, size + 1)
     level = torch.zeros(part.conv.out_channels, len(steps), len(steps))
@@ -67,11 +67,15 @@ def score_convolution(part: ScoreConvolution, where: str, length: int | None) ->
 
 @of_parts(Collaborative, Explicit, DynamicRouting, EMRouting, first=True)
 def mixed_heads(part: Any, where: str, length: int | None) -> Picture | None:
-    """Draw the lowest part that mixes heads: shared columns, talking heads, or routing to capsules."""
+    """Draw how the lowest part that mixes heads weights each head.
+
+    Such parts are heads with shared query and key coordinates (`Collaborative`), talking heads, and routing to
+    capsules.
+    """
     if isinstance(part, Collaborative):
-        caption = f"Collaborative: weight of each head for the {part.shared} shared columns of queries and keys"
-        note = f"{NOTE}{f'; the first {CELLS} columns' if part.shared > CELLS else ''}"
-        return _mix(caption, {"": part.mixing[:, :CELLS]}, "column", note)
+        caption = f"Collaborative: weight of each head for the {part.shared} shared coordinates of queries and keys"
+        note = f"{NOTE}{f'; the first {CELLS} coordinates' if part.shared > CELLS else ''}"
+        return _mix(caption, {"": part.mixing[:, :CELLS]}, "coordinate", note)
     if isinstance(part, Explicit):
         mixes = {"before the softmax": part.before, "after the softmax": part.after}
         levels = {name: mix.mix.weight for name, mix in mixes.items() if isinstance(mix, MixHeads)}
@@ -84,7 +88,7 @@ def mixed_heads(part: Any, where: str, length: int | None) -> Picture | None:
 def capsule_gradients(part: DynamicRouting | EMRouting) -> Float[Tensor, "H N"]:
     """Return the size of the gradient of each capsule with respect to each head, for random tokens.
 
-    part: the aggregation that routes head outputs to capsules.
+    part: the routing of head outputs to capsules (output vectors).
     """
     heads, count, width, _ = part.votes.weight.shape
     with torch.enable_grad():
@@ -102,7 +106,7 @@ def _mix(caption: str, matrices: dict[str, Tensor], column: str, note: str) -> P
 
 @of_parts(Position, first=True)
 def position_table(position: Position, where: str, length: int | None) -> Picture | None:
-    """Draw the vector of each position, from white for the smallest number to dark for the largest."""
+    """Draw the vector that encodes each position: small numbers are white, large numbers dark."""
     if where:
         return None
     table = position(torch.arange(length or CELLS)[None])[0].detach().float()

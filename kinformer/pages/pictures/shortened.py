@@ -1,4 +1,4 @@
-"""Pictures of shortened keys: the queries that read them, and the tokens that each key is made of."""
+"""Pictures of attention to shortened keys, which stand for several tokens each."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -20,10 +20,13 @@ PARTS = "; made of: each row is a token and each column is a key"
 
 
 def pictures(example: Any, length: int | None) -> Iterator[Picture]:
-    """Yield a picture of each group of equal layers that shorten their keys and have no memory.
+    """Yield pictures of attention layers in which one key stands for several tokens.
+
+    A picture shows the keys that each query reads, and the tokens that make up each key. Equal layers are drawn once.
+    Layers with a memory of earlier segments are left out.
 
     example: a mechanism, or a module with attention layers inside.
-    length: number of positions; None for 24.
+    length: number of positions to draw; None for 24.
     """
     alike: dict[str, tuple[list[str], list[Panel]]] = {}
     pos = torch.arange(length or CELLS)[None]
@@ -60,7 +63,7 @@ def _made_of(layer: Attention, mechanism: Shortened, pos: Tensor) -> Panel:
 
 
 def shares(layer: Attention, mechanism: Shortened, pos: Tensor) -> Float[Tensor, "R S"]:
-    """Return the share of each token in each shortened key of head 0, relative to the largest share.
+    """Return the contribution of each token to each shortened key of head 0, relative to the largest.
 
     layer: attention layer that holds the mechanism.
     mechanism: mechanism that shortens the keys.

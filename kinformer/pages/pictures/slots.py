@@ -1,4 +1,4 @@
-"""Pictures of memories: earlier positions that a query reads, uncompressed and compressed."""
+"""Pictures of memories of earlier segments: positions that a query reads, uncompressed or compressed."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -18,7 +18,7 @@ KINDS = ("own segment", "memory", "compressed", "compressed, the next slot")
 
 
 def pictures(example: Any, length: int | None) -> Iterator[Picture]:
-    """Yield one picture for each different memory of an example.
+    """Yield a picture of the positions that a query can read, for each different memory of an example.
 
     example: a memory, or a module with memories inside.
     length: number of positions; None chooses a length that shows all parts of the memory.
@@ -42,9 +42,10 @@ def pictures(example: Any, length: int | None) -> Iterator[Picture]:
 
 
 def slot_kinds(layer: Attention, memory: Memory, size: int) -> Int[Tensor, "T T"]:
-    """Return the kind of each position for each query, found by running the layer on one row.
+    """Return for each query how it can read each position, found by running the layer on one row.
 
-    A kind n > 0 is KINDS[n - 1]; 0 means that the query cannot read the position.
+    0: not at all; 1: in its own segment; 2: in the memory; 3 and 4: compressed, in turn from one slot to the next. A
+    slot is one place of the compressed memory.
 
     layer: attention layer with a memory.
     memory: the memory of the layer.
@@ -77,7 +78,7 @@ def slot_kinds(layer: Attention, memory: Memory, size: int) -> Int[Tensor, "T T"
 
 
 def rate_of(memory: Memory) -> int:
-    """Return the number of states that a memory compresses into one slot; 1 if it does not compress.
+    """Return the number of positions that a memory compresses into one slot; 1 if it does not compress.
 
     memory: the memory.
     """

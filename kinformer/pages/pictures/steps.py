@@ -15,11 +15,13 @@ WORDS = {"steps": "step", "exit": "layer"}  # name of a report with one value pe
 
 
 def pictures(example: Any, length: int | None) -> Iterator[Picture]:
-    """Yield a picture of the steps or layers that each token uses, measured on random input.
+    """Yield a picture of how many steps or layers each token uses before it halts or exits.
+
+    The steps are measured on random input.
 
     A row is a step or a layer, and a column is a token.
 
-    example: a language model or a layer that reports its steps or exits.
+    example: a language model or a layer that reports the steps or exits of its tokens.
     length: number of tokens, at most 48 and at most the window of the model; None for 24.
     """
     if not isinstance(example, Writer | Layer):
@@ -48,7 +50,7 @@ def pictures(example: Any, length: int | None) -> Iterator[Picture]:
 
 
 def needs_nothing(layer: nn.Module) -> bool:
-    """Whether a module is a layer that needs only x: every other input is optional.
+    """Whether a module is a layer that needs no input besides x.
 
     layer: the module.
     """

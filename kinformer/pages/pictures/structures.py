@@ -1,4 +1,4 @@
-"""Pictures of reads fixed by structure: stars, sets, reused weights, guided heads and merged reads."""
+"""Pictures of attention with a fixed structure: stars, sets, reused weights, guided and merged heads."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -29,7 +29,7 @@ MARK = 5  # if a guide is a label, every fifth token has it in the drawing
 
 @of_parts(StarRounds)
 def star(layer: StarRounds, where: str, length: int | None) -> Picture:
-    """Draw the reads of one round of a star: a relay, which comes first, and tokens on a ring around it."""
+    """Draw one round of the Star-Transformer: attention of a relay and of the tokens on a ring around it."""
     size, step = span(3, length, NARROW)
     ring = layer.make_ring(Context.of_sequence(torch.zeros(1, size, 1)))
     relay, ringed = torch.zeros(2, size + 1, size + 1, dtype=torch.bool)
@@ -43,7 +43,7 @@ def star(layer: StarRounds, where: str, length: int | None) -> Picture:
 
 @of_parts(ISAB, first=True)
 def inducing_points(layer: ISAB, where: str, length: int | None) -> Picture:
-    """Draw the reads of an ISAB: inducing points read the elements, then elements read the points."""
+    """Draw the attention of an ISAB: inducing points read a set's elements, then elements read the points."""
     size, step = _elements(layer.points, length)
     points, elements = torch.zeros(2, layer.points + size, layer.points + size, dtype=torch.bool)
     points[: layer.points, layer.points :], elements[layer.points :, : layer.points] = True, True
@@ -53,14 +53,14 @@ def inducing_points(layer: ISAB, where: str, length: int | None) -> Picture:
 
 @of_parts(PMA, first=True)
 def seeds(pooling: PMA, where: str, length: int | None) -> Picture:
-    """Draw the reads of PMA: seed vectors read the elements of a set."""
+    """Draw the attention of PMA (pooling of a set): seed vectors read the elements."""
     size, step = _elements(pooling.vectors, length)
     read, note = torch.ones(pooling.vectors, size, dtype=torch.bool), f"seeds and {size} elements"
     return _masks("pooling by multihead attention (PMA)", ("seeds read the elements",), [read], note, step)
 
 
 def lent_weights(example: Any, length: int | None) -> Iterator[Picture]:
-    """Yield a picture of the layer that provides the attention weights of each layer.
+    """Yield a picture that shows for each layer the layer that computes its attention weights.
 
     example: a module in which some layers reuse the attention weights of a lower layer.
     length: not used.
@@ -78,10 +78,11 @@ def lent_weights(example: Any, length: int | None) -> Iterator[Picture]:
 
 
 def guided_heads(example: Any, length: int | None) -> Iterator[Picture]:
-    """Yield a picture of the target keys of guided attention heads.
+    """Yield a picture of the keys that guided attention heads learn to read, by an extra training loss.
 
     example: a module with guided heads.
-    length: number of positions; None for 16. For a label, the drawing assumes that every fifth token has it.
+    length: number of positions; None for 16. If a head is guided to tokens with a label, the drawing gives every fifth
+        token that label.
     """
     modules = example.modules() if isinstance(example, nn.Module) else ()
     losses = [module for module in modules if isinstance(module, GuidedAttention)]
@@ -97,11 +98,13 @@ def guided_heads(example: Any, length: int | None) -> Iterator[Picture]:
     if panels:
         free = sum(guide is None for loss in losses for guide in loss.guides)
         note = f"{free} heads of the guided layers have no guide; the weight of this loss falls during training"
-        yield Picture("keys to which the loss guides each head", (), tuple(panels), note=note)
+        yield Picture("keys that the loss guides each head to read", (), tuple(panels), note=note)
 
 
 def merged_reads(example: Any, length: int | None) -> Iterator[Picture]:
-    """Yield a picture of the keys that each mechanism inside a `Merged` reads; equal ones are drawn once.
+    """Yield pictures of `Merged` attention (one softmax over several sets of keys): the sets of keys.
+
+    Each set is read by its own mechanism. Equal pictures are drawn once.
 
     example: a module that may hold `Merged` mechanisms.
     length: number of positions; None chooses a length that shows all parts.

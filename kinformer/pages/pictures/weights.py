@@ -55,7 +55,7 @@ PACKED = "tokens of five kinds, untrained weights; relative to the largest"
 
 @of_mechanisms(SAC, PublishedSAC)
 def edges(mechanism: Any, layer: Attention, where: str, length: int | None) -> Picture:
-    """Draw the edges that the network of SAC chooses."""
+    """Draw the keys (edges) that the network of sparse adaptive connection (SAC) chooses for each query."""
     each = "for each" if isinstance(mechanism, SAC) else "per"
     caption = (
         f"{type(mechanism).__name__}{where}, head 0: {mechanism.edges} edges chosen {each} token, and the token itself"
@@ -66,7 +66,7 @@ def edges(mechanism: Any, layer: Attention, where: str, length: int | None) -> P
 
 @of_mechanisms(Sinkhorn)
 def sorted_blocks(mechanism: Sinkhorn, layer: Attention, where: str, length: int | None) -> Picture:
-    """Draw the soft permutation of key blocks, and the attention weights over the sorted tokens."""
+    """Draw, for Sinkhorn attention, the soft permutation of key blocks and the weights over sorted tokens."""
     size = length or 6 * mechanism.block
     call, count = call_of(layer, size), -(-size // mechanism.block)
     order = mechanism.sorting(call.keys.extras["sort"], mechanism.blocks_of(call.keys.pos))[0, 0, :count, :count]
@@ -80,7 +80,7 @@ def sorted_blocks(mechanism: Sinkhorn, layer: Attention, where: str, length: int
 
 @of_mechanisms(ThroughLandmarks, first=True)
 def landmarks(mechanism: ThroughLandmarks, layer: Attention, where: str, length: int | None) -> Picture:
-    """Draw the tokens that each landmark averages, and the weights of queries through the landmarks."""
+    """Draw the tokens that each landmark (representative vector) averages, and the resulting weights."""
     size = length or max(CELLS, 3 * getattr(mechanism, "landmarks", 0))
     run = partial(layer, clustered_tokens(size, layer.d))
     *_, ctx = inputs_of(mechanism, run)
@@ -94,7 +94,7 @@ def landmarks(mechanism: ThroughLandmarks, layer: Attention, where: str, length:
 
 @of_parts(LunaStack)
 def packs(stack: LunaStack, where: str, length: int | None) -> Picture:
-    """Draw the attention weights with which the packs of the lowest Luna block read the tokens."""
+    """Draw the attention weights over tokens of Luna's packs (vectors that summarise a row), lowest block."""
     run = partial(stack, clustered_tokens(length or CELLS, stack.d))
     level = one_hot_weights(stack.blocks[0].nested.pack.mechanism, run)
     caption = "layer 0, head 0: weight of each token in each pack; tokens read only the packs"
@@ -103,7 +103,7 @@ def packs(stack: LunaStack, where: str, length: int | None) -> Picture:
 
 @of_mechanisms(LunaCausal)
 def through_packs(mechanism: LunaCausal, layer: Attention, where: str, length: int | None) -> Picture:
-    """Draw the weights with which tokens read earlier tokens through the packs of causal Luna."""
+    """Draw the weights with which causal Luna reads earlier tokens through packs (summary vectors)."""
     level = one_hot_weights(mechanism, partial(layer, clustered_tokens(length or CELLS, layer.d)))
     caption = f"LunaCausal{where}, head 0: weight of each earlier token through the packs"
     return Picture(caption, (), (shades("", of_most(level)),), note=PACKED)
@@ -111,7 +111,7 @@ def through_packs(mechanism: LunaCausal, layer: Attention, where: str, length: i
 
 @of_parts(AverageAttention, first=True)
 def mixer_sensitivity(mixer: AverageAttention, where: str, length: int | None) -> Picture:
-    """Draw how much the output of a token mixer at each token depends on the input at each other token."""
+    """Draw how much the output of a token mixer, such as average attention, depends on each input token."""
     level = of_most(sensitivity(mixer, torch.randn(1, length or CELLS, mixer.d)), -1)
     caption = f"{type(mixer).__name__}{where}: influence of each input token on each output token"
     note = "size of the gradient, relative to the largest in each row; random tokens, untrained weights"
@@ -119,7 +119,7 @@ def mixer_sensitivity(mixer: AverageAttention, where: str, length: int | None) -
 
 
 def sensitivity(layer: Layer, x: Float[Tensor, "1 T D"]) -> Float[Tensor, "T T"]:
-    """Return the size of the gradient of each output token with respect to each input token.
+    """Return the size of the gradient of a layer's output at each token with respect to each input token.
 
     The output is projected on 8 random directions.
 
@@ -136,9 +136,10 @@ def sensitivity(layer: Layer, x: Float[Tensor, "1 T D"]) -> Float[Tensor, "T T"]
 
 
 def synthesized(example: Any, length: int | None) -> Iterator[Picture]:
-    """Yield a picture of the attention weights of the lowest layer with synthesized scores.
+    """Yield a picture of the attention weights of the lowest layer with a Synthesizer.
 
-    A Synthesizer makes the scores, alone or inside a `Mixture`. Each head has a panel, up to 4.
+    A Synthesizer makes scores without comparing queries and keys, alone or inside a `Mixture` (sum of scores). Each
+    head has a panel, up to 4.
 
     example: a score, or a module with attention layers inside.
     length: number of positions, at most the longest row of the score; None for 16.
@@ -161,10 +162,12 @@ def synthesized(example: Any, length: int | None) -> Iterator[Picture]:
 
 
 def distance(example: Any, length: int | None) -> Iterator[Picture]:
-    """Yield a picture of the effect of the first bias on attention weights, measured with zero queries.
+    """Yield a picture of how the first attention bias of an example changes the attention weights.
 
-    A bias is not drawn if it has no visible effect before training. It is not drawn either if it cannot run without
-    other inputs, because it adds to values or reads labels.
+    The weights are measured with zero queries, so they show only the bias.
+
+    A bias is not drawn if it has no visible effect before training. A bias that adds to values or reads labels of
+    tokens is not drawn either, because it needs more inputs.
 
     example: a bias, or a module with attention layers inside.
     length: number of positions; None for 16.

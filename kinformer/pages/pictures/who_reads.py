@@ -1,4 +1,4 @@
-"""Pictures of attention patterns: the pieces of a pattern, or the patterns of layers and heads."""
+"""Pictures of attention patterns: the keys that each query may read, by pieces, layers and heads."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -28,11 +28,11 @@ FULL, EMPTIER = 0.7, 0.9  # a fuller drawing covers more positions if its filled
 
 
 class PanelPlan(NamedTuple):
-    """A panel before it is drawn.
+    """A panel of a picture of attention patterns, before it is drawn.
 
     title: title of the panel.
-    sets: named patterns that are read together.
-    heads: the heads for which the patterns hold.
+    sets: names and patterns that are shown together, each in its own colour.
+    heads: the attention heads that use these patterns.
     """
 
     title: str
@@ -41,7 +41,7 @@ class PanelPlan(NamedTuple):
 
 
 def pictures(example: Any, length: int | None) -> Iterator[Picture]:
-    """Yield a picture of the pieces of a pattern, or of the patterns of the layers of a module.
+    """Yield a picture of an attention pattern by its pieces, or of the patterns of a module's layers.
 
     Layers are drawn only if their keys do not depend on the content of tokens.
 
@@ -84,7 +84,7 @@ def pictures(example: Any, length: int | None) -> Iterator[Picture]:
 
 
 def side_by_side(patterns: list[Pattern], length: int | None) -> Picture:
-    """Return a picture of several patterns, one panel each, at the same scale.
+    """Return a picture of several attention patterns, one panel each, at the same scale.
 
     patterns: the patterns.
     length: number of positions; None chooses a length that shows the structure.

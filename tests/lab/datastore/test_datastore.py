@@ -110,7 +110,7 @@ def test_tokens_of_any_whole_numbers_are_kept(tmp_path: Path) -> None:
     for kind in (torch.uint16, torch.uint32, torch.int32, torch.int64):
         store = built(tmp_path / str(kind), model=model(vocab=700), text=SplitTokens(wide.to(kind), None))
         assert torch.equal(store.values().long(), wide[1:]), kind
-    with pytest.raises(ValueError, match="expected tokens, whole numbers from 0"):
+    with pytest.raises(ValueError, match="expected tokens: whole numbers of at least 0"):
         built(tmp_path / "below", text=SplitTokens(wide - 1000, None))
 
 
@@ -161,7 +161,7 @@ def test_an_append_that_ended_is_not_made_again_by_going_on(store_folder: Path, 
 def test_a_key_that_is_not_there_is_refused(store_folder: Path, place: int) -> None:
     store = Datastore.open(store_folder)
     assert len(store) == 196
-    with pytest.raises(ValueError, match=f"got places {place} to {place}, expected 0 to 195"):
+    with pytest.raises(ValueError, match=f"got the numbers {place} to {place}, expected 0 to 195"):
         store.keys.at(torch.tensor([place]))
 
 
@@ -314,7 +314,9 @@ def test_keys_that_half_precision_does_not_tell_apart_are_refused(tmp_path: Path
     if error < 0.01:
         assert factor == 1 and offset < 100 and len(built(tmp_path / "ds", model=near))
         return
-    with pytest.raises(ValueError, match=r"float16 is too coarse .*% of their deviation. .*--dtype float32") as caught:
+    with pytest.raises(
+        ValueError, match=r"float16 is too coarse .*% of their spread around the mean. .*--dtype float32"
+    ) as caught:
         built(tmp_path / "ds", model=near)
     assert "\n" not in str(caught.value)
 

@@ -68,7 +68,7 @@ def test_windows(documents: bool, length: int, stride: int | str | None, full: b
     part = SplitTokens(TOKENS, BEGINS if documents else None, WIDTHS)
     places = list(scored(part.sizes.tolist(), length, step, full))
     if not places:
-        with pytest.raises(ValueError, match="has a whole window"):
+        with pytest.raises(ValueError, match="has a token after a whole window"):
             evaluate(Unigram(), part, length, stride=step, full=full)
         return
     score = evaluate(Unigram(), part, length, stride=step, full=full)

@@ -150,7 +150,7 @@ def test_what_cannot_go_on_is_refused() -> None:
     [
         ({}, "give one of minutes= and steps="),
         ({"steps": 1, "minutes": 1.0}, "give one of minutes= and steps="),
-        ({"steps": 1, "resume": True}, "resume=True continues the run in a folder: got out=None. Give out="),
+        ({"steps": 1, "resume": True}, "resume=True continues the run in a folder: got out=None. Give out=FOLDER"),
         ({"steps": 1, "precison": "bf16"}, "fit has no keyword 'precison'; the nearest is 'precision'"),
         ({"steps": 1, "accumulate": 17}, "wrong accumulate: got 17, expected at most 16, the rows of a batch"),
         ({"steps": 0}, "wrong number of steps: got 0, expected at least 1"),

@@ -1,1 +1,1 @@
-"""Shared tools of the picture files: panels, drawers, probes of attention, and two output formats."""
+"""Shared tools of the picture files: panels, drawers, recorded attention calls, two output formats."""

@@ -13,7 +13,7 @@ from kinformer.pages.pictures.support.picture_panels import Picture
 def pictures(example: Any, length: int | None, *, but: str = "") -> Iterator[Picture]:
     """Yield every picture that the files of the folder draw of an example, in the order of the file names.
 
-    example: a pattern or a module.
+    example: an attention pattern, or a module such as a layer or a model.
     length: number of positions; None lets each picture choose.
     but: name of a file to leave out, without .py; "" for none.
     """

@@ -1,4 +1,4 @@
-"""Probes of attention layers: functions that run a layer once and record the calls of its mechanisms."""
+"""Functions that run an attention layer once and record the calls of its mechanisms, for pictures."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -32,11 +32,11 @@ TOKENS = 8
 
 
 class MechanismCall(NamedTuple):
-    """Recorded call of a key-value mechanism.
+    """Recorded call of an attention mechanism with keys and values.
 
     name: name of the mechanism inside its layer.
     mechanism: the mechanism.
-    queries, keys, ctx: arguments of the call.
+    queries, keys, ctx: arguments of the call; ctx is the context: positions and further inputs of the tokens.
     """
 
     name: str
@@ -47,17 +47,17 @@ class MechanismCall(NamedTuple):
 
     @property
     def heads(self) -> range:
-        """Heads of the layer that the call computes."""
+        """The attention heads of the layer that this call computes, by index."""
         return range(self.queries.head, self.queries.head + self.queries.q.shape[1])
 
     @property
     def pattern(self) -> Pattern:
-        """Pattern of the keys that the queries may read in this call."""
+        """The attention pattern of this call: the keys that each query may read."""
         return self.mechanism.batch_pattern(self.ctx) if self.keys.own else self.mechanism.pattern
 
     @property
     def is_self_attention(self) -> bool:
-        """Whether queries and keys are the same tokens of one sequence."""
+        """Whether the queries and keys of this call are the same tokens of one sequence."""
         return self.keys.own and self.queries.pos.shape == self.keys.pos.shape
 
 
@@ -84,7 +84,7 @@ def attentions(example: Any) -> dict[str, Attention]:
 
 
 def has_tags(module: nn.Module) -> bool:
-    """Whether a mechanism assigns keys to buckets or clusters by their content.
+    """Whether an attention mechanism assigns keys to buckets or clusters by their content.
 
     module: the mechanism.
     """
@@ -92,7 +92,9 @@ def has_tags(module: nn.Module) -> bool:
 
 
 def by_content(module: nn.Module) -> bool:
-    """Whether a mechanism chooses keys by content, so that its pattern does not show which keys it reads.
+    """Whether an attention mechanism chooses keys by content.
+
+    If so, its pattern does not show which keys it reads.
 
     module: the mechanism.
     """
@@ -139,7 +141,7 @@ def join_names(places: list[str]) -> str:
 def clustered_tokens(rows: int, d: int, kinds: int = 5) -> Tensor:
     """Return random tokens [1, T, d] that are noisy copies of a few vectors.
 
-    They give mechanisms that choose keys by content a clear choice.
+    Tokens of one kind are similar, so mechanisms that choose keys by content have clear choices.
 
     rows: number of tokens T.
     d: width.
@@ -150,7 +152,7 @@ def clustered_tokens(rows: int, d: int, kinds: int = 5) -> Tensor:
 
 
 def calls(layer: Attention, x: Tensor, ctx: Context | None = None) -> list[MechanismCall]:
-    """Return the recorded calls of all key-value mechanisms in a layer while it reads x.
+    """Run an attention layer on x, and return the recorded calls of its mechanisms with keys and values.
 
     layer: the attention layer.
     x: input [B, T, D]; cross-attention also reads it as its source.
@@ -184,7 +186,7 @@ def calls(layer: Attention, x: Tensor, ctx: Context | None = None) -> list[Mecha
 
 
 def call_of(layer: Attention, size: int) -> MechanismCall:
-    """Return the call of a layer's only mechanism on clustered random tokens.
+    """Run an attention layer on clustered random tokens, and return the call of its only mechanism.
 
     layer: an attention layer with exactly one key-value mechanism.
     size: number of tokens.
@@ -194,7 +196,7 @@ def call_of(layer: Attention, size: int) -> MechanismCall:
 
 
 def first_head(call: MechanismCall) -> Float[Tensor, "T S"]:
-    """Return the absolute attention weights of the first head.
+    """Return the absolute attention weights of the first head in a recorded call.
 
     call: the call of the mechanism.
     """
@@ -202,7 +204,7 @@ def first_head(call: MechanismCall) -> Float[Tensor, "T S"]:
 
 
 def mask_of(pattern: Pattern, size: int, heads: range = range(1)) -> Bool[Tensor, "H T T"]:
-    """Return the mask of a pattern over positions 0 to size - 1.
+    """Return the mask of an attention pattern over positions 0 to size - 1; True for an allowed pair.
 
     pattern: the pattern.
     size: number of positions.
@@ -225,9 +227,9 @@ def inputs_of(module: nn.Module, run: Callable[[], Any]) -> tuple[Any, ...]:
 
 
 def one_hot_weights(mechanism: Mechanism, run: Callable[[], Any]) -> Float[Tensor, "T S"]:
-    """Return the absolute attention weights of head 0 for a mechanism that takes values of any width.
+    """Measure the absolute attention weights of head 0 of a mechanism that takes values of any width.
 
-    Each key gets a one-hot value, so the output of a query holds its weights.
+    Each key gets its own one-hot vector as its value, so the output of a query holds its weights.
 
     mechanism: the mechanism.
     run: function that calls the mechanism once.
@@ -240,8 +242,8 @@ def one_hot_weights(mechanism: Mechanism, run: Callable[[], Any]) -> Float[Tenso
 def read_weights(call: MechanismCall, **changes: Tensor) -> Float[Tensor, "H T S"]:
     """Return the attention weights of each head, measured with one-hot values.
 
-    Values keep their width, because a mechanism may add its own values. So a few keys are probed at a time, and the
-    output for zero values is subtracted.
+    The mechanism may add vectors to the values, so their width is kept. A few keys are therefore measured at a time,
+    and the output for zero values is subtracted.
 
     call: the call of the mechanism.
     changes: fields of the queries to replace; with q = 0 the weights show only the bias.
@@ -267,7 +269,7 @@ def positions(x: Tensor) -> Int[Tensor, "B T"]:
 
 
 def group_equal_layers(example: Any, elsewhere: set[nn.Module]) -> Iterator[tuple[list[str], list[MechanismCall]]]:
-    """Yield groups of layers with equal patterns.
+    """Yield groups of attention layers with equal patterns, which one picture shows together.
 
     A group is the names of its layers and the calls of the mechanisms in one of them. Layers with a memory are left
     out, because other files draw them.

@@ -1,4 +1,4 @@
-"""Drawers: decorators that find the layers and parts of an example for a drawing function."""
+"""Drawers: decorators that find the layers and parts of an example that a function can draw."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +16,9 @@ Draw = Callable[..., Picture | None]
 
 
 def of_mechanisms(*types: type, first: bool = False) -> Callable[[Draw], Drawer]:
-    """Make a drawer from a function that draws the attention layers with certain mechanisms.
+    """Decorate a function that draws an attention layer: it is called for layers with certain mechanisms.
+
+    The result yields a picture for each such layer of an example.
 
     The function gets the mechanism, its layer, the name of the layer as ", layer 0" or "", and the length.
 
@@ -33,7 +35,9 @@ def of_mechanisms(*types: type, first: bool = False) -> Callable[[Draw], Drawer]
 
 
 def of_parts(*types: type, first: bool = False) -> Callable[[Draw], Drawer]:
-    """Make a drawer from a function that draws modules of certain classes.
+    """Decorate a function that draws a module: it is called for the modules of certain classes.
+
+    The result yields a picture for each such module of an example.
 
     The function gets the module, its name as ", layer 0" or "", and the length.
 
@@ -50,7 +54,9 @@ def of_parts(*types: type, first: bool = False) -> Callable[[Draw], Drawer]:
 
 
 def in_turn(*drawers: Drawer) -> Drawer:
-    """Join several drawers into one; each of them starts from the same seed.
+    """Join several drawers (functions that yield pictures of an example) into one.
+
+    Each of them starts from the same random seed.
 
     drawers: the drawers, in the order of their pictures.
     """

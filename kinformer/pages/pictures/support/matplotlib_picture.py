@@ -47,7 +47,7 @@ def save(title: str, pictures: Sequence[Picture], path: Path) -> None:
 
 
 def palette(kinds: int) -> list[str]:
-    """Return the colour of each kind: dark blue for a single kind, else up to 20 different colours.
+    """Return a colour for each kind of cell in a picture: dark blue for one kind, else up to 20 colours.
 
     kinds: number of kinds.
     """
@@ -59,9 +59,9 @@ def palette(kinds: int) -> list[str]:
 
 
 def shaded(panel: Panel, kinds: int) -> Float[Tensor, "R C 3"]:
-    """Return the RGB colour of each cell.
+    """Return the RGB colour of each cell of a panel.
 
-    A cell has the colour of its kind. It is paler if it is less filled, and white if it is empty.
+    A cell has the colour of its kind. It is paler for a lower `level`, and white if it is empty.
 
     panel: the panel.
     kinds: number of kinds in the picture.

@@ -12,11 +12,11 @@ MOST = 2048  # cells stop growing at this number of positions, because all pairs
 
 
 class Panel(NamedTuple):
-    """A grid of R by C cells.
+    """A grid of R by C cells, drawn as a part of a picture.
 
     title: title of the panel, or "".
     kind: number of the kind of each cell, from 1; 0 for an empty cell.
-    level: filled share of each cell, from 0 to 1.
+    level: filled part of each cell, from 0 to 1.
     rows, columns: names of the rows and columns.
     """
 
@@ -33,7 +33,7 @@ class Picture(NamedTuple):
     caption: text above the panels.
     kinds: names of the kinds of cells, for the legend; empty if there is only one kind.
     panels: the panels.
-    line, column: meaning of a row and of a column.
+    line, column: meaning of each row and each column of a panel, such as "query" and "key".
     note: further text below the caption.
     """
 
@@ -46,7 +46,7 @@ class Picture(NamedTuple):
 
 
 def kinds_in(picture: Picture) -> list[int]:
-    """Return the numbers of the kinds that occur in a picture, in ascending order.
+    """Return the numbers of the kinds of cells that occur in a picture, in ascending order.
 
     picture: the picture.
     """
@@ -54,7 +54,7 @@ def kinds_in(picture: Picture) -> list[int]:
 
 
 def grid(title: str, kind: Int[Tensor, "T S"], step: int = 1, *, first: tuple[int, int] = (0, 0)) -> Panel:
-    """Return a panel of kinds of pairs.
+    """Return a panel that shows the kind of each pair of query and key.
 
     A cell covers `step` by `step` pairs and has the most frequent kind among them.
 
@@ -74,7 +74,9 @@ def grid(title: str, kind: Int[Tensor, "T S"], step: int = 1, *, first: tuple[in
 
 
 def masks_grid(masks: Sequence[Bool[Tensor, "T S"]], step: int = 1) -> Panel:
-    """Return a panel without a title in which each mask is a kind; the first mask wins if several hold.
+    """Return a panel without a title in which each mask is one kind of cell.
+
+    If several masks are True for a pair, the first one counts.
 
     masks: masks of pairs, all of the same shape.
     step: pairs along a side of a cell.
@@ -86,10 +88,10 @@ def masks_grid(masks: Sequence[Bool[Tensor, "T S"]], step: int = 1) -> Panel:
 
 
 def shades(title: str, level: Float[Tensor, "R C"], rows: Sequence[str] = (), columns: Sequence[str] = ()) -> Panel:
-    """Return a panel of one kind with the given levels.
+    """Return a panel whose cells are all of one kind and filled to the given levels.
 
     title: title of the panel.
-    level: filled share of each cell, from 0 to 1.
+    level: filled part of each cell, from 0 to 1.
     rows, columns: names of the rows and columns; numbers from 0 by default.
     """
     names = (tuple(names or numbers(size)) for names, size in zip((rows, columns), level.shape, strict=True))
@@ -97,7 +99,7 @@ def shades(title: str, level: Float[Tensor, "R C"], rows: Sequence[str] = (), co
 
 
 def of_most(level: Float[Tensor, "*S"], *dims: int) -> Float[Tensor, "*S"]:
-    """Divide numbers by the largest of them.
+    """Divide a tensor by its largest entry, so that it can serve as levels of cells.
 
     level: numbers, at least 0.
     dims: dimensions over which the maximum is taken; all by default.
@@ -106,7 +108,7 @@ def of_most(level: Float[Tensor, "*S"], *dims: int) -> Float[Tensor, "*S"]:
 
 
 def numbers(count: int, step: int = 1, start: int = 0) -> tuple[str, ...]:
-    """Return the names of rows or columns: the position of each cell's first pair.
+    """Return the names of a panel's rows or columns: the first position in each cell.
 
     count: number of cells.
     step: positions per cell.
@@ -116,23 +118,23 @@ def numbers(count: int, step: int = 1, start: int = 0) -> tuple[str, ...]:
 
 
 def of_cells(step: int, before: str = "; ") -> str:
-    """Return the size of a cell in words, or "" if a cell is a single pair.
+    """Return the size of a cell in words for a note, or "" if a cell is a single pair of positions.
 
-    step: pairs along a side of a cell.
-    before: text before it.
+    step: positions along a side of a cell.
+    before: text to put before these words.
     """
     return f"{before}a cell is {step} by {step}" if step > 1 else ""
 
 
 def span(longest: int, length: int | None, cells: int) -> tuple[int, int]:
-    """Return the number of positions to draw and the number of positions per cell.
+    """Return how many positions a picture shows, and how many positions each of its cells covers.
 
-    Without a `length`, the number per cell is the smallest power of two for which `longest` fills at most a third of a
-    side. It stops growing when the drawing covers 2,048 positions.
+    Without a `length`, a cell covers the smallest power of two of positions with which `longest` fills at most a third
+    of a side. The power stops growing when the picture covers 2,048 positions.
 
     longest: the longest distance to show, such as a window.
     length: number of positions, or None.
-    cells: number of cells along a side.
+    cells: number of cells along a side of the picture.
     """
     if length is not None:
         return length, -(-length // cells)

@@ -1,4 +1,4 @@
-"""Short text forms of patterns, and the numbers and patterns inside them."""
+"""Short text forms of attention patterns, and the numbers and patterns inside them."""
 
 import ast
 import dataclasses
@@ -10,7 +10,7 @@ from kinformer.core.pattern import Pattern
 
 
 def short_repr(pattern: Pattern) -> str:
-    """Return the repr of a pattern in a short form, such as `Band(4) & Causal()`.
+    """Return the repr of an attention pattern in a short form, such as `Band(4) & Causal()`.
 
     Default values and the names of leading arguments are left out.
 
@@ -25,7 +25,9 @@ def short_repr(pattern: Pattern) -> str:
 
 
 def largest_number(pattern: Pattern) -> int:
-    """Return the largest number in a pattern, such as a window, stride or segment; seeds do not count.
+    """Return the largest number in an attention pattern, such as a window or stride, to scale its picture.
+
+    Random seeds do not count.
 
     pattern: the pattern.
     """
@@ -33,7 +35,7 @@ def largest_number(pattern: Pattern) -> int:
 
 
 def subpatterns(pattern: Pattern) -> Iterator[Pattern]:
-    """Yield a pattern and all patterns inside it.
+    """Yield an attention pattern and all patterns that it is made of.
 
     pattern: the pattern.
     """

@@ -17,10 +17,10 @@ NOTHING, GAP, EVERY = " ·", "   ", 4
 
 
 def lines(picture: Picture, width: int) -> Iterator[Text]:
-    """Yield the lines of a picture.
+    """Yield the lines of text that show a picture in a terminal.
 
     picture: the picture.
-    width: most characters in a line; only a single panel that is wider exceeds it.
+    width: most characters in a line; a single panel may be wider.
     """
     for line in textwrap.wrap(picture.caption, width):
         yield Text(line, style="bold")
@@ -45,9 +45,9 @@ def lines(picture: Picture, width: int) -> Iterator[Text]:
 
 
 def glyph(kind: int, kinds: int, level: float = 1.0) -> str:
-    """Return the two characters of a cell.
+    """Return the two characters that show a cell in a terminal.
 
-    kind: number of the kind, from 1; 0 for an empty cell.
+    kind: number of the cell's kind, from 1; 0 for an empty cell.
     kinds: number of kinds in the picture; with more than 6, cells show digits and letters.
     level: filled share of the cell, from 0 to 1.
     """
