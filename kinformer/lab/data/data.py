@@ -97,7 +97,8 @@ class Data(ABC):
         batch: rows per batch.
         length: maximum number of tokens in a row.
         seed: seed of the random choice of batches.
-        limit: maximum number of bytes of the validation data that are used.
+        limit: maximum size of the validation sample. The kind of data sets the unit, such as bytes of a text or tokens
+            of pairs.
 
         Errors: ValueError if there is too little data.
         """
@@ -111,9 +112,9 @@ class Data(ABC):
         return None
 
     def longest_length(self, length: int) -> int | None:
-        """Return the number of tokens in the longest training row, if a training has the option `length`.
+        """Return the number of tokens in the longest training row, for rows of up to `length` tokens.
 
-        None means that the data or the model sets the length of rows.
+        It is None for data without rows of tokens, such as images, series and environments.
         """
         return length
 
@@ -127,7 +128,7 @@ class Data(ABC):
         model: the model that is compared with the baselines.
         split: "train", "valid" or "test"; the baselines use the sample of this split on which the model is measured.
         length: maximum number of tokens in a row.
-        limit: maximum number of bytes in the sample.
+        limit: maximum size of the sample, as for `stream`.
         """
         return {}
 

@@ -142,7 +142,7 @@ class EpisodeData(Data):
 
     @property
     def scales(self) -> EpisodeScales:
-        """Means and scales (divisors) of the training data; a scale is 1 if all values are nearly equal."""
+        """Means and scales (divisors) of the training data; a scale is 1 if values differ only by rounding."""
         steps, largest = self.train, self.train.returns.abs().max()
         numbers = steps.actions.abs().amax(0) if not self.discrete else torch.zeros(0)
         mean, span = steps.states.double().mean(0).float(), torch.stack(steps.episode_returns.aminmax())

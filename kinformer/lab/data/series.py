@@ -249,7 +249,7 @@ def read(where: str, rows: str = "", columns: str = "", target: str = "") -> Ser
 
     Other columns of text and row numbers are left out, and the line about the split names them. Row numbers are a first
     column of 0, 1, 2, ... or 1, 2, 3, ..., or a column that rises by 1 and is named index, id or row or has no name.
-    The option `columns` keeps a column that it names. A model that was trained on such a column reads it.
+    The options `columns` and `target` keep a column that they name. A model that was trained on such a column reads it.
 
     The split is by time: the first 60% for training, the next 20% for validation, the rest for the test. Numbers are
     standardized by their mean and deviation in train, so later rows do not leak. A model keeps both for its later

@@ -33,8 +33,9 @@ FORM, SERVES = "text=PATH", ("text", "masked")
 class TextData(Data):
     """Token sequences of a text in three splits.
 
-    At least 100 documents are split whole; of fewer, every split has a part of each (see `read`). If a document of
-    valid or test is also in an earlier split, a warning gives the number of such copies.
+    At least 100 documents are split whole; of fewer, every split has a part of each (see `read`). The documents
+    of a data set with its own splits, and of a separate validation text, stay whole too. If a document of valid or test
+    is also in an earlier split, a warning gives the number of such copies.
 
     name: the specification of the data, "text=...".
     train, valid, test: tokens of the splits.

@@ -16,7 +16,7 @@ class HalfEasy(Task):
     each position in turn, the model looks at the letter there, then at the position that this letter names, and so on.
     The letter seen in look number `hops` is written. Such a symbol needs several looks in sequence. Every second symbol
     of the answer is easy, because it is the capital of the symbol before. The best guess is the name of the position
-    itself, because most paths lead back to it. It scores 0.31 by default.
+    itself, because more paths lead back to it than to any other. It scores 0.31 by default.
 
     length: number of positions, named by the first letters of the alphabet, 2 to 26.
     hops: number of looks for each letter of the answer; with 1 the answer is a copy of the letters.

@@ -47,7 +47,8 @@ class Clustered(KeyValueMechanism):
     dropout: fraction of the attention weights of the means that training drops; all queries of a cluster lose the same
         weights.
 
-    Errors: NoState (no decoding state exists) from `start`; ValueError for `ctx.only`, which limits single queries.
+    Errors: NoState (no decoding state exists) from `start`; ValueError for `ctx.only`, which limits single queries, and
+    for cross-attention without a source.
 
     Source: Vyas et al., 2020, arXiv:2007.04825, section 3.2; the fast-transformers package computes the same from the
     same clusters.
@@ -114,7 +115,7 @@ class Clustered(KeyValueMechanism):
         return request.replace(queries=Queries(centre, at, head=request.queries.head), below={})
 
     def spread_lse(self, clusters: QueryClusters, lse: Float[Tensor, "B H C"] | None) -> Float[Tensor, "B H T"]:
-        """Return the log-sum-exp of each query's scores, copied from its cluster mean; None stays None."""
+        """Return the log-sum-exp of each query's scores, copied from its cluster mean; -inf at padding."""
         assert lse is not None
         return clusters.spread(lse[..., None], -torch.inf)[..., 0]
 

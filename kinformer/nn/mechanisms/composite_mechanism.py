@@ -16,8 +16,9 @@ from kinformer.core.mechanism import Mechanism
 class CompositeMechanism(Mechanism):
     """Base class of mechanisms that are made of other mechanisms.
 
-    It collects the extra projections, decoding states and auxiliary outputs of its parts, under the number of the part
-    as prefix. Each part gets all heads unless a subclass overrides `share`. A subclass defines `forward`.
+    It collects the extra projections of its parts and their outputs `aux`, `up`, `stats` and `taps`. The number of the
+    part is the prefix of each name. The decoding state is a tuple with one state for each part. Each part gets all
+    heads unless a subclass overrides `share`. A subclass defines `forward`.
 
     parts: one or more mechanisms.
 
@@ -50,7 +51,7 @@ class CompositeMechanism(Mechanism):
     def combine_outs(
         self, outs: Sequence[Out[AttentionOutput]], read: AttentionOutput, state: State | None
     ) -> Out[AttentionOutput]:
-        """Return the combined attention output `read` with the states and auxiliary outputs of all parts."""
+        """Return the combined attention output `read` with the states and other outputs of all parts."""
         new_state = None if state is None else tuple(out.state for out in outs)
         reports = (by_part([getattr(out, kind) for out in outs]) for kind in ("aux", "up", "stats", "taps"))
         return Out(read, new_state, *reports)

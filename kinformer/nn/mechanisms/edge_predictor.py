@@ -168,8 +168,9 @@ class EdgeChooser(nn.Module):
     ) -> Tensor | None:
         """Return Gumbel noise [B, P, S], which makes an argmax over nodes a random choice; None in eval mode.
 
-        The noise depends only on the number of the choice and on the visible nodes (token vectors), because the choice
-        may depend on no others. Rows that differ in a visible node get independent noise.
+        The noise depends on the visible nodes (token vectors) and on no others, because the choice may depend only on
+        these. Each choice and training step has its own noise. Rows that differ in a visible node get independent
+        noise.
 
         nodes: tokens as the network sees them, [B, P, S, n].
         turn: number of the choice, [B, #P, 1].

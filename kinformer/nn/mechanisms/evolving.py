@@ -20,8 +20,8 @@ class EvolvingAttention(ConvolvedScores):
     Choose it over RealFormer, which only adds the scores of the block below, if attention forms shapes in the plane of
     queries and keys, such as diagonals or stripes. The convolution sees the neighbours of a pair and all heads. It
     holds the matrix of scores several times, and computes size^2 * heads more products per pair and head. In the
-    authors' stack the lowest block is `Explicit(pattern, up=True)`, which only passes its scores to the next block. A
-    layer of this class in the lowest block convolves its own scores.
+    authors' stack the lowest block is plain attention that passes its scores on, `Explicit(pattern, up=True)`. A layer
+    of this class in the lowest block convolves its own scores.
 
     Neighbours are the pairs at adjacent positions. No query sees a pair that it may not read (see `ScoreConvolution`).
     Decoding needs scores of earlier queries: beside the keys, the decoding state keeps the rows of In of the last size
@@ -33,8 +33,8 @@ class EvolvingAttention(ConvolvedScores):
     beta: weight of the convolution in the scores s, 0 to 1. The authors' code calls it alpha.
     size: number of rows and columns of the kernel; 3 in the paper. Only a causal kernel may have an even size.
     kernel: "centred" for encoders; under `Causal()`, pairs with later keys are masked. A "causal" kernel, for decoders,
-        covers only the pair itself and earlier queries and keys. A "cross" kernel, for cross-attention, covers earlier
-        queries, and keys on both sides.
+        covers the query and key of the pair and earlier ones. A "cross" kernel, for cross-attention, covers the query
+        and earlier ones, and keys on both sides.
     slope: negative slope of the LeakyReLU after the convolution; 1 for none. The authors' code has this LeakyReLU.
     scale: factor of the dot product; 1/sqrt(head_dim) by default.
     dropout: fraction of attention weights that training drops.

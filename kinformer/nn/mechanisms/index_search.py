@@ -41,9 +41,12 @@ def find_best_keys(request: Request, k: int, search: Search, segment: int | None
 
 @torch.no_grad()
 def find_by_index(request: Request, k: int, search: Search, segment: int | None = None) -> Int[Tensor, "B H T R"]:
-    """Return the same columns as `find_best_keys`, but always use an index, also for few queries.
+    """Return the same columns as `find_best_keys`, with an index also if a call has few queries.
 
-    request, k, search, segment: as in `find_best_keys`.
+    All keys are still scored in rows with fewer than 8 real queries.
+
+    request, k, segment: as in `find_best_keys`.
+    search: kind of index; it must have an index for keys of this width.
     """
     with disable_autocast(request.queries.q):
         return _find_by_index(to_precise(request), k, search, segment)

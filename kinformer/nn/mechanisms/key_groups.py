@@ -104,7 +104,7 @@ def by_key_head(tag: Int[Tensor, "B H S R"], groups: int) -> Int[Tensor, "B G S 
 
 
 def check_no_additions(part: object, ctx: Context, sets: str) -> None:
-    """Raise ValueError if `ctx.also` adds keys to the sets, such as clusters, that a part chooses itself.
+    """Raise ValueError if `ctx.also` is given to a part that chooses its sets of keys, such as clusters.
 
     part: the part that is checked; the message names it.
     ctx: context of the call.
@@ -116,7 +116,7 @@ def check_no_additions(part: object, ctx: Context, sets: str) -> None:
 
 
 def check_no_limits(part: object, ctx: Context, sets: str, instead: str) -> None:
-    """Raise ValueError if `ctx.only` excludes keys and a part chooses its sets from all tokens of a row.
+    """Raise ValueError if `ctx.only` is given to a part that chooses its sets from all tokens of a row.
 
     part, ctx, sets: as in `check_no_additions`.
     instead: mechanism that the message recommends in place of this part.

@@ -1,4 +1,4 @@
-"""LunaCausal: causal attention through a few running averages, with a fixed decoding state."""
+"""LunaCausal: causal attention through a few running averages, decoded with a state of fixed size."""
 
 import math
 from collections.abc import Mapping

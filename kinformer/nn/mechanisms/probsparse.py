@@ -64,8 +64,8 @@ class ProbSparse(KeyValueMechanism):
     dropout: fraction of attention weights that training drops.
     seed: seed of the sampled keys. Override `ranks` to sample them differently.
 
-    Errors: NoState (no decoding state exists) from `start`; ValueError with `ctx.only` and `ctx.also`, for keys of
-    another sequence if causal, and for positions by head.
+    Errors: NoState (no decoding state exists) from `start`; ValueError with `ctx.only` and `ctx.also`, and for
+    positions by head. If causal, ValueError also for keys of another sequence and without `ctx.run`.
 
     Source: Zhou et al., 2020, arXiv:2012.07436, section 3.1.
 
@@ -183,7 +183,7 @@ class ProbSparse(KeyValueMechanism):
     def ranks(
         self, heads: int, rank: Int[Tensor, "B 1 T"], keys: Int[Tensor, "B 1"], draws: int
     ) -> Int[Tensor, "B #H T U"]:
-        """Sample the keys that estimate each query's M, as ranks among the real keys of the row.
+        """Sample the keys that estimate each query's M, as ranks among the row's real keys, [B, #H, T, U].
 
         heads: number of query heads.
         rank: rank of each query among the real tokens, [B, 1, T].

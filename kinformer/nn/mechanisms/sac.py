@@ -216,7 +216,7 @@ class GivenEdges(EdgeAttention):
 
     scale: factor of the dot product; 1/sqrt(k_dim) by default.
 
-    Errors: ValueError if no lower layer has passed on its edges (chosen keys).
+    Errors: ValueError if no lower layer has passed on its edges (chosen keys); otherwise as in `SAC`.
     """
 
     wants = (Want("edges"),)

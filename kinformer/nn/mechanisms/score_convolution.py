@@ -27,11 +27,12 @@ class ScoreConvolution(nn.Module):
 
     heads: number of heads of the layer.
     size: number of rows and columns of the kernel.
-    kernel: "centred" looks as far ahead as back. A "causal" kernel covers only the pair itself and earlier queries and
-        keys. A "cross" kernel covers earlier queries, and keys on both sides.
+    kernel: "centred" looks as far ahead as back. A "causal" kernel covers the query and key of the pair and earlier
+        ones. A "cross" kernel covers the query and earlier ones, and keys on both sides.
     slope: negative slope of the LeakyReLU; 0 for a ReLU, 1 for a plain convolution.
 
-    Errors: ValueError for an even size with a kernel other than "causal".
+    Errors: ValueError for an even size with a kernel other than "causal". A call raises ValueError for scores of
+    another number of heads, and for positions by head.
     """
 
     def __init__(self, heads: int, size: int, kernel: Kernel, slope: float):

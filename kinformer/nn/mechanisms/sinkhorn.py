@@ -78,8 +78,8 @@ class Sinkhorn(KeyValueMechanism):
     dropout: fraction of attention weights that training drops.
     seed: seed of the noise.
 
-    Errors: NoState (no decoding state exists) from `start` unless causal; ValueError with `ctx.only` and `ctx.also`,
-    for keys of another sequence, and for a row with more blocks than a BlockNet knows.
+    Errors: NoState (no decoding state exists) from `start` unless causal; ValueError without `ctx.run`, with
+    `ctx.only` and `ctx.also`, for keys of another sequence, and for a row with more blocks than a BlockNet knows.
 
     Source: Tay et al., 2020, arXiv:2002.11296.
 

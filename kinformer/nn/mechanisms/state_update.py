@@ -245,7 +245,7 @@ class StateUpdate(nn.Module, ABC):
         sums: sums before the chunk.
         q: features of the queries, [B, G, N, R, P, F]; None computes only the sums.
         new: tokens of the chunk.
-        levels: False sets every level to 0, for feature maps that do not divide by the sum of weights.
+        levels: False sets every level to 0, so that the sums are not relative to a largest weight.
         """
 
 

@@ -24,13 +24,13 @@ def spread_order(count: int) -> Int[Tensor, " count"]:
 
 
 def sampled_rows(rows: Sequence[Row], sizes: Sequence[int], limit: int) -> list[Row]:
-    """Return a sample of rows, evenly spread and in their original order, with at most `limit` bytes.
+    """Return a sample of rows, evenly spread and in their original order, of size `limit` at most.
 
-    At least one row is returned. A larger limit only adds rows.
+    At least one row is returned, even if it is larger. A larger limit only adds rows.
 
     rows: all rows.
-    sizes: bytes of each row.
-    limit: maximum number of bytes.
+    sizes: size of each row, in bytes or tokens.
+    limit: maximum sum of the sizes, in the same unit.
     """
     order = spread_order(len(rows))
     ends = torch.tensor(sizes, dtype=torch.long)[order].cumsum(0)

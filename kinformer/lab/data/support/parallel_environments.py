@@ -26,7 +26,7 @@ class StepOutcome(NamedTuple):
     observed: observations after the step.
     rewards: rewards of the step.
     ended: True if the episode ended.
-    cut: True if a limit of time ended the episode, not an end of the task.
+    cut: True if a limit, such as of time, ended the episode (truncation), and not the task itself.
     success: success of an ended episode; -1 if it is unknown.
     """
 

@@ -29,7 +29,7 @@ class PlayedEpisode(NamedTuple):
 
     number: number of the episode, from 0.
     episode: its observations, actions and rewards.
-    cut: True if a limit of steps ended it.
+    cut: True if a limit, such as of steps, ended it.
     success: the "success" that the environment reports at its end; None if it reports none.
     frames: images of its first steps, if they were requested.
     """

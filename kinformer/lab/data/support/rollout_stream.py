@@ -60,8 +60,8 @@ class RolloutStream(ResumableStream):
 
     The next rollout uses the policy as these training steps have changed it. With given weights, the actions of an
     agent follow from the seed, the row (environment), the episode and the step. A checkpoint holds the current rollout,
-    the state of the agent and the actions of the running episodes. A resumed training repeats these actions to restore
-    the environments.
+    the state of the agent, its changed buffers and the actions of the running episodes. A resumed training repeats
+    these actions to restore the environments.
 
     The state of a row is reset when its episode ends. Rows are cut at the ends of episodes, so each part is read
     separately. A part that continues an episode begins with the state of that time. Before it stand `burn_in` steps,
@@ -181,7 +181,7 @@ class RolloutStream(ResumableStream):
 
     @property
     def validation_batches(self) -> tuple[RolloutBatch, ...]:
-        """One batch of episodes that the agent plays now in eval mode, each with its total return only.
+        """One batch of episodes that the agent plays now in eval mode, with their returns and successes.
 
         Errors: ValueError if an environment fails, or if the agent cannot continue.
         """
@@ -245,7 +245,7 @@ class RolloutStep(NamedTuple):
     done: the actions.
     log_p: log probabilities of the actions.
     value: the agent's estimate of the return from this step on.
-    final: its estimate of the return after the step if a limit of time ended the episode, else 0.
+    final: its estimate of the return after the step if the episode was truncated, else 0.
     outcome: the outcome of the step.
     """
 

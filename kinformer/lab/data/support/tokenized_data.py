@@ -1,4 +1,4 @@
-"""Tokens of a text source, made in one pass: small data is kept in memory, other data on disk.
+"""Tokens of a text source: bytes of small plain files are kept in memory, other tokens on disk.
 
 Large data is never in memory at once.
 """

@@ -22,8 +22,9 @@ EXTRA = "environments need the package gymnasium, which is not installed; pip in
 def make(spec: str, seed: int | None = None, *, render_mode: str | None = None) -> "gymnasium.Env":
     """Make an environment of this package, of a user's file, or of Gymnasium.
 
-    Keywords follow the name: "t_maze,corridor=10", "CartPole-v1,sutton_barto_reward=true". Gymnasium's own classes have
-    no type annotations. Their keywords become numbers, tuples, booleans, None or texts by their form.
+    Keywords follow the name: "t_maze,corridor=10", "CartPole-v1,sutton_barto_reward=true". If a class has
+    no type annotations, such as Gymnasium's own, keywords become numbers, tuples, booleans, None or texts by their
+    form.
 
     spec: the name of an environment of this package, FILE.py:Class, or an ID of Gymnasium, with its keywords.
     seed: seed of a reset of the new environment; all later episodes follow from it. None does not reset.
