@@ -1,7 +1,8 @@
-"""Choices: hard choices (a hash, a cluster, an exit) that a recomputed layer repeats.
+"""Choices: hard choices (a vector's hash bucket or cluster, an exit) that a recomputed layer repeats.
 
-A backward that recomputes a layer multiplies in another order than the forward. A vector near a border may then fall to
-the other side, and the gradients would belong to another function. So choices are recorded and replayed.
+If the backward pass recomputes a layer, its products may be rounded differently. A vector near the border of two
+buckets may then fall into the other one, and the gradients would belong to another function. So choices are recorded
+and replayed.
 """
 
 import threading
@@ -17,7 +18,7 @@ from kinformer.core.function_transforms import is_transformed
 
 
 class Choices:
-    """The choices of one computation, in order."""
+    """A record of the hard choices (hash buckets, clusters, early exits) of one computation, in order."""
 
     def __init__(self) -> None:
         self.made: list[Tensor] = []
@@ -55,7 +56,7 @@ _here = _Here()
 
 
 def choice(make: Callable[[], Tensor]) -> Tensor:
-    """Return a hard choice: the result of `make`, or the recorded result if the computation is replayed.
+    """Return a hard choice: the result of `make`, or the recorded result inside `Choices.replay`.
 
     make: a function that returns the choice as a tensor.
     """
@@ -76,9 +77,9 @@ def choice(make: Callable[[], Tensor]) -> Tensor:
 
 
 def run_checkpointed(layer: Callable[..., Any], *inputs: Any) -> Any:
-    """Call a layer, and recompute its inner values in the backward with the same choices.
+    """Call a layer whose inner values the backward pass recomputes, with the same hard choices.
 
-    Under a function transform PyTorch cannot recompute, so the values are kept.
+    Under a function transform such as vmap PyTorch cannot recompute, so the inner values are kept.
 
     layer: the layer.
     inputs: its inputs.

@@ -1,8 +1,8 @@
-"""The registry: files in folders are the parts, and the signature of a member function is its config.
+"""The registry of parts (files in folders) and of members (functions that make named models).
 
-Choose `kinds`, `modules` and `examples` to visit every part, `member` to declare a named system, and `find_member` with
-`parse_keywords` to get from text to a model. Folders are read at every call. The list of installed plugins is read once
-per process. This module does not import torch.
+The signature of a member function is its config. Choose `kinds`, `modules` and `examples` to visit every part, `member`
+to declare a named system, and `find_member` with `parse_keywords` to get from text to a model. Folders are read at
+every call. The list of installed plugins is read once per process. This module does not import torch.
 """
 
 import functools
@@ -45,7 +45,7 @@ M = TypeVar("M")
 
 
 def kinds() -> tuple[str, ...]:
-    """Return every kind of part.
+    """Return the name of every kind of part, such as "biases".
 
     A kind is a folder that contains a file with EXAMPLES, or a group of plugins without a folder.
     """
@@ -104,8 +104,8 @@ def modules(kind: str) -> dict[str, types.ModuleType]:
 def part_files(kind: str) -> dict[str, Path]:
     """Return the files of a kind's folders by module name, sorted; nothing is imported.
 
-    If some files of a folder have EXAMPLES, `@member` or a law's OVER, the other files are shared helpers and are left
-    out.
+    Files of parts have EXAMPLES, members have `@member`, and laws (tested properties) have OVER. If a folder contains
+    such files, its other files are shared helpers and are left out.
 
     kind: the name of the kind.
     """
@@ -119,7 +119,7 @@ def part_files(kind: str) -> dict[str, Path]:
 def load_plugins(kind: str, reserved: Iterable[str] = ()) -> dict[str, types.ModuleType]:
     """Import the plugins of a kind and return them by name, sorted.
 
-    A plugin that fails or has a taken name is left out with a warning.
+    A plugin that cannot be imported, or has a taken name, is left out with a warning.
 
     kind: the name of the kind.
     reserved: names that are taken.
@@ -136,7 +136,9 @@ def load_plugins(kind: str, reserved: Iterable[str] = ()) -> dict[str, types.Mod
 
 
 def has_plugins(kind: str) -> bool:
-    """Return True if a kind has entry points. The names in them are known only after an import.
+    """Return True if installed packages declare plugins of a kind, as entry points.
+
+    The names of their parts are known only after an import.
 
     kind: the name of the kind.
     """
@@ -156,7 +158,7 @@ def examples(kind: str) -> Iterator[tuple[str, Example]]:
 
 
 def part_names() -> dict[str, str]:
-    """Return the module of each public part and member, by name.
+    """Return the name of the module that defines each public part and member, by the part's name.
 
     Files are searched as text and not imported. A file's `__all__` lists its public classes. Without `__all__`, the
     file of a part provides every class with a base except named tuples, protocols, enums and autograd functions. Other
@@ -206,7 +208,7 @@ def _is_public_part(name: str, value: Any, module: types.ModuleType) -> bool:
 
 @dataclass(frozen=True)
 class MemberRecord:
-    """The record of the member that made a model.
+    """The record of the member (named system) that made a model, with the values of its keywords.
 
     name: the name of the member.
     keywords: every keyword with its value.
@@ -225,7 +227,7 @@ class MemberRecord:
 
 @dataclass(frozen=True)
 class Origin:
-    """The file that defines a member function.
+    """The origin of a member function: the user's file that defines it, if any.
 
     file, sha256: path and SHA-256 of the file; None for members of the library and of plugins.
     """
@@ -351,7 +353,7 @@ def find_member(name: str) -> Callable[..., Any]:
 
 
 def check_member_name(name: str, names: Iterable[str]) -> None:
-    """Raise LookupError, with the nearest name, if no member has this name.
+    """Raise LookupError, with the nearest name, if no member (named system) has this name.
 
     name: the name to check.
     names: the names of the members.

@@ -5,7 +5,7 @@ from torch.nn.modules.dropout import _DropoutNd  # the base of Dropout, Dropout1
 
 
 def dropout_parts(module: nn.Module) -> list[nn.Module]:
-    """Return PyTorch's dropout layers, and parts with a number `dropout`.
+    """Return the submodules with dropout: PyTorch's dropout layers, and parts with a number `dropout`.
 
     module: the module to search.
     """
@@ -34,7 +34,7 @@ def disable_dropout(module: nn.Module) -> None:
 
 
 def dropout_attribute(part: nn.Module) -> str:
-    """Return the name of the attribute with the dropout probability of a part.
+    """Return the name of the attribute that holds the dropout probability of a part: "p" or "dropout".
 
     part: a part from `dropout_parts`.
     """

@@ -17,7 +17,7 @@ _TERM = re.compile(r"(?P<name>\w+)((?P<sign>!=|=|>)(?P<values>.+))?")
 
 
 def by_keyword(needs: Needs, names: Iterable[str]) -> dict[str, str]:
-    """Return the condition of each keyword of a member that has one, read when the member is declared.
+    """Return the parsed condition of each keyword that has one, for the declaration of a member.
 
     needs: conditions by keyword, such as {"topk": "form=improved", "a, b": "c>1 and d=x|y"}.
         Terms are `name=value`, `name=value|value`, `name!=value`, `name>number` and `name` (not empty), joined by
@@ -68,9 +68,9 @@ def check_used(needs: Needs, passed: Iterable[str], keywords: Mapping[str, Any])
 
 @contextmanager
 def allow_unused_keywords() -> Iterator[None]:
-    """Suspend `core.checks.check_unused` in a context.
+    """Return a context in which `core.checks.check_unused` refuses nothing.
 
-    Records of earlier versions may contain keywords that it refuses.
+    Records of models from earlier versions may contain keywords that it would refuse.
     """
     token = RECORDED.set(True)
     try:

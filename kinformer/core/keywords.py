@@ -101,7 +101,7 @@ def name_of(function: Callable[..., Any]) -> str:
 
 
 def describe_callable(function: Callable[..., Any]) -> str:
-    """Return kind and name of a function with keywords: "the member 'gpt'", "the task 'Copy'".
+    """Return words for a function with keywords: its kind and name, such as "the member 'gpt'".
 
     function: the function or class.
     """
@@ -130,7 +130,7 @@ def split(text: str, at: str = ",") -> list[str]:
     """Split a text at separators outside brackets: "f(1, 2), 3" gives "f(1, 2)" and "3".
 
     text: the text.
-    at: the separator, one character.
+    at: the separator between the pieces, one character.
     """
     pieces, deep, start = [], 0, 0
     for place, letter in enumerate(text):
