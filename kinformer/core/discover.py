@@ -128,7 +128,7 @@ def load_plugins(kind: str, reserved: Iterable[str] = ()) -> dict[str, types.Mod
     for point in sorted(_plugins(kind), key=lambda point: point.name):
         try:
             if point.name in (*reserved, *loaded):
-                raise ImportError(f"{point.value} has the name {point.name!r}, which {kind} has already")
+                raise ImportError(f"{point.value} has the name {point.name!r}, which another part of {kind} has")
             loaded[point.name] = import_or_explain(point.value, point.load)
         except ImportError as error:
             warnings.warn(f"a plugin of {kind} is left out: {error}", stacklevel=3)

@@ -69,7 +69,7 @@ class KeyValueMechanism(Mechanism):
         of_score, of_bias = self.score.query_extras(sizes), {} if self.bias is None else self.bias.query_extras(sizes)
         if twice := of_score.keys() & of_bias.keys():
             raise ValueError(
-                f"the score and the bias both have an extra named {min(twice)!r}; rename it in one of them"
+                f"the score and the bias both have an extra projection named {min(twice)!r}; rename it in one of them"
             )
         return {**of_score, **of_bias}
 
@@ -146,7 +146,7 @@ class KeyValueMechanism(Mechanism):
         """
         if read.lse is None:
             raise ValueError(
-                f"received_attention of {type(self).__name__} needs the lse; build the mechanism without lse=False"
+                f"received_attention of {type(self).__name__} needs the log-sum-exp; build it without lse=False"
             )
         request, _ = self.prepare_request(queries, keys, None, ctx)
         return received_attention(request, read.lse).mean(1)

@@ -27,5 +27,5 @@ def check_tokenwise(name: str, layer: Layer, use: str) -> Layer:
     if together:
         raise ValueError(f"{kind} has a state, so it reads tokens together and cannot {use}; give an MLP")
     if layer.sends:
-        raise ValueError(f"{kind} sends {min(layer.sends)!r} up, which belongs to a whole row; give an MLP")
+        raise ValueError(f"{kind} passes {min(layer.sends)!r} of whole rows to later blocks; give an MLP")
     return layer
