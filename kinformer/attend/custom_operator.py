@@ -34,7 +34,7 @@ INPUTS = (
 def cost(request: Request) -> float | Refusal:
     """Return the seconds of the operator, estimated from the reach of the pattern, or a Refusal.
 
-    request: the attention to compute. Its plan, and so its exact cost, is known only when the operator runs.
+    request: the attention call. Its plan, and so its exact time, is known only when the operator runs.
     """
     q, k, v = request.queries.q, request.keys.k, request.keys.v
     if is_transformed():

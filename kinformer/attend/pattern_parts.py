@@ -1,4 +1,4 @@
-"""Decomposition of a pattern into disjoint parts, each with a layout that makes it cheap to compute.
+"""Decomposition of a pattern into disjoint parts that are each cheap to compute.
 
 The outputs of the parts merge into the output of the whole pattern.
 """

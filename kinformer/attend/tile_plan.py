@@ -175,12 +175,12 @@ class TilePlan:
 
     @cached_property
     def forward_stages(self) -> list[Stage]:
-        """The stages of the plan with the calls for the forward pass."""
+        """The stages (groups of calls) of the plan with the calls for the forward pass."""
         return [self._finer(stage) for stage in self.stages]
 
     @cached_property
     def backward_stages(self) -> list[Stage]:
-        """The stages of the plan with the calls for the backward pass."""
+        """The stages (groups of calls) of the plan with the calls for the backward pass."""
         return [self._turned(stage) for stage in self.stages]
 
     @cached_property
@@ -194,7 +194,7 @@ class TilePlan:
         return call if whole and (call.q.size, call.k.size) == (q.size, k.size) else None
 
     def begins_with(self, of: Literal["q", "k"]) -> bool:
-        """Return True if the first stage uses all heads, and its queries ("q") or keys ("k") are not gathered."""
+        """Return True if the first stage has all heads, and its queries ("q") or keys ("k") are not gathered."""
         return bool(self.stages) and self.stages[0].turns == 1 and getattr(self.stages[0], of).source is None
 
     @cached_property

@@ -24,11 +24,11 @@ class Choices:
         self.made: list[Tensor] = []
 
     def record(self) -> AbstractContextManager[None]:
-        """Return a context that records the choices made in it."""
+        """Return a context that records the hard choices made in it."""
         return _Taping(self.made, writes=True)
 
     def replay(self) -> AbstractContextManager[None]:
-        """Return a context that replays the recorded choices, from the first one at each entry."""
+        """Return a context in which `choice` returns the recorded results, from the first one at each entry."""
         return _Taping(self.made, writes=False)
 
 

@@ -67,7 +67,7 @@ def _has_mark(mark: bytes, file: Path) -> bool:
 
 @functools.cache  # reading the entry points of every installed package takes a fifth of the time of `advise`
 def installed_plugins() -> tuple[EntryPoint, ...]:
-    """Return the entry points of the groups `kinformer.<kind>` of all installed packages."""
+    """Return the entry points of all installed packages in the groups `kinformer.<kind>`, for plugins."""
     points = entry_points()
     groups = [group for group in points.groups if group.startswith("kinformer.")]
     return tuple(point for group in groups for point in points.select(group=group))
@@ -146,9 +146,9 @@ def has_plugins(kind: str) -> bool:
 
 
 def examples(kind: str) -> Iterator[tuple[str, Example]]:
-    """Yield each entry of EXAMPLES of each module of a kind, with the module's name.
+    """Yield each example part in the lists EXAMPLES of all modules of a kind, with the module's name.
 
-    The name repeats if a module has several examples.
+    The name is repeated if a module has several examples.
 
     kind: the name of the kind.
     """
@@ -336,10 +336,10 @@ def _declared_members(module: types.ModuleType) -> dict[str, Callable[..., Any]]
 
 
 def find_member(name: str) -> Callable[..., Any]:
-    """Return the member of a name, or of a user's own "path/file.py:function".
+    """Return the member (function that makes a named model) of a name or of "path/file.py:function".
 
-    The user's file is executed to find its function, so pass only files that you would run. The path and the SHA-256 of
-    the file are recorded.
+    The second form names a function in a user's own file. The file is executed to find it, so pass only files that you
+    would run. The path and the SHA-256 of the file are recorded.
 
     name: the name, or path and function.
 

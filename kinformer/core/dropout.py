@@ -1,4 +1,4 @@
-"""Dropout: the parts of a module that have a dropout, and their probabilities."""
+"""Dropout: the submodules of a model that have dropout, and their probabilities."""
 
 from torch import nn
 from torch.nn.modules.dropout import _DropoutNd  # the base of Dropout, Dropout1d to 3d and both alpha dropouts

@@ -27,7 +27,7 @@ class Example:
 
     @classmethod
     def from_entry(cls, entry: Any) -> "Example":
-        """Return an entry of EXAMPLES as an Example.
+        """Return an entry of a file's list EXAMPLES as an Example.
 
         The entry is an Example, a function or class that makes a part, or the part itself.
         """

@@ -146,7 +146,7 @@ class LazyProjection(NamedTuple):
     bias: Float[Tensor, "H n"] | None
 
     def cut(self, at: Selection) -> "LazyProjection":
-        """Return the projection of some positions."""
+        """Return the projection of only the places `at` of x."""
         return self._replace(x=cut(self.x, at, 1))
 
     def detach(self) -> "LazyProjection":
@@ -181,10 +181,10 @@ def _zero_padding(x: Float[Tensor, "B G N D"], real: Bool[Tensor, "B 1 N"]) -> F
 
 
 def cut(x: Tensor, at: Selection, dim: int) -> Tensor:
-    """Select positions of one dimension of x; the first dimension of x is the batch.
+    """Select places of one dimension of x; the first dimension of x is the batch.
 
-    at: a slice for every row, positions of each row [B R], or None for all.
-    dim: the dimension.
+    at: a slice for every row, indices of each row [B R], or None for all.
+    dim: the dimension in which to select.
     """
     if at is None:
         return x
@@ -196,10 +196,10 @@ def cut(x: Tensor, at: Selection, dim: int) -> Tensor:
 
 
 def cut_each(of: Mapping[str, Tensor], at: Selection, dim: int) -> dict[str, Tensor]:
-    """Select positions of one dimension of every tensor of a mapping.
+    """Select places of one dimension of every tensor of a mapping; the first dimension is the batch.
 
     of: tensors by name.
-    at: a slice for every row, positions of each row [B R], or None for all.
+    at: a slice for every row, indices of each row [B R], or None for all.
     dim: the dimension.
     """
     return {name: cut(x, at, dim) for name, x in of.items()}

@@ -1,7 +1,8 @@
-"""Conditions under which a keyword of a member has an effect, as text such as "position=learned".
+"""Conditions under which a member's keyword has an effect, as text such as "position=learned".
 
-Choose `has_effect` to test whether a keyword applies given the other keywords, and `check_used` to refuse keywords that
-do not. Use `allow_unused_keywords` to build a model from saved keywords, which may include unused ones.
+A member is a function that makes a named model. Choose `has_effect` to test whether a keyword applies given the other
+keywords, and `check_used` to refuse keywords that do not. Use `allow_unused_keywords` to build a model from saved
+keywords, which may include unused ones.
 """
 
 import re
@@ -39,7 +40,7 @@ def has_effect(name: str, needs: Needs, keywords: Mapping[str, Any]) -> bool:
     """Return True if a keyword has an effect, given the values of all keywords.
 
     name: the keyword.
-    needs: the conditions of the member.
+    needs: the conditions of the member's keywords (see `by_keyword`).
     keywords: the value of every keyword.
     """
     if name not in needs:
@@ -48,9 +49,9 @@ def has_effect(name: str, needs: Needs, keywords: Mapping[str, Any]) -> bool:
 
 
 def check_used(needs: Needs, passed: Iterable[str], keywords: Mapping[str, Any]) -> None:
-    """Refuse keywords that have no effect.
+    """Refuse keywords of a member (named model) that have no effect.
 
-    needs: the conditions of the member.
+    needs: the conditions of the member's keywords (see `by_keyword`).
     passed: the names of the keywords to check.
     keywords: the value of every keyword.
 

@@ -1,4 +1,7 @@
-"""Recipe: the training settings of a member. It imports no torch, so that declaring a member is fast."""
+"""Recipe: the training settings of a member (named model).
+
+This module imports no torch, so that a declaration of a member is fast.
+"""
 
 import math
 from dataclasses import dataclass

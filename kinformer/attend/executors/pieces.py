@@ -1,6 +1,6 @@
 """Executor pieces: any pattern over consecutive positions, as tiles of dense attention.
 
-Its cost grows with the number of allowed pairs, not with all pairs. PyTorch's fused kernel for the CPU computes the
+Its time grows with the number of allowed pairs, not with all pairs. PyTorch's fused kernel for the CPU computes the
 tiles if it supports the request. Otherwise the operations of the reference executor compute them.
 """
 

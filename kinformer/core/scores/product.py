@@ -40,8 +40,8 @@ class Product(Score):
         change = self.change(request)
         if change is not None and change.requires_grad:
             raise ValueError(
-                f"{type(self).__name__}.change requires a gradient, which no executor computes; implement forward "
-                "instead"
+                f"{type(self).__name__}.change requires a gradient, which attention does not compute; implement "
+                "forward instead"
             )
         return change
 
