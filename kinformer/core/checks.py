@@ -31,7 +31,7 @@ def check_whole_number(name: str, value: int) -> int:
     """Return a value if it is an integer.
 
     name: the parameter's name in the message.
-    value: the value.
+    value: the value of the parameter.
     """
     return _require(name, value, _is_number(int, value), "a whole number")
 

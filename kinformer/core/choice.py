@@ -81,7 +81,7 @@ def run_checkpointed(layer: Callable[..., Any], *inputs: Any) -> Any:
 
     Under a function transform such as vmap PyTorch cannot recompute, so the inner values are kept.
 
-    layer: the layer.
+    layer: the layer, or another function of tensors.
     inputs: its inputs.
     """
 

@@ -1,4 +1,4 @@
-"""FeatureMap: features with products that approximate or equal a kernel of query and key."""
+"""FeatureMap: features of queries and keys whose inner products approximate or equal a kernel."""
 
 from abc import ABC, abstractmethod
 

@@ -67,5 +67,5 @@ class _Twice(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> None:
         raise RuntimeError(
             "this fast implementation cannot differentiate twice; use torch.func (hessian, jacrev), or pass "
-            "impl='reference' if the mechanism has impl="
+            "impl='reference' if the mechanism has a parameter impl"
         )

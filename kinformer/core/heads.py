@@ -215,6 +215,6 @@ def number_of_groups(heads: int, groups: int, name: str = "key heads") -> int:
     """
     if not groups or heads % groups:
         raise ValueError(
-            f"{heads} query heads cannot share {groups} {name} evenly; make the number of query heads a multiple"
+            f"{heads} query heads cannot share {groups} {name} evenly; make the first number a multiple of the second"
         )
     return heads // groups

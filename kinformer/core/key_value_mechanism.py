@@ -26,7 +26,7 @@ class KeyValueMechanism(Mechanism):
     limits of the batch, puts new keys into the cache, makes the Request and returns the next cache. A subclass writes
     `read`, and `preprocess` if queries and keys change before they are cached.
 
-    pattern: the pairs that may be read.
+    pattern: the pairs of query and key that attention allows.
     bias: the change of scores; None for no change.
     score: the module that scores each pair of query and key, usually by their product.
     scale: the factor of the product; None for 1 / sqrt(width of a query).

@@ -101,7 +101,8 @@ class KV(NamedTuple):
         """
         if missing := self.labels.keys() - keys.labels.keys():
             raise ValueError(
-                f"got no labels {min(missing)!r}, but earlier tokens of the row have them; give them in every call"
+                f"got no labels {min(missing)!r}, but earlier tokens of the row have them; give Context(labels=...) in "
+                "every call"
             )
         # keys without a label get -1
         labels = {name: self.labels.get(name, torch.full_like(self.pos, -1)) for name in keys.labels}

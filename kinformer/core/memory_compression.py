@@ -34,5 +34,5 @@ class Compression(nn.Module, ABC):
     def forward(self, x: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"], used: Float[Tensor, "B S"]) -> Slots:
         """Return the S / rate compressed states, in order; a state with position -1 is 0.
 
-        `used` is the attention that each state received, averaged over heads.
+        `used` is the attention that each state received so far, averaged over heads and queries.
         """

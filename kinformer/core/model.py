@@ -44,8 +44,9 @@ class EvaluationSums(NamedTuple):
 
     totals: sum and count of each metric by name, the model's main metric first.
     state: the model's state after the batch, or None.
-    scored: for text, True at the tokens of the metric's mean; bits per byte divide by the bytes of these tokens. None
-        if a model that predicts the next token scores every token except the first of a row.
+    scored: for text, True at the tokens over which the metric is a mean. The metric bits per byte divides by the number
+        of bytes of these tokens. None if a model that predicts the next token scores every token except the first of a
+        row.
     """
 
     totals: Mapping[str, tuple[Tensor, Tensor]]
@@ -103,15 +104,15 @@ class Model(nn.Module, ABC):
 
     @property
     def longest(self) -> int | None:
-        """The largest length of a row that the learned positions allow; None without a table of positions."""
+        """The largest length of a row that the model's learned positions allow; None if it has no such table."""
         ends = [part.length for part in self.modules() if isinstance(part, Position) and part.length is not None]
         return min(ends) - self.own if ends else None
 
     @property
     def window(self) -> int | None:
-        """The number of learned positions that training has reached; None without a table of positions.
+        """The number of the model's learned positions that were trained; None if it has no such table.
 
-        Before training every position counts.
+        Training on rows shorter than the table reaches only its first positions. Before training, all positions count.
         """
         longest = self.longest
         return None if longest is None else min(longest, self.trained_length or longest)
@@ -132,7 +133,7 @@ class Model(nn.Module, ABC):
     def sample(self, rows: int, length: int, seed: int) -> Batch:
         """Return a batch of random data, for tests; it depends only on the arguments.
 
-        Longer rows begin like shorter ones.
+        A longer row begins with the same data as a shorter row from the same seed.
         """
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
@@ -224,7 +225,7 @@ class Writer(Predictor):
 def random_tokens(vocab: int, rows: int, length: int, seed: int) -> Int[Tensor, "B T"]:
     """Return random token ids [rows, length], for tests; they depend only on the arguments.
 
-    Longer rows begin like shorter ones.
+    A longer row begins with the same tokens as a shorter row from the same seed.
 
     vocab: the number of different tokens.
     rows, length: the shape of the result.
