@@ -1,4 +1,4 @@
-"""The function `attend` and the choice of the executor that computes it.
+"""The function `attend` and the choice of an executor, one of several ways to compute attention.
 
 All executors compute the same result. The executor `reference` defines this result; the others are only faster.
 
@@ -32,10 +32,10 @@ __all__ = ["EXECUTORS", "attend", "explain", "impl_of", "read"]
 
 
 def read(request: Request, impl: str = "auto") -> AttentionOutput:
-    """Compute attention for a request with the cheapest executor or with a named one.
+    """Compute an attention call with the fastest executor or with a named one.
 
-    request: queries, keys, pattern, score and bias of one attention.
-    impl: "auto" for the cheapest executor, or the name of an executor.
+    request: queries, keys, pattern, score and bias of one attention call.
+    impl: name of an executor (a way to compute attention), or "auto" for the one with the least estimated time.
 
     Returns y and, if the executor computes it, the log-sum-exp.
     Errors: ValueError if `impl` names no executor, or if the named executor refuses the request.
@@ -62,13 +62,13 @@ def _estimation_time(name: str, request: Request) -> float:
 
 
 def explain(request: Request) -> dict[str, float | Refusal]:
-    """Return the estimated seconds of every executor for a request, or its Refusal, the cheapest first."""
+    """Return the estimated seconds, or the Refusal, of every executor for a request, the fastest first."""
     costs = {name: executor.cost(request) for name, executor in EXECUTORS.items()}
     return dict(sorted(costs.items(), key=lambda item: torch.inf if isinstance(item[1], Refusal) else item[1]))
 
 
 def impl_of(name: str) -> str:
-    """Return `name` if it is "auto" or an executor; raise ValueError otherwise."""
+    """Return `name` if it is "auto" or an executor (way to compute attention); else raise ValueError."""
     return check_option("impl", name, ("auto", *EXECUTORS))
 
 
@@ -102,15 +102,16 @@ def attend(
     pattern: the keys that each query may read.
     q_pos, k_pos: absolute positions of queries [B, 1, T] or [B, H, T] and of keys [B, 1, S] or [B, H, S]. -1 marks
         padding. Keys may lie in any order. Defaults: 0 .. S - 1 for keys, the positions of the last T keys for queries.
-    bias: a change of the scores. It reads its tensors from `extras` by name.
-    scale: factor of the product, by default 1/sqrt(K).
-    lse: whether to return the log-sum-exp, which `merge` needs. Without it, faster executors may apply.
+    bias: a change of the scores. It finds tensors that it needs for each query in `extras`.
+    scale: factor of the product q.k, by default 1/sqrt(K).
+    lse: True to return the log-sum-exp, which `merge` needs. False allows executors (ways to compute attention) that do
+        not return it and may be faster.
     dropout: probability with which a weight is dropped. Dropout does not change the log-sum-exp.
-    rows: batch row of each row [B], if queries or buckets are folded into the batch.
-    impl: name of an executor; "auto" selects the cheapest one that supports the call.
-    ctx: context of the layer. Its `only` narrows the pattern and its `also` widens it. It also provides labels,
-        `below` and the memo.
-    extras: tensors of the queries by name, for the bias.
+    rows: index in the batch of each row [B], if queries or hash buckets are folded into the batch.
+    impl: name of an executor; "auto" selects the one with the least estimated time.
+    ctx: context of the layer. Its `only` narrows the pattern and its `also` widens it. It also provides the labels of
+        tokens, values from earlier blocks (`below`) and the memo of shared results.
+    extras: tensors with numbers for each query by name, for the bias.
 
     Returns y [B, H, T, V] and the log-sum-exp [B, H, T]. The latter may be None if `lse` is False.
     Errors: ValueError if shapes do not fit, if positions have shape [B, T], if `impl` is unknown, or if the named

@@ -1,8 +1,8 @@
-"""Custom operator for planned attention in compiled graphs, with its backward.
+"""Custom operator that computes attention by a plan (calls over tiles) in compiled graphs.
 
-The operator makes its plan when it runs, because a plan depends on the values of the positions. Therefore one graph
-serves all lengths. A graph cannot hold a pattern, so the operator takes the serialized pattern. The operator takes no
-bias, because the tensors of a bias need gradients of their own.
+It has a backward. The operator makes its plan when it runs, because a plan depends on the values of the positions.
+Therefore one graph serves all lengths. A graph cannot hold a pattern, so the operator takes the serialized pattern. The
+operator takes no bias, because the tensors of a bias need gradients of their own.
 """
 
 from typing import Any
@@ -32,26 +32,26 @@ INPUTS = (
 
 
 def cost(request: Request) -> float | Refusal:
-    """Return the seconds estimated from the reach of the pattern, or a Refusal.
+    """Return the seconds of the operator, estimated from the reach of the pattern, or a Refusal.
 
-    request: the attention to compute. Its plan, and so its exact cost, is known only when the operator runs.
+    request: the attention call. Its plan, and so its exact time, is known only when the operator runs.
     """
     q, k, v = request.queries.q, request.keys.k, request.keys.v
     if is_transformed():
-        return Refusal("it does not support vmap and forward-mode derivatives")
+        return Refusal("this executor does not support vmap and forward-mode derivatives")
     if type(request.score) is not Product or request.bias is not None or not kernel.serves(request):
         return Refusal(
-            "in a compiled graph it needs product scores on a CPU, without bias or dropout, and as many and as wide "
-            "value heads as key heads"
+            "in a compiled graph this executor needs dot-product scores on a CPU, without bias or dropout, and value "
+            "heads of the same number and width as the key heads"
         )
     if not request.pairs:
-        return Refusal("it needs at least one pair of a query and a key")
+        return Refusal("this executor needs at least one pair of a query and a key")
     if request.where is not None:
-        return Refusal("it reads all pairs of the pattern, but a mask allows fewer")
+        return Refusal("this executor computes all pairs of the pattern, but a mask allows fewer")
     if spell_pattern(request.pattern) is None:
         return Refusal(
-            "in a compiled graph it supports only patterns made of integers, bools, strings, tensors, tuples and other "
-            "patterns"
+            "in a compiled graph this executor supports only patterns made of integers, bools, strings, tensors, "
+            "tuples and other patterns"
         )
     back, ahead = request.pattern.reach()
     keys = k.shape[2] if isinstance(request.pattern, Full) else min(k.shape[2] / 2, back + 1 + ahead)
@@ -59,7 +59,7 @@ def cost(request: Request) -> float | Refusal:
 
 
 def read(request: Request) -> AttentionOutput:
-    """Compute `request` with the operator, in the dtype of autocast if it is enabled."""
+    """Compute `request` with the custom operator, in the dtype of autocast if it is enabled."""
     queries, keys = request.queries, request.keys
     spelling = spell_pattern(request.pattern)
     assert spelling is not None

@@ -1,8 +1,9 @@
-"""Biases by distance for the calls of a plan.
+"""Biases by distance for attention that is computed in tiles (rectangles of queries and keys).
 
-A tile of consecutive queries and keys has W = queries + keys - 1 distances, the furthest first. The terms of its keys
-are a window of the terms of its distances, and the window moves by one place per query. Such a band is a view with a
-row stride of W - 1 numbers, so it needs no look-up.
+A bias by distance adds a term for each distance between query and key. A tile of consecutive queries and keys has W =
+queries + keys - 1 distances, the furthest first. The terms of a query's keys are a window of the W terms, which moves
+by one place per query. The terms of all pairs, the band, are therefore a view with a row stride of W - 1 numbers and
+need no look-up.
 """
 
 from typing import NamedTuple
@@ -17,7 +18,7 @@ from kinformer.core.request import Request
 
 
 class DistanceBand(NamedTuple):
-    """Bias of one attention by the distance between query and key, the furthest distance first.
+    """The bias of one attention call by the distance between query and key, the furthest distance first.
 
     table: terms of each distance [#H, N], or vectors [#H, N, R] that are multiplied with `asks`.
     asks: vectors of the queries [B, H, T, R], or None if the table holds the terms themselves.
@@ -33,7 +34,7 @@ class DistanceBand(NamedTuple):
     def make_bias(
         self, stage: Stage, call: TileCall, rows: slice, asks: Float[Tensor, "n H q R"] | None
     ) -> Float[Tensor, "#n #H q k"]:
-        """Return the numbers to add to the scores of a call."""
+        """Return the numbers that the bias adds to the scores of a call over n tiles."""
         at = self.table_rows(stage, call)
         if at is None:
             return self.table[:, self._looked_up(stage, call, rows)].movedim(0, 1)
@@ -44,7 +45,10 @@ class DistanceBand(NamedTuple):
     def learn(
         self, into: Tensor, stage: Stage, call: TileCall, rows: slice, gradient: Float[Tensor, "n H q k"]
     ) -> None:
-        """Add the gradient of the scores of a call to the gradient `into` of a table without `asks`."""
+        """Add a call's part of the gradient of the bias table to `into`, if the bias has no `asks`.
+
+        gradient: the gradient of the scores of the call.
+        """
         gradient = gradient.sum(1, keepdim=True) if len(into) == 1 else gradient
         if (at := self.table_rows(stage, call)) is not None:
             into[:, at] += spread(gradient.sum(0, keepdim=True)).sum(1)
@@ -53,7 +57,10 @@ class DistanceBand(NamedTuple):
             into.index_add_(1, index.flatten(), gradient.transpose(0, 1).flatten(1))
 
     def table_rows(self, stage: Stage, call: TileCall) -> slice | None:
-        """Return the table rows for the distances of each tile, or None if the tiles are not consecutive."""
+        """Return the rows of the table for the distances in each tile of a call.
+
+        None if the queries or keys of a tile are not consecutive.
+        """
         distances = stage.tile_distances(call)
         return (
             None
@@ -70,9 +77,9 @@ class DistanceBand(NamedTuple):
 
 
 def band_of(request: Request, plan: TilePlan) -> tuple[Tensor, DistanceBand] | None:
-    """Return the queries and the bias by all distances of a plan, or None.
+    """Return the queries of an attention call, and its bias at all distances that a plan needs, or None.
 
-    request: the attention with its bias.
+    request: the attention call with its bias.
     plan: the plan of the request.
 
     Returns None if the request has no bias or its bias has no form by distance. It also returns None if the bias has
@@ -93,14 +100,14 @@ def band_of(request: Request, plan: TilePlan) -> tuple[Tensor, DistanceBand] | N
 
 
 def by_head(x: Float[Tensor, "n H q D"]) -> Float[Tensor, "H N D"]:
-    """Join the tiles of `x` to one matrix per head, which needs only one product with a table."""
+    """Join the n tiles of `x` to one matrix per head, for a single matrix product with a table of a bias."""
     return x.transpose(0, 1).flatten(1, 2)
 
 
 def skew(x: Float[Tensor, "H N W"], queries: int, keys: int) -> Float[Tensor, "n H q k"]:
-    """Return terms of keys from the terms of distances, as a view.
+    """Return the bias term of each (query, key) pair, as a view of the terms of distances.
 
-    x: terms of the distances of all tiles.
+    x: for each query, the terms of the W distances in its tile.
     queries: number of queries in a tile.
     keys: number of keys in a tile.
     """
@@ -110,7 +117,7 @@ def skew(x: Float[Tensor, "H N W"], queries: int, keys: int) -> Float[Tensor, "n
 
 
 def spread(x: Float[Tensor, "n H q k"]) -> Float[Tensor, "H N W"]:
-    """Return terms of distances from the terms `x` of keys, with zeros elsewhere: the transpose of `skew`."""
+    """Return terms of distances from the terms `x` of pairs: the transpose of `skew`, 0 elsewhere."""
     n, heads, queries, keys = x.shape
     terms = x.new_zeros(heads, n * queries, queries + keys - 1)
     skew(terms, queries, keys).copy_(x)

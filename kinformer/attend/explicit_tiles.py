@@ -1,6 +1,6 @@
-"""Planned attention in plain PyTorch operations.
+"""Attention by a plan (calls over tiles of queries and keys) in plain PyTorch operations.
 
-Each tile uses the operations of the reference executor. This way supports biases, dropout and every device.
+Each tile is computed by the operations of the executor `reference`. So biases, dropout and every device are supported.
 """
 
 from typing import Any
@@ -25,7 +25,7 @@ Cuts = tuple[StridedTiles | BlockTable, ...]
 
 
 class CutTiles(torch.autograd.Function):
-    """Autograd function that cuts x into the tiles of every call and folds the tiles into the batch.
+    """Autograd function that cuts rows into the tiles of every call and folds the tiles into the batch.
 
     One function makes the tiles of all calls. With a function for each call, the backward would take quadratic time.
     """
@@ -42,7 +42,7 @@ class CutTiles(torch.autograd.Function):
 
 
 class AddTiles(torch.autograd.Function):
-    """Autograd function that adds tiles to their places in rows of zeros: the transpose of `CutTiles`."""
+    """Autograd function that adds tiles at their places to rows of zeros: the transpose of `CutTiles`."""
 
     @staticmethod
     def forward(ctx: FunctionCtx, shape: torch.Size, tiles: Cuts, *pieces: Tensor) -> Tensor:
@@ -60,10 +60,10 @@ class AddTiles(torch.autograd.Function):
 
 
 def read(request: Request, plan: TilePlan) -> AttentionOutput:
-    """Compute y and the log-sum-exp of a request by its plan.
+    """Compute y and the log-sum-exp of a request by its plan, in plain PyTorch operations.
 
-    request: the attention to compute.
-    plan: the plan of the request, with at least one stage.
+    request: the attention call.
+    plan: the plan of the request, with at least one stage (group of calls).
     """
     rows = torch.arange(len(request.queries.q), device=request.queries.q.device)
     rows = rows if request.rows is None else request.rows

@@ -1,4 +1,4 @@
-"""Grouping of many tiles into few calls."""
+"""Grouping of many tiles (rectangles of queries and keys) into few calls of attention."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -9,14 +9,14 @@ from kinformer.core.pattern import Pattern
 
 
 class Tile(NamedTuple):
-    """Rectangle of queries and keys that are read together.
+    """A tile: a rectangle of queries and keys for which one call computes attention.
 
-    q: place of the first query.
-    size: number of queries.
-    k: place of the first key.
-    keys: number of keys.
-    inner: step between neighbouring queries and between neighbouring keys, in places.
-    every: True if every pair is allowed.
+    q: index of the first query in the row.
+    size: number of queries in the tile.
+    k: index of the first key in the row.
+    keys: number of keys in the tile.
+    inner: index step from one query of the tile to the next, and from one key to the next.
+    every: True if the pattern allows every pair of the tile.
     """
 
     q: int
@@ -54,12 +54,13 @@ Starts = list[tuple[int, int]]  # the first query and the first key of each tile
 def fold_tiles(where: Pattern, tiles: list[Tile], max_places: int, batch: int) -> list[TileCall]:
     """Group equal tiles at even distances into calls, and join neighbours that read the same keys.
 
-    Tiles with the same distance to their keys are grouped first, then the remaining tiles. The remaining tiles may have
-    different steps for queries and keys. Such a call has no band, so a bias by distance needs a look-up there.
+    First, tiles with the same distance between their queries and keys are grouped. Then the remaining tiles are
+    grouped, possibly with different steps for queries and keys. In such a call, a bias by distance must look up the
+    distance of each pair.
 
-    where: the pattern of the calls.
+    where: the pattern of allowed pairs.
     tiles: the tiles, in ascending order.
-    max_places: most places of queries and keys in one call.
+    max_places: largest number of queries and keys together in one call.
     batch: number of rows in the batch. Remaining tiles are grouped only if a group has more tiles than this number
         and more than two. A grouped call runs once for each row.
     """
@@ -81,7 +82,7 @@ def fold_tiles(where: Pattern, tiles: list[Tile], max_places: int, batch: int) -
 
 
 def unfold_tiles(call: TileCall) -> Iterator[Tile]:
-    """Yield the tiles of `call`, which must have strided tiles."""
+    """Yield the tiles of `call`, whose tiles must be at equal steps (`StridedTiles`)."""
     q, k = call.q, call.k
     assert isinstance(q, StridedTiles) and isinstance(k, StridedTiles)
     for n in range(q.many):

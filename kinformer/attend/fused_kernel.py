@@ -29,9 +29,9 @@ DTYPES = (torch.float32, torch.float64, torch.bfloat16)
 
 
 def serves(request: Request) -> bool:
-    """Return True if the kernel supports `request`, apart from its bias.
+    """Return True if PyTorch's fused kernel for the CPU supports `request`, apart from its bias.
 
-    The kernel has no dropout, and needs keys and values of the same width and the same number of heads.
+    The kernel has no dropout. It needs keys and values of the same width and the same number of heads.
     """
     q, k, v = request.queries.q, request.keys.k, request.keys.v
     if request.dropout or q.device.type != "cpu" or autocast_dtype(q) not in DTYPES:
@@ -47,7 +47,7 @@ def to_contiguous(x: Tensor) -> Tensor:
 
 
 class SavedTensors(NamedTuple):
-    """Inputs and outputs of a forward pass.
+    """The inputs and outputs of attention in a forward pass, which the backward pass needs.
 
     q, k, v: queries [B, H, T, D], keys and values [B, G, S, D].
     y, lse: output [B, H, T, D] and log-sum-exp [B, H, T].
@@ -63,7 +63,7 @@ class SavedTensors(NamedTuple):
 
 
 class ReadWithGradients(ABC):
-    """Contract for a way to compute attention: its y and lse, and the gradients of its inputs."""
+    """Base class for methods to compute attention: y and log-sum-exp (lse), and gradients of the inputs."""
 
     @abstractmethod
     def read(
@@ -73,7 +73,7 @@ class ReadWithGradients(ABC):
         v: Float[Tensor, "B G S D"],
         *extra_inputs: Tensor | None,
     ) -> tuple[Float[Tensor, "B H T D"], Float[Tensor, "B H T"]]:
-        """Return y, and the lse in float32 or better.
+        """Return the attention output y, and its log-sum-exp (lse) in float32 or better.
 
         q, k, v: queries, keys and values.
         extra_inputs: further tensors that may have a gradient.
@@ -107,7 +107,7 @@ def _without_autocast(of: Callable[P, R]) -> Callable[P, R]:
 
 
 def read(method: ReadWithGradients, q: Tensor, k: Tensor, v: Tensor, *extra_inputs: Tensor | None) -> AttentionOutput:
-    """Compute y and lse by a method, in the dtype of autocast if it is enabled.
+    """Compute attention by a method with its own backward, in autocast's dtype if autocast is enabled.
 
     method: the way to compute attention.
     q, k, v: queries, keys and values.
@@ -127,7 +127,7 @@ def _read_without_gradients(
 
 
 class FusedFunction(torch.autograd.Function):
-    """Autograd function of a method, with gradients through y and the log-sum-exp."""
+    """Autograd function of a `ReadWithGradients` method, with gradients through y and the log-sum-exp."""
 
     @staticmethod
     @_without_autocast
@@ -153,7 +153,7 @@ class FusedFunction(torch.autograd.Function):
 def compute_gradients(
     method: ReadWithGradients, gy: Tensor | None, gl: Tensor | None, saved: SavedTensors, needs: tuple[bool, ...]
 ) -> tuple[Tensor | None, ...]:
-    """Return the gradients of the inputs of a method from the gradients of its y and lse.
+    """Return the gradients of a method's inputs from the gradients of its y and log-sum-exp (lse).
 
     method: the way to compute attention.
     gy, gl: gradients of y and of lse, or None for zero.
@@ -187,9 +187,9 @@ def _with_lse(gy: Tensor, gl: Tensor | None, y: Tensor) -> tuple[Tensor, Tensor]
 
 
 def finite_lse(lse: Float[Tensor, "B H T"]) -> Float[Tensor, "B H T"]:
-    """Return `lse` with 0 instead of -inf.
+    """Return the log-sum-exp `lse` with 0 instead of -inf, for the backward pass of the kernel.
 
-    The value has no effect, because all keys of such a query are masked.
+    -inf stands at queries without a key. The 0 has no effect, because all keys of such a query are masked.
     """
     return lse.masked_fill(lse == -torch.inf, 0.0)
 
@@ -197,10 +197,10 @@ def finite_lse(lse: Float[Tensor, "B H T"]) -> Float[Tensor, "B H T"]:
 def call_forward(
     q: Tensor, k: Tensor, v: Tensor, added: Tensor | None, empty: Tensor | None, causal: bool, scale: float
 ) -> tuple[Tensor, Tensor]:
-    """Return y and lse of one call of the kernel.
+    """Return y and log-sum-exp of one call of PyTorch's fused kernel.
 
     q, k, v: queries, keys and values.
-    added: additive mask, or None.
+    added: numbers to add to the scores, -inf at excluded pairs, or None.
     empty: True for each query without a key, or None; the lse of these queries becomes -inf.
     causal: True for the kernel's causal mask.
     scale: factor of the product.
@@ -212,11 +212,11 @@ def call_forward(
 def call_backward(
     gy: Tensor, saved: SavedTensors, added: Tensor | None, causal: bool, scale: float
 ) -> tuple[Tensor, ...]:
-    """Return the gradients of q, k and v of one call of the kernel.
+    """Return the gradients of q, k and v of one call of PyTorch's fused kernel.
 
     gy: gradient of y.
     saved: inputs and outputs of the forward pass.
-    added: additive mask, or None.
+    added: numbers to add to the scores, -inf at excluded pairs, or None.
     causal: True for the kernel's causal mask.
     scale: factor of the product.
     """
@@ -226,7 +226,7 @@ def call_backward(
 
 
 class MaskedRead(ReadWithGradients):
-    """Method that calls the kernel once with an additive mask, its only extra input.
+    """Method that calls PyTorch's fused kernel once with an additive mask, its only extra input.
 
     scale: factor of the product.
     """
@@ -243,13 +243,15 @@ class MaskedRead(ReadWithGradients):
 
 
 def additive_mask(request: Request) -> Float[Tensor, "#B #H T S"] | None:
-    """Return the additive mask of a request: -inf at pairs that are not allowed.
+    """Return the mask of a request as numbers to add to the scores: -inf at pairs that are not allowed.
 
-    request: the attention; its score must be a `Product`. A change of its scores is part of the mask.
+    request: the attention call; its score must be a `Product` (scaled dot product). A change of its scores is part of
+        the mask.
 
     Returns None if all pairs are allowed and the scores are not changed.
 
-    All layers of a forward pass share this mask. From a boolean mask, a kernel would make an additive mask per layer.
+    All layers of a forward pass share this mask. If the kernel got a boolean mask, it would make a new additive mask in
+    each layer.
     """
     where, score, q = mask(request), request.score, request.queries.q
     assert isinstance(score, Product)

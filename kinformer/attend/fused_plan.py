@@ -1,6 +1,6 @@
-"""Planned attention by PyTorch's fused kernel for the CPU, forward and backward.
+"""Attention by a plan (calls over tiles) with PyTorch's fused CPU kernel, forward and backward.
 
-Strided tiles of keys are views, so they are not copied, except large tiles with gaps.
+Tiles of keys at equal steps are views of the row and not copies, except large tiles with gaps.
 
 A bias by distance becomes a part of the kernel's mask. The kernel computes no gradient of its mask. Therefore plain
 operations compute the backward of a trainable bias, and the forward too if the bias adds to the values.
@@ -24,16 +24,16 @@ SCORES = 1 << 21  # most scores in memory at once: more do not fit into the cach
 
 
 class PlannedRead(ReadWithGradients):
-    """Method that computes y and lse by a plan, with kernel calls over its tiles.
+    """Method that computes attention by a plan, with calls of PyTorch's fused kernel over its tiles.
 
-    The forward merges later stages in place. The backward needs no merge: each call gets the final y and lse, and
-    returns its share of the gradients. The extra inputs are the table, the asks and the values of a bias by distance,
-    or None three times.
+    The forward merges the outputs of later stages (groups of calls) into the output in place. The backward needs no
+    merge: each call gets the final y and log-sum-exp, and returns its part of the gradients. The extra inputs are
+    `table`, `asks` and `values` of the bias by distance (`DistanceBand`), or three times None.
 
     plan: the plan of the request.
-    rows: batch row of each row, or None.
+    rows: index in the batch of each row, or None.
     scale: factor of the product.
-    head: number of the first head.
+    head: index of the first head in the layer.
     furthest: the largest distance in the table of the bias, in positions.
     """
 

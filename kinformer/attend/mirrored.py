@@ -1,4 +1,4 @@
-"""Pattern with exchanged queries and keys, for plans in tiles of keys."""
+"""Pattern with exchanged queries and keys, for the backward pass in tiles of keys."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from kinformer.core.pattern import Index, Pattern
 
 @dataclass(frozen=True, repr=False)
 class Mirrored(Pattern):
-    """Pattern that allows a pair if another pattern allows the exchanged pair.
+    """Pattern that allows a pair (q, k) if another pattern allows (k, q).
 
     of: the other pattern.
     """

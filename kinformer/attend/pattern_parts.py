@@ -1,4 +1,4 @@
-"""Decomposition of a pattern into disjoint parts, each with a layout that makes it cheap to compute.
+"""Decomposition of a pattern into disjoint parts that are each cheap to compute.
 
 The outputs of the parts merge into the output of the whole pattern.
 """
@@ -16,10 +16,10 @@ Term = tuple[Pattern, ...]  # a conjunction of patterns and negated patterns tha
 
 
 class PatternPart(NamedTuple):
-    """Part of a pattern with pairs that are read together.
+    """Part of a pattern whose pairs are computed together, in the way that suits its layout.
 
-    layout: layout that contains all pairs of the part.
-    where: pattern of the part.
+    layout: set of pairs that is cheap to compute and contains all pairs of the part.
+    where: pattern of the pairs of the part.
     """
 
     layout: Layout
@@ -27,13 +27,14 @@ class PatternPart(NamedTuple):
 
 
 def parts(pattern: Pattern, length: int) -> tuple[PatternPart, ...]:
-    """Split a pattern into disjoint parts.
+    """Split a pattern into disjoint parts, each with a layout (a set of pairs that is cheap to compute).
 
     The pattern is rewritten as a union of conjunctions, its terms. The layout of a term is the intersection of the
-    layouts of its factors. Part n is term n without the earlier terms, so the parts are disjoint by construction.
-    The result is one Dense part if a term has no sparse layout, or if there are more than 16 terms or 4 parts. A Dense
-    part is exact for every pattern. A pattern that differs by head has a part for each of its patterns. Random and
-    Blocks have no sparse layout, so they are read in a Dense part.
+    layouts of its factors, the patterns joined by & in it. Part n is term n without the earlier terms, so the parts are
+    disjoint by construction. The result is a single part with the layout `Dense` if a term has no sparse layout, or if
+    there are more than 16 terms or 4 parts. Such a part is possible for every pattern, because it masks the excluded
+    pairs. `Heads`, a pattern that differs by head, has a part for each of its patterns. Random and Blocks have no
+    sparse layout, so they are read in a Dense part.
 
     pattern: the pattern to decompose.
     length: number of tokens of a row.

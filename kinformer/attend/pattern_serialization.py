@@ -1,6 +1,7 @@
 """Conversion of a pattern to text, integers and tensors for an operator of a compiled graph, and back.
 
-Integers and tensors are separate from the text, so that one graph serves all patterns that differ only in them.
+Integers and tensors are separate from the text, so that one compiled graph can be used for all patterns that differ
+only in them.
 """
 
 import dataclasses
@@ -19,9 +20,9 @@ NAMES: dict[str, type[Pattern]] = {}  # classes that cannot be imported by name
 
 
 class Spelling(NamedTuple):
-    """Serialized pattern.
+    """A pattern as text, integers and tensors, for an operator of a compiled graph.
 
-    text: words in prefix order.
+    text: names of patterns and their fields in prefix order (each pattern before its inner patterns).
     numbers: integer fields of patterns, in order of appearance.
     tensors: tensors, in order of appearance.
     """
@@ -32,7 +33,7 @@ class Spelling(NamedTuple):
 
 
 def spell_pattern(pattern: Pattern) -> Spelling | None:
-    """Serialize a pattern, or return None if this is not possible.
+    """Return a pattern as text, integers and tensors, or None if this is not possible.
 
     pattern: the pattern. Each field must be a pattern, an integer, a bool, a word, a tensor, None, or a tuple of these.
         Its class must be built only from its fields.
@@ -71,7 +72,7 @@ def _spell(x: Any, numbers: list[int], tensors: list[Tensor]) -> str:
 
 
 def pattern_of(spelling: Spelling) -> Pattern:
-    """Return the pattern of a `spelling`."""
+    """Return the pattern that `spell_pattern` turned into this `spelling`."""
     text, numbers, tensors = spelling
     if not tensors:
         return _cached_pattern(text, tuple(numbers))

@@ -1,6 +1,6 @@
-"""One tile call in plain operations, for biases by distance that the fused kernel does not support.
+"""One call of attention over tiles in plain operations, for biases that the fused kernel cannot add.
 
-The kernel computes no gradient of its mask and cannot add a term to the values.
+These are biases by distance: the kernel computes no gradient of its mask and cannot add vectors to the values.
 """
 
 import torch
@@ -18,11 +18,11 @@ def forward(
     scale: float,
     values: Float[Tensor, "#H W D"],
 ) -> tuple[Float[Tensor, "n H q D"], Float[Tensor, "n H q"]]:
-    """Return y and lse of one call with a term added to the values.
+    """Return y and log-sum-exp of one call of attention in which the bias adds vectors to the values.
 
     q, k, v: queries, keys and values of n tiles.
-    mask: additive mask of the scores.
-    scale: factor of the product.
+    mask: numbers to add to the scores, -inf at excluded pairs.
+    scale: factor of the product q.k.
     values: vectors added to the values at each of the W distances of a tile, the furthest first.
     """
     groups, wide = k.shape[1], torch.promote_types(q.dtype, torch.float32)
@@ -44,13 +44,13 @@ def backward(
     scale: float,
     values: Float[Tensor, "#H W D"] | None,
 ) -> tuple[Tensor, Tensor, Tensor, Float[Tensor, "n H q k"], Float[Tensor, "n H q k"]]:
-    """Return the gradients of q, k, v and the scores, and the weights.
+    """Return the gradients of q, k, v and the scores of one call of attention, and the attention weights.
 
     gy: gradient of y.
     q, k, v: queries, keys and values of n tiles.
     y, lse: output and log-sum-exp of the whole attention, not of this call.
-    mask: additive mask of the scores.
-    scale: factor of the product.
+    mask: numbers that were added to the scores, -inf at excluded pairs.
+    scale: factor of the product q.k.
     values: vectors added to the values at each distance of a tile, or None.
     """
     (heads, groups), wide = (q.shape[1], k.shape[1]), lse.dtype

@@ -1,4 +1,4 @@
-"""Search for the cheapest plan of a pattern.
+"""Search for the plan of a pattern with the least estimated time.
 
 A plan computes a pattern over consecutive positions by calls of dense attention over tiles of queries and keys.
 """
@@ -42,11 +42,11 @@ SMALL = 1 << 22  # pairs below which dense attention is faster than making a pla
 @functools.lru_cache(maxsize=32)
 @torch.inference_mode(False)
 def plan_of_runs(pattern: Pattern, runs: RunPair, sizes: PlanSizes, device: torch.device) -> TilePlan:
-    """Return the cached plan of a pattern for rows that are all alike.
+    """Return the plan of a pattern for rows with the same positions, made once and then cached.
 
     pattern: a pattern without tensors.
-    runs: positions of queries and keys.
-    sizes: sizes of the attention.
+    runs: the consecutive positions of the queries and of the keys.
+    sizes: sizes of the attention call.
     device: device of the queries.
     """
     # one query, or a few queries after many keys, is usually a decoding step, and the next step has another plan
@@ -55,13 +55,13 @@ def plan_of_runs(pattern: Pattern, runs: RunPair, sizes: PlanSizes, device: torc
 
 
 def make_plan(pattern: Pattern, lines: LinePair, plain: bool, sizes: PlanSizes, once: bool) -> TilePlan:
-    """Return the cheapest plan.
+    """Return the plan (attention as calls over tiles) of a pattern with the least estimated time.
 
     pattern: the pattern to compute.
-    lines: positions of queries and keys.
-    plain: True if all rows are alike and have no padding, as in `TilePlan`.
-    sizes: sizes of the attention.
-    once: True if the plan is used only once. A small attention then gets a dense plan without a search.
+    lines: positions of the queries and of the keys.
+    plain: True if all rows have the same positions and no padding.
+    sizes: sizes of the attention call.
+    once: True if the plan is used only once. A small attention call then gets a dense plan without a search.
     """
     # a cached plan must be usable in training too, and its tensors are on the CPU
     with torch.inference_mode(False), _on_device(torch.device("cpu")):
@@ -102,12 +102,12 @@ Sketch = tuple[Line, Line, list[TileCall]]
 
 
 class PlanMaker(NamedTuple):
-    """Maker of the stages for the heads first, first + turns, ...
+    """Maker of the stages of a plan (groups of calls over tiles) for the heads first, first + turns, ...
 
-    lines, sizes: positions of queries and keys, and sizes of the attention.
-    plain: True if all rows are alike and have no padding.
-    first: number of the first head, counted from the first head of the request.
-    turns: step between heads.
+    lines, sizes: positions of queries and keys, and sizes of the attention call.
+    plain: True if all rows have the same positions and no padding.
+    first: index of the first head, counted from the first head of the request.
+    turns: step from one of the heads to the next.
     """
 
     lines: LinePair
@@ -117,7 +117,7 @@ class PlanMaker(NamedTuple):
     turns: int
 
     def cheapest_stages(self, pattern: Pattern) -> list[Stage]:
-        """Return the cheapest of three ways: each part apart, all parts together, or dense attention."""
+        """Return the fastest of three ways: each part of the pattern by itself, all parts together, or dense."""
         q, k = self.lines
         pieces = parts(pattern, max(q.size, k.size))
         options = [
@@ -129,7 +129,7 @@ class PlanMaker(NamedTuple):
         return min(options, key=self.cost)
 
     def best(self, where: Pattern, layout: Layout) -> list[Stage]:
-        """Return the stages of a part, in tiles of the best size."""
+        """Return the stages for a part of a pattern, in tiles of the size with the least estimated time."""
         q, k = self.gather_lines(layout)
         if not q.size or not k.size:
             return []
@@ -146,11 +146,11 @@ class PlanMaker(NamedTuple):
 
     @property
     def width(self) -> int:
-        """Numbers of one key, over the heads of this maker."""
+        """The width of one key, times the number of heads of this maker."""
         return self.sizes.width * len(range(self.first, self.sizes.heads, self.turns))
 
     def dense_calls(self, pattern: Pattern) -> tuple[TileCall, ...]:
-        """Return calls of all queries with all keys, split by queries if scores or a mask need memory."""
+        """Return calls of all queries with all keys: one call, or several if scores or a mask need memory."""
         q, k = self.lines
         alone = self.sizes.fused
         where = None if self.plain and type(pattern) is Full else pattern
@@ -162,7 +162,7 @@ class PlanMaker(NamedTuple):
         return tuple(TileCall(tile, StridedTiles(0, k.size), where) for tile in tiles)
 
     def gather_lines(self, layout: Layout) -> LinePair:
-        """Return the lines of the queries and keys of a layout."""
+        """Return the positions of the queries and of the keys that a layout gathers."""
         q, k = self.lines
         if isinstance(layout, GatheredRows):
             q = q.gather(sort_present(torch.tensor(layout.p, dtype=torch.long), q))
@@ -171,7 +171,7 @@ class PlanMaker(NamedTuple):
         return LinePair(q, k)
 
     def stages(self, where: Pattern, layout: Layout, blocks: "_BlockCover", block: int) -> Iterator[Sketch]:
-        """Yield the lines and calls of each stage of one part."""
+        """Yield the positions of queries and keys, and the calls, of each stage for one part of a pattern."""
         q, k = blocks.q, blocks.k
         back, ahead = where.reach()
         back, ahead = min(back, layout.back), min(ahead, layout.ahead)
@@ -183,7 +183,7 @@ class PlanMaker(NamedTuple):
                 yield q, k, tiles
 
     def windows(self, blocks: "_BlockCover", back: float, ahead: float, block: int) -> Iterator[list[TileCall]]:
-        """Yield calls in which each query block reads the window of keys from `back` to `ahead` around it."""
+        """Yield calls in which each block of queries meets the keys from `back` before to `ahead` after it."""
         where, q, k = blocks.where, blocks.q, blocks.k
         starts = torch.arange(0, q.size, block)
         ends = (starts + block).clamp_max(q.size)
@@ -208,7 +208,7 @@ class PlanMaker(NamedTuple):
     def trim_windows(
         self, where: Pattern, q: Line, k: Line, starts: Tensor, ends: Tensor, first: Tensor, last: Tensor, block: int
     ) -> tuple[Tensor, Tensor]:
-        """Remove the blocks of keys at both ends of each window in which the pattern allows no pair."""
+        """Shorten each window of keys by the blocks at its ends in which the pattern allows no pair."""
         begin = torch.div(first, block, rounding_mode="floor")
         max_blocks = int((torch.div(last - 1, block, rounding_mode="floor") - begin).max()) + 1
         if len(starts) * max_blocks * len(distinct_rows(q, k)) > GRID:
@@ -222,7 +222,7 @@ class PlanMaker(NamedTuple):
     def cover(
         self, where: Pattern, q: Line, k: Line, q_ends: tuple[Tensor, Tensor], k_ends: tuple[Tensor, Tensor]
     ) -> tuple[Tensor, Tensor]:
-        """Return for each block if any pair of any row, and if every pair of all rows, is allowed."""
+        """Return for each block whether any pair of any row, and whether every pair of all rows, is allowed."""
         rows = distinct_rows(q, k)
         at = [q.at[rows][:, place] for place in q_ends] + [
             k.at[rows][:, place.clamp_max(k.size - 1)] for place in k_ends
@@ -235,7 +235,7 @@ class PlanMaker(NamedTuple):
         return any_pair.any(0), every.all(0) & self.plain
 
     def grid(self, blocks: "_BlockCover", ends: Tensor, block: int) -> Iterator[list[TileCall]]:
-        """Yield calls over runs of allowed key blocks; a query block with many runs looks its key blocks up."""
+        """Yield calls over runs of allowed key blocks; many runs of a query block are looked up by number."""
         where, q, k = blocks.where, blocks.q, blocks.k
         any_pair, every = blocks.coarsen(block)
         kind = any_pair.long() + (every & any_pair)  # 0 none, 1 some, 2 every
@@ -266,7 +266,7 @@ class PlanMaker(NamedTuple):
         yield from (self.fold_calls(where, layer) for layer in layers[1:])
 
     def columns(self, where: Pattern, q: Line, k: Line, starts: Tensor, ends: Tensor) -> list[list[TileCall]] | None:
-        """Return calls over runs of single gathered keys, or None if a tile has many runs."""
+        """Return calls over runs of allowed keys among gathered keys, or None if a tile has many runs."""
         keys = torch.arange(k.size)[None]
         any_pair, every = self.cover(where, q, k, (starts[:, None], ends[:, None] - 1), (keys, keys))
         runs = _runs_of_kind(any_pair.long() + (every & any_pair))
@@ -279,7 +279,7 @@ class PlanMaker(NamedTuple):
         return [self.fold_calls(where, layer) for layer in layers]
 
     def residues(self, q: Line, k: Line, n: int, back: float, ahead: float, block: int) -> list[Tile] | None:
-        """Return tiles of distances divisible by n, or None if rows have different remainders."""
+        """Return tiles of the pairs with a distance divisible by n; None if rows have different offsets mod n."""
         apart = (q.at[:, 0] - k.at[:, 0]).tolist()
         if len({offset % n for offset in apart}) > 1:
             return None
@@ -297,13 +297,13 @@ class PlanMaker(NamedTuple):
         return tiles
 
     def fold_calls(self, where: Pattern, tiles: list[Tile], times: int = 1) -> list[TileCall]:
-        """Group tiles into calls of at most `times` FOLDED numbers."""
+        """Group tiles into calls whose queries and keys have at most `times` * FOLDED numbers."""
         return fold_tiles(where, tiles, times * FOLDED // self.width, self.sizes.batch)
 
     def split_queries(self, stage: Stage) -> Stage:
-        """Split a window into smaller tiles for the forward pass, so that each tile reads fewer keys.
+        """Split the tiles of a window into smaller ones for the forward pass, so that each has fewer keys.
 
-        Only the forward pass uses them: the backward pass writes gradients for each key of each tile.
+        The backward pass keeps the large tiles, because it writes gradients for each key of each tile.
         """
         where = self.window(stage)
         if where is None or FINE % (where.period() or 0):
@@ -313,7 +313,7 @@ class PlanMaker(NamedTuple):
         return stage._replace(calls=tuple(self.fold_calls(where, tiles, AHEAD)))
 
     def window(self, stage: Stage) -> Pattern | None:
-        """Return the pattern of a stage if it is a periodic window over queries and keys in place, else None."""
+        """Return the pattern of a stage if it is a periodic window over whole rows, else None."""
         where = next((call.where for call in stage.calls if call.where is not None), None)
         tiles = [tile for call in stage.calls for tile in call[:2]]
         if where is None or not self.plain or where.period() is None or math.inf in where.reach():
@@ -323,10 +323,9 @@ class PlanMaker(NamedTuple):
         return None if any(isinstance(tile, BlockTable) or tile.inner > 1 for tile in tiles) else where
 
     def tile_by_keys(self, stage: Stage) -> Stage:
-        """Replace tiles of queries by tiles of keys, if the tiles of a window share keys.
+        """Replace tiles of queries by tiles of keys for the backward pass, if tiles of a window share keys.
 
-        Each call writes gradients of keys and values but only one gradient of queries. With tiles of keys, fewer
-        gradients are added to the same place.
+        Each tile adds two gradients to every key that it shares (of key and value), but only one to a shared query.
         """
         where = self.window(stage)
         if where is None or sum(call.k.many * call.k.size for call in stage.calls) < SHARED * stage.k.size:

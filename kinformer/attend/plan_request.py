@@ -1,6 +1,6 @@
-"""Plans of requests, with their caches.
+"""Plans of attention calls (calls over tiles of queries and keys), with their caches.
 
-All layers of a forward pass share one plan. All training steps share it if all rows are alike.
+All layers of a forward pass share one plan. All training steps share it if all rows have the same positions.
 """
 
 from kinformer.attend import fused_kernel as kernel
@@ -12,7 +12,7 @@ from kinformer.core.request import Refusal, Request
 
 
 def plan_request(request: Request) -> TilePlan | Refusal:
-    """Return the plan of a `request`, or a Refusal if its positions are not consecutive."""
+    """Return the plan of an attention call (`request`), or a Refusal if positions are not consecutive."""
     batch, heads, _, width = request.queries.q.shape
     fused = request.bias is None and kernel.serves(request)
     sizes = PlanSizes(batch, heads, _groups(request), request.queries.head, max(width, 1), fused)

@@ -1,4 +1,4 @@
-"""Sizes that a plan depends on, and the cost of calls that follows from them."""
+"""Sizes that a plan of attention depends on, and the estimated time that follows from them."""
 
 from typing import NamedTuple
 
@@ -10,13 +10,13 @@ CALL = 60_000  # pairs of one head that cost as much as the overhead of a call
 
 
 class PlanSizes(NamedTuple):
-    """Sizes of an attention that its plan depends on, besides pattern and positions.
+    """Sizes of an attention call that its plan depends on, besides pattern and positions.
 
     batch: number of rows.
     heads: number of query heads.
-    groups: number of key heads, or None if all heads must be read together.
-    head: number of the first head.
-    width: numbers in a key.
+    groups: number of key heads, or None if each call must compute all heads.
+    head: index of the first head in the layer.
+    width: width of a key.
     fused: True for a fused kernel, which stores no scores.
     """
 
@@ -28,7 +28,7 @@ class PlanSizes(NamedTuple):
     fused: bool = True
 
     def pairs(self, stage: Stage) -> float:
-        """Return the cost of the calls of a stage, in pairs of one head."""
+        """Return the estimated time of a stage's calls, in units of the time for one pair of one head."""
         mine = self.batch * len(range(stage.first, self.heads, stage.turns))
         return sum(
             (self.batch if call.by_row else 1) * CALL + mine * call.pairs * (1 + EDGE / call.q.size)
@@ -36,9 +36,10 @@ class PlanSizes(NamedTuple):
         )
 
     def head_turns(self, pattern: Pattern) -> int:
-        """Return the number of heads after which a pattern repeats.
+        """Return the number of heads after which a pattern that differs by head repeats.
 
-        The result is 1 if a split by this number would not divide the query heads evenly over the key heads.
+        The plan then has stages for each of these heads. The result is 1 if such a split does not fit the groups of
+        query heads that share a key head.
         """
         if self.groups is None:
             return 1

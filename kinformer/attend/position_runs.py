@@ -15,11 +15,11 @@ FAR = 2**62
 
 
 class Line(NamedTuple):
-    """Ascending positions, for all rows together or for each row.
+    """Ascending positions of queries or keys, one row for all rows of the batch or one for each.
 
     at: positions [#B, N] on the CPU, where plans are made. Padding has the position that continues the run.
     pos: positions [#B, N] on the device of the request, with -1 at padding.
-    source: places of the gathered tokens in the row [#B, N], or None for all tokens in order.
+    source: indices of gathered tokens in the row [#B, N], or None for all tokens in order.
     """
 
     at: Int[Tensor, "#B N"]
@@ -31,7 +31,7 @@ class Line(NamedTuple):
         return self.at.shape[1]
 
     def gather(self, positions: Int[Tensor, " N"]) -> "Line":
-        """Return the line of the tokens at ascending `positions`, with padding if a row has no such token."""
+        """Return the line of only the tokens at ascending `positions`, with padding for missing tokens."""
         index = positions - self.at[:, :1]  # [#B N]
         inside = (index >= 0) & (index < self.size)
         index, inside = (x.to(self.pos.device) for x in (index.clamp(0, self.size - 1), inside))
@@ -40,7 +40,7 @@ class Line(NamedTuple):
 
 
 class LinePair(NamedTuple):
-    """Lines of the queries and the keys.
+    """Positions of the queries and of the keys, if rows differ or some are gathered.
 
     q: line of the queries.
     k: line of the keys.
@@ -66,7 +66,7 @@ class PositionRun(NamedTuple):
 
 
 class RunPair(NamedTuple):
-    """Runs of the queries and the keys, the same in every row.
+    """Consecutive positions of the queries and of the keys, the same in every row.
 
     q: run of the queries.
     k: run of the keys.
@@ -80,28 +80,29 @@ class RunPair(NamedTuple):
 
 
 def find_runs(request: Request) -> RunPair | LinePair | Refusal:
-    """Return the runs of queries and keys, the lines of each row, or a Refusal.
+    """Return the consecutive positions of the queries and keys of an attention call, or a Refusal.
 
-    request: the attention. Its positions are inspected once per forward pass.
+    request: the attention call. Its positions are inspected once per forward pass.
 
-    Returns a RunPair if all rows are alike and have no padding, and a LinePair if rows differ or have padding. Returns
-    a Refusal if the positions of a row are no run, if they differ by head, or if they are on the meta device.
+    Returns a RunPair if all rows have the same positions and no padding, otherwise a LinePair with the positions of
+    each row. Returns a Refusal if the positions of a row are not consecutive, if they differ by head, or if they are on
+    the meta device.
     """
     q, k = request.queries.pos, request.keys.pos
     if q.shape[1] > 1 or k.shape[1] > 1:
-        return Refusal("it needs the same positions in all heads")
+        return Refusal("this executor needs the same positions in all heads")
     if request.is_causal and request.pattern.period() == 1:
         # the pattern is the same at any start
         return RunPair(PositionRun(0, q.shape[2]), PositionRun(0, k.shape[2]))
     if q.is_meta or k.is_meta:
-        return Refusal("positions on the meta device have no values")
+        return Refusal("this executor needs the values of positions, and the meta device has none")
     return request.memo.get(lambda: _looked_at(q[:, 0], k[:, 0]), "runs", q, k)
 
 
 def _looked_at(q: Int[Tensor, "B T"], k: Int[Tensor, "B S"]) -> RunPair | LinePair | Refusal:
     (q_first, q_fine), (k_first, k_fine) = (_find_run_starts(pos[:1] if pos.stride(0) == 0 else pos) for pos in (q, k))
     if q_fine is None or k_fine is None:
-        return Refusal("it needs consecutive positions in each row, apart from padding")
+        return Refusal("this executor needs consecutive positions in each row, apart from padding")
     if q_fine and k_fine and len({*q_first}) == len({*k_first}) == 1:
         return RunPair(PositionRun(q_first[0], q.shape[1]), PositionRun(k_first[0], k.shape[1]))
     rows = max(len(q_first), len(k_first))
@@ -127,13 +128,16 @@ def _find_run_starts(pos: Int[Tensor, "B N"]) -> tuple[list[int], bool | None]:
 
 
 def distinct_rows(q: Line, k: Line) -> list[int]:
-    """Return the index of one row for each combination of the first positions of the lines `q` and `k`."""
+    """Return the index of one row for each different pair of first positions of `q` and `k`.
+
+    Rows with the same first positions have the same positions, so that one of them is enough.
+    """
     return list(
         {begin: row for row, begin in enumerate(zip(q.at[:, 0].tolist(), k.at[:, 0].tolist(), strict=True))}.values()
     )
 
 
 def sort_present(positions: Tensor, line: Line) -> Tensor:
-    """Return the sorted `positions` that lie within the range of positions of `line`."""
+    """Return `positions` in ascending order, without those outside the range of positions of `line`."""
     positions = positions.sort().values
     return positions[(positions >= line.at.min()) & (positions <= line.at.max())]

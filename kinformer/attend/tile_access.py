@@ -1,6 +1,6 @@
-"""Functions that cut tiles out of rows, write tiles to rows and add tiles to rows.
+"""Functions that cut tiles (pieces of tokens) out of rows, write them to rows and add them to rows.
 
-Strided tiles are views, so they need no copy.
+Tiles at equal steps (`StridedTiles`) are views, so they need no copy.
 """
 
 from jaxtyping import Float, Int
@@ -12,11 +12,11 @@ FAR = 512  # size of a tile with gaps from which a copy is faster than strided a
 
 
 def cut(x: Float[Tensor, "B H L D"], tiles: StridedTiles | BlockTable, batch: slice) -> Float[Tensor, "n H size D"]:
-    """Return the tiles of one row, or one tile of several rows.
+    """Return several tiles of one row, or one tile of several rows.
 
-    x: rows of the batch.
-    tiles: the tiles to cut.
-    batch: the rows to read.
+    x: vectors of the batch by head and token.
+    tiles: the places of the tiles.
+    batch: the rows to cut.
 
     Returns a view for strided tiles and a copy for a block table.
     """
@@ -34,13 +34,14 @@ def cut(x: Float[Tensor, "B H L D"], tiles: StridedTiles | BlockTable, batch: sl
 def cut_contiguous(
     x: Float[Tensor, "B H L D"], tiles: StridedTiles | BlockTable, batch: slice
 ) -> Float[Tensor, "n H size D"]:
-    """Return the tiles like `cut`, as a copy if they are large and have gaps.
+    """Return tiles like `cut`, but as a copy if they are large and have gaps between their tokens.
 
-    x: rows of the batch.
-    tiles: the tiles to cut.
-    batch: the rows to read.
+    x: vectors of the batch by head and token.
+    tiles: the places of the tiles.
+    batch: the rows to cut.
 
-    Tokens at a large step share the same cache lines, and a kernel reads them several times.
+    The copy is faster: tokens at a large step share the same CPU cache lines, and a kernel reads each token several
+    times.
     """
     piece = cut(x, tiles, batch)
     return piece.contiguous() if isinstance(tiles, StridedTiles) and tiles.inner > 1 and tiles.size >= FAR else piece
@@ -65,12 +66,12 @@ def _view(x: Float[Tensor, "1 H L D"], tiles: StridedTiles) -> Float[Tensor, "n 
 def write(
     to: Float[Tensor, "B H L D"], tiles: StridedTiles | BlockTable, batch: slice, tensors: Float[Tensor, "n H size D"]
 ) -> None:
-    """Write tiles to their places. No place may be in two tiles.
+    """Write tiles to their places in rows. No place may be in two tiles.
 
-    to: rows of the batch, changed in place.
+    to: vectors of the batch by head and token, changed in place.
     tiles: places of the tiles.
     batch: the rows to write.
-    tensors: numbers of the tiles.
+    tensors: vectors of the tiles.
     """
     if isinstance(tiles, BlockTable):
         rows, at, _ = _rows(to[batch], tiles)
@@ -82,12 +83,12 @@ def write(
 def add(
     to: Float[Tensor, "B H L D"], tiles: StridedTiles | BlockTable, batch: slice, tensors: Float[Tensor, "n H size D"]
 ) -> None:
-    """Add tiles to their places. Several tiles may share a place.
+    """Add tiles to the vectors at their places in rows. Several tiles may share a place.
 
-    to: rows of the batch, changed in place.
+    to: vectors of the batch by head and token, changed in place.
     tiles: places of the tiles.
     batch: the rows to change.
-    tensors: numbers of the tiles.
+    tensors: vectors of the tiles.
     """
     if isinstance(tiles, BlockTable):
         rows, at, _ = _rows(to[batch], tiles)
@@ -106,7 +107,7 @@ def _flat(tensors: Float[Tensor, "n H size D"], rows: Float[Tensor, "H N W"], at
 
 
 class TileSum:
-    """Sum of tiles in a tensor.
+    """A sum of tiles at their places in rows, for gradients of queries, keys and values.
 
     to: tensor of the sum, changed in place.
     fresh: True if `to` is uninitialised. Each place is then written first and added to later.
@@ -142,7 +143,7 @@ class TileSum:
         self.begun[batch] = [begun + new * tiles.many] * len(self.begun[batch])
 
     def end(self) -> None:
-        """Write zeros to all places that have no tile."""
+        """Write zeros to all places that no tile covered; call it after the last `add`."""
         for row, begun in zip(self.to, self.begun, strict=True):
             row[:, begun:] = 0
         self.begun = [self.to.shape[2]] * len(self.to)

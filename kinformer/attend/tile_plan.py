@@ -1,4 +1,4 @@
-"""Plans and their elements: tiles of queries and keys, calls, stages, and the masks of the calls."""
+"""Plans of attention and their elements: tiles of queries and keys, calls, stages, masks of calls."""
 
 from collections.abc import Callable
 from functools import cached_property
@@ -16,13 +16,15 @@ MASK_BYTES = 1 << 25  # most bytes of masks that a plan keeps for the next layer
 
 
 class StridedTiles(NamedTuple):
-    """Tiles of equal size at equal steps: place i of tile t is start + t * step + i * inner.
+    """Tiles (pieces of tokens of a row) of equal size at equal steps.
 
-    start: first place of the first tile.
-    size: number of places in a tile.
+    Token i of tile t has the index start + t * step + i * inner in the row.
+
+    start: index of the first token of the first tile.
+    size: number of tokens in a tile.
     many: number of tiles.
-    step: step between tiles.
-    inner: step between places of a tile.
+    step: index step from one tile to the next.
+    inner: index step from one token of a tile to the next.
     """
 
     start: int
@@ -37,11 +39,11 @@ class StridedTiles(NamedTuple):
 
 
 class BlockTable(NamedTuple):
-    """Tiles that consist of numbered blocks of a row.
+    """Tiles (pieces of tokens of a row) that consist of blocks of the row, given by number.
 
-    blocks: numbers of the blocks of each tile [n, m].
-    block: number of places in a block.
-    length: number of places in the row.
+    blocks: numbers of the m blocks of each of n tiles [n, m].
+    block: number of tokens in a block.
+    length: number of tokens in the row.
     """
 
     blocks: Int[Tensor, "n m"]
@@ -62,11 +64,11 @@ class BlockTable(NamedTuple):
         return int(self.blocks.max() + 1) * self.block <= self.length
 
     def indices(self, device: torch.device) -> Int[Tensor, "n size"]:
-        """Return the number of each place; places after the end of the row get the last one."""
+        """Return the index in the row of each token of the tiles; beyond the end of the row, the last index."""
         return self._numbers().clamp_max(self.length - 1).to(device)
 
     def is_real(self, device: torch.device) -> Bool[Tensor, "n size"]:
-        """Return True for each place that is not after the end of the row."""
+        """Return True for each token of the tiles that lies inside the row."""
         return (self._numbers() < self.length).to(device)
 
     def _numbers(self) -> Int[Tensor, "n size"]:
@@ -75,11 +77,11 @@ class BlockTable(NamedTuple):
 
 
 class TileCall(NamedTuple):
-    """Call of dense attention in which the queries of tile t read the keys of tile t.
+    """One call of dense attention over tiles: the queries of tile t attend to the keys of tile t.
 
     q, k: tiles of the queries and of the keys.
     where: pattern of the allowed pairs, or None if all pairs are allowed.
-    causal: True if the pattern allows exactly the keys at the same or an earlier place of the tile. The kernel then
+    causal: True if the pattern allows, for query i of a tile, exactly the keys 0 .. i of the tile. The kernel then
         needs no mask.
     """
 
@@ -94,17 +96,20 @@ class TileCall(NamedTuple):
 
     @property
     def by_row(self) -> bool:
-        """True if the call runs once for each row of the batch. One strided tile serves all rows together."""
+        """True if the call runs once for each row of the batch, False if once for all rows.
+
+        It runs for all rows together if it has one strided tile only.
+        """
         return self.q.many > 1 or isinstance(self.k, BlockTable)
 
 
 class Stage(NamedTuple):
-    """Calls for the heads first, first + turns, ..., in which each query occurs at most once.
+    """A part of a plan: calls for the heads first, first + turns, ..., with each query at most once.
 
-    first: number of the first head.
-    turns: step between heads.
-    q, k: lines of the queries and of the keys.
-    calls: the calls.
+    first: index of the first head.
+    turns: step from one of the heads to the next.
+    q, k: positions of the queries and of the keys.
+    calls: the calls of dense attention over tiles.
     """
 
     first: int
@@ -114,7 +119,10 @@ class Stage(NamedTuple):
     calls: tuple[TileCall, ...]
 
     def tile_distances(self, call: TileCall) -> range | None:
-        """Return the distances of each tile, the furthest first, or None if tiles have no common distances."""
+        """Return the distances between query and key in each tile, the furthest first.
+
+        None if the distances differ between tiles or rows, or if tokens are gathered.
+        """
         q, k = call.q, call.k
         if (
             self.q.source is not None
@@ -131,10 +139,10 @@ class Stage(NamedTuple):
 
 
 def shares(first: int, turns: int, heads: int, groups: int) -> tuple[slice, slice]:
-    """Return slices of the query heads first, first + turns, ... and of their key heads.
+    """Return a slice for the query heads first, first + turns, ... and one for their key heads.
 
-    first: number of the first query head.
-    turns: step between query heads.
+    first: index of the first query head.
+    turns: step from one of the query heads to the next.
     heads: number of query heads.
     groups: number of key heads.
     """
@@ -148,15 +156,15 @@ Other = Callable[[Stage], Stage]  # returns a stage with the same pairs in other
 
 
 class TilePlan:
-    """Plan of an attention: stages with outputs to merge, and lazily made masks.
+    """Plan of an attention call: stages (groups of calls) whose outputs are merged, and masks made on use.
 
     stages: the stages.
-    pairs: cost of the plan, in pairs of one head.
-    plain: True if no row has padding and all rows are alike.
-    finer: function that returns a stage with the calls of the forward pass.
-    turned: function that returns a stage with the calls of the backward pass.
+    pairs: estimated time of the plan, in the time for one (query, key) pair of one head.
+    plain: True if all rows have the same positions and no padding.
+    finer: function that returns a stage with other calls for the forward pass, in smaller tiles.
+    turned: function that returns a stage with other calls for the backward pass, in tiles of keys.
 
-    If the pattern holds tensors of the batch, every use of the plan must have the same `rows`.
+    If the pattern holds tensors of the batch, every use of the plan must pass the same `rows` to `make_mask`.
     """
 
     def __init__(self, stages: list[Stage], pairs: float, plain: bool, finer: Other, turned: Other):
@@ -167,12 +175,12 @@ class TilePlan:
 
     @cached_property
     def forward_stages(self) -> list[Stage]:
-        """Stages with the calls of the forward pass."""
+        """The stages (groups of calls) of the plan with the calls for the forward pass."""
         return [self._finer(stage) for stage in self.stages]
 
     @cached_property
     def backward_stages(self) -> list[Stage]:
-        """Stages with the calls of the backward pass."""
+        """The stages (groups of calls) of the plan with the calls for the backward pass."""
         return [self._turned(stage) for stage in self.stages]
 
     @cached_property
@@ -186,22 +194,26 @@ class TilePlan:
         return call if whole and (call.q.size, call.k.size) == (q.size, k.size) else None
 
     def begins_with(self, of: Literal["q", "k"]) -> bool:
-        """Return True if the first stage reads the queries or the keys in place, on all heads."""
+        """Return True if the first stage has all heads, and its queries ("q") or keys ("k") are not gathered."""
         return bool(self.stages) and self.stages[0].turns == 1 and getattr(self.stages[0], of).source is None
 
     @cached_property
     def covers(self) -> bool:
-        """True if the first stage reads every query."""
+        """True if the first stage computes an output for every query."""
         return self.begins_with("q") and sum(q.many * q.size for q, *_ in self.stages[0].calls) == self.stages[0].q.size
 
     @cached_property
     def looks_up(self) -> bool:
-        """True if a call looks up blocks of a row by number."""
+        """True if a call looks up blocks of a row by number (`BlockTable`)."""
         return any(isinstance(tiles, BlockTable) for stage in self.stages for call in stage.calls for tiles in call[:2])
 
     @cached_property
     def span(self) -> tuple[int, int, bool]:
-        """Smallest and largest distance of a query from its keys, or 0, and True if every call has a band."""
+        """The smallest and largest distance between query and key, and whether all calls have a band.
+
+        The smallest is at most 0, the largest at least 0. A call has a band if all its tiles have the same distances;
+        then a bias by distance needs no look-up.
+        """
         nearest, furthest, bands = 0, 0, True
         for stage in self.stages:
             for distances in map(stage.tile_distances, stage.calls):
@@ -221,13 +233,15 @@ class TilePlan:
     def make_mask(
         self, stage: Stage, call: TileCall, rows: Int[Tensor, " B"] | None, batch: slice, heads: range, q: Tensor
     ) -> tuple[Float[Tensor, "#n #H q k"] | None, Bool[Tensor, "#n #H q"] | None]:
-        """Return the additive mask of a call and its queries without a key, each None if not needed.
+        """Return the mask of a call to add to its scores, and its queries without a key.
+
+        Each is None if it is not needed.
 
         stage: the stage of the call.
         call: the call.
-        rows: batch rows of all rows, or None if they are in order.
+        rows: index in the batch of each row, or None if they are in order.
         batch: the rows for which the mask is made.
-        heads: numbers of the heads of the request.
+        heads: indices of the heads of the request.
         q: queries; they give the dtype and device of the mask.
         """
         if call.where is None or call.causal:

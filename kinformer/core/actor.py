@@ -11,12 +11,12 @@ from kinformer.core.model import Model
 
 
 class TimeStep(NamedTuple):
-    """The input of an actor before an action, for a row of environments.
+    """The input of an agent before it acts, for B environments side by side.
 
-    observation: numbers; a kind is encoded one-hot.
-    reward: the reward of the action before, 0 at the start of an episode.
+    observation: the observed numbers; an observation that is one of several categories is encoded one-hot.
+    reward: the reward of the previous action, 0 at the start of an episode.
     begins: True if an episode starts.
-    acted: the action before, if it may differ from the actor's own; None otherwise.
+    acted: the action that the environment took before; None if it is surely the action that the agent returned.
     """
 
     observation: Float[Tensor, "B S"]
@@ -28,9 +28,9 @@ class TimeStep(NamedTuple):
 def check_finite_outputs(outputs: Tensor) -> Tensor:
     """Return a model's outputs for actions if they are finite.
 
-    Without this check a choice would turn NaN into some action.
+    Without this check, the choice of an action (argmax or sampling) would turn NaN into some action.
 
-    outputs: the outputs.
+    outputs: the scores of actions, or actions as numbers.
 
     Errors: ValueError if an output is not finite.
     """
@@ -42,29 +42,33 @@ def check_finite_outputs(outputs: Tensor) -> Tensor:
 
 
 class Actor(ABC):
-    """An agent in several environments at once. Its memory is a state, which is passed in and returned.
+    """Base class of agents, which act in several environments at once.
 
-    A row forgets its past if its episode `begins`, whatever its state holds.
+    A subclass writes `start` and `act`. The state is the agent's memory: `act` gets it and returns the next one. If an
+    episode begins in an environment (`TimeStep.begins`), the agent forgets that environment's past, whatever the state
+    holds.
     """
 
     @abstractmethod
     def start(self, rows: int) -> State:
-        """Return the state before the first observation, with batch-first tensors."""
+        """Return the agent's state before the first step of `rows` environments, with batch-first tensors."""
 
     @abstractmethod
     def act(self, step: TimeStep, state: State) -> tuple[Tensor, State]:
-        """Return actions and the next state.
+        """Return one action for each environment, and the agent's next state.
 
         Actions are integers [B], or numbers [B A] in the environment's own units.
         """
 
 
 class Player(Model):
-    """A model that acts; `kinformer play` requires it.
+    """Base class of models that act in environments; `kinformer play` requires it.
+
+    A subclass writes `actor`.
 
     states: the number of values in an observation.
-    actions: the number of kinds of actions if they are `discrete`, otherwise the number of values in an action.
-    discrete: True if actions are kinds.
+    actions: the number of possible actions if they are `discrete`, otherwise the number of values in an action.
+    discrete: True if an action is one of a finite set, False if it consists of numbers.
     """
 
     states: int
@@ -73,9 +77,10 @@ class Player(Model):
 
     @abstractmethod
     def actor(self, returns: Float[Tensor, " B"] | None = None, *, seed: int = 0) -> Actor:
-        """Return an actor by this model, in eval mode and without gradients, with one target return per row.
+        """Return an agent that acts by this model, in eval mode and without gradients.
 
-        Random choices follow the seed.
+        returns: for each environment the sum of rewards to reach, if the model takes one.
+        seed: the seed of random choices.
 
         Errors: ValueError if returns are given to a model that takes none, or missing for a model that needs them.
         """

@@ -1,4 +1,4 @@
-"""after_step: a notice to modules that the optimiser has made a step, with their own stats."""
+"""after_step: calls modules after each step of the optimiser, with the statistics that they reported."""
 
 from collections.abc import Mapping
 
@@ -7,10 +7,11 @@ from torch import Tensor, nn
 
 
 def after_step(model: nn.Module, progress: float, stats: Mapping[str, Tensor]) -> None:
-    """Call `after_step` of every module that has it, once, after a step of the optimiser.
+    """Call the method `after_step` of every module that has one, once, after a step of the optimiser.
 
-    Each module gets the stats that were reported at its place or beneath it, without the place in their names. A module
-    at several places (shared layers) gets the sum over its places.
+    Each module gets the stats (sums that layers report in `Out.stats`) of itself and its submodules. Their names lose
+    the place of the module. A module that is used at several places of the model (a shared layer) gets the sum over its
+    places.
 
     model: the model.
     progress: the finished fraction of the training, from 0 to 1.
@@ -28,7 +29,7 @@ def after_step(model: nn.Module, progress: float, stats: Mapping[str, Tensor]) -
 
 
 def has_after_step(module: nn.Module) -> bool:
-    """Return True if a module has `after_step`.
+    """Return True if a module has a method `after_step`.
 
     module: the module.
     """
@@ -36,10 +37,11 @@ def has_after_step(module: nn.Module) -> bool:
 
 
 def stats_beneath(path: str, stats: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the stats that were reported at a module's path or beneath it.
+    """Return the stats that a module and its submodules reported, for its method `after_step`.
 
-    Layers report under the number of a sublayer, models under the name of a part. Other names of a path (`body`,
-    `layers`, `mechanism`) occur in no key.
+    The name of a stat is a path of the numbers of sublayers and the names of a model's parts. Other names in the path
+    of a module (`body`, `layers`, `mechanism`) occur in no such name and are skipped. The returned names lack the
+    module's path.
 
     path: the path of the module in the model.
     stats: the stats of a step, by name.

@@ -7,9 +7,9 @@ from torch import Tensor, nn
 
 
 class Aggregation(nn.Module, ABC):
-    """A map from the outputs of all heads to one vector per token.
+    """Base class of maps from the outputs of all heads to one vector per token.
 
-    It gets the positions, so that it can leave out padding.
+    A subclass writes `forward`. It gets the positions too, so that it can leave out padding (position -1).
     """
 
     @abstractmethod

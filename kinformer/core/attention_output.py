@@ -1,4 +1,4 @@
-"""AttentionOutput: the result of one read, and the exact merge of reads of disjoint key sets."""
+"""AttentionOutput: the result of one attention call, and the exact merge of calls over disjoint keys."""
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -16,13 +16,13 @@ BLOCK = 256  # number of queries in a block: memory holds the weights of one blo
 
 
 class AttentionOutput(NamedTuple):
-    """The weighted mean of the values of some keys, and the log of the sum of the weights.
+    """The result of attention over a set of keys: the weighted mean of their values, and the log-sum-exp.
 
     A query without a key has y = 0 and lse = -inf.
 
     y: the weighted mean of the values.
-    lse: the log of (an estimate of) sum_j exp(score_j), in float32 or better; None if it was not requested. Every
-        dropped constant is added back, so that reads of one kernel merge.
+    lse: the log of (an estimate of) sum_j exp(score_j), in float32 or better; None if it was not requested. Constants
+        that a kernel leaves out of its scores are added back, so that outputs over other keys can be merged.
     """
 
     y: Float[Tensor, "B H T V"]
@@ -30,13 +30,14 @@ class AttentionOutput(NamedTuple):
 
 
 def merge(*reads: AttentionOutput) -> AttentionOutput:
-    """Merge reads of disjoint key sets into the read of their union.
+    """Merge attention outputs over disjoint sets of keys into the output over all these keys.
 
     Exact, in any order, and never NaN in values or gradients. Computed in float32 or better.
 
-    reads: the reads to merge.
+    reads: the outputs to merge, of the same queries.
 
-    Errors: ValueError if there is no read or one has no lse; TypeError if an argument is not an AttentionOutput.
+    Errors: ValueError if there is no output or one has no lse (log-sum-exp); TypeError if an argument is not an
+    AttentionOutput.
     """
     if not reads:
         raise ValueError("merge failed: got no attention output, expected at least one")
@@ -60,12 +61,12 @@ def merge(*reads: AttentionOutput) -> AttentionOutput:
 
 
 def weights(request: Request, lse: Float[Tensor, "B H T"], at: Int[Tensor, "B R"]) -> Float[Tensor, "B H R S"]:
-    """Return rows `at` of the attention matrix, computed from the lse of its read.
+    """Return the attention weights of the queries `at`, computed again from the log-sum-exp of a call.
 
-    A row is 0 if its query has no key.
+    The weights of a query without a key are 0.
 
-    request: the read.
-    lse: its log-sum-exp, [B H T].
+    request: the attention call.
+    lse: the log-sum-exp that the call returned, [B H T].
     at: the query indices of each row, [B R].
     """
     rows = request.piece(at, None)
@@ -84,12 +85,12 @@ def _scores_float32(request: Request) -> Float[Tensor, "B H T S"]:
 
 
 def received_attention(request: Request, lse: Float[Tensor, "B H T"]) -> Float[Tensor, "B H S"]:
-    """Return the attention that each key receives: the column sums of the attention matrix.
+    """Return the attention that each key receives: its attention weights, summed over all queries.
 
     Memory is linear, because one block of queries is computed at a time.
 
-    request: the read.
-    lse: its log-sum-exp, [B H T].
+    request: the attention call.
+    lse: the log-sum-exp that the call returned, [B H T].
     """
     batch, heads = request.queries.q.shape[:2]
     total = lse.new_zeros(batch, heads, request.keys.k.shape[2])
@@ -99,12 +100,12 @@ def received_attention(request: Request, lse: Float[Tensor, "B H T"]) -> Float[T
 
 
 def map_query_blocks(request: Request, function: Callable[[Int[Tensor, "B R"]], Tensor]) -> Iterator[Tensor]:
-    """Yield `function(indices)` for each block of queries.
+    """Yield `function(indices)` for each block of queries of an attention call.
 
     If gradients are enabled, each result is recomputed in the backward pass, so that memory holds the weights of one
     block only.
 
-    request: the read.
+    request: the attention call.
     function: a map from the query indices of a block [B R] to a tensor.
     """
     q = request.queries.q

@@ -1,4 +1,4 @@
-"""autocast: the dtype of products, and computation in the full precision of the inputs."""
+"""autocast: the dtype of matrix products, and computation in the full precision of the inputs."""
 
 from contextlib import AbstractContextManager, nullcontext
 
@@ -9,7 +9,10 @@ from torch.nn import functional as F
 
 
 def autocast_dtype(x: Tensor) -> torch.dtype:
-    """Return the dtype of a product of x: autocast lowers every dtype except float64.
+    """Return the dtype in which PyTorch multiplies x by a matrix.
+
+    That is the dtype of autocast (automatic mixed precision) if it is on and x is not float64, otherwise the dtype of
+    x.
 
     x: a tensor.
     """
@@ -17,7 +20,7 @@ def autocast_dtype(x: Tensor) -> torch.dtype:
 
 
 def to_autocast(x: Tensor) -> Tensor:
-    """Return x in the dtype of a product of x.
+    """Return x in the dtype in which PyTorch multiplies it by a matrix: autocast's, if autocast is on.
 
     x: a tensor.
     """
@@ -27,7 +30,8 @@ def to_autocast(x: Tensor) -> Tensor:
 def disable_autocast(x: Tensor) -> AbstractContextManager:
     """Return a context that disables autocast on the device of x.
 
-    Entering autocast takes as long as reading a short row, so the context does nothing if autocast is off.
+    Entering an autocast context takes as long as the computation of a short row. So the returned context does nothing
+    if autocast is off.
 
     x: a tensor.
     """

@@ -15,13 +15,15 @@ class TokenBatch(NamedTuple):
     """Rows of text in which only some tokens are answers, or several documents share a row.
 
     Choose it instead of a plain tensor of tokens in these cases. A language model predicts only the scored tokens, each
-    from all tokens before it. A model that fills in hides exactly the scored tokens. In the target of a
-    sequence-to-sequence model, the scored tokens are judged.
+    from all tokens before it. A masked language model hides exactly the scored tokens from itself and predicts them. A
+    sequence-to-sequence model learns and is measured on the scored tokens of its target.
 
     tokens: the rows; -1 is padding, at the ends of a row only.
-    scored: True at the tokens that are learned and judged; None for all, as in a plain tensor. Padding is never scored.
-    documents: the document of each token, in rows that start in their first column. A document reads only itself, its
-        first token is not predicted, and tables of absolute positions count from its start. None: one document per row.
+    scored: True at the tokens that the loss and the metrics count; None for all, as in a plain tensor. Padding is never
+        scored.
+    documents: the number of each token's document, in rows without padding at their start. A document attends only to
+        itself, its first token is not predicted, and tables of absolute positions count from its start. None: one
+        document per row.
     """
 
     tokens: Int[Tensor, "B T"]
@@ -35,13 +37,17 @@ class TokenBatch(NamedTuple):
 
     @property
     def targets(self) -> Int[Tensor, "B T"]:
-        """The scored tokens; -1 elsewhere."""
+        """The tokens, with -1 in place of the tokens that are not scored."""
         return self.tokens if self.scored is None else torch.where(self.scored, self.tokens, -1)
 
     def limit_context(self, ctx: Context, columns: int | None = None, state: object = None) -> Context:
-        """Return the context of the first columns, in which documents read only themselves.
+        """Return `ctx` with attention limited to each token's own document, if documents share rows.
 
-        Errors: ValueError if documents continue from a state.
+        ctx: the context of the rows, or of their first `columns` tokens.
+        columns: the number of token places that the context covers; None for all.
+        state: the state that the rows continue, or None.
+
+        Errors: ValueError if several documents share a row that continues from a state.
         """
         if self.documents is None:
             return ctx
@@ -53,7 +59,7 @@ class TokenBatch(NamedTuple):
         return ctx.replace(only=Document(self.documents[:, :columns]))
 
     def to_the_left(self) -> "TokenBatch":
-        """Return the same rows with their tokens in the first columns and padding after them."""
+        """Return the same rows with their tokens at the left end and all padding after them."""
         order = (self.tokens < 0).to(torch.uint8).argsort(dim=1, stable=True)
         return TokenBatch(*(x if x is None else x.take_along_dim(order, 1) for x in self))  # type: ignore[arg-type]
 
@@ -61,9 +67,9 @@ class TokenBatch(NamedTuple):
 class SeriesWindows(NamedTuple):
     """Windows of a series: consecutive rows of numbers, with the time of each row.
 
-    values: the numbers, each column standardised by its mean and deviation in the training data.
-    calendar: the minute, the hour, and the day of the week, the month and the year, from -1/2 to 1/2; no columns if
-        dates are unknown.
+    values: the numbers; each of the C channels is standardised by its mean and deviation in the training data.
+    calendar: the minute, the hour, and the day of the week, the month and the year, each scaled to -1/2 .. 1/2; F = 0
+        if dates are unknown.
     """
 
     values: Float[Tensor, "B T C"]
@@ -75,7 +81,7 @@ class EpisodeSteps(NamedTuple):
 
     returns: the return to go: the sum of the rewards from this step on.
     states: the observations.
-    actions: the actions: kinds [B T], or numbers [B T A].
+    actions: the actions: numbers of discrete actions [B T], or A real numbers each [B T A].
     times: the number of earlier steps of the episode; -1 is padding, at the ends of a row only.
     """
 

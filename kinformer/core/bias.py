@@ -23,11 +23,12 @@ ValueTable = tuple[Float[Tensor, "N V"], Int[Tensor, "B #H T S"]]
 
 
 class Distances(NamedTuple):
-    """The terms of a bias at distances n = i - j, for executors that read runs of positions.
+    """The terms that a bias adds at each distance n = i - j of query i and key j, from `Bias.by_distance`.
 
         scores = scale * q_i.k_j + asks_i.table_n
 
-    Without `asks` the second term is table_n.
+    Executors (ways to compute attention) use them if positions are consecutive. Without `asks` the second term is
+    table_n.
 
     q: queries, used instead of the request's queries.
     table: a number or a vector for each distance.
@@ -42,7 +43,7 @@ class Distances(NamedTuple):
 
 
 class Bias(nn.Module, ABC):
-    """A change of attention scores that sees positions and, on request, further values.
+    """Base class of changes of attention scores, which see positions and, on request, further values.
 
     Further values are queries, keys, projections of the layer's input and labels. A subclass writes `bind`. It writes
     further methods if it needs them:
@@ -50,11 +51,11 @@ class Bias(nn.Module, ABC):
     - `values` if it adds to the values too (Shaw);
     - `query_extras` or `key_extras` if it needs projections of the layer's input (a dynamic span);
     - `prepare` if it must see the whole row before it is cut into pieces (a predicted centre);
-    - `aux` and `penalties` if it has a penalty;
+    - `aux` and `penalties` if it adds a penalty to the training loss;
     - `by_distance` if it depends only on distances, which is faster;
     - `head_values` if its heads learn a number that describes their range; `kinformer evaluate` shows it.
 
-    wants: names that it must find in `below`.
+    wants: names of values from earlier layers that it must find in `Request.below`.
     joins: True if it changes almost nothing at the start, so that it can be added to trained layers.
     magnifies: True if it multiplies scores. The scores are then computed in float32, because the rounding errors of
         bfloat16 would be multiplied too.
@@ -68,30 +69,31 @@ class Bias(nn.Module, ABC):
 
     @abstractmethod
     def bind(self, piece: Request) -> ScoreFn:
-        """Return the score function for the queries and keys of a piece.
+        """Return the function that changes the scores of a piece, a part of the queries and keys of a call.
 
-        The function is pure. `bind` is called for each piece that an executor reads; its cost is linear in the piece.
-        Pairs that the function sets to -inf stay excluded.
+        The function is pure. `bind` is called for each piece that an executor (a way to compute attention) computes. It
+        takes time linear in the queries and keys of the piece. Pairs whose score the function sets to -inf are
+        excluded.
         """
 
     def by_distance(self, request: Request, far: Int[Tensor, " N"]) -> Distances | None:
-        """Return `bind` and `values` at each of the distances `far`; None if more than distance matters.
+        """Return what `bind` and `values` add at each distance in `far`; None if more than distance matters.
 
-        Executors that read runs of positions call it, so that no distance is looked up for each pair. A bias without a
-        gradient is passed to the kernel as an additive mask. `nn/biases/bias_by_distance.py` implements it for a bias
-        that adds a function of head and distance.
+        Executors (ways to compute attention) for consecutive positions call it, because a look-up of the distance of
+        each pair is slow. A bias without a gradient is passed to the kernel as an additive mask.
+        `nn/biases/bias_by_distance.py` implements it for a bias that adds a function of head and distance.
         """
         return None
 
     def prepare(self, request: Request) -> Mapping[str, Float[Tensor, "B H T n"]]:
-        """Return values of each query that need the whole read; they are added to the extras.
+        """Return numbers of each query that depend on the whole row; they are added to `queries.extras`.
 
-        Called once, before the read is cut.
+        Called once, before the attention call is cut into pieces.
         """
         return {}
 
     def values(self, q_pos: Int[Tensor, "B #H T"], k_pos: Int[Tensor, "B #H S"]) -> ValueTable | None:
-        """Return vectors to add to the values, or None for none.
+        """Return vectors to add to the values (the v of attention), or None for none.
 
         The result is a table of vectors and, for each pair, the row of the table that is added to the pair's value.
         """
@@ -106,25 +108,28 @@ class Bias(nn.Module, ABC):
         return {}
 
     def aux(self, extras: Mapping[str, Float[Tensor, "B H T n"]]) -> Mapping[str, Tensor]:
-        """Return penalties [] and per-token values [B T] to report."""
+        """Return penalties [] and per-token values [B T] to report in `Out.aux`, by name."""
         return {}
 
     def head_values(self, request: Request) -> Mapping[str, HeadValues]:
-        """Return the learned numbers of the bias's heads, by name, such as their spans.
+        """Return the learned numbers of the heads, by name, such as their attention spans.
 
-        `request` is whole and prepared.
+        `request` is a whole attention call, with the result of `prepare`.
         """
         return {}
 
     def start(self, spec: StateSpec) -> None:
-        """Raise `NoState` with advice if a part of a row gives another result than the whole row."""
+        """Raise `NoState` with advice if the bias cannot be decoded in steps.
+
+        It cannot if a part of a row gives another result than the whole row. The default raises nothing.
+        """
 
 
 class Plus(Bias):
     """Several biases applied one after the other, as in `Plus(ALiBi(8), MyBias())`.
 
-    A pair that one bias excludes stays excluded. Extra projections and aux of bias n are named "n.name", so that two
-    biases of one kind do not collide.
+    A pair that one bias excludes stays excluded. Extra projections and reported values (`aux`) of bias n are named
+    "n.name", so that two biases of one kind do not collide.
 
     biases: the biases, in the order of application.
 

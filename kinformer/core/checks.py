@@ -19,7 +19,7 @@ def check_option(name: str, value: V, options: Any) -> V:
 
     name: the parameter's name in the message.
     value: the value.
-    options: a Literal or a tuple.
+    options: the allowed values: a Literal or a tuple.
     """
     choices = get_args(options) or tuple(options)
     if value not in choices:
@@ -31,7 +31,7 @@ def check_whole_number(name: str, value: int) -> int:
     """Return a value if it is an integer.
 
     name: the parameter's name in the message.
-    value: the value.
+    value: the value of the parameter.
     """
     return _require(name, value, _is_number(int, value), "a whole number")
 
@@ -176,7 +176,7 @@ def resolve_head_dim(d: int, heads: int, head_dim: int | None = None) -> int:
 def check_unused(why: str, **arguments: tuple[Any, Any]) -> None:
     """Refuse arguments that have no effect.
 
-    why: the reason in the message.
+    why: the condition that disables the arguments, in the message after "has no effect with".
     arguments: for each argument by name its value and its default.
 
     Errors: ValueError if a value differs from its default.
@@ -187,12 +187,12 @@ def check_unused(why: str, **arguments: tuple[Any, Any]) -> None:
 
 
 def check_part(name: str, value: V, kind: type | tuple[type, ...], example: str) -> V:
-    """Return a value if it is an instance of a kind of part.
+    """Return a value if it is an instance of a class of model parts, such as `Bias`.
 
     name: the parameter's name in the message.
     value: the value.
-    kind: the class, or several.
-    example: the advice of the message.
+    kind: the class, or a tuple of classes.
+    example: the advice at the end of the message, after "give".
     """
     if not isinstance(value, kind):
         # the repr of a module or tensor has many lines
@@ -204,12 +204,12 @@ def check_part(name: str, value: V, kind: type | tuple[type, ...], example: str)
 
 
 def check_optional_part(name: str, value: V, kind: type | tuple[type, ...], example: str) -> V:
-    """Return a value if it is None or an instance of a kind of part.
+    """Return a value if it is None or an instance of a class of model parts, such as `Bias`.
 
     name: the parameter's name in the message.
     value: the value.
-    kind: the class, or several.
-    example: the advice of the message.
+    kind: the class, or a tuple of classes.
+    example: the advice at the end of the message, after "give".
     """
     return value if value is None else check_part(name, value, kind, example)
 

@@ -1,7 +1,8 @@
-"""Choices: hard choices (a hash, a cluster, an exit) that a recomputed layer repeats.
+"""Choices: hard choices (a vector's hash bucket or cluster, an exit) that a recomputed layer repeats.
 
-A backward that recomputes a layer multiplies in another order than the forward. A vector near a border may then fall to
-the other side, and the gradients would belong to another function. So choices are recorded and replayed.
+If the backward pass recomputes a layer, its products may be rounded differently. A vector near the border of two
+buckets may then fall into the other one, and the gradients would belong to another function. So choices are recorded
+and replayed.
 """
 
 import threading
@@ -17,17 +18,17 @@ from kinformer.core.function_transforms import is_transformed
 
 
 class Choices:
-    """The choices of one computation, in order."""
+    """A record of the hard choices (hash buckets, clusters, early exits) of one computation, in order."""
 
     def __init__(self) -> None:
         self.made: list[Tensor] = []
 
     def record(self) -> AbstractContextManager[None]:
-        """Return a context that records the choices made in it."""
+        """Return a context that records the hard choices made in it."""
         return _Taping(self.made, writes=True)
 
     def replay(self) -> AbstractContextManager[None]:
-        """Return a context that replays the recorded choices, from the first one at each entry."""
+        """Return a context in which `choice` returns the recorded results, from the first one at each entry."""
         return _Taping(self.made, writes=False)
 
 
@@ -55,7 +56,7 @@ _here = _Here()
 
 
 def choice(make: Callable[[], Tensor]) -> Tensor:
-    """Return a hard choice: the result of `make`, or the recorded result if the computation is replayed.
+    """Return a hard choice: the result of `make`, or the recorded result inside `Choices.replay`.
 
     make: a function that returns the choice as a tensor.
     """
@@ -76,11 +77,11 @@ def choice(make: Callable[[], Tensor]) -> Tensor:
 
 
 def run_checkpointed(layer: Callable[..., Any], *inputs: Any) -> Any:
-    """Call a layer, and recompute its inner values in the backward with the same choices.
+    """Call a layer whose inner values the backward pass recomputes, with the same hard choices.
 
-    Under a function transform PyTorch cannot recompute, so the values are kept.
+    Under a function transform such as vmap PyTorch cannot recompute, so the inner values are kept.
 
-    layer: the layer.
+    layer: the layer, or another function of tensors.
     inputs: its inputs.
     """
 

@@ -1,4 +1,4 @@
-"""Collected: the reports of sublayers in one place: aux, up, stats, taps and states."""
+"""Collected: makes one Out from the Outs of sublayers (outputs, penalties, statistics, states)."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -10,15 +10,16 @@ from kinformer.core.layer import Below, Context, Layer, Out, State, Want, add_pr
 
 
 class Collected:
-    """A helper that calls sublayers in order, collects their reports and makes the Out of the whole.
+    """A helper of blocks and stacks: it calls sublayers in order and makes one Out from their Outs.
 
-    `call` reads the sublayer at a place. With `counts` [B T] (layers that repeat one block) reports are summed under
-    their own names: per-token values where `counts` is True; a penalty on parameters counts once.
+    `call` runs the sublayer at a place (its number). Its report names get the place as a prefix. With `counts` [B T],
+    for layers that repeat one block, reports are instead summed under their own names. Per-token values are then added
+    where `counts` is True, and a penalty on parameters counts once.
 
-    ctx: the context of the whole.
-    state: the states of the sublayers, or None.
-    rising: if True (a stack), a sublayer's `up` goes to the next sublayer; if False (a block), it goes to the block
-        above.
+    ctx: the context of the whole block or stack.
+    state: the decoding states of the sublayers, or None.
+    rising: if True (a stack), values that a sublayer passes on (`Out.up`) go to the next sublayers. If False (a block),
+        they go to the same sublayer of later blocks.
     """
 
     def __init__(self, ctx: Context, state: State | None, *, rising: bool = False):
@@ -39,7 +40,7 @@ class Collected:
     def call(
         self, place: int, layer: Callable[..., Out], x: Tensor, *, counts: Bool[Tensor, "B T"] | None = None
     ) -> Out:
-        """Read one sublayer and keep its reports."""
+        """Call the sublayer at `place` with x, keep its reports, and return its Out."""
         ctx = self.context(place)
         out = layer(x, None if self.old is None else self.old[place], ctx)
         self.states.append(out.state)
@@ -56,28 +57,29 @@ class Collected:
         return out
 
     def remember(self, place: int, layer: Callable[..., Out], x: Tensor) -> Out:
-        """Bring a sublayer's state up to date. Its y is not needed, so the Out holds x."""
+        """Update the decoding state of a sublayer whose output is not needed; the returned Out holds x."""
         old = None if self.old is None else self.old[place]
         self.states.append(layer(x, old, self.context(place).replace(remember=True)).state)
         return Out(x)
 
     def skip(self, state: State | None) -> None:
-        """Record `state` for a sublayer that is not read."""
+        """Keep `state` as the next decoding state of a sublayer that is not called."""
         self.states.append(state)
 
     def make_out(self, y: Tensor) -> Out:
-        """Return the Out of the whole, with output y."""
+        """Return the Out of the whole block or stack, with output y."""
         state = None if self.old is None else tuple(self.states)
         return Out(y, state, self.aux, self.up, self.stats, self.taps)
 
 
 def add_aux(sums: Mapping[str, Tensor], aux: Mapping[str, Tensor], counts: Bool[Tensor, "B T"]) -> dict[str, Tensor]:
-    """Add the aux of one more step to the sums.
+    """Add reported values (`Out.aux`) of one more pass through a repeated block to their sums.
 
-    Per-token values are added where `counts` is True; penalties [] count once.
+    Per-token values are added where `counts` is True. A penalty on parameters [] is the same in every pass and counts
+    once.
 
-    sums: the sums of the steps so far.
-    aux: the aux of the next step.
+    sums: the sums over the passes so far.
+    aux: the values of the next pass.
     counts: True at the tokens that count, [B T].
     """
     total = dict(sums)
@@ -88,19 +90,19 @@ def add_aux(sums: Mapping[str, Tensor], aux: Mapping[str, Tensor], counts: Bool[
 
 
 def add_stats(sums: Mapping[str, Tensor], stats: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Add the stats of one more step to the sums.
+    """Add the stats (`Out.stats`) of one more pass through a repeated block to their sums.
 
-    sums: the sums of the steps so far.
-    stats: the stats of the next step.
+    sums: the sums over the passes so far.
+    stats: the stats of the next pass.
     """
     return {**sums, **{name: sums[name] + value if name in sums else value for name, value in stats.items()}}
 
 
 def concatenate_outs(pieces: Sequence[Out]) -> Out:
-    """Return the Out of a row that was read in consecutive pieces.
+    """Return the Out of a whole row from the Outs of its consecutive pieces.
 
     Per-token values are concatenated. A penalty on parameters [] is the same in every piece and counts once. Stats are
-    added; state and `up` are taken from the last piece.
+    added; the decoding state and the values for later layers (`up`) are taken from the last piece.
 
     pieces: the Outs, in order.
     """
@@ -114,10 +116,10 @@ def concatenate_outs(pieces: Sequence[Out]) -> Out:
 
 
 def wants_and_sends(layers: Iterable[Layer], *, rising: bool) -> tuple[tuple[Want, ...], frozenset[str]]:
-    """Return the names that a sequence of sublayers needs from outside, and the names that it sends up.
+    """Return the names of values that sublayers need from outside, and of values that they pass on.
 
-    In a block (not `rising`) each sublayer has its own place. In a stack any block beneath can satisfy a want. An
-    optional want stays optional only in the lowest block.
+    In a block (not `rising`) the names are prefixed by the number of their sublayer. In a stack any earlier block can
+    provide a value that a later one needs. An optional value stays optional only in the first block.
 
     layers: the sublayers.
     rising: True for a stack, False for a block.
@@ -134,9 +136,9 @@ def wants_and_sends(layers: Iterable[Layer], *, rising: bool) -> tuple[tuple[Wan
 
 
 def is_sent(name: str, sent: Iterable[str]) -> bool:
-    """Return True if `sent` contains a name, with or without its place.
+    """Return True if `sent` contains the name of a value, with or without its sublayer number.
 
     name: the name, such as "0.scores".
-    sent: the names that are sent.
+    sent: the names of values that earlier layers pass on.
     """
     return not {name, name.rpartition(".")[2]}.isdisjoint(sent)

@@ -11,7 +11,7 @@ def suggest_names(name: str, names: Iterable[str], otherwise: str | None = None)
 
     name: the unknown name.
     names: the existing names.
-    otherwise: the text if no name is near; None lists all names.
+    otherwise: the text to return if no name is near; None lists all names.
     """
     names = sorted(names)
     close = difflib.get_close_matches(name, names, n=1, cutoff=NEAR)

@@ -1,8 +1,8 @@
-"""The registry: files in folders are the parts, and the signature of a member function is its config.
+"""The registry of parts (files in folders) and of members (functions that make named models).
 
-Choose `kinds`, `modules` and `examples` to visit every part, `member` to declare a named system, and `find_member` with
-`parse_keywords` to get from text to a model. Folders are read at every call. The list of installed plugins is read once
-per process. This module does not import torch.
+The signature of a member function is its config. Choose `kinds`, `modules` and `examples` to visit every part, `member`
+to declare a named system, and `find_member` with `parse_keywords` to get from text to a model. Folders are read at
+every call. The list of installed plugins is read once per process. This module does not import torch.
 """
 
 import functools
@@ -45,7 +45,7 @@ M = TypeVar("M")
 
 
 def kinds() -> tuple[str, ...]:
-    """Return every kind of part.
+    """Return the name of every kind of part, such as "biases".
 
     A kind is a folder that contains a file with EXAMPLES, or a group of plugins without a folder.
     """
@@ -67,7 +67,7 @@ def _has_mark(mark: bytes, file: Path) -> bool:
 
 @functools.cache  # reading the entry points of every installed package takes a fifth of the time of `advise`
 def installed_plugins() -> tuple[EntryPoint, ...]:
-    """Return the entry points of the groups `kinformer.<kind>` of all installed packages."""
+    """Return the entry points of all installed packages in the groups `kinformer.<kind>`, for plugins."""
     points = entry_points()
     groups = [group for group in points.groups if group.startswith("kinformer.")]
     return tuple(point for group in groups for point in points.select(group=group))
@@ -104,8 +104,8 @@ def modules(kind: str) -> dict[str, types.ModuleType]:
 def part_files(kind: str) -> dict[str, Path]:
     """Return the files of a kind's folders by module name, sorted; nothing is imported.
 
-    If some files of a folder have EXAMPLES, `@member` or a law's OVER, the other files are shared helpers and are left
-    out.
+    Files of parts have EXAMPLES, members have `@member`, and laws (tested properties) have OVER. If a folder contains
+    such files, its other files are shared helpers and are left out.
 
     kind: the name of the kind.
     """
@@ -119,7 +119,7 @@ def part_files(kind: str) -> dict[str, Path]:
 def load_plugins(kind: str, reserved: Iterable[str] = ()) -> dict[str, types.ModuleType]:
     """Import the plugins of a kind and return them by name, sorted.
 
-    A plugin that fails or has a taken name is left out with a warning.
+    A plugin that cannot be imported, or has a taken name, is left out with a warning.
 
     kind: the name of the kind.
     reserved: names that are taken.
@@ -128,7 +128,7 @@ def load_plugins(kind: str, reserved: Iterable[str] = ()) -> dict[str, types.Mod
     for point in sorted(_plugins(kind), key=lambda point: point.name):
         try:
             if point.name in (*reserved, *loaded):
-                raise ImportError(f"{point.value} has the name {point.name!r}, which {kind} has already")
+                raise ImportError(f"{point.value} has the name {point.name!r}, which another part of {kind} has")
             loaded[point.name] = import_or_explain(point.value, point.load)
         except ImportError as error:
             warnings.warn(f"a plugin of {kind} is left out: {error}", stacklevel=3)
@@ -136,7 +136,9 @@ def load_plugins(kind: str, reserved: Iterable[str] = ()) -> dict[str, types.Mod
 
 
 def has_plugins(kind: str) -> bool:
-    """Return True if a kind has entry points. The names in them are known only after an import.
+    """Return True if installed packages declare plugins of a kind, as entry points.
+
+    The names of their parts are known only after an import.
 
     kind: the name of the kind.
     """
@@ -144,9 +146,9 @@ def has_plugins(kind: str) -> bool:
 
 
 def examples(kind: str) -> Iterator[tuple[str, Example]]:
-    """Yield each entry of EXAMPLES of each module of a kind, with the module's name.
+    """Yield each example part in the lists EXAMPLES of all modules of a kind, with the module's name.
 
-    The name repeats if a module has several examples.
+    The name is repeated if a module has several examples.
 
     kind: the name of the kind.
     """
@@ -156,7 +158,7 @@ def examples(kind: str) -> Iterator[tuple[str, Example]]:
 
 
 def part_names() -> dict[str, str]:
-    """Return the module of each public part and member, by name.
+    """Return the name of the module that defines each public part and member, by the part's name.
 
     Files are searched as text and not imported. A file's `__all__` lists its public classes. Without `__all__`, the
     file of a part provides every class with a base except named tuples, protocols, enums and autograd functions. Other
@@ -206,7 +208,7 @@ def _is_public_part(name: str, value: Any, module: types.ModuleType) -> bool:
 
 @dataclass(frozen=True)
 class MemberRecord:
-    """The record of the member that made a model.
+    """The record of the member (named system) that made a model, with the values of its keywords.
 
     name: the name of the member.
     keywords: every keyword with its value.
@@ -225,7 +227,7 @@ class MemberRecord:
 
 @dataclass(frozen=True)
 class Origin:
-    """The file that defines a member function.
+    """The origin of a member function: the user's file that defines it, if any.
 
     file, sha256: path and SHA-256 of the file; None for members of the library and of plugins.
     """
@@ -334,10 +336,10 @@ def _declared_members(module: types.ModuleType) -> dict[str, Callable[..., Any]]
 
 
 def find_member(name: str) -> Callable[..., Any]:
-    """Return the member of a name, or of a user's own "path/file.py:function".
+    """Return the member (function that makes a named model) of a name or of "path/file.py:function".
 
-    The user's file is executed to find its function, so pass only files that you would run. The path and the SHA-256 of
-    the file are recorded.
+    The second form names a function in a user's own file. The file is executed to find it, so pass only files that you
+    would run. The path and the SHA-256 of the file are recorded.
 
     name: the name, or path and function.
 
@@ -351,7 +353,7 @@ def find_member(name: str) -> Callable[..., Any]:
 
 
 def check_member_name(name: str, names: Iterable[str]) -> None:
-    """Raise LookupError, with the nearest name, if no member has this name.
+    """Raise LookupError, with the nearest name, if no member (named system) has this name.
 
     name: the name to check.
     names: the names of the members.

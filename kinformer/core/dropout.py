@@ -1,11 +1,11 @@
-"""Dropout: the parts of a module that have a dropout, and their probabilities."""
+"""Dropout: the submodules of a model that have dropout, and their probabilities."""
 
 from torch import nn
 from torch.nn.modules.dropout import _DropoutNd  # the base of Dropout, Dropout1d to 3d and both alpha dropouts
 
 
 def dropout_parts(module: nn.Module) -> list[nn.Module]:
-    """Return PyTorch's dropout layers, and parts with a number `dropout`.
+    """Return the submodules with dropout: PyTorch's dropout layers, and parts with a number `dropout`.
 
     module: the module to search.
     """
@@ -34,7 +34,7 @@ def disable_dropout(module: nn.Module) -> None:
 
 
 def dropout_attribute(part: nn.Module) -> str:
-    """Return the name of the attribute with the dropout probability of a part.
+    """Return the name of the attribute that holds the dropout probability of a part: "p" or "dropout".
 
     part: a part from `dropout_parts`.
     """

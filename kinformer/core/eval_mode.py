@@ -1,4 +1,4 @@
-"""evaluating: a context in which a model is in eval mode."""
+"""evaluating: a context in which a model is in eval mode and computes no gradients."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""ExtraProjection: the request of a part for a further projection of the layer input."""
+"""ExtraProjection: the declaration of a further projection of the layer input that a part needs."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""FeatureMap: features with products that approximate or equal a kernel of query and key."""
+"""FeatureMap: features of queries and keys whose inner products approximate or equal a kernel."""
 
 from abc import ABC, abstractmethod
 
@@ -7,17 +7,18 @@ from torch import Tensor, nn
 
 
 class FeatureMap(nn.Module, ABC):
-    """A map phi with kernel(q, k) = phi(q).phi(k) exp(constant(q) + constant(k)).
+    """Base class of feature maps phi, with kernel(q, k) = phi(q).phi(k) exp(constant(q) + constant(k)).
 
-    The input x is the projection itself, in the heads of the keys, with the queries of one group in sequence. A map
-    with a kernel of q.k / sqrt(K) divides x itself. `constant` is the log of the factor that phi leaves out, per
-    vector. Sums keep it separate, so that no feature needs to be large, and the lse of a read adds it back.
+    A subclass writes `features` and `forward`. The input x of `forward` holds projected queries or keys, without a
+    scale, in the heads of the keys. Queries of all heads that share a key head follow one another. A map for a kernel
+    of q.k / sqrt(K) scales x itself. `constant` is the log of the factor that phi leaves out, per vector. Sums keep it
+    separate, so that no feature needs to be large, and the log-sum-exp of an attention output adds it back.
 
     signed: True if a product of features may be negative. A sum of products is then an estimate of a positive number
         and has no logarithm; `denominator` makes the sum over all keys suitable as a divisor.
     levels: True if sums are kept relative to the largest weight among the keys, so that none overflows; `denominator`
         gets the relative sum. If False, it gets the sum itself, and constants must be 0.
-    by_vector: a promise that the result for a vector depends only on this vector. Long rows are then mapped and read in
+    by_vector: a promise that the features of a vector depend only on this vector. Long rows are then computed in
         chunks.
     """
 
@@ -33,8 +34,8 @@ class FeatureMap(nn.Module, ABC):
     def forward(
         self, x: Float[Tensor, "B H T K"], is_query: bool
     ) -> tuple[Float[Tensor, "B H T F"], Float[Tensor, "B H T"]]:
-        """Return phi and the constant of each vector."""
+        """Return the features phi and the constant of each vector of x."""
 
     def denominator(self, total: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
-        """Return the divisor of a read, given the sum of products over all of its keys."""
+        """Return the divisor of each query's output, given the sum of its feature products with all keys."""
         return total

@@ -14,4 +14,4 @@ def from_json(text: str | bytes | bytearray) -> Any:
     try:
         return json.loads(text)
     except RecursionError as error:
-        raise ValueError(f"it is nested too deeply: {error}") from error
+        raise ValueError(f"the JSON text is nested too deeply: {error}") from error

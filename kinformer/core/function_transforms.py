@@ -1,4 +1,4 @@
-"""Function transforms and second derivatives: tests and errors for Functions with their own backward.
+"""Function transforms and second derivatives: checks for autograd Functions with their own backward.
 
 Such a Function has no rules for transforms such as vmap, or for a second derivative.
 """
@@ -34,7 +34,7 @@ def is_forward_mode() -> bool:
 
 
 def first_order(backward: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a backward so that a second derivative raises an error.
+    """Wrap the backward of an autograd Function so that a second derivative raises an error.
 
     PyTorch's `once_differentiable` raises only if `backward()` is called. `torch.autograd.grad` of named inputs finds
     no path to its error and silently leaves out the term.
@@ -67,5 +67,5 @@ class _Twice(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> None:
         raise RuntimeError(
             "this fast implementation cannot differentiate twice; use torch.func (hessian, jacrev), or pass "
-            "impl='reference' if the mechanism has impl="
+            "impl='reference' if the mechanism has a parameter impl"
         )

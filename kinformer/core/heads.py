@@ -1,4 +1,4 @@
-"""heads: queries, keys and values by head, and the sizes of a layer and of its state."""
+"""heads: queries, keys and values by head, and the sizes of a layer and of its decoding state."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -17,10 +17,10 @@ class Queries(NamedTuple):
     q: one vector per head and token.
     pos: absolute positions, -1 at padding.
     extras: values projected from the layer's input for each head (a gate, a span).
-    labels: integers of each token (its segment).
-    head: the index of the first head, if a mechanism gets a part of a layer's heads. Patterns that differ by head count
-        from it.
-    tags: integers of each query (its bucket in each round).
+    labels: integers that label each token, such as the number of its segment.
+    head: the index of the first of these heads in the layer, if a mechanism gets only some of the layer's heads. A
+        pattern that differs from head to head needs it.
+    tags: integers that the mechanism computes for each query, such as its hash bucket in each of r rounds.
     lazy: projections that the mechanism computes itself when it needs them.
     """
 
@@ -33,7 +33,7 @@ class Queries(NamedTuple):
     lazy: Mapping[str, "LazyProjection"] = {}  # noqa: RUF012
 
     def cut(self, at: Selection) -> "Queries":
-        """Return some of the queries, with all their fields."""
+        """Return the queries at the places `at`, with all their fields."""
         extras, labels, tags = cut_each(self.extras, at, 2), cut_each(self.labels, at, 1), cut_each(self.tags, at, 2)
         unmade = {name: projection.cut(at) for name, projection in self.lazy.items()}
         return Queries(cut(self.q, at, 2), cut(self.pos, at, 2), extras, labels, self.head, tags, unmade)
@@ -53,9 +53,9 @@ class Keys(NamedTuple):
     k, v: one key and one value per head and token.
     pos: absolute positions, -1 at padding.
     extras: values projected from the source for each key head.
-    labels: integers of each token (its segment).
-    tags: integers of each key (its bucket in each round).
-    own: True if keys and queries belong to the same sequence.
+    labels: integers that label each token, such as the number of its segment.
+    tags: integers that the mechanism computes for each key, such as its hash bucket in each of r rounds.
+    own: True if keys and queries belong to the same sequence (self-attention).
     lazy: projections that the mechanism computes itself when it needs them.
     """
 
@@ -69,7 +69,7 @@ class Keys(NamedTuple):
     lazy: Mapping[str, "LazyProjection"] = {}  # noqa: RUF012
 
     def cut(self, at: Selection) -> "Keys":
-        """Return some of the keys, with all their fields."""
+        """Return the keys at the places `at`, with all their fields."""
         extras, labels, tags = cut_each(self.extras, at, 2), cut_each(self.labels, at, 1), cut_each(self.tags, at, 2)
         unmade = {name: projection.cut(at) for name, projection in self.lazy.items()}
         return Keys(
@@ -87,14 +87,14 @@ class Keys(NamedTuple):
         return self._replace(k=_zero_padding(self.k, real), v=_zero_padding(self.v, real), extras=extras)
 
     def detach(self) -> "Keys":
-        """Return the same keys, detached from the graph."""
+        """Return the same keys, detached from the autograd graph."""
         extras = {name: side.detach() for name, side in self.extras.items()}
         unmade = {name: projection.detach() for name, projection in self.lazy.items()}
         return self._replace(k=self.k.detach(), v=self.v.detach(), extras=extras, lazy=unmade)
 
 
 class StateSpec(NamedTuple):
-    """The size, dtype and device of a state.
+    """The size, dtype and device of a decoding state or a memory.
 
     batch: number of rows.
     length: number of tokens of the longest row.
@@ -112,7 +112,7 @@ class HeadSizes(NamedTuple):
 
     heads, key_heads, value_heads: numbers of query heads, key heads and value heads.
     k_dim, v_dim: widths of one key and of one value.
-    cross: True if the keys belong to another sequence.
+    cross: True if the keys belong to another sequence (cross-attention).
     """
 
     heads: int
@@ -124,10 +124,10 @@ class HeadSizes(NamedTuple):
 
 
 class HeadValues(NamedTuple):
-    """A learned number of each head, for inspection.
+    """A learned number of each head, such as its attention span, for reports.
 
     values: one number for each head, [1 H 1], or one for each query too.
-    unit: the unit of the number; "" for a share.
+    unit: the unit of the number; "" for a fraction from 0 to 1.
     """
 
     values: Float[Tensor, "#B H #T"]
@@ -146,7 +146,7 @@ class LazyProjection(NamedTuple):
     bias: Float[Tensor, "H n"] | None
 
     def cut(self, at: Selection) -> "LazyProjection":
-        """Return the projection of some positions."""
+        """Return the projection of only the places `at` of x."""
         return self._replace(x=cut(self.x, at, 1))
 
     def detach(self) -> "LazyProjection":
@@ -181,10 +181,10 @@ def _zero_padding(x: Float[Tensor, "B G N D"], real: Bool[Tensor, "B 1 N"]) -> F
 
 
 def cut(x: Tensor, at: Selection, dim: int) -> Tensor:
-    """Select positions of one dimension of x; the first dimension of x is the batch.
+    """Select places of one dimension of x; the first dimension of x is the batch.
 
-    at: a slice for every row, positions of each row [B R], or None for all.
-    dim: the dimension.
+    at: a slice for every row, indices of each row [B R], or None for all.
+    dim: the dimension in which to select.
     """
     if at is None:
         return x
@@ -196,25 +196,25 @@ def cut(x: Tensor, at: Selection, dim: int) -> Tensor:
 
 
 def cut_each(of: Mapping[str, Tensor], at: Selection, dim: int) -> dict[str, Tensor]:
-    """Select positions of one dimension of every tensor of a mapping.
+    """Select places of one dimension of every tensor of a mapping; the first dimension is the batch.
 
     of: tensors by name.
-    at: a slice for every row, positions of each row [B R], or None for all.
+    at: a slice for every row, indices of each row [B R], or None for all.
     dim: the dimension.
     """
     return {name: cut(x, at, dim) for name, x in of.items()}
 
 
 def number_of_groups(heads: int, groups: int, name: str = "key heads") -> int:
-    """Return the number of query heads that share a key head.
+    """Return the number of query heads that share each key head.
 
     heads, groups: numbers of query heads and of key heads.
-    name: the name of the groups in the message.
+    name: the words for `groups` in the message.
 
     Errors: ValueError if `heads` is not a multiple of `groups`.
     """
     if not groups or heads % groups:
         raise ValueError(
-            f"{heads} query heads cannot share {groups} {name} evenly; make the number of query heads a multiple"
+            f"{heads} query heads cannot share {groups} {name} evenly; make the first number a multiple of the second"
         )
     return heads // groups

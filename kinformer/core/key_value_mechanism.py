@@ -1,4 +1,4 @@
-"""KeyValueMechanism: the base of mechanisms with a cache of keys as their state."""
+"""KeyValueMechanism: the base class of mechanisms with a cache of keys as their decoding state."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -20,19 +20,19 @@ from kinformer.core.scores.product import Product
 
 
 class KeyValueMechanism(Mechanism):
-    """A mechanism that reads keys under a `pattern` and decodes with a cache.
+    """Base class of mechanisms whose queries attend to the keys of a `pattern`; they decode with a cache.
 
     The cache holds the keys that a later query may read. The class does the shared work: it narrows the pattern by the
     limits of the batch, puts new keys into the cache, makes the Request and returns the next cache. A subclass writes
     `read`, and `preprocess` if queries and keys change before they are cached.
 
-    pattern: the pairs that may be read.
+    pattern: the pairs of query and key that attention allows.
     bias: the change of scores; None for no change.
-    score: the module that multiplies queries and keys.
+    score: the module that scores each pair of query and key, usually by their product.
     scale: the factor of the product; None for 1 / sqrt(width of a query).
     dropout: the probability that a weight is dropped in training.
-    lse: if True, reads return their log-sum-exp.
-    merges: True if the reads of disjoint key sets merge into the read of all keys.
+    lse: if True, attention also returns the log-sum-exp of the scores.
+    merges: True if outputs over disjoint sets of keys can be merged into the output over all keys.
     """
 
     pattern: Pattern
@@ -50,26 +50,26 @@ class KeyValueMechanism(Mechanism):
 
     @abstractmethod
     def read(self, request: Request) -> Out[AttentionOutput]:
-        """Return the reads of a request's queries, with reports such as aux; the caller handles the state."""
+        """Return the attention output of a request, with reports such as `aux`; the caller handles the cache."""
 
     def preprocess(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
-        """Return queries and new keys in the form in which they are read and cached."""
+        """Return queries and new keys in the form that attention and the cache use, such as normalised."""
         return queries, keys
 
     @property
     def receptive_field(self) -> Pattern:
-        """The keys that can change the read of a query: the pattern, unless the mechanism knows a smaller set."""
+        """The keys that can change a query's output: the pattern, unless the mechanism knows a smaller set."""
         return self.pattern
 
     def batch_pattern(self, ctx: Context) -> Pattern:
-        """Return the pattern of the own sequence with the limits and additions of this batch."""
+        """Return the pattern for self-attention in this batch: `(pattern | ctx.also) & ctx.only`."""
         return narrow_pattern(self.pattern, ctx.only, ctx.also)
 
     def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
         of_score, of_bias = self.score.query_extras(sizes), {} if self.bias is None else self.bias.query_extras(sizes)
         if twice := of_score.keys() & of_bias.keys():
             raise ValueError(
-                f"the score and the bias both have an extra named {min(twice)!r}; rename it in one of them"
+                f"the score and the bias both have an extra projection named {min(twice)!r}; rename it in one of them"
             )
         return {**of_score, **of_bias}
 
@@ -95,21 +95,21 @@ class KeyValueMechanism(Mechanism):
     def prepare_request(
         self, queries: Queries, keys: Keys | None, state: KV | None, ctx: Context
     ) -> tuple[Request, KV | None]:
-        """Return the request of a call, and the cache after it."""
+        """Return the request of a call from its unprocessed queries and keys, and the cache after it."""
         queries, keys = self.preprocess(queries, keys, ctx)
         return self.make_request(queries, keys if keys is None else keys._replace(tags=self.tags(keys)), state, ctx)
 
     def read_with_aux(self, request: Request) -> Out[AttentionOutput]:
-        """Return the reads of a request, with the aux of the bias."""
+        """Return the attention output of a request, with the values that the bias reports (`Bias.aux`)."""
         out = self.read(request)
         return out if self.bias is None else out._replace(aux={**self.bias.aux(request.queries.extras), **out.aux})
 
     def make_request(
         self, queries: Queries, keys: Keys | None, state: KV | None, ctx: Context
     ) -> tuple[Request, KV | None]:
-        """Return the read of new and cached keys, and the cache after it.
+        """Return the request of attention over cached and new keys, and the cache after it.
 
-        Errors: NoState if the pattern reads ahead, because no cache can serve it.
+        Errors: NoState if a state is given and the pattern allows later keys, which no cache holds yet.
         """
         is_own = keys is not None and keys.own
         # the limits of a batch apply to its own sequence, not to a source
@@ -138,20 +138,22 @@ class KeyValueMechanism(Mechanism):
     def received_attention(
         self, queries: Queries, keys: Keys, read: AttentionOutput, ctx: Context
     ) -> Float[Tensor, "B S"]:
-        """Return the attention that each key received in `read`, averaged over heads.
+        """Return the attention that each key received from all queries, averaged over heads.
+
+        read: the attention output of these queries and keys, with its log-sum-exp.
 
         Errors: ValueError if `read` has no lse.
         """
         if read.lse is None:
             raise ValueError(
-                f"received_attention of {type(self).__name__} needs the lse; build the mechanism without lse=False"
+                f"received_attention of {type(self).__name__} needs the log-sum-exp; build it without lse=False"
             )
         request, _ = self.prepare_request(queries, keys, None, ctx)
         return received_attention(request, read.lse).mean(1)
 
 
 def joined_wants(*parts: Bias | Score | None) -> tuple[Want, ...]:
-    """Return the names that a mechanism's parts need from below, each once.
+    """Return the names of values that a mechanism's parts need from earlier blocks, each once.
 
     parts: the bias and the score of the mechanism, or None.
     """
@@ -159,7 +161,7 @@ def joined_wants(*parts: Bias | Score | None) -> tuple[Want, ...]:
 
 
 def check_reads_no_future(pattern: Pattern) -> None:
-    """Raise NoState if a pattern reads ahead, because a later key is not in the cache yet.
+    """Raise NoState if a pattern allows later keys, because a cache does not hold them yet.
 
     pattern: the pattern to check.
     """

@@ -1,7 +1,8 @@
-"""Conditions under which a keyword of a member has an effect, as text such as "position=learned".
+"""Conditions under which a member's keyword has an effect, as text such as "position=learned".
 
-Choose `has_effect` to test whether a keyword applies given the other keywords, and `check_used` to refuse keywords that
-do not. Use `allow_unused_keywords` to build a model from saved keywords, which may include unused ones.
+A member is a function that makes a named model. Choose `has_effect` to test whether a keyword applies given the other
+keywords, and `check_used` to refuse keywords that do not. Use `allow_unused_keywords` to build a model from saved
+keywords, which may include unused ones.
 """
 
 import re
@@ -17,7 +18,7 @@ _TERM = re.compile(r"(?P<name>\w+)((?P<sign>!=|=|>)(?P<values>.+))?")
 
 
 def by_keyword(needs: Needs, names: Iterable[str]) -> dict[str, str]:
-    """Return the condition of each keyword of a member that has one, read when the member is declared.
+    """Return the parsed condition of each keyword that has one, for the declaration of a member.
 
     needs: conditions by keyword, such as {"topk": "form=improved", "a, b": "c>1 and d=x|y"}.
         Terms are `name=value`, `name=value|value`, `name!=value`, `name>number` and `name` (not empty), joined by
@@ -39,7 +40,7 @@ def has_effect(name: str, needs: Needs, keywords: Mapping[str, Any]) -> bool:
     """Return True if a keyword has an effect, given the values of all keywords.
 
     name: the keyword.
-    needs: the conditions of the member.
+    needs: the conditions of the member's keywords (see `by_keyword`).
     keywords: the value of every keyword.
     """
     if name not in needs:
@@ -48,9 +49,9 @@ def has_effect(name: str, needs: Needs, keywords: Mapping[str, Any]) -> bool:
 
 
 def check_used(needs: Needs, passed: Iterable[str], keywords: Mapping[str, Any]) -> None:
-    """Refuse keywords that have no effect.
+    """Refuse keywords of a member (named model) that have no effect.
 
-    needs: the conditions of the member.
+    needs: the conditions of the member's keywords (see `by_keyword`).
     passed: the names of the keywords to check.
     keywords: the value of every keyword.
 
@@ -68,9 +69,9 @@ def check_used(needs: Needs, passed: Iterable[str], keywords: Mapping[str, Any])
 
 @contextmanager
 def allow_unused_keywords() -> Iterator[None]:
-    """Suspend `core.checks.check_unused` in a context.
+    """Return a context in which `core.checks.check_unused` refuses nothing.
 
-    Records of earlier versions may contain keywords that it refuses.
+    Records of models from earlier versions may contain keywords that it would refuse.
     """
     token = RECORDED.set(True)
     try:

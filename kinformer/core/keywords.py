@@ -1,6 +1,7 @@
 """The keywords of a member: allowed annotations, checks of values, and conversion of text to values.
 
-Choose `parse_keywords` to convert the words of a command line to keywords, and `check_keywords` before building.
+A member is a function that makes a named model. Choose `parse_keywords` to convert the words of a command line to
+keywords, and `check_keywords` before building.
 """
 
 import inspect
@@ -48,7 +49,7 @@ def _fits(value: Any, annotation: Any) -> bool:
 
 
 def describe(annotation: Any) -> str:
-    """Return an annotation in readable form: `int | None`, `"a" | "b"`, `tuple[int, ...]`.
+    """Return a type annotation in readable form: `int | None`, `"a" | "b"`, `tuple[int, ...]`.
 
     annotation: the annotation.
     """
@@ -66,7 +67,7 @@ def describe(annotation: Any) -> str:
 def signature(function: Callable[..., Any]) -> inspect.Signature:
     """Return the signature of a member function with evaluated annotations.
 
-    function: the member function.
+    function: the member function, which makes a named model.
 
     Errors: TypeError if the signature cannot be a config.
     """
@@ -101,7 +102,7 @@ def name_of(function: Callable[..., Any]) -> str:
 
 
 def describe_callable(function: Callable[..., Any]) -> str:
-    """Return kind and name of a function with keywords: "the member 'gpt'", "the task 'Copy'".
+    """Return words for a function with keywords: its kind and name, such as "the member 'gpt'".
 
     function: the function or class.
     """
@@ -110,9 +111,9 @@ def describe_callable(function: Callable[..., Any]) -> str:
 
 
 def check_keywords(function: Callable[..., Any], keywords: Mapping[str, Any]) -> None:
-    """Check that each keyword is in the signature and that its value fits its annotation.
+    """Check that each keyword is in a function's signature and that its value fits its annotation.
 
-    function: the member function.
+    function: the member function, which makes a named model.
     keywords: the keywords.
 
     Errors: TypeError, in one line, for the first keyword that does not fit.
@@ -130,7 +131,7 @@ def split(text: str, at: str = ",") -> list[str]:
     """Split a text at separators outside brackets: "f(1, 2), 3" gives "f(1, 2)" and "3".
 
     text: the text.
-    at: the separator, one character.
+    at: the separator between the pieces, one character.
     """
     pieces, deep, start = [], 0, 0
     for place, letter in enumerate(text):
@@ -196,7 +197,7 @@ def _advise_composing(text: str, annotation: Any) -> str:
 
 
 def as_texts(keywords: Mapping[str, Any]) -> list[str]:
-    """Return keywords as texts that `parse_keywords` converts back.
+    """Return keywords as texts such as "window=128", which `parse_keywords` converts back.
 
     keywords: values by name.
     """
@@ -212,7 +213,7 @@ def parse_keywords(function: Callable[..., Any], texts: Iterable[str]) -> dict[s
 
     A bool is true, yes, on, false, no or off; a tuple is 1,2,3, with or without brackets; None is none.
 
-    function: the member function.
+    function: the member function, which makes a named model.
     texts: texts of the form name=value.
 
     Errors: TypeError, in one line, if a name is unknown (with the nearest name), a text does not fit its annotation, or

@@ -1,4 +1,4 @@
-"""KV: the cache of keys and values for decoding, and the update of the cache with a chunk's new keys."""
+"""KV: the cache of keys and values for decoding, and its update with the new keys of a chunk."""
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -18,11 +18,11 @@ LAST = torch.iinfo(torch.int64).max
 
 
 class KV(NamedTuple):
-    """Keys and values with their absolute positions and the further values of each key.
+    """A cache of keys and values with their positions, the decoding state of a `KeyValueMechanism`.
 
-    k, v: keys and values.
+    k, v: keys and values in C slots; a slot is the place of one key.
     pos: the position of each slot; -1 marks an empty slot.
-    now: the next position of each row.
+    now: the position of the next token of each row.
     extras, labels, tags: further values of each key, as in `Keys`.
     """
 
@@ -44,7 +44,8 @@ class KV(NamedTuple):
     ) -> "KV":
         """Return a cache of empty slots.
 
-        `tags` is called with zero keys to find the width of each tag.
+        `tags` is `Mechanism.tags`, the integers that a mechanism stores with each key. It is called with keys of zeros
+        to find their number.
         """
 
         def zeros(heads: int, width: int) -> Tensor:
@@ -66,14 +67,14 @@ class KV(NamedTuple):
 
     @staticmethod
     def from_keys(keys: Keys, old: "KV") -> "KV":
-        """Return a cache of exactly these keys, in the dtype of the old cache; for the keys of a source."""
+        """Return a cache of exactly these keys, in the dtype of the old cache; for cross-attention."""
         k, v = keys.k.to(old.k.dtype), keys.v.to(old.v.dtype)
         extras = {name: side.to(old.k.dtype) for name, side in keys.extras.items()}
         labels = {name: label.clone() for name, label in keys.labels.items()}  # the caller may write to them later
         return KV(k, v, keys.pos[:, 0].clone(), old.now, extras, labels, dict(keys.tags))
 
     def keys(self, pos: Int[Tensor, "B 1 N"], used: int | None = None, is_own: bool = True) -> Keys:
-        """Return the first `used` slots as keys; `pos` holds their positions."""
+        """Return the keys in the first `used` slots (in all if None); `pos` holds their positions."""
         at = slice(0, used)
         extras, labels, tags = cut_each(self.extras, at, 2), cut_each(self.labels, at, 1), cut_each(self.tags, at, 2)
         return Keys(self.k[:, :, at], self.v[:, :, at], pos, extras, labels, tags, is_own)
@@ -90,15 +91,18 @@ class KV(NamedTuple):
         return KV(add_slots(self.k, 2), add_slots(self.v, 2), pos, self.now, extras, labels, tags)
 
     def map_with_keys(self, change: Callable[[Tensor, Tensor, int], Tensor], keys: Keys, plan: "CachePlan") -> "KV":
-        """Return the cache with `change(slots, new, dim)` applied to each of its tensors.
+        """Return the cache with each of its tensors replaced by `change(slots, new, dim)`.
 
-        `new` is the matching tensor of the new keys.
+        `slots` is the cached tensor, `new` the same field of the new keys, and `dim` their dimension of slots.
 
-        Errors: ValueError if the cache has a label that the new keys lack.
+        plan: the new positions of the cache.
+
+        Errors: ValueError if the cache has labels of tokens that the new keys lack.
         """
         if missing := self.labels.keys() - keys.labels.keys():
             raise ValueError(
-                f"got no labels {min(missing)!r}, but earlier tokens of the row have them; give them in every call"
+                f"got no labels {min(missing)!r}, but earlier tokens of the row have them; give Context(labels=...) in "
+                "every call"
             )
         # keys without a label get -1
         labels = {name: self.labels.get(name, torch.full_like(self.pos, -1)) for name in keys.labels}
@@ -114,22 +118,22 @@ class KV(NamedTuple):
 
 
 class CachePlan(NamedTuple):
-    """The slots of a chunk's new keys.
+    """The slots (places in a `KV` cache) of the new keys of a chunk of tokens.
 
     A plan is made once per forward, for all layers with the same cached positions. New keys are written into `slots`,
-    or from slot `lo` on in every row if `slots` is None. If `order` is given, the new keys are appended to the old ones
-    and the columns `order` of both are kept.
+    or from slot `lo` on in every row if `slots` is None. If `order` is given, the new keys are appended to the cached
+    ones, and the keys with the indices `order` are kept.
 
-    pos, now: positions of the slots and the next position of each row, after the chunk.
-    read_pos: the positions of the keys that the chunk reads.
-    slots: the slot of each new key; None if all rows use the same run of slots.
-    lo: the first slot of that run.
-    order: the columns of old and new keys that are kept.
-    used: the number of slots that are read; None for all.
-    grow: the number of empty slots to add first.
-    alone: True if only the new keys are read.
-    overflows: rows in which a live key had to be dropped. That can happen only under compile, where positions cannot be
-        inspected.
+    pos, now: positions of the keys in the slots and the next position of each row, after the chunk.
+    read_pos: the positions of the keys that the chunk attends to.
+    slots: the slot of each new key; None if all rows use the same consecutive slots.
+    lo: the first of these consecutive slots.
+    order: the indices of the kept keys among the cached and new keys; None if no key is moved.
+    used: the number of slots that the chunk attends to; None for all.
+    grow: the number of empty slots to add to the cache first.
+    alone: True if the chunk attends only to its own new keys.
+    overflows: True in rows that had to drop a key that a later query may read; such rows become NaN. That can happen
+        only under compile, where positions cannot be inspected.
     """
 
     pos: Int[Tensor, "B C"]
@@ -147,14 +151,15 @@ class CachePlan(NamedTuple):
 def update_cache(
     state: KV | None, keys: Keys | None, queries: Queries, pattern: Pattern, ctx: Context
 ) -> tuple[Keys, KV | None]:
-    """Return the keys that a chunk reads, and the cache after it.
+    """Return the keys that a chunk of tokens attends to, and the cache after it.
 
-    For self-attention these are cached and new keys. The keys of a source replace the cached ones.
+    For self-attention these are cached and new keys. In cross-attention, the keys of a new source sequence replace the
+    cached ones.
 
     state: the cache; None for a call without a state.
-    keys: the new keys; None reads the cached keys of a source.
+    keys: the new keys; None for cross-attention over the cached keys of the source.
     queries: the queries of the chunk.
-    pattern: the pairs that may be read.
+    pattern: the pairs of query and key that attention allows.
     ctx: the context of the call.
 
     Errors: ValueError if `keys` is None and the cache holds no source, or if keys to be cached have positions by head.
@@ -181,13 +186,14 @@ def update_cache(
 
 
 def surviving_columns(pos: Int[Tensor, "B C"], live: Bool[Tensor, "B C"], slots: int) -> tuple[Tensor, Tensor]:
-    """Return the columns [B slots] to keep, in their order, and their positions, -1 for dead columns.
+    """Return the indices [B slots] of the keys to keep, in ascending order, and their positions.
 
-    Live columns are kept before dead ones, and later columns before earlier ones.
+    Live keys (those that a later query may read) are preferred to dead ones, then later keys to earlier ones. The
+    position of a dead key is -1.
 
-    pos: positions of the columns.
-    live: True at columns that a later query may read.
-    slots: the number of columns to keep.
+    pos: positions of the keys.
+    live: True at live keys.
+    slots: the number of keys to keep.
     """
     at = torch.arange(pos.shape[1], device=pos.device)
     order = (live * pos.shape[1] + at).topk(min(slots, pos.shape[1]), dim=1).indices.sort(1).values
@@ -195,10 +201,10 @@ def surviving_columns(pos: Int[Tensor, "B C"], live: Bool[Tensor, "B C"], slots:
 
 
 def first_position(pos: Int[Tensor, "B T"], now: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
-    """Return the first position of each row of a chunk, or the next position if the row is all padding.
+    """Return the first position of each row of a chunk; `now` if a row has only padding.
 
     pos: the positions of the chunk, -1 at padding.
-    now: the next position of each row.
+    now: the position of each row's next token.
     """
     first = torch.where(pos >= 0, pos, LAST).amin(1)
     return torch.where(first == LAST, now, first)
@@ -303,10 +309,10 @@ def _mark_lost(x: Tensor, overflows: Tensor | None) -> Tensor:
 
 
 def widen_caches(state: State, like: State) -> State:
-    """Return a state with at least as many slots in its caches as the caches of `like`.
+    """Return a decoding state whose caches have at least as many slots as the caches of `like`.
 
-    state: the state to widen.
-    like: another state of the same model.
+    state: the decoding state to widen.
+    like: another decoding state of the same model.
     """
     least: list[int] = []
     pos: dict[tuple[int, int], Tensor] = {}  # layers that share positions still share them afterwards

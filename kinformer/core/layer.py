@@ -24,7 +24,7 @@ Y = TypeVar("Y")
 
 
 class PerToken(NamedTuple):
-    """One value for each token, passed up to higher layers."""
+    """One value for each token, which a layer passes to later blocks (in `Out.up`, `Context.below`)."""
 
     value: Tensor  # [B T ..]
 
@@ -33,7 +33,7 @@ class PerToken(NamedTuple):
 
 
 class PerPair(NamedTuple):
-    """Scores or weights of (query, key) pairs, passed up to higher layers.
+    """Scores or weights of (query, key) pairs, which a layer passes to later blocks (in `Out.up`).
 
     scores: scores or weights, [B N T S].
     q_pos, k_pos: positions of the queries and of the keys, -1 at padding.
@@ -51,7 +51,7 @@ class PerPair(NamedTuple):
 
 
 class PairFactors(NamedTuple):
-    """Queries and keys, passed up in place of the weights of their pairs.
+    """Queries and keys, which a layer passes to later blocks (in `Out.up`) instead of attention weights.
 
     The weights are softmax(q.k / sqrt(K)) over the pairs of `pattern`.
 
@@ -75,10 +75,10 @@ Below = PerToken | PerPair | PairFactors
 
 
 class Want(NamedTuple):
-    """A name that a part must find in `ctx.below`.
+    """The declaration that a part needs a value from an earlier block, by its name in `ctx.below`.
 
     name: the key in `ctx.below`.
-    optional: if True, the entry may be missing in a lowest block.
+    optional: if True, the value may be missing in the first block.
     """
 
     name: str
@@ -86,7 +86,7 @@ class Want(NamedTuple):
 
 
 class Decoding(NamedTuple):
-    """The progress of decoding: a count of output tokens, whatever the length of the prompt.
+    """The progress of decoding: the number of output tokens so far, without the prompt.
 
     step: for each position, the index of the output token that is chosen after reading it. The last token of the prompt
         has step 0; tokens before it have steps below 0.
@@ -99,22 +99,22 @@ class Decoding(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Context:
-    """The inputs of a call that are the same for every layer: positions, limits, source, memo.
+    """The inputs of a call that all layers share: positions, limits of attention, source, memo.
 
     pos: absolute positions, unique within a row; -1 is padding for every layer.
-    run: a promise that each row of `pos` is -1s, then consecutive ascending numbers, then -1s. Layers that read array
-        order as time (linear attention, RNNs) raise without it.
+    run: a promise that each row of `pos` is -1s, then consecutive ascending numbers, then -1s. Layers that take the
+        order in the tensor as time (linear attention, RNNs) raise without it.
     full: a promise that neither `pos` nor `source_pos` contains -1.
-    only, also: patterns that narrow and widen what this batch may read: a pattern p becomes `(p | also) & only`.
+    only, also: patterns that narrow and widen attention in this batch: a layer's pattern p becomes `(p | also) & only`.
     source, source_pos: the sequence that cross-attention reads, and its positions.
-    below: entries that the block beneath sends up, and entries that the model itself puts in first.
+    below: values by name that earlier blocks pass on in `Out.up`, and values that the model puts in first.
     labels: integers of each token (such as its segment) that are kept beside its key.
     memo: results that this forward has already computed. The memo notices in-place changes of positions, but not in
         inference mode, where PyTorch counts no writes: make another context there.
     head: the model's norm and head, for early exits.
-    taps: names of inner states to return in `Out.taps`: "3" is the output of sublayer 3, "3.1.input" is the input of
+    taps: names of hidden states to return in `Out.taps`: "3" is the output of sublayer 3, "3.1.input" is the input of
         its sublayer 1. In a call with `taps` no token leaves early.
-    remember: if True, a layer brings its state up to date and may return no y.
+    remember: if True, a layer updates its state and may return no y.
     decoding: the count of the tokens that `generate` writes; None if no output is decoded.
     is_clean: a promise of finite numbers at padding of x and of `source`. The outermost layer writes zeros there and
         sets `is_clean` for the layers inside.
@@ -179,7 +179,7 @@ class Context:
     def position_ids(self) -> Int[Tensor, "B T"]:
         """Positions for tables of absolute positions.
 
-        If `only` separates documents, positions start from 0 in each document; otherwise they are `pos`.
+        If `only` separates the documents of a row, positions start from 0 in each document; otherwise they are `pos`.
         """
         only = self.only
         if not isinstance(only, Document):
@@ -188,7 +188,7 @@ class Context:
 
     @property
     def steps(self) -> Int[Tensor, "#B T"]:
-        """The index of the output token that is chosen after each position, 0 throughout a prompt.
+        """The index of the output token that `generate` chooses after each position, 0 throughout a prompt.
 
         Without decoding, the whole sequence counts as an output: its steps are the `position_ids`, so padding is -1.
         """
@@ -218,9 +218,9 @@ class Context:
         return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
 
     def columns(self, lo: int, hi: int) -> "Context":
-        """Return the context of columns lo .. hi - 1.
+        """Return the context of the token places lo .. hi - 1 of each row.
 
-        Layers that cut the same columns share the positions and the memo of the result.
+        Layers that cut out the same places share the positions and the memo of the result.
         """
         at = slice(lo, hi)
         pos, memo = self.memo.get(lambda: (self.pos[:, at], empty_memo()), "columns", self.pos, lo, hi)
@@ -231,9 +231,9 @@ class Context:
         return self.replace(pos=pos, full=self.full, memo=memo, below=below, labels=labels, decoding=decoding)
 
     def for_sublayer(self, place: str | int) -> "Context":
-        """Return the context of the sublayer at `place`.
+        """Return the context of the sublayer at `place`, its number in a block.
 
-        Entries of `below` and `taps` under "place." lose that prefix. Undotted entries of `below` stay as they are.
+        Names in `below` and `taps` that begin with "place." lose that prefix. Undotted names in `below` stay the same.
         """
         if not self.below and not self.taps:
             return self
@@ -241,15 +241,15 @@ class Context:
 
 
 class Out(NamedTuple, Generic[Y]):
-    """The output of every layer: a value, the next state, and mappings that are never written to.
+    """The output of a layer: y, the next state, and named values. Never change its mappings in place.
 
-    y: the value.
-    state: the next state; None if the call got no state.
-    aux: per-token values [B T], which a model averages over real tokens, or penalties on parameters []. Keys are
-        prefixed by place ("3.0.ponder").
-    up: entries for the next block's `ctx.below`.
-    stats: detached sums for `after_step`; empty in eval mode.
-    taps: the inner states that `ctx.taps` names.
+    y: the output vectors, or the output of a mechanism.
+    state: the next decoding state or memory; None if the layer was called without a state.
+    aux: per-token values [B T], which a model averages over real tokens, or penalties on parameters []. Names begin
+        with the numbers of sublayers ("3.0.ponder").
+    up: values by name for later blocks, which find them in `ctx.below`.
+    stats: detached sums for the method `after_step` of modules; empty in eval mode.
+    taps: the hidden states that `ctx.taps` names.
     """
 
     y: Y
@@ -261,15 +261,15 @@ class Out(NamedTuple, Generic[Y]):
 
 
 class Layer(nn.Module, ABC):
-    """A map from a sequence to a sequence of the same width: attention, feed-forward, block or stack.
+    """Base class of layers, maps from sequence to sequence: attention, feed-forward, block or stack.
 
-    `layer(x).y` reads a whole sequence. A chunked call carries the state of the previous chunk; the outputs are the
-    same for every way to cut the sequence.
+    A subclass writes `forward`, and `start` if it has a state. `layer(x).y` is the output for a whole sequence. To go
+    chunk by chunk, pass each call the state from the previous one; every way to cut gives the same outputs.
 
     d: the width of x and y.
     has_source_state: True if the state depends on `ctx.source` only and is the same for every x.
-    wants: names that the layer must find in `ctx.below`.
-    sends: names that the layer sends up.
+    wants: names of values from earlier blocks that the layer must find in `ctx.below`.
+    sends: names of values that the layer passes to later blocks in `Out.up`.
     """
 
     d: int
@@ -290,7 +290,7 @@ class Layer(nn.Module, ABC):
         return super().__call__(x, state, ctx)
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
-        """Return the state before the first token, for rows of up to `length` tokens; () for no state.
+        """Return the decoding state before the first token of rows of up to `length` tokens; () for no state.
 
         The state consists of plain tensors. `dtype` and `device` default to the weights' dtype and device.
         """
@@ -351,9 +351,9 @@ def has_integer_dtype(pos: Tensor) -> bool:
 
 
 def check_in_order(ctx: Context, name: str, instead: str = "") -> None:
-    """Raise ValueError unless `ctx.run` promises that tokens stand in the order of their positions.
+    """Raise ValueError if `ctx.run` does not promise tokens in the order of their positions.
 
-    name: name, in the message, of the layer that reads array order as time.
+    name: name, in the message, of the layer that takes the order in the tensor as time.
     instead: further advice at the end of the message.
     """
     if not ctx.run:
@@ -362,7 +362,7 @@ def check_in_order(ctx: Context, name: str, instead: str = "") -> None:
 
 
 def make_state_spec(module: nn.Module, batch: int, length: int, dtype: Dtype, device: Device) -> StateSpec:
-    """Return the size, dtype and device of a state of `module`.
+    """Return the size, dtype and device of a decoding state of `module`.
 
     batch, length: rows, and the largest number of tokens in a row.
     dtype, device: dtype and device of the state; None takes the dtype and device of the module's weights.
@@ -372,20 +372,20 @@ def make_state_spec(module: nn.Module, batch: int, length: int, dtype: Dtype, de
 
 
 def add_prefix(place: str | int, entries: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `entries` with every key moved under `place`: {"ponder": x} at 3 becomes {"3.ponder": x}."""
+    """Return `entries` with "place." before each name: {"ponder": x} at 3 becomes {"3.ponder": x}."""
     return {f"{place}.{key}": value for key, value in entries.items()}
 
 
 def names_beneath(place: str | int, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names under "place.", without that prefix."""
+    """Return the names that begin with "place.", without that prefix."""
     start = f"{place}."
     return tuple(name.removeprefix(start) for name in names if name.startswith(start))
 
 
 def entries_under(place: str | int, entries: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entries that a sublayer at `place` sees.
+    """Return the part of `entries` (values by name) for the sublayer with number `place`.
 
-    Undotted entries stay as they are; entries under "place." lose that prefix; other entries are left out.
+    Undotted names stay the same, names that begin with "place." lose that prefix, other names are left out.
     """
     start = f"{place}."
     plain = {key: value for key, value in entries.items() if "." not in key}

@@ -1,6 +1,6 @@
-"""Layouts: sets of (query, key) pairs that are cheap to read together.
+"""Layouts: sets of (query, key) pairs that are cheap to compute together.
 
-Each class stands for one way in which an executor gathers the pairs.
+Each class stands for one way in which an executor (a way to compute attention) gathers the pairs.
 """
 
 import math
@@ -14,9 +14,10 @@ INF = math.inf
 
 
 class Layout:
-    """A set of pairs, described by the way an executor gathers it and by a window.
+    """Base class: a set of (query, key) pairs, all inside a window, that an executor can gather cheaply.
 
-    In the window of query i lie the keys j with i - back <= j <= i + ahead.
+    An executor is a way to compute attention. The window of query i holds the keys j with i - back <= j <= i + ahead. A
+    subclass may hold fewer of these pairs.
 
     back, ahead: the ends of the window in positions; infinite if the window has no end on that side.
     """
@@ -25,28 +26,28 @@ class Layout:
     ahead: float
 
     def reads(self, q: Int[Tensor, "..."], k: Int[Tensor, "..."]) -> Bool[Tensor, "..."]:
-        """Return True if an executor of this layout touches the pair (q, k).
+        """Return True if this set contains the pair of query q and key k.
 
-        Only the window decides, unless a layout gathers less.
+        That is every pair in the window, unless a subclass holds fewer.
         """
         distance = q - k
         return (distance <= self.back) & (distance >= -self.ahead)
 
     def keys_per_query(self, length: int) -> float:
-        """Return the approximate number of keys that one query touches in a row of `length` tokens.
+        """Return the approximate number of keys per query in a row of `length` tokens.
 
-        Parts choose between layouts by this cost.
+        The fewer keys, the cheaper the layout: `intersect_layouts` compares layouts by this number.
         """
         # an infinite side counts half the row, its mean over all queries
         size = 1 + sum(length / 2 if side == INF else min(side, length) for side in (self.back, self.ahead))
         return min(length, max(0, size))
 
     def shift(self, n: int) -> "Layout":
-        """Return the layout of the same pairs, with each query and key n positions later."""
+        """Return the layout with each pair (q, k) moved to (q + n, k + n)."""
         return self
 
     def pairs(self, length: int) -> int:
-        """Return the exact number of pairs that a row of `length` tokens touches.
+        """Return the exact number of pairs of this set in a row of `length` tokens.
 
         Quadratic time and memory: use it in tests and drawings only.
         """
@@ -54,15 +55,16 @@ class Layout:
         return int(self.reads(at[:, None], at[None, :]).expand(length, length).sum())
 
     def narrow(self, back: float, ahead: float) -> "Layout":
-        """Return the same layout with its window cut to [i - back, i + ahead]."""
+        """Return the layout with its window cut to the keys i - back .. i + ahead of each query i."""
         return replace(self, back=min(self.back, back), ahead=min(self.ahead, ahead))  # type: ignore[type-var]
 
 
 @dataclass(frozen=True)
 class Near(Layout):
-    """Keys near their query.
+    """A layout of keys near their query, for windows of attention.
 
-    An executor cuts the row into chunks and reads each chunk with its neighbours.
+    An executor (a way to compute attention) cuts the row into chunks. The queries of a chunk meet the keys of this and
+    the neighbouring chunks.
 
     back, ahead: the ends of the window in positions.
     """
@@ -73,11 +75,11 @@ class Near(Layout):
 
 @dataclass(frozen=True)
 class Residue(Layout):
-    """Keys at a multiple of n positions from their query.
+    """A layout of keys at a distance from their query that is a multiple of n, for strided attention.
 
-    An executor regroups the row by position mod n, so that these keys become neighbours.
+    An executor (a way to compute attention) regroups the row by position mod n, so that these keys become neighbours.
 
-    n: the multiple.
+    n: the number that divides the distances.
     back, ahead: the ends of the window in positions.
     """
 
@@ -94,9 +96,9 @@ class Residue(Layout):
 
 @dataclass(frozen=True)
 class GatheredKeys(Layout):
-    """A few keys for every query: an executor gathers the keys at positions p.
+    """A layout of a few keys for every query: an executor (a way to compute attention) gathers them.
 
-    p: the positions.
+    p: the positions of the keys.
     period: if given, the positions repeat every `period` positions.
     back, ahead: the ends of the window in positions.
     """
@@ -119,9 +121,9 @@ class GatheredKeys(Layout):
 
 @dataclass(frozen=True)
 class GatheredRows(Layout):
-    """Every key for a few queries: an executor gathers the queries at positions p.
+    """A layout of every key for a few queries: an executor (a way to compute attention) gathers these.
 
-    p: the positions.
+    p: the positions of the queries.
     back, ahead: the ends of the window in positions.
     """
 
@@ -141,9 +143,9 @@ class GatheredRows(Layout):
 
 @dataclass(frozen=True)
 class Dense(Layout):
-    """Every key for every query, within a window that may have no end.
+    """A layout of every key for every query, within a window that may have no end.
 
-    Exact for every pattern, because an executor masks it block by block.
+    It serves every pattern, because an executor (a way to compute attention) masks the other pairs.
 
     back, ahead: the ends of the window in positions.
     """
@@ -160,13 +162,13 @@ def _is_among(x: Tensor, p: tuple[int, ...]) -> Tensor:
 
 
 def intersect_layouts(a: Layout, b: Layout, length: int) -> Layout:
-    """Return a layout that contains every pair that both layouts contain.
+    """Return a layout that contains every pair of query and key that both layouts contain.
 
-    Windows and residues are intersected. Otherwise the result is the layout with fewer keys per query, cut to both
-    windows.
+    Two layouts of class Near or Residue are intersected exactly. Otherwise the result is the layout with fewer keys per
+    query, cut to both windows.
 
     a, b: the layouts.
-    length: the number of tokens of a row; the costs are compared at this length.
+    length: the number of tokens of a row; keys per query are compared at this length.
     """
     if isinstance(a, Near | Residue) and isinstance(b, Near | Residue):
         n = math.lcm(getattr(a, "n", 1), getattr(b, "n", 1))

@@ -1,4 +1,4 @@
-"""Loss: the result of a model in training; Penalty: an auxiliary loss and the parameters it trains."""
+"""Loss, the result of a model in training, and Penalty, an auxiliary loss and what it trains."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -21,8 +21,8 @@ class Loss(NamedTuple):
 
     total: the mean negative log-likelihood in nats per target plus the weighted penalties.
     parts: each part of the loss by name.
-    state: the state after the batch, or None.
-    stats: detached sums for `after_step`.
+    state: the model's state after the batch, or None.
+    stats: detached sums for the method `after_step` of modules.
     count: the number of targets in the mean; it is the weight of this mean in a mean over batches or processes.
     """
 
@@ -37,11 +37,11 @@ class Penalty(NamedTuple):
     """The declaration of an auxiliary loss that a part reports.
 
     trains: the parameters that it trains.
-    reaches_x: True if it also trains the modules beneath, through the part's input. In an Attention these include its
+    reaches_x: True if it also trains earlier modules, through the part's input. In an Attention these include its
         projection and the matrices of its extra projections.
     alone: True if no other loss trains these parameters. A training then clips their gradient separately, so that a
         large gradient does not slow other weights.
-    by: the model's keyword that sets the weight of the penalty; without it `penalties=` sets the weight.
+    by: the model's keyword that sets the weight of the penalty; None if the keyword `penalties` sets it.
     """
 
     trains: tuple[nn.Parameter, ...]
@@ -71,7 +71,7 @@ def token_nll(
 
     logits: scores, [B T V].
     targets: token ids, -1 for no target.
-    smoothing: the share of each target's probability that is spread evenly over all tokens.
+    smoothing: label smoothing, the part of each target's probability 1 that is spread evenly over all tokens.
     """
     wide = at_least_float32(logits)
     flat = F.cross_entropy(
@@ -81,7 +81,7 @@ def token_nll(
 
 
 def masked_mean(values: Tensor, real: Tensor) -> Float[Tensor, ""]:
-    """Return the mean of the real values; 0 if there is none.
+    """Return the mean of the values at which `real` is True; 0 if there is none.
 
     values: the values.
     real: True at the values that count.
@@ -90,11 +90,12 @@ def masked_mean(values: Tensor, real: Tensor) -> Float[Tensor, ""]:
 
 
 def sum_over_layers(aux: Mapping[str, Tensor], real: Tensor) -> dict[str, Tensor]:
-    """Sum aux over layers, by the last name of its keys.
+    """Sum the values that layers report (`Out.aux`) over layers, by the last part of their names.
 
-    Values per token [B T] enter as their mean over real tokens, penalties [] as they are.
+    "3.0.ponder" and "5.0.ponder" add up to "ponder". Values per token [B T] count by their mean over real tokens,
+    penalties on parameters [] as they are.
 
-    aux: values by key, such as "3.0.ponder".
+    aux: reported values by name.
     real: True at real tokens, [B T].
     """
     sums: dict[str, Tensor] = {}
@@ -126,10 +127,10 @@ Weight = float | FadingWeight
 def weighted_loss(nll: Tensor, sums: Mapping[str, Tensor], penalties: Mapping[str, Weight], progress: float) -> Tensor:
     """Return the loss plus its weighted penalties.
 
-    Sums without a weight are only reported.
+    Values in `sums` without a weight are not added.
 
-    nll: the main loss.
-    sums: aux summed over layers, by name.
+    nll: the main loss, a mean negative log-likelihood.
+    sums: reported penalties, summed over layers, by name.
     penalties: the weight of each penalty by name.
     progress: the finished fraction of the training, from 0 to 1.
     """
@@ -141,13 +142,13 @@ def weighted_loss(nll: Tensor, sums: Mapping[str, Tensor], penalties: Mapping[st
 
 
 def check_known_penalties(weights: Mapping[str, Weight], modules: Iterable[nn.Module | None]) -> dict[str, Weight]:
-    """Return the weights of penalties after a check.
+    """Return the weights of penalties after a check that parts of the model report these penalties.
 
     weights: the weight of each penalty by name.
     modules: the modules that may report penalties.
 
-    Errors: ValueError if no part reports a name, if another keyword sets its weight, or if a weight is below 0, which
-    would be a reward.
+    Errors: ValueError if no part reports a penalty of a name, or if another keyword of the model sets its weight. Also
+    if a weight is below 0, which would make the penalty a reward.
     """
     declared = penalties_of(*modules)
     for name, weight in weights.items():

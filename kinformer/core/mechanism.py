@@ -1,4 +1,4 @@
-"""Mechanism: the part of attention in which queries read keys."""
+"""Mechanism: the part of an attention layer that computes the output of the queries from the keys."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
 
 
 class NoState(TypeError):
-    """Error of `start` if a part reads whole sequences only, so that it has no state for decoding.
+    """The error of `start` if a part needs whole sequences, so that it has no state for decoding.
 
     The message says what to do.
     """
 
 
 class Mechanism(nn.Module, ABC):
-    """A map from queries and keys by head to one read per query; it never sees the layer's input.
+    """Base class of mechanisms: maps from queries and keys by head to one attention output per query.
 
-    A mechanism that needs values from the input (a gate, a span, further projections) declares them in `query_extras`
-    and `key_extras`; Attention owns the matrices. A call that gets a state returns the next state; a call without a
-    state creates none.
+    A subclass writes `start` and `forward`. It never sees the layer's input. If it needs numbers from the input (a
+    gate, a span), it declares further projections in `query_extras` and `key_extras`. The `Attention` layer owns their
+    matrices. A call with a decoding state returns the next one; a call without a state creates none.
 
-    wants: names that it must find in `ctx.below`.
-    sends: names that it sends up.
-    needs_queries: True if its state depends on queries too. With `ctx.remember` only the state is computed, and queries
-        are passed only if `needs_queries` is True.
+    wants: names of values from earlier blocks that it must find in `ctx.below`.
+    sends: names of values that it passes to later blocks in `Out.up`.
+    needs_queries: True if its decoding state depends on queries too. A call with `ctx.remember` only updates the state;
+        the layer then computes queries only if this is True.
     """
 
     wants: tuple[Want, ...] = ()
@@ -42,31 +42,31 @@ class Mechanism(nn.Module, ABC):
     needs_queries: bool = False
 
     def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
-        """Return the projections of the layer's input that are needed for each query and head, by name."""
+        """Return the further projections of the layer's input needed for each query and head, by name."""
         return {}
 
     def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
-        """Return the projections of the source that it needs for each key and key head, by name.
+        """Return the further projections that the mechanism needs for each key and key head, by name.
 
-        They are cached beside the keys.
+        The layer projects the sequence of the keys. The results are cached beside the keys.
         """
         return {}
 
     def tags(self, keys: Keys) -> Mapping[str, Int[Tensor, "B G S r"]]:
-        """Return integers of each key (its bucket in each round), which are cached beside it."""
+        """Return integers of each key, such as its hash bucket in each round, which are cached beside it."""
         return {}
 
     def project_keys(self, projection: Projection, x: Float[Tensor, "B T D"], ctx: Context) -> Keys | None:
-        """Return the keys of self-attention if they cost less than one key per token; otherwise None.
+        """Return the keys of self-attention if there is a cheaper way than one key per token, else None.
 
-        The keys are passed to `forward` only.
+        The layer passes the returned keys to `forward`. After None, it projects one key per token.
         """
         return None
 
     def wants_lazy_extras(self, sizes: HeadSizes, ctx: Context) -> bool:
-        """Return True if the extra projections of self-attention should be computed lazily.
+        """Return True if the further projections of self-attention should be computed only on use.
 
-        That pays if `forward` needs few of them. Called only if there is no state.
+        That is faster if `forward` needs them for few tokens. Called only if there is no decoding state.
         """
         return False
 
@@ -81,11 +81,14 @@ class Mechanism(nn.Module, ABC):
 
     @abstractmethod
     def start(self, spec: StateSpec, sizes: HeadSizes) -> State:
-        """Return the state before the first token; raise `NoState` with advice if there is none."""
+        """Return the decoding state before the first token; raise `NoState` with advice if there is none."""
 
     @abstractmethod
     def forward(self, queries: Queries, keys: Keys | None, state: State | None, ctx: Context) -> "Out[AttentionOutput]":
-        """Return the reads of the queries. If `keys` is None, read the source's keys in the state."""
+        """Return the attention output of the queries.
+
+        If `keys` is None, the queries attend to the keys of the source that the state holds (cross-attention).
+        """
 
     def head_values(self) -> Mapping[str, HeadValues]:
         """Return the learned numbers [1 H 1] of the mechanism's heads, such as a gate, by name.
@@ -95,18 +98,20 @@ class Mechanism(nn.Module, ABC):
         return {}
 
     def memory_cost(self) -> "MemoryCost | None":
-        """Return the cost of the mechanism's own memory: the states that a query reads outside its segment.
+        """Return the number of stored states that each query reads from the mechanism's own memory.
 
-        None if the mechanism keeps no memory itself.
+        These lie outside the query's segment. None if the mechanism itself keeps no memory.
         """
         return None
 
     def received_attention(
         self, queries: Queries, keys: Keys, read: "AttentionOutput", ctx: Context
     ) -> Float[Tensor, "B S"]:
-        """Return the attention that each key received in `read`, averaged over heads.
+        """Return the attention that each key received from all queries, averaged over heads.
 
-        A memory that keeps the most used states needs it.
+        A memory that keeps the states with the most attention needs it.
+
+        read: the attention output of these queries and keys.
 
         Errors: TypeError if the mechanism cannot tell.
         """

@@ -1,4 +1,4 @@
-"""Memo: results about positions and patterns that the layers of one forward share."""
+"""Memo: results about positions and patterns that the layers of one forward pass share."""
 
 from collections.abc import Callable, Hashable
 from typing import TypeVar
@@ -11,7 +11,7 @@ V = TypeVar("V")
 
 
 class Memo:
-    """A memo of masks, cache slots, cuts and checks of positions, each computed once per forward.
+    """A store of masks, cache slots and checks of positions, each computed once per forward pass.
 
     A model makes one memo for each call, and the Context carries it. A memo holds only functions of positions and
     patterns, never values that need a gradient, so a recomputed layer finds the same values. It is an opaque object:
@@ -28,9 +28,9 @@ class Memo:
         return Memo, ()
 
     def get(self, make: Callable[[], V], *key: Hashable | Tensor) -> V:
-        """Return the value of a key; call `make` if there is none.
+        """Return the result stored under `key`; if there is none, call `make` and store its result.
 
-        Tensors are compared by identity, patterns by value.
+        Tensors in a key are compared by identity, patterns by value.
         """
         if torch.compiler.is_compiling():
             return make()
@@ -44,18 +44,18 @@ class Memo:
         return self.get(lambda: pos[:, None], "by head", pos)
 
     def store(self, value: object, *key: Hashable | Tensor) -> None:
-        """Set the value that `get` will find."""
+        """Store a result under `key`, so that `get` finds it."""
         if not torch.compiler.is_compiling():
             self._found[_name(key)] = (key, value)
 
     def expect(self, good: Tensor, error: str) -> None:
-        """Raise ValueError with this message at the next look unless `good` is all true."""
+        """Plan a check: the next `look` raises ValueError with the message `error` if `good` is not True."""
         self._expected.append((good.all(), error))
 
     def look(self, *numbers: Tensor) -> list[int]:
-        """Return all integers of some tensors as Python integers.
+        """Return the integers of tensors as Python integers, after the checks that `expect` planned.
 
-        Only here does a forward wait for its device. Pending expectations are checked too.
+        A forward pass waits for its device (GPU) only here.
         """
         waiting, self._expected = self._expected, []
         tensors = [n.long().flatten() for n in (*numbers, *(good for good, _ in waiting))]
@@ -67,7 +67,7 @@ class Memo:
         return integers[:last]
 
     def settle(self) -> None:
-        """Check pending expectations, if there are any."""
+        """Run the checks that `expect` planned, if there are any."""
         if self._expected:
             self.look()
 

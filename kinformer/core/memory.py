@@ -1,4 +1,4 @@
-"""Memory: hidden states of the past that widen the range of a layer."""
+"""Memory: hidden states of earlier tokens that a layer keeps, so that it reads further back."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -20,12 +20,12 @@ FAR = 4096  # distance from the start of a row at which patterns without a known
 
 
 class MemoryCost(NamedTuple):
-    """The number of states that each query reads in addition to its own segment.
+    """The numbers of stored states that each query reads in addition to its own segment.
 
     length: the number of tokens in a segment.
     memory: states that are kept as they are.
     compressed: states that stand for several tokens.
-    searched: keys that are scored so that only the best are read.
+    searched: stored keys that are only scored; the query attends to the few with the highest scores.
     """
 
     length: int
@@ -40,16 +40,17 @@ class MemoryCost(NamedTuple):
 
 
 class Memory(nn.Module, ABC):
-    """Hidden states kept from chunk to chunk; a layer projects them to further keys and values.
+    """Base class of memories: hidden states kept from chunk to chunk, which a layer projects to more keys.
 
-    A memory keeps hidden states rather than keys, because keys from before the last update would train their projection
-    wrongly. A memory detaches nothing: Attention reads earlier segments without gradients, wherever a row is cut. In
-    training the memory is always present: a call without a state starts a fresh one.
+    A subclass writes `start` and `forward`. A memory keeps hidden states and not keys, because keys from before the
+    last update of the weights would train their projection wrongly. It detaches nothing from the autograd graph: the
+    `Attention` layer reads earlier segments without gradients, wherever a row is cut. In training the memory is always
+    present: a call without a state starts a fresh one.
 
-    kind: the class of its state. It tells Attention whether a state is a memory or a cache of keys.
+    kind: the class of its state; it tells the `Attention` layer whether a state is a memory or a cache of keys.
     length: the number of positions in a segment.
-    reads: the keys that a query finds: its own segment and the states before it. The layer's pattern must be the same
-        set.
+    reads: the pattern of positions that a query can read: its own segment and the stored states before it. The layer's
+        pattern must be the same set.
     cached: True if a cache of keys under that pattern holds everything the memory holds, so that decoding needs no
         memory. If False, the memory is also present in decoding and in calls without a state.
     sharp: True if `receptive_field` gives the exact range; False if it is only a bound.
@@ -63,21 +64,24 @@ class Memory(nn.Module, ABC):
 
     @property
     def gradient_stops(self) -> Pattern:
-        """The pairs of a query and a token without a gradient; the law `gradients` checks them."""
+        """The pairs of a query and a token without a gradient between them: pairs of different segments.
+
+        Tests compare the declared pairs with the real gradients.
+        """
         from kinformer.core.patterns.segment import Segment
 
         return ~Segment(self.length, 0)
 
     @property
     def receptive_field(self) -> Pattern:
-        """The tokens that can influence a query: more than `reads` if one position stands for several tokens.
+        """The tokens that can influence a query: more than `reads` if a stored state stands for several.
 
-        If `core.choice.choice` selects the kept states, other tokens may decide which are kept.
+        If the memory selects the states that it keeps (by a hard choice), other tokens may influence this selection.
         """
         return self.reads
 
     def memory_cost(self) -> MemoryCost:
-        """Return the number of states that a query reads."""
+        """Return the numbers of stored states that a query reads."""
         return MemoryCost(self.length, int(self.reads.reach()[0]) - self.length + 1)
 
     @abstractmethod
@@ -85,7 +89,7 @@ class Memory(nn.Module, ABC):
         """Return the memory before the first token."""
 
     def make_state(self, spec: StateSpec, width: int, ctx: Context) -> State:
-        """Return a fresh memory for a call without a state; all layers share its positions."""
+        """Return an empty memory for a call without a state; all layers share its positions."""
 
         def share_positions(name: str, leaf: Tensor) -> Tensor:
             if name not in ("pos", "now"):
@@ -98,24 +102,25 @@ class Memory(nn.Module, ABC):
     def forward(
         self, x: Float[Tensor, "B T D"], state: State, ctx: Context, read: Callable
     ) -> tuple[Float[Tensor, "B S D"], Int[Tensor, "B S"], State, dict[str, Tensor]]:
-        """Return the states to read, their positions, the next state, and aux.
+        """Return the hidden states to attend to, their positions, the next memory state, and penalties.
 
-        `read(x, source, real=None) -> Read` is the layer's own attention by content only, with detached weights. `real`
-        [B S] marks the states of the source that exist; None if all do.
+        The argument `read(x, source, real=None)` computes the layer's own attention of x over `source`, without
+        positions and with detached weights. Its `real` [B S] is True at states of the source that exist; None if all
+        do.
         """
 
     def next_state(self, state: State, ctx: Context, received_attention: Callable[[], Float[Tensor, "B S"]]) -> State:
-        """Return the state after the layer has read.
+        """Return the memory state after the layer has computed its attention.
 
-        `received_attention()` returns the share of the attention that each source slot received.
+        `received_attention()` returns the attention that each of the S states received.
         """
         return state
 
     def segment_cuts(self, ctx: Context) -> list[int]:
-        """Return the columns that start a new segment in some row, except a row's first segment.
+        """Return the token indices of a chunk at which some row starts a new segment, except its first.
 
-        A chunk is cut there, so that later tokens find the memory of the finished segment. The positions are inspected
-        once for all layers.
+        The layer cuts the chunk there, so that later tokens find the finished segment in the memory. The positions are
+        inspected once for all layers.
         """
 
         def find() -> list[int]:
@@ -133,7 +138,7 @@ class Memory(nn.Module, ABC):
 
         If a cache would hold the states too, the pattern may read less than the memory keeps.
 
-        Errors: ValueError if a query may read a key that is not kept, or if the pattern never reads states that only
+        Errors: ValueError if the pattern allows a key that the memory does not keep, or never allows states that only
         the memory holds. A subclass may also raise it for states of another width.
         """
         back = int(self.reads.reach()[0])
@@ -156,14 +161,14 @@ class Memory(nn.Module, ABC):
 
 
 class SlotUpdate(NamedTuple):
-    """The slots of a memory after a chunk.
+    """The slots (places of one state each) of a memory after a chunk of tokens, from `update_slots`.
 
     positions: positions of the old slots and of the new tokens.
-    begin: the first column that any token of the chunk reads.
-    read: the positions from column `begin` on.
-    order: the columns that are kept.
-    pos: the positions of the kept columns.
-    now: the next position of each row.
+    begin: the first index in `positions` that any token of the chunk reads.
+    read: the positions from index `begin` on.
+    order: the indices that are kept for later chunks.
+    pos: the positions of the kept slots.
+    now: the position of each row's next token.
     """
 
     positions: Int[Tensor, "B N"]
@@ -175,27 +180,28 @@ class SlotUpdate(NamedTuple):
 
 
 def slots_needed(reads: Pattern, columns: int) -> int:
-    """Return the largest number of `columns` that later queries read, wherever the queries are in a row.
+    """Return the number of slots that a memory needs for the states that later queries may read.
 
-    The reach decides, because a pattern's capacity assumes rows that start at position 0.
+    It is the farthest distance at which `reads` allows a key, at most `columns`. `Pattern.capacity` is not used,
+    because it holds only for rows that start at position 0.
 
-    reads: the keys that a query finds.
-    columns: the number of columns.
+    reads: the pattern of positions that a query can read.
+    columns: the number of states at hand.
     """
     return int(min(columns, max(0, reads.reach()[0])))
 
 
 def update_slots(pos: Int[Tensor, "B C"], now: Int[Tensor, " B"], ctx: Context, reads: Pattern) -> SlotUpdate:
-    """Return the old slots and new tokens that a later query may read.
+    """Return the slots of a memory after a chunk: old states and new tokens that later queries may read.
 
-    The set is limited by `reads` and by the batch's own limits. It is computed once for all layers with the same
-    positions. Slots are added if a row grows beyond the length given to `start`, and removed if a memory has been
-    shortened.
+    A later query reads what `reads` and the limits of this batch (`ctx.only`, `ctx.also`) allow. The result is computed
+    once for all layers with the same positions. Slots are added if a row grows beyond the length given to `start`, and
+    removed if a memory has been shortened.
 
-    pos: positions of the old slots.
-    now: the next position of each row.
+    pos: positions of the states in the memory.
+    now: the position of each row's next token, before the chunk.
     ctx: the context of the call.
-    reads: the keys that a query finds.
+    reads: the pattern of positions that a query can read.
     """
     return ctx.memo.get(lambda: _update_slots(pos, now, ctx, reads), "moved", reads, pos, now, ctx.pos)
 
@@ -230,10 +236,10 @@ def _first_column(marks: Bool[Tensor, "B N"]) -> Int[Tensor, ""]:
 
 
 def join_columns(old: Float[Tensor, "B C D"], new: Float[Tensor, "B T D"], at: Selection) -> Float[Tensor, "B N D"]:
-    """Concatenate old and new states and return some of the columns.
+    """Concatenate a memory's states and a chunk's new states, and return the states at the indices `at`.
 
-    old, new: the states.
-    at: the columns.
+    old, new: the stored and the new states.
+    at: a slice, or indices of each row.
     """
     if not isinstance(at, slice):
         return cut(torch.cat([old, new], 1), at, 1)
@@ -241,7 +247,7 @@ def join_columns(old: Float[Tensor, "B C D"], new: Float[Tensor, "B T D"], at: S
 
 
 def is_of_own_segment(source_pos: Int[Tensor, "B S"], ctx: Context, length: int) -> Bool[Tensor, "B S"]:
-    """Mark the states in the current segment of each row; all other states are read without gradients.
+    """Return True at states of the current segment of each row; others are read without gradients.
 
     source_pos: positions of the states.
     ctx: the context of the call.

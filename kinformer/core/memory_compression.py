@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 
 class Slots(NamedTuple):
-    """States and their positions.
+    """Hidden states of a memory and their positions.
 
     x: the states.
     pos: their positions, -1 at empty slots.
@@ -19,11 +19,11 @@ class Slots(NamedTuple):
 
 
 class Compression(nn.Module, ABC):
-    """A map from `rate` consecutive states to one state.
+    """Base class of maps from `rate` consecutive states of a memory to one state.
 
     rate: the number of states per compressed state.
     d: the width of a state; None for any width.
-    watches: True if it needs the attention that each state received.
+    watches: True if `forward` needs the attention that each state received.
     """
 
     rate: int
@@ -32,7 +32,7 @@ class Compression(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, x: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"], used: Float[Tensor, "B S"]) -> Slots:
-        """Return the S / rate compressed states, in order; x is 0 if its position is -1.
+        """Return the S / rate compressed states, in order; a state with position -1 is 0.
 
-        `used` is the mean attention that each state received.
+        `used` is the attention that each state received so far, averaged over heads and queries.
         """

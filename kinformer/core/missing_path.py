@@ -1,4 +1,4 @@
-"""The message about a path that does not exist, the same for every error."""
+"""The text about a path that does not exist, the same in every error message."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Model: the base of everything that can be trained, with its loss and its evaluation."""
+"""Model: the base class of everything that can be trained, with its loss and its evaluation."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -19,12 +19,12 @@ Batch = Any  # a batch from a file of data/: a tensor of tokens, a pair of tenso
 
 
 class Metric(NamedTuple):
-    """A measure that judges a model.
+    """The description of a measure of a model's quality, such as accuracy.
 
-    name: the name.
-    unit: the unit; "" for none.
+    name: the name of the measure.
+    unit: the unit of the measure; "" for none.
     better: "less" if smaller values are better, otherwise "more".
-    per: the items of the mean: tokens, rows or bytes.
+    per: the items over which the measure is a mean: tokens, rows or bytes.
     """
 
     name: str
@@ -38,14 +38,15 @@ ACCURACY = Metric("accuracy", "", better="more")  # the metric of every task, fo
 
 
 class EvaluationSums(NamedTuple):
-    """The result of `judge`: sums and counts of each metric, and the state after the batch.
+    """The result of `Model.judge`: sums and counts of each metric, and the model's state after the batch.
 
     Sums and counts are additive over batches.
 
-    totals: sum and count by name, the model's metric first.
-    state: the state after the batch, or None.
-    scored: for text, True at the tokens of the metric's mean; bits per byte divide by the bytes of these tokens. None
-        if a model that predicts the next token scores every token except the first of a row.
+    totals: sum and count of each metric by name, the model's main metric first.
+    state: the model's state after the batch, or None.
+    scored: for text, True at the tokens over which the metric is a mean. The metric bits per byte divides by the number
+        of bytes of these tokens. None if a model that predicts the next token scores every token except the first of a
+        row.
     """
 
     totals: Mapping[str, tuple[Tensor, Tensor]]
@@ -54,7 +55,7 @@ class EvaluationSums(NamedTuple):
 
 
 class ColumnScales(NamedTuple):
-    """The columns of the series that a model was trained on, in order.
+    """The columns (channels) of the time series that a model was trained on, in order.
 
     names: names of the columns.
     mean, deviation: means and standard deviations of the columns.
@@ -66,24 +67,27 @@ class ColumnScales(NamedTuple):
 
 
 class Model(nn.Module, ABC):
-    """A body between an input and a loss.
+    """Base class of models: a body (a stack of layers) between an input and a loss.
 
-    Training, evaluation, comparison and the laws use only this interface and know no model by name. The fields from
-    `trained_length` to `columns` are saved in the model's folder.
+    Training, evaluation, comparison and the laws (tested properties) use only this interface and know no model by name.
+    A subclass writes `forward`, `judge` and `sample`. The fields from `trained_length` to `columns` are saved in the
+    model's folder.
 
-    reads: the file of `data/` that provides the batches.
+    reads: the kind of training data, named by the file in `lab/data` that provides the batches.
     metric: the first metric of `judge`, given by the class or by the training data, such as ACCURACY of a task.
     predicts_next: True if the model learns to predict the next step. It must then have a state and must not read ahead.
-    lanes: True to get consecutive text, with the state carried from batch to batch.
+    lanes: True to train on consecutive text: each row of a batch continues the same row of the previous batch, with its
+        state.
     trained_length: the longest row of the training; None before training.
     trained_on: the name of the training data; None before training.
     tokenizer: the tokenizer of the training data; None for bytes.
     labels: names of the classes that the model predicts; None if there are none.
     columns: names and scales of the series' columns; None without a series.
-    own: the number of tokens that the model adds to a row.
-    tops: names of the modules that another kind of model over the same body replaces.
+    own: the number of tokens, such as a class token, that the model adds to a row.
+    tops: names of modules, such as the head, that are not kept if another class of model takes over the trained body.
 
-    Beyond `window` tokens, `generate` and every measurement use a sliding window.
+    For rows longer than `window` tokens, `generate` and every measurement let the model see only the last `window`
+    tokens.
     """
 
     reads: ClassVar[str]
@@ -100,15 +104,15 @@ class Model(nn.Module, ABC):
 
     @property
     def longest(self) -> int | None:
-        """The largest length of a row that the learned positions allow; None without a table of positions."""
+        """The largest length of a row that the model's learned positions allow; None if it has no such table."""
         ends = [part.length for part in self.modules() if isinstance(part, Position) and part.length is not None]
         return min(ends) - self.own if ends else None
 
     @property
     def window(self) -> int | None:
-        """The number of learned positions that training has reached; None without a table of positions.
+        """The number of the model's learned positions that were trained; None if it has no such table.
 
-        Before training every position counts.
+        Training on rows shorter than the table reaches only its first positions. Before training, all positions count.
         """
         longest = self.longest
         return None if longest is None else min(longest, self.trained_length or longest)
@@ -123,17 +127,17 @@ class Model(nn.Module, ABC):
 
     @abstractmethod
     def judge(self, batch: Batch, state: State | None = None) -> EvaluationSums:
-        """Return the sums over the batch that measure the model; they involve no random draws."""
+        """Return the sums over the batch that its metrics need, computed without random numbers."""
 
     @abstractmethod
     def sample(self, rows: int, length: int, seed: int) -> Batch:
-        """Return a batch of random data that depends only on the arguments.
+        """Return a batch of random data, for tests; it depends only on the arguments.
 
-        Longer rows begin like shorter ones.
+        A longer row begins with the same data as a shorter row from the same seed.
         """
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
-        """Return the state before the first token of rows of up to `length` tokens.
+        """Return the decoding state before the first token of rows of up to `length` tokens.
 
         Its dtype and device are taken from the model unless given.
 
@@ -142,9 +146,12 @@ class Model(nn.Module, ABC):
         raise NoState(f"this {type(self).__name__} reads a whole row at once and has no state; use it without one")
 
     def refuse_unmet(self, body: Layer, sends: tuple[str, ...] = ()) -> None:
-        """Check that each want of the body is met by a block beneath or by the model.
+        """Check that the model provides each value that its body needs (`body.wants`).
 
-        Errors: ValueError if a want that is not optional is not met.
+        body: the stack of layers. Values that one of its blocks passes to a later one are not in `body.wants`.
+        sends: names of the values that the model provides.
+
+        Errors: ValueError if a value that is not optional is missing.
         """
         for want in body.wants:
             if not want.optional and not is_sent(want.name, sends):
@@ -155,16 +162,16 @@ class Model(nn.Module, ABC):
 
 
 class Predictor(Model):
-    """A model that predicts the next step, one step after the other.
+    """Base class of models that predict each next step of a sequence from the steps before it.
 
-    A training checks that such a model does not read ahead.
+    A subclass writes `inputs` and `predict`. Training checks that such a model does not use later steps.
     """
 
     predicts_next: ClassVar[bool] = True
 
     @abstractmethod
     def inputs(self, batch: Batch) -> tuple[Int[Tensor, "B T *n"], Mapping[str, Tensor]]:
-        """Return the steps of a batch that are read in order, and further inputs of the model by name."""
+        """Return the steps of a batch in order, and further inputs for `predict` by name."""
 
     @abstractmethod
     def predict(self, steps: Int[Tensor, "B T *n"], **inputs: Any) -> Float[Tensor, "B T K"]:
@@ -172,11 +179,11 @@ class Predictor(Model):
 
 
 class Forecaster(Model):
-    """A model that forecasts the next `horizon` rows of a series from `context` known rows.
+    """Base class of models that forecast the next `horizon` rows of a series from `context` known rows.
 
     context: the number of known rows.
     horizon: the number of rows to forecast.
-    channels: the number of values in a row.
+    channels: the number of values in a row, one row for each time step.
     calendar: the number of calendar values of a row.
     targets: the number of values to forecast, the last ones of a row.
     """
@@ -191,49 +198,52 @@ class Forecaster(Model):
 
     @abstractmethod
     def forecast(self, batch: SeriesWindows) -> Float[Tensor, "B N M"]:
-        """Return the targets of the rows after the known ones; from these rows only the calendar is read."""
+        """Return the predicted target values of the N rows after the known ones.
+
+        From the forecast rows of the batch, only the calendar is used.
+        """
 
 
 class Writer(Predictor):
-    """A model that can continue a text; `generate` requires it."""
+    """Base class of models that can continue a text; `generate` requires it."""
 
     @abstractmethod
     def logits(
         self, tokens: Int[Tensor, "B T"], state: State | None = None, ctx: Context | None = None, *, last: bool = False
     ) -> Out:
-        """Return scores of the next token after each token; with `last`, only after the last one [B 1 V]."""
+        """Return scores (logits) of the token after each token; with `last`, only after the last one [B 1 V]."""
 
     def inputs(self, batch: Batch) -> tuple[Int[Tensor, "B _"], Mapping[str, Tensor]]:
-        """Return the tokens of a batch that `logits` reads in order, and further inputs by name."""
+        """Return the tokens of a batch in order, and further inputs for `predict` by name."""
         return batch, {}
 
     def predict(self, steps: Int[Tensor, "B T"], **inputs: Any) -> Float[Tensor, "B T V"]:
-        """Return scores of the next token after each token."""
+        """Return scores (logits) of the token after each token."""
         return self.logits(steps, **inputs).y
 
 
 def random_tokens(vocab: int, rows: int, length: int, seed: int) -> Int[Tensor, "B T"]:
-    """Return random tokens [rows, length] that depend only on the arguments.
+    """Return random token ids [rows, length], for tests; they depend only on the arguments.
 
-    Longer rows begin like shorter ones.
+    A longer row begins with the same tokens as a shorter row from the same seed.
 
     vocab: the number of different tokens.
-    rows, length: the shape.
-    seed: the seed of the draws.
+    rows, length: the shape of the result.
+    seed: the seed of the random numbers.
     """
     tokens = torch.randint(vocab, (length, rows), generator=torch.Generator().manual_seed(seed))
     return tokens.T.contiguous()
 
 
 def accuracy(logits: Float[Tensor, "B T V"], targets: Int[Tensor, "B T"]) -> dict[str, tuple[Tensor, Tensor]]:
-    """Return the sums of correct answers, and of rows with only correct answers.
+    """Return the numbers of correctly predicted tokens, and of rows with only correct predictions.
 
-    The answer is the token with the largest score.
+    The prediction is the token with the largest score.
 
     logits: scores, [B T V].
-    targets: the correct tokens, -1 at tokens that are no answers.
+    targets: the correct tokens; -1 at tokens that do not count.
 
-    Returns: sum and count by name.
+    Returns: sum and count of each of the two metrics, by its name.
     """
     real = targets >= 0
     right = logits.argmax(-1) == targets
@@ -244,7 +254,7 @@ def accuracy(logits: Float[Tensor, "B T V"], targets: Int[Tensor, "B T"]) -> dic
 
 
 def sum_and_count(values: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the sum of the real values in float64, and their number.
+    """Return the sum, in float64, of the values at which `real` is True, and their number.
 
     values: the values.
     real: True at the values that count.
@@ -253,6 +263,6 @@ def sum_and_count(values: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def display_name(model: nn.Module) -> str:
-    """Return the name of a model for users: its member, or its class if no member made it."""
+    """Return the name of a model for users: the member (named system) that made it, or else its class."""
     record = getattr(model, "member", None)
     return getattr(record, "name", None) or type(model).__name__

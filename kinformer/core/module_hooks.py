@@ -13,7 +13,7 @@ def has_hooks(module: nn.Module) -> bool:
 
 
 def is_plain_linear(module: nn.Module) -> bool:
-    """Return True if a module is exactly an nn.Linear without hooks, not a subclass that replaces it.
+    """Return True if a module is an nn.Linear without hooks, and not of a subclass of nn.Linear.
 
     module: the module.
     """

@@ -16,10 +16,10 @@ PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def import_or_explain(name: str, load: Callable[[], object]) -> types.ModuleType:
-    """Return the module that `load` imports.
+    """Return the Python module that `load` imports, with errors that name it.
 
     name: the module's name in messages.
-    load: imports and returns the module.
+    load: a function that imports and returns the module.
 
     Errors: ImportError of one line if `load` fails or returns something else.
     """

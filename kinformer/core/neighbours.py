@@ -13,13 +13,13 @@ NUMBERS = 1 << 22  # the largest number of differences between queries and keys 
 
 
 class Neighbours(NamedTuple):
-    """The entries nearest to each query, nearest first.
+    """The k entries of a `Store` with the keys nearest to each query, nearest first.
 
-    With fewer entries than k, all of them, or -1 and inf in the remaining places.
+    A store with fewer entries returns all of them, or fills the remaining places with token -1 and distance inf.
 
     distances: squared L2 distances.
     tokens: the token that followed each key.
-    places: the indices of the entries.
+    places: the indices of the entries in the store.
     """
 
     distances: Float[Tensor, "*A k"]
@@ -28,7 +28,7 @@ class Neighbours(NamedTuple):
 
 
 class Store(ABC):
-    """Searchable keys, each with the token that followed it."""
+    """Base class of stores: keys that can be searched, each with the token that followed it in a text."""
 
     @property
     @abstractmethod
@@ -44,9 +44,9 @@ class Store(ABC):
         """Return the `k` entries with keys nearest to each query; among equally near keys the first ones."""
 
     def of_tokens(self, states: Float[Tensor, "B T d"], real: Bool[Tensor, "B T"], k: int) -> Neighbours:
-        """Return the `k` entries nearest to the state of each real token.
+        """Return the `k` entries nearest to the hidden state of each real token.
 
-        Padding is not searched and gets -1 and inf.
+        Padding is not searched: its results are token -1 and distance inf.
         """
         neighbours = self.search(states[real], k)
 
@@ -62,11 +62,11 @@ class Entries(Store):
 
     Choose it for some thousands of entries in tensors, and a `Datastore` for the entries of a corpus.
 
-    keys: inner states of a model.
+    keys: hidden states of a model.
     tokens: the token that followed each key.
 
-    Errors: ValueError if the numbers of tokens and keys differ, if k is below 1, or if queries have another width or
-    are not finite.
+    Errors: ValueError if the numbers of tokens and keys differ. `search` raises it too, if its k is below 1, or if its
+    queries have another width than the keys or are not finite.
     """
 
     def __init__(self, keys: Float[Tensor, "N d"], tokens: Int[Tensor, " N"]):

@@ -1,4 +1,4 @@
-"""Parameter noise: a change of start values, so that a zero at the start hides no computation."""
+"""Parameter noise: random changes of initial parameters for tests, because zeros hide computations."""
 
 import torch
 from torch import nn
@@ -9,11 +9,12 @@ CONSTANT = 0.3  # standard deviation of the noise that replaces equal entries
 def add_parameter_noise(module: nn.Module, share: float = 0.0) -> None:
     """Add noise to the parameters of a module, in place, from PyTorch's global generator.
 
-    Choose it before a test of a module's computation: a head of zeros gives the same output for every input.
+    Choose it before a test of a module's computation, because a layer with weights of 0 gives the same output for every
+    input.
 
     module: the module.
-    share: noise for a parameter with unequal entries, as a share of their standard deviation. A parameter with equal
-        entries always gets noise with a standard deviation of 0.3.
+    share: the standard deviation of the noise, divided by the standard deviation of the parameter's entries. A
+        parameter with equal entries always gets noise with a standard deviation of 0.3.
     """
     for p in module.parameters():
         if not p.numel():

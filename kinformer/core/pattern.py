@@ -1,4 +1,4 @@
-"""Pattern: a set of keys for each query, as a predicate over positions that composes with & | ~."""
+"""Pattern: the set of keys that each query may attend to, as a predicate that composes with & | ~."""
 
 import dataclasses
 import math
@@ -21,13 +21,13 @@ Index = int | Tensor  # a batch row, head or position; tensors broadcast against
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Pattern(ABC):
-    """The set S_i of keys that query i may read, as a predicate over absolute positions.
+    """Base class: the set of keys that each query may attend to, as a predicate over absolute positions.
 
     Choose a pattern from `kinformer.nn.patterns`, or write a subclass with one method: `__call__`. Every other method
-    has a default that holds for any pattern; an override makes it sharper.
+    has a default that is correct for any pattern. An override gives a tighter bound, which saves time.
 
-    A pattern is a frozen dataclass of numbers and tuples. It is hashable, and its repr is the expression that makes it
-    again (`core.pattern_parser.parse`). Positions are always >= 0 here: `attend` excludes padding.
+    A pattern is a frozen dataclass of numbers and tuples. It is hashable, and `core.pattern_parser.parse` turns its
+    repr into the pattern again. Its methods get only positions >= 0, because `attend` excludes padding.
     """
 
     @abstractmethod
@@ -36,15 +36,15 @@ class Pattern(ABC):
 
     @property
     def expression(self) -> "Pattern":
-        """The same set written with & | ~ of simpler patterns, or the pattern itself.
+        """The same set, written as simpler patterns joined by & | ~, or the pattern itself.
 
-        `parts` reads this property.
+        `kinformer.attend.pattern_parts.parts` uses it to split a pattern into parts that are fast to compute.
         """
         return self
 
     @property
     def layout(self) -> Layout:
-        """A set of pairs that is cheap to read and contains every pair of this pattern."""
+        """A set of pairs that is cheap to compute and contains every pair of this pattern (`core.layout`)."""
         return Dense()
 
     def reach(self) -> tuple[float, float]:
@@ -52,7 +52,7 @@ class Pattern(ABC):
         return math.inf, math.inf
 
     def live(self, k: Int[Tensor, "B C"], now: Int[Tensor, "B 1"]) -> Bool[Tensor, "B C"]:
-        """Return True for each key k that a query at position `now` or later may still read."""
+        """Return True for each key position k that a query at position `now` or later may still read."""
         return torch.ones_like(k, dtype=torch.bool)
 
     def capacity(self, length: int) -> int:
@@ -60,33 +60,34 @@ class Pattern(ABC):
         return length
 
     def period(self) -> int | None:
-        """Return the least known n >= 1 that shifts the pattern onto itself; None if none is known.
+        """Return the least known period n >= 1 of the pattern; None if none is known.
 
         The pattern allows (q + n, k + n) if and only if it allows (q, k).
         """
         return None
 
     def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
-        """Return two flags for the block of pairs q_lo..q_hi x k_lo..k_hi, ends included.
+        """Return two flags for a block of pairs: the queries q_lo .. q_hi and the keys k_lo .. k_hi.
 
-        The first flag is True if any pair may be allowed, the second if every pair is surely allowed; both speak of all
-        rows and heads. The ends broadcast: pass tensors to ask about many blocks.
+        The ends are included. The first flag is False only if the pattern allows no pair of the block, in any row and
+        head. The second is True only if it allows every pair, in all rows and heads. The ends broadcast: pass tensors
+        for many blocks at once.
         """
         any_pair = torch.as_tensor(q_lo + q_hi + k_lo + k_hi) >= 0
         return any_pair, ~any_pair
 
     def of_head(self, h: int) -> "Pattern":
-        """Return the set that head h reads, as a pattern for all heads.
+        """Return the pattern of head h, as a pattern that is the same for all heads.
 
-        Reach, layout and capacity of the result are as sharp as the set of that head permits.
+        Reach, layout and capacity of the result describe only that head, so they may be smaller.
         """
         inside = {name: part.of_head(h) for name, part in self._children().items() if isinstance(part, Pattern)}
         return self._replace_children(inside) if inside else self
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the batch's tensors in this pattern and its inner patterns, by place ("right.ids").
+        """Return the tensors that this pattern and its inner patterns hold, by field names ("right.ids").
 
-        For code that must pass them one by one: custom operators, checkpointing, wrappers.
+        Custom operators, checkpointing and wrappers of models use it, because they must pass each tensor separately.
         """
         tensors: dict[str, Tensor] = {}
         for name, part in self._children().items():
@@ -174,7 +175,7 @@ class _Joined(Pattern):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Spelled(_Joined):
-    """A pattern that is a name for an expression.
+    """Base class of patterns that are only a name for an expression of other patterns.
 
     A subclass writes `expression`; everything else follows from it.
     """
@@ -215,23 +216,23 @@ class _Pair(_Joined):
 
 @dataclass(frozen=True, repr=False)
 class And(_Pair):
-    """Pairs that both patterns allow."""
+    """The pairs of query and key that two patterns both allow, written `left & right`."""
 
     sign, _join, _every, _end, _slots = "&", operator.and_, operator.and_, min, min
 
 
 @dataclass(frozen=True, repr=False)
 class Or(_Pair):
-    """Pairs that one or both of two patterns allow."""
+    """The pairs of query and key that one or both of two patterns allow, written `left | right`."""
 
     sign, _every = "|", operator.or_
 
 
 @dataclass(frozen=True, repr=False)
 class Not(Pattern):
-    """Pairs that a pattern does not allow.
+    """The pairs of query and key that a pattern does not allow, written `~pattern`.
 
-    Reach, live and capacity keep their defaults, because nothing sharper is known.
+    `reach`, `live` and `capacity` keep their defaults, because no tighter bounds are known.
 
     pattern: the pattern to negate.
     """
@@ -257,7 +258,7 @@ class Not(Pattern):
 
 @dataclass(frozen=True, init=False, repr=False)
 class Heads(_Joined):
-    """A pattern for each head: head h reads by patterns[h mod n].
+    """A pattern for each head: head h uses patterns[h mod n], where n is the number of patterns.
 
     For example `Heads(Causal() & Band(4), Causal())`.
 
@@ -295,11 +296,11 @@ class Heads(_Joined):
 
 
 def narrow_pattern(pattern: Pattern, only: Pattern | None, also: Pattern | None) -> Pattern:
-    """Return `(pattern | also) & only`, the set that a batch with its own limits and additions reads.
+    """Return `(pattern | also) & only`: a layer's pattern in a batch with its own limits and additions.
 
     pattern: the layer's pattern.
-    only: the limits; None for no limit.
-    also: the additions; None for no addition.
+    only: the limits of the batch; None for no limit.
+    also: the additional pairs of the batch; None for no addition.
     """
     pattern = pattern if also is None else pattern | also
     return pattern if only is None else pattern & only
@@ -312,14 +313,14 @@ def pair_mask(
     heads: range,
     rows: Int[Tensor, " B"] | None = None,
 ) -> Bool[Tensor, "#B #H T S"]:
-    """Return a pattern as a mask over positions; padding (-1) neither reads nor is read.
+    """Return the mask of the pairs that a pattern allows; it is False at padding (position -1).
 
-    Rows and heads with the same mask share one.
+    Dimensions of rows and heads have size 1 if all rows or heads have the same mask.
 
     pattern: the pattern.
     q_pos, k_pos: positions of queries and keys, [B #H T] and [B #H S].
-    heads: the head indices.
-    rows: the batch row of each row; None for 0 .. B - 1.
+    heads: the indices of the heads in the layer.
+    rows: the index in the batch of each row, for patterns that hold tensors of the batch; None for 0 .. B - 1.
     """
     # one row expanded over the batch is evaluated once; patterns that differ by row bring their own batch dimension
     alike = q_pos.stride(0) == 0 and k_pos.stride(0) == 0 and len(q_pos) > 0

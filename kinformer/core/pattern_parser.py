@@ -14,8 +14,8 @@ Made = Mapping[str, Callable[..., Any]]
 def parse(text: str, own_patterns: Made | None = None) -> Pattern:
     """Return the pattern of an expression; no other code is executed.
 
-    An expression consists of pattern names, integers, tuples and & | ~. Members take patterns as keywords in this form,
-    and checkpoints store them in it.
+    An expression consists of pattern names, integers, tuples and & | ~. Members (named systems) take patterns as text
+    in this form, and checkpoints store them in it.
 
     text: the expression, such as "Causal() & (Band(64) | Strided(64))".
     own_patterns: further patterns by name, a class or a function each, from a user's own file.

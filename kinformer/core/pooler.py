@@ -10,22 +10,25 @@ from kinformer.core.autocast import at_least_float32
 
 
 class Pooler(nn.Module, ABC):
-    """A map from the vectors of a row's tokens to one vector.
+    """Base class of maps from the vectors of a row's tokens to one vector, for classification.
 
-    own: the number of tokens that the pooler adds to a row.
-    vectors: the number of vectors that are concatenated in the result.
+    own: the number of tokens, such as a class token, that the pooler adds to a row.
+    vectors: the number k of vectors that are concatenated to the result.
     """
 
     own: int = 0
     vectors: int = 1
 
     def rows(self, tokens: Int[Tensor, "B T"], mark: int) -> Int[Tensor, "B _"]:
-        """Return the rows that the model reads instead; `mark` is an id that no token has."""
+        """Return the rows of tokens with the pooler's own tokens added.
+
+        The default adds nothing. `mark` is an id that no token of the vocabulary has, for the added tokens.
+        """
         return tokens
 
     @abstractmethod
     def forward(self, y: Float[Tensor, "B T D"], real: Bool[Tensor, "B T"]) -> Float[Tensor, "B kD"]:
-        """Return one vector for each row; only real tokens count."""
+        """Return one vector for each row from the tokens at which `real` is True."""
 
 
 def sum_tokens(y: Float[Tensor, "B T D"], real: Bool[Tensor, "B T"]) -> Float[Tensor, "B D"]:

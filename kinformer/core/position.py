@@ -7,9 +7,9 @@ from torch import Tensor, nn
 
 
 class Position(nn.Module, ABC):
-    """A vector for each absolute position, 0 at padding.
+    """Base class of position encodings: a vector for each absolute position, 0 at padding.
 
-    length: the number of positions in its table; None if it has no limit.
+    length: the number of positions that the encoding has; None if it has no limit.
     """
 
     length: int | None = None
@@ -19,7 +19,7 @@ class Position(nn.Module, ABC):
 
 
 class Rotation(nn.Module, ABC):
-    """A rotation of queries or keys by their position, so that their product depends on the distance."""
+    """Base class of rotations of queries and keys by position; their product depends on their distance."""
 
     @abstractmethod
     def forward(self, x: Float[Tensor, "B H T K"], pos: Int[Tensor, "B T"]) -> Float[Tensor, "B H T K"]: ...

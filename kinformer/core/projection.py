@@ -9,14 +9,14 @@ from kinformer.core.heads import HeadSizes, Keys, Queries
 
 
 class Projection(nn.Module, ABC):
-    """A map from vectors of width `d` to queries, keys and values by head.
+    """Base class of maps from vectors of width `d` to queries, keys and values by head.
 
-    Rotation by position (rotary) happens here, for queries and keys.
+    A projection also rotates queries and keys by their positions, if it uses rotary position encoding.
 
     d: the width of the input.
     heads, key_heads: the numbers of query heads and key heads.
     k_dim, v_dim: the widths of one key and of one value.
-    bias: True if the matrices have biases; the layer's output matrix then has one too.
+    bias: True if the matrices have bias vectors; the layer's output matrix then has one too.
     """
 
     d: int
@@ -42,15 +42,17 @@ class Projection(nn.Module, ABC):
     def keys(self, source: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"]) -> Keys: ...
 
     def queries_and_keys(self, x: Float[Tensor, "B T D"], pos: Int[Tensor, "B T"]) -> tuple[Queries, Keys]:
-        """Return queries and keys of self-attention, by one product if that is cheaper."""
+        """Return queries and keys (with values) of self-attention, by one matrix product if that is faster."""
         return self.queries(x, pos), self.keys(x, pos)
 
     def forward(self, x: Tensor, pos: Tensor, source: Tensor, source_pos: Tensor) -> tuple[Queries, Keys]:
-        """Return the queries of x and the keys and values of source."""
+        """Return the queries of x, and the keys and values of `source`."""
         return self.queries(x, pos), self.keys(source, source_pos)
 
     def matrix(self, name: str) -> tuple[Tensor, Tensor | None]:
-        """Return the weight and bias of "q", "k" or "v", the start values for `ExtraProjection(like=name)`.
+        """Return the weight and bias of "q", "k" or "v".
+
+        A further projection with `ExtraProjection(like=name)` starts from their values.
 
         Errors: ValueError if the projection has no such matrix.
         """
@@ -58,7 +60,7 @@ class Projection(nn.Module, ABC):
 
 
 def by_head(x: Float[Tensor, "B T HN"], heads: int) -> Float[Tensor, "B H T N"]:
-    """Split the last axis into heads: head h takes columns h n .. (h + 1) n - 1.
+    """Split the last axis into H heads of width n: head h takes the entries h n .. (h + 1) n - 1.
 
     x: vectors, [B T HN].
     heads: the number of heads H.

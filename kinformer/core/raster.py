@@ -12,9 +12,9 @@ from kinformer.core.checks import check_at_least, check_multiple, check_whole_nu
 
 
 class Box(NamedTuple):
-    """A rectangle of places.
+    """A rectangle of places (pixels or tokens) of a picture.
 
-    has_places: True if it contains any place.
+    has_places: True if it contains at least one place.
     top, left, bottom, right: the edges, which belong to the rectangle.
     """
 
@@ -69,7 +69,7 @@ class Raster:
         return row // rows * self.band + column // columns * self.size + inside
 
     def boxes(self, lo: Tensor, hi: Tensor) -> Iterator[Box]:
-        """Yield rectangles that together contain exactly the places of positions lo .. hi, both ends included."""
+        """Yield rectangles that together contain exactly the places of positions lo .. hi, ends included."""
         end = hi + 1
         starts, ends = [lo], [end]
         for size in sorted({self.block[1], self.size, self.band} - {1}):  # lines of a block, blocks, rows of blocks

@@ -11,10 +11,12 @@ from kinformer.core.request import Request
 
 
 class Regulariser(nn.Module, ABC):
-    """A penalty for each query, computed from a layer's read: `Regularised(Softmax(Causal()), it)`.
+    """Base class of penalties on attention: a number for each query, computed from an attention call.
 
-    key: the name in reports; in a model `penalties={key: weight}` sets its weight.
-    needs_lse: True if it needs attention weights.
+    Use it as `Regularised(Softmax(Causal()), regulariser)`.
+
+    key: the name of the penalty in reports; in a model `penalties={key: weight}` sets its weight.
+    needs_lse: True if it needs attention weights, which are computed from the log-sum-exp (lse).
     allows_cross: True if it also applies to cross-attention.
     """
 
@@ -24,7 +26,7 @@ class Regulariser(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, request: Request, read: AttentionOutput, keys: Keys | None) -> Float[Tensor, "B T"]:
-        """Return the penalty of each query of a request and its read.
+        """Return the penalty of each query of an attention call (`request`) with its output (`read`).
 
-        `keys` holds the keys of the same tokens as the queries, column by column; None in cross-attention.
+        `keys` holds the keys of the same tokens as the queries, in the same order; None in cross-attention.
         """

@@ -1,4 +1,4 @@
-"""Request: one complete read of keys by queries, the input of scores, masks and executors."""
+"""Request: one attention call, the input of scores, masks and executors (ways to compute attention)."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -21,22 +21,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """Queries, the keys that they may read, and the settings of the read.
+    """One attention call: queries, the keys that they may attend to, and the settings.
 
     queries, keys: the queries and the keys.
-    pattern: the pairs that may be read, already narrowed by the limits of the batch.
-    score: the module that multiplies queries and keys.
+    pattern: the pairs that attention allows, already narrowed by the limits of the batch.
+    score: the module that scores each pair of query and key, usually by their product.
     bias: the module that changes the scores; None for no change.
     scale: the factor of the product.
     lse: if True, the log-sum-exp is returned too.
     dropout: the probability that a weight is dropped.
-    rows: the batch row of each row, if queries or buckets are folded into the batch; None otherwise.
-    run: a promise that positions are consecutive.
+    rows: the index in the batch of each row, if a mechanism folds blocks or hash buckets into the batch; None
+        otherwise.
+    run: a promise that positions are consecutive in each row, apart from padding at its ends.
     full: a promise that no position is padding.
-    below: entries that the block beneath sent up.
+    below: values by name from earlier blocks.
     memo: results about these positions that this forward has already computed.
-    where: the pairs to read, if they are fewer than the pattern allows. An executor that reads only the pattern refuses
-        such a request.
+    where: the mask of allowed pairs, if they are fewer than the pattern allows. An executor (a way to compute
+        attention) that follows only the pattern refuses such a request.
     """
 
     queries: Queries
@@ -55,10 +56,11 @@ class Request:
     where: Bool[Tensor, "B #H T S"] | None = None
 
     def piece(self, rows: Selection, columns: Selection) -> "Request":
-        """Return the read of some queries in some keys; requests are sliced nowhere else.
+        """Return the attention call of some queries over some keys of this request.
 
-        Positions, extras, labels, tags and entries from below are cut together. The piece gets its own memo,
-        because its positions are new objects. The old memo would never find them and would keep every mask alive.
+        `rows` selects queries, and `columns` selects keys. Their positions and further values, the mask `where` and the
+        values from earlier blocks are cut to match. The piece gets its own memo, because its positions are new objects.
+        The old memo would never find them and would keep every mask alive.
         """
         queries, keys = self.queries.cut(rows), self.keys.cut(columns)
 
@@ -77,18 +79,18 @@ class Request:
         return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
 
     def regroup(self, **changes: object) -> "Request":
-        """Return a read of other queries or keys, such as buckets, with other fields.
+        """Return the attention call with regrouped queries or keys, such as hash buckets, in place of the old.
 
-        The promises, the entries from below, `where` and the memo are reset, because they describe the old positions.
+        `run`, `full`, `below`, `where` and the memo are reset, because they describe the old positions.
         """
         return self.replace(
             **{"run": False, "full": False, "below": {}, "where": None, "memo": empty_memo(), **changes}
         )
 
     def prepare_bias(self) -> "Request":
-        """Return the request with the bias's values for the whole read among the queries' extras.
+        """Return the request with the result of `Bias.prepare` added to the extras of the queries.
 
-        Call it before the request is cut.
+        Call it before the request is cut into pieces, because the bias may need the whole row.
         """
         extra = {} if self.bias is None else self.bias.prepare(self)
         if not extra:
@@ -108,7 +110,7 @@ class Request:
 
 
 class Refusal(NamedTuple):
-    """The answer of an executor that cannot serve a request.
+    """The answer of an executor (a way to compute attention) that cannot compute a request.
 
     reason: the reason in words.
     """

@@ -12,16 +12,20 @@ from kinformer.core.state import leaves
 
 
 class Join(nn.Module, ABC):
-    """A rule that combines a sublayer f, a norm and the stream: x + f(norm(x)), norm(x + f(x)), or a gate."""
+    """Base class of rules that join a sublayer f to the residual stream x, with a norm.
+
+    Examples are x + f(norm(x)), norm(x + f(x)) and a gate.
+    """
 
     @abstractmethod
     def forward(self, x: Float[Tensor, "B T D"], f: Callable[[Tensor], Out], norm: nn.Module) -> Out: ...
 
 
 class ResidualBlock(Layer):
-    """Sublayers in order, each with its own norm and join.
+    """Sublayers in order, each with its own norm and join (such as x + f(norm(x))).
 
-    Sublayer i gets the entries of `below` under "i." and sends up under "i.".
+    Sublayer i gets the values from earlier blocks (`Context.below`) whose names begin with "i.". The names of values
+    that it passes on (`Out.up`) get the same prefix.
 
     layers: the sublayers, all of the same width.
     joins: one join for each sublayer.
@@ -72,7 +76,7 @@ class ResidualBlock(Layer):
         return collected.make_out(x)
 
     def read_apart(self, read: Callable[..., Out], *inputs: Tensor) -> Out:
-        """Call `read` on the inputs, with access to the sublayers, instead of the block's forward.
+        """Call `read(*inputs)`, a function that uses the block's sublayers, instead of the block's forward.
 
         A wrapper that shards the block's weights gathers them for this call too. A wrapper that recomputes the block in
         the backward pass recomputes this call too.

@@ -13,12 +13,12 @@ from kinformer.core.request import Request
 
 
 class Score(nn.Module, ABC):
-    """The scores of all pairs, before a bias changes them and a pattern excludes pairs.
+    """Base class of scores: a number for each pair, before a bias changes it and a pattern excludes pairs.
 
-    Examples are the product of query and key (`core/scores/product.py`), a table that a token predicts, and scores from
-    the block beneath.
+    A subclass writes `forward`. Examples are the product of query and key (`core/scores/product.py`), scores that each
+    token predicts without keys, and scores from an earlier block.
 
-    wants: names that it must find in `request.below`.
+    wants: names of values from earlier blocks that it must find in `request.below`.
     """
 
     wants: tuple[Want, ...] = ()
@@ -27,8 +27,11 @@ class Score(nn.Module, ABC):
     def forward(self, request: Request) -> Float[Tensor, "B H T S"]: ...
 
     def query_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
-        """Return the projections of the layer's input that the score needs for each query, by name."""
+        """Return the further projections of the layer's input that the score needs per query, by name."""
         return {}
 
     def start(self, spec: StateSpec) -> None:
-        """Raise `NoState` with advice if a part of a row gives other scores than the whole row."""
+        """Raise `NoState` with advice if the scores cannot be decoded in steps.
+
+        They cannot if a part of a row gives other scores than the whole row.
+        """

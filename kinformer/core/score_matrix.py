@@ -1,4 +1,4 @@
-"""The steps of attention on the reference path: scores, mask, softmax and weighted values.
+"""The steps of the reference implementation of attention: scores, mask, softmax, weighted values.
 
 Score, bias and pattern meet only here.
 """
@@ -17,9 +17,9 @@ from kinformer.core.scores.product import Product
 def scores(request: Request) -> Float[Tensor, "B H T S"]:
     """Return the score of every pair, changed by the bias.
 
-    Nothing is masked: scores outside the pattern have no meaning.
+    Nothing is masked: scores of pairs that the pattern excludes have no meaning.
 
-    request: the read.
+    request: the attention call.
     """
     if request.bias is None:
         return request.score(request)
@@ -42,11 +42,11 @@ def _scores_float32(request: Request) -> Float[Tensor, "B H T S"]:
 
 
 def mask(request: Request, count: int | None = None) -> Bool[Tensor, "#B #H T S"] | None:
-    """Return the mask of the pairs that a request may read; None if it may read every pair.
+    """Return the mask of the pairs that an attention call allows.
 
-    The mask is made once per forward, for all layers.
+    None if it allows every pair. The mask is made once per forward pass, for all layers.
 
-    request: the read.
+    request: the attention call.
     count: the number of heads, if it differs from the number of query heads (talking heads).
     """
     if request.where is not None:
@@ -58,9 +58,9 @@ def mask(request: Request, count: int | None = None) -> Bool[Tensor, "#B #H T S"
 
 
 def full_mask(request: Request) -> Bool[Tensor, "B H T S"]:
-    """Return the mask of a request with shape [B H T S].
+    """Return the mask of an attention call, expanded to the shape [B H T S].
 
-    request: the read.
+    request: the attention call.
     """
     shape = (*request.queries.q.shape[:3], request.keys.k.shape[2])
     readable = mask(request)
@@ -72,10 +72,10 @@ def full_mask(request: Request) -> Bool[Tensor, "B H T S"]:
 
 
 def weigh_values(attention: Float[Tensor, "B H T S"], request: Request) -> Float[Tensor, "B H T V"]:
-    """Return the values times the attention, with the vectors that the bias adds to the values.
+    """Return the weighted sum of the values and of the vectors that the bias adds to them.
 
-    attention: the weights of all pairs.
-    request: the read.
+    attention: the attention weights of all pairs.
+    request: the attention call.
     """
     v = request.keys.v
     attention = attention.to(v.dtype)  # a bias in float32 makes float32 weights from queries in bfloat16
@@ -95,7 +95,7 @@ def weigh_values(attention: Float[Tensor, "B H T S"], request: Request) -> Float
 def softmax(logits: Float[Tensor, "B H T S"]) -> tuple[Float[Tensor, "B H T S"], Float[Tensor, "B H T"]]:
     """Return the softmax over keys and its log-sum-exp, which is in float32 or better.
 
-    A row of -inf gives zeros and -inf, with zero gradients instead of NaN.
+    A query whose scores are all -inf gets weights 0 and log-sum-exp -inf, with gradients 0 instead of NaN.
 
     logits: scores, -inf at excluded pairs.
     """

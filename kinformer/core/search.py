@@ -1,4 +1,4 @@
-"""Search: vectors in memory or on a disk, indices of nearest vectors, and searches by name."""
+"""Search for nearest vectors: sets of vectors, indexes over them, and search methods by name."""
 
 import inspect
 from abc import ABC, abstractmethod
@@ -20,12 +20,12 @@ VectorBlock = tuple[int, Float[Tensor, "S D"]]  # the index of the block's first
 
 
 class SearchResult(NamedTuple):
-    """The vectors nearest to each query, nearest first.
+    """The k vectors nearest to each query, nearest first.
 
-    With fewer than k vectors, the remaining places have distance inf and place -1.
+    If there are fewer vectors, the remaining entries have distance inf and place -1.
 
     distances: squared Euclidean distances.
-    places: the indices of the vectors.
+    places: the indices of the vectors in their set.
     """
 
     distances: Float[Tensor, "N k"]
@@ -33,7 +33,7 @@ class SearchResult(NamedTuple):
 
 
 class Vectors(ABC):
-    """A set of vectors of one width, in memory or on a disk, numbered from 0.
+    """Base class of sets of vectors of one width, in memory or on a disk, numbered from 0.
 
     count: the number of vectors.
     width: the number of coordinates of a vector.
@@ -52,7 +52,7 @@ class Vectors(ABC):
 
     @abstractmethod
     def at(self, places: Int[Tensor, " n"]) -> Float[Tensor, "n D"]:
-        """Return the vectors with these indices."""
+        """Return the vectors with the indices `places`."""
 
 
 def evenly_spaced(count: int, size: int) -> Int[Tensor, " size"]:
@@ -83,9 +83,10 @@ class TensorVectors(Vectors):
 
 
 class Search(ABC):
-    """A method to find vectors.
+    """Base class of methods to search for nearest vectors.
 
-    It searches fixed vectors by distance, or keys that are added over time by inner product.
+    A method searches fixed vectors by distance (`index`), or keys that are added over time by inner product
+    (`product_index`).
     """
 
     kind: ClassVar[str] = "search"  # the word for it in error messages
@@ -98,12 +99,12 @@ class Search(ABC):
     def product_index(self, width: int) -> "ProductIndex | None":
         """Return an empty index of keys of this width, searched by inner product.
 
-        None if every key must be scored.
+        None if the method has no such index, so that the inner products with all keys must be computed.
         """
 
 
 class VectorIndex(ABC):
-    """Vectors that can be searched by distance."""
+    """Base class of indexes: a set of vectors, prepared for searches by distance."""
 
     @abstractmethod
     def search(self, queries: Float[Tensor, "N D"], k: int) -> SearchResult:
@@ -114,12 +115,13 @@ class VectorIndex(ABC):
 
 
 def check_queries(queries: Float[Tensor, "N D"], vectors: Vectors) -> Float[Tensor, "N D"]:
-    """Return queries in float64 on the CPU if they can be searched.
+    """Return the queries of a vector search in float64 on the CPU, after a check.
 
     queries: the queries, [N D].
     vectors: the vectors to search.
 
-    Errors: ValueError if the width differs, if a number is not finite, or if a query has length 2^60 or more.
+    Errors: ValueError if their width is not the width of the vectors, if a number is not finite, or if a query has
+    length 2^60 or more.
     """
     if queries.dim() != 2 or queries.shape[1] != vectors.width:
         raise ValueError(
@@ -135,7 +137,7 @@ def check_queries(queries: Float[Tensor, "N D"], vectors: Vectors) -> Float[Tens
 
 
 class ProductIndex(ABC):
-    """Keys that are added over time and found if their inner product with a query is large."""
+    """Base class of indexes of keys that are added over time and searched by their inner product."""
 
     @abstractmethod
     def add(self, keys: Float[Tensor, "S K"]) -> None:
@@ -143,15 +145,18 @@ class ProductIndex(ABC):
 
     @abstractmethod
     def find(self, queries: Float[Tensor, "N K"], k: int) -> Int[Tensor, "N R"]:
-        """Return the indices of at least k candidates of each query, or of all keys; -1 if fewer are found."""
+        """Return the indices of at least k keys that may have large products with each query.
+
+        If there are fewer keys, all are returned. -1 fills the places of keys that were not found.
+        """
 
 
 def search_named(text: str) -> Search:
-    """Return the search of a text such as "exact", "hnsw" or "ivf:lists=64,probes=4".
+    """Return the search method for a text such as "exact", "hnsw" or "ivf:lists=64,probes=4".
 
     The name is the name of a file in a folder `search`. The numbers are keywords of the `Search` class in that file.
 
-    text: the name, with keywords after a colon.
+    text: the name of the method, with keywords after a colon.
 
     Errors: ValueError, in one line, if the name, a keyword or a number is unknown.
     """
@@ -171,9 +176,9 @@ def search_named(text: str) -> Search:
 
 
 def format_search(search: Search) -> str:
-    """Return the text that `search_named` converts to this search.
+    """Return the text that `search_named` converts to this search method.
 
-    search: the search.
+    search: the search method.
     """
     name = type(search).__module__.rpartition(".")[2]
     numbers = ",".join(f"{keyword}={value}" for keyword, value in vars(search).items() if value is not None)

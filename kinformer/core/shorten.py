@@ -10,12 +10,13 @@ from kinformer.core.projection import Projection
 
 
 class Shorten(nn.Module, ABC):
-    """A map from keys and values to fewer of them: pooling, convolution or projection along the row.
+    """Base class of maps from keys and values to fewer ones: pooling, convolution or projection.
 
-    Keys are in the order of their positions, padding last, at positions that all heads share.
+    A subclass writes `forward`. It gets keys in the order of their positions, with padding last. All heads share the
+    positions.
 
     group: the number of consecutive keys that make one key, counted from the first key of a row. The new key has the
-        position of the last of them, and rows can be read in pieces. None if a new key may depend on any key.
+        position of the last of them, and rows can be computed in pieces. None if a new key may depend on any key.
     gapless: a promise that a row without padding gives keys without padding.
     """
 
@@ -28,7 +29,7 @@ class Shorten(nn.Module, ABC):
     def mix_before_projection(
         self, projection: Projection, x: Float[Tensor, "B S D"], pos: Int[Tensor, "B 1 S"], full: bool
     ) -> Keys | None:
-        """Return the shortened keys of x if x can be mixed before the projection at less cost; else None.
+        """Return the shortened keys of x if it is faster to shorten x before its projection, else None.
 
         Called only if `group` is None. `full` promises that x has no padding.
         """

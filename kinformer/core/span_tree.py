@@ -1,7 +1,8 @@
 """Tree: a binary tree of spans over the tokens of a row, with nodes numbered in post-order.
 
 Token i is the leaf (0, i); the span (m, x) holds the 2^m tokens from x 2^m on. In post-order a span follows its last
-token: 0, 1, (0-1), 2, 3, (2-3), (0-3), .. So the position of a node depends on no later token and on no length.
+token: 0, 1, (0-1), 2, 3, (2-3), (0-3), .. So the position of a node depends neither on later tokens nor on the length
+of the row.
 """
 
 from typing import NamedTuple
@@ -14,10 +15,10 @@ HIGHEST = 31  # the highest level: positions are below 2^32
 
 
 class Node(NamedTuple):
-    """A node of the tree.
+    """A node of the tree of spans: the span of 2^m tokens from token x 2^m on.
 
     level: the level m of the node.
-    number: its number x on that level.
+    number: the number x of the node among the nodes of its level, from 0.
     """
 
     level: Int[Tensor, "..."]
@@ -25,12 +26,12 @@ class Node(NamedTuple):
 
     @property
     def end(self) -> Int[Tensor, "..."]:
-        """The first token after the node."""
+        """The index of the first token after the span."""
         return (self.number + 1) << self.level
 
 
 def leaf(token: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
-    """Return the position of a token, which is the number of nodes before it.
+    """Return the position of a token in the post-order of all nodes: the number of nodes before it.
 
     token: the token's index in the row.
     """
@@ -41,7 +42,7 @@ def leaf(token: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
 
 
 def node(position: Int[Tensor, "..."]) -> Node:
-    """Return the node at a position.
+    """Return the node of the tree of spans at a position.
 
     position: a position in post-order.
     """
@@ -57,12 +58,13 @@ def node(position: Int[Tensor, "..."]) -> Node:
 
 
 def first_span_after(token: Int[Tensor, "..."], k: int, level: Int[Tensor, "..."] | int) -> Int[Tensor, "..."]:
-    """Return the first span of a level that a token reads after itself.
+    """Return the number of the first span of a level that a token reads after itself.
 
-    The token reads the spans of the level before 2 first_span_after(.., level + 1).
+    The token reads the spans of this level from this number to 2 first_span_after(token, k, level + 1) - 1. After them
+    it reads the longer spans of the next level.
 
     token: the token's index.
-    k: the number of spans that are read on each level.
+    k: the number of spans that a token reads on each level.
     level: the level of the span.
     """
     size = torch.ones_like(token) << level
@@ -70,12 +72,13 @@ def first_span_after(token: Int[Tensor, "..."], k: int, level: Int[Tensor, "..."
 
 
 def end_of_spans_before(token: Int[Tensor, "..."], k: int, level: Int[Tensor, "..."] | int) -> Int[Tensor, "..."]:
-    """Return the end of the spans of a level that a token reads before itself.
+    """Return the number after the last span of a level that a token reads before itself.
 
-    The token reads the spans of the level from 2 end_of_spans_before(.., level + 1).
+    The token reads the spans of this level from number 2 end_of_spans_before(token, k, level + 1) up to, but not
+    including, this number. Before them it reads the longer spans of the next level.
 
     token: the token's index.
-    k: the number of spans that are read on each level.
+    k: the number of spans that a token reads on each level.
     level: the level of the spans.
     """
     size = torch.ones_like(token) << level
@@ -83,15 +86,16 @@ def end_of_spans_before(token: Int[Tensor, "..."], k: int, level: Int[Tensor, ".
 
 
 def edge(asks: Node, target: Node, k: int, clip: int) -> Int[Tensor, "..."]:
-    """Return the type of the edge from a node to a node that it reads, from 0 to (2 k + 1) (clip + 1) - 1.
+    """Return the type of the edge from a node to a node that it reads.
 
-    The type is (2 k + 1) min(step, clip), plus 2 a + 1 for the a-th span before a token in a step, or 2 a + 2 for the
-    a-th span after it. Step m reads k spans of level m. The first of them has level m - 1 if the reading of the token
-    ended in the middle of a span. A span reads its tokens by the type of its level, and a token reads itself by type 0.
+    Types are numbers from 0 to (2 k + 1) (clip + 1) - 1. The type is (2 k + 1) min(step, clip), plus 2 a + 1 for the
+    a-th span before a token in a step, or 2 a + 2 for the a-th span after it. Step m reads k spans of level m. The
+    first of them has level m - 1 if the spans of the previous step end in the middle of a span of level m. If a span
+    reads its tokens, the type is (2 k + 1) min(level of the span, clip); if a token reads itself, it is 0.
 
     asks: the node that reads.
     target: the node that is read.
-    k: the number of spans that are read on each level.
+    k: the number of spans that a token reads on each level, on each side.
     clip: the largest step with types of its own.
     """
     token, level, size = asks.number, target.level, torch.ones_like(target.level) << target.level

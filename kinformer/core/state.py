@@ -1,4 +1,4 @@
-"""State: trees of batch-first tensors, and the operations on them."""
+"""Decoding states and memories: trees of batch-first tensors, and the operations on them."""
 
 from collections.abc import Callable, Sequence
 
@@ -13,7 +13,7 @@ OfLeaf = Callable[[str, Tensor], Tensor]  # takes a leaf's name and the leaf
 
 
 class UncastState:
-    """An opaque object around a state that must keep its precision.
+    """An opaque object around a decoding state that must keep its precision.
 
     Wrappers that cast a layer's inputs to bfloat16 (FSDP2's mixed precision) walk through tuples, dicts and
     dataclasses. Sums in float32 would lose digits there, and casting back does not restore them.
@@ -28,15 +28,16 @@ class UncastState:
 
 
 def map_state(f: OfLeaf, state: State, name: str = "", *, at: Callable[[State], State | None] | None = None) -> State:
-    """Apply f(leaf name, leaf) to every tensor of a state.
+    """Apply f(name, tensor) to every tensor of a decoding state, and return the state of the results.
 
-    A leaf is named by its field or key; a leaf in a plain sequence is named by its parent. A `Pattern` stays as it is.
+    A tensor is named by its field or key; a tensor in a plain sequence has the name of the sequence. A `Pattern` stays
+    as it is.
 
     f: the function of a name and a tensor.
     state: the state.
     name: the name of the root.
-    at: a function of each part. If it returns a value other than None, that value replaces the part, and the part's
-        leaves are not visited.
+    at: a function that is called with each part of the state first. A result other than None replaces the part, and the
+        part's tensors are not visited.
 
     Errors: TypeError if the state contains anything else.
     """
@@ -60,7 +61,7 @@ def map_state(f: OfLeaf, state: State, name: str = "", *, at: Callable[[State], 
 
 
 def leaves(state: State) -> list[tuple[str, Tensor]]:
-    """Return every (name, tensor) of a state, in order."""
+    """Return the name and tensor of every leaf of a decoding state, in order."""
     pairs: list[tuple[str, Tensor]] = []
 
     def collect(name: str, leaf: Tensor) -> Tensor:
@@ -72,7 +73,7 @@ def leaves(state: State) -> list[tuple[str, Tensor]]:
 
 
 def select(state: State, rows: Int[Tensor, " R"]) -> State:
-    """Return the state of the given batch rows, which may repeat (beam search).
+    """Return the decoding state of the given batch rows, which may repeat (beam search).
 
     state: the state.
     rows: the row indices.
@@ -81,28 +82,28 @@ def select(state: State, rows: Int[Tensor, " R"]) -> State:
 
 
 def concatenate(states: Sequence[State]) -> State:
-    """Concatenate the states of several sets of rows along the batch."""
+    """Concatenate the decoding states of several sets of rows along the batch."""
     merged = iter([torch.cat([leaf for _, leaf in same]) for same in zip(*map(leaves, states), strict=True)])
     return map_state(lambda _, __: next(merged), states[0])
 
 
 def fork(state: State) -> State:
-    """Return a copy that can be continued independently of the original.
+    """Return a copy of a decoding state that can be continued independently of the original.
 
-    A state that has been passed to a layer must not be used again.
+    Without a copy, never use a state again after it was passed to a layer: the layer may change it in place.
     """
     return map_state(_once_per_tensor(lambda _, leaf: leaf.clone()), state)
 
 
 def detach(state: State) -> State:
-    """Return the same state, detached from the graph."""
+    """Return the same state, detached from the autograd graph."""
     return map_state(_once_per_tensor(lambda _, leaf: leaf.detach()), state)
 
 
 def share_positions(state: State) -> State:
-    """Return a fresh state with one tensor for equal positions in all layers.
+    """Return a fresh decoding state in which all layers share one tensor of equal positions.
 
-    Positions are never written in place. Layers that share them also share the plan of the slots of the next keys.
+    Positions are never written in place. Layers that share them also share the choice of cache slots for the next keys.
     """
     known_positions: dict[tuple, Tensor] = {}
 
@@ -113,9 +114,11 @@ def share_positions(state: State) -> State:
 
 
 def reset(state: State, rows: Bool[Tensor, " B"]) -> State:
-    """Reset the marked rows to the values that `start` gives: -1 in leaves named pos, 0 in others.
+    """Reset some rows of a decoding state to the values that `start` gives.
 
-    A part of a state with another fresh value defines its own `reset(rows)`.
+    These are -1 in tensors named pos and 0 in others.
+
+    A part of a state with other start values defines its own method `reset(rows)`.
 
     state: the state.
     rows: True at the rows to reset.

@@ -43,10 +43,11 @@ class TaskRow(NamedTuple):
 
 
 class Task(ABC):
-    """A problem as a frozen dataclass with its sizes as fields, all with defaults.
+    """Base class of synthetic problems: a frozen dataclass with the problem's sizes as fields.
 
-    A task is a file of `lab/tasks/` with one such class, and `kinformer train gpt --data task=NAME,size=8` trains on
-    it. All rows have the same number of answer symbols, and only the question determines the answer.
+    All fields have defaults. A subclass writes `width` and `row`. A task is a file of `lab/tasks/` with one such class,
+    and `kinformer train gpt --data task=NAME,size=8` trains on it. All rows have the same number of answer symbols, and
+    only the question determines the answer.
     """
 
     kind: ClassVar[str] = "task"
@@ -58,13 +59,14 @@ class Task(ABC):
 
     @abstractmethod
     def row(self, rng: Generator) -> TaskRow:
-        """Return a randomly drawn row."""
+        """Return a random row of the problem."""
 
     @property
     def chance_accuracy(self) -> float:
-        """The accuracy of a guess that ignores the row and gives the likeliest symbol at each place.
+        """The accuracy of guessing, at each place of the answer, the symbol that is most frequent there.
 
-        It is estimated from random rows unless a task overrides it.
+        The guess does not depend on the question. The accuracy is estimated from random rows unless a task overrides
+        it.
         """
         rng = numpy.random.default_rng(0)
         places = zip(*(self.row(rng).answer for _ in range(TRIED)), strict=True)
@@ -73,11 +75,11 @@ class Task(ABC):
 
 
 def draw_symbols(symbols: bytes, count: int, rng: Generator, *, replace: bool = True) -> bytes:
-    """Draw `count` of these symbols uniformly; a symbol can repeat only if `replace` is true.
+    """Return `count` random symbols out of `symbols`, each with the same probability.
 
     symbols: the symbols.
-    count: the number of draws.
+    count: the number of symbols to return.
     rng: the random generator.
-    replace: True to draw with replacement.
+    replace: True if a symbol may occur repeatedly.
     """
     return bytes(symbols[n] for n in rng.choice(len(symbols), count, replace=replace))

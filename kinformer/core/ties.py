@@ -1,4 +1,4 @@
-"""Ties: choices among numbers that may differ only by rounding.
+"""Ties: the choice of the largest numbers, if some differ only by rounding.
 
 Keys of equal tokens have equal scores, but the rounding of a score depends on the number of keys in a call. A plain
 comparison with `>` would read different keys in a decoding step than in a whole row. So numbers within rounding error
@@ -22,12 +22,12 @@ Tolerance = Callable[[Int[Tensor, "*n 1"]], Float[Tensor, "*n 1"]]  # the tolera
 
 @torch.no_grad()
 def score_tolerance(request: Request, column: Int[Tensor, "B H T 1"]) -> Float[Tensor, "B H T 1"]:
-    """Return a bound on the rounding difference between the scores of equal keys.
+    """Return a bound on the difference between the scores of equal keys that rounding causes.
 
-    The bound is 64 ulps of scale |q| |k|, where k is the key at `column`. It depends only on this key. A maximum over
-    all keys would let keys that a query may not read change its choices.
+    The bound is 64 ulps (units in the last place) of scale |q| |k|, where k is the key at `column`. It depends only on
+    this key. A maximum over all keys would let keys that a query may not read change its choices.
 
-    request: the read.
+    request: the attention call.
     column: the index of one key for each query.
     """
     q, k = request.queries.q, request.keys.k
@@ -37,7 +37,7 @@ def score_tolerance(request: Request, column: Int[Tensor, "B H T 1"]) -> Float[T
 
 
 def tolerance_of(size: Tensor) -> Tensor:
-    """Return 64 ulps of numbers of this size, in float32 or better.
+    """Return 64 ulps (units in the last place) of numbers of a given size, in float32 or better.
 
     size: the numbers.
     """
@@ -46,7 +46,7 @@ def tolerance_of(size: Tensor) -> Tensor:
 
 
 def top_indices(x: Float[Tensor, "*n S"], k: int, tolerance: Tolerance | float) -> Int[Tensor, "*n R"]:
-    """Return ascending indices of the `k` largest numbers of each row; ignore indices of -inf.
+    """Return ascending indices of the `k` largest numbers of each row; ignore indices of numbers -inf.
 
     Numbers within the tolerance of the smallest chosen number count as equal to it; the first of these are chosen.
 

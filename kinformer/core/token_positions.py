@@ -1,4 +1,4 @@
-"""Numbering: the positions of a batch's tokens, and the state of a model that continues them."""
+"""Positions: the positions of a batch's tokens, and the state of a model that continues them."""
 
 from typing import NamedTuple
 
@@ -14,10 +14,10 @@ GAP = "a row has padding (-1) between its tokens; padding may stand before or af
 
 
 class NumberedState(NamedTuple):
-    """The state of a model that numbers its tokens.
+    """The decoding state of a model that numbers its tokens by position.
 
-    now: the next position of each row.
-    body: the state of the body.
+    now: the position of each row's next token.
+    body: the decoding state of the model's stack of layers.
     """
 
     now: Int[Tensor, " B"]
@@ -27,14 +27,14 @@ class NumberedState(NamedTuple):
 def context_of_tokens(tokens: Int[Tensor, "B T"], state: NumberedState | None = None) -> Context:
     """Return the context of tokens, numbered from 0 or from the positions in a state.
 
-    Embeddings of tokens are finite, so the context is marked as clean. A model of numbers writes zeros at padding
-    itself.
+    The context promises that padding holds finite numbers (`is_clean`), as embeddings of tokens do. A model whose
+    inputs are numbers must write zeros at padding itself.
 
     tokens: the rows, -1 at padding.
     state: the state to continue from, or None.
 
     Errors: TypeError if tokens are not integers; ValueError if they are not rows, or if padding stands between tokens.
-    With a state the padding is checked at the forward's look, without a state at once.
+    With a state, the padding is checked later in the forward pass; without a state, at once.
     """
     memo = Memo()
     tokens = check_token_rows(tokens)
@@ -45,12 +45,12 @@ def context_of_tokens(tokens: Int[Tensor, "B T"], state: NumberedState | None = 
 
 
 def start_positions(memo: Memo, *batches: Int[Tensor, "B _"]) -> list[tuple[Int[Tensor, "B _"], bool]]:
-    """Return the positions of each batch of rows that start at 0, and whether no token is padding.
+    """Return the positions of each batch of new rows, numbered from 0, and whether no token is padding.
 
-    Values are inspected once for all batches. They are not inspected under compile, or if no row has two tokens. Rows
-    without padding share one row of positions, and therefore one mask.
+    Whether tokens are padding is inspected once for all batches. They are not inspected under compile, or if no row has
+    two tokens. Rows without padding share one row of positions, and therefore one mask.
 
-    memo: the memo of the forward.
+    memo: the memo (shared results) of the forward pass.
     batches: rows of tokens, -1 at padding.
 
     Errors: ValueError if padding stands between tokens.
@@ -69,11 +69,11 @@ def start_positions(memo: Memo, *batches: Int[Tensor, "B _"]) -> list[tuple[Int[
 
 
 def continue_positions(tokens: Int[Tensor, "B T"], now: Int[Tensor, " B"], memo: Memo) -> Int[Tensor, "B T"]:
-    """Return the positions of a chunk: consecutive from `now` over real tokens, -1 at padding.
+    """Return the positions of a chunk of tokens: consecutive from `now`, -1 at padding.
 
     tokens: the chunk, -1 at padding.
-    now: the next position of each row.
-    memo: the memo of the forward; it checks later that no padding stands between tokens.
+    now: the position of each row's next token.
+    memo: the memo (shared results) of the forward pass; it checks later that no padding stands between tokens.
     """
     if tokens.shape[1] > 1 and not torch.compiler.is_compiling():
         memo.expect(~gaps(tokens >= 0), GAP)
@@ -81,9 +81,9 @@ def continue_positions(tokens: Int[Tensor, "B T"], now: Int[Tensor, " B"], memo:
 
 
 def next_positions(now: Int[Tensor, " B"], pos: Int[Tensor, "B T"]) -> Int[Tensor, " B"]:
-    """Return the next position of each row after the positions `pos`, which may be empty.
+    """Return the position of each row's next token after a chunk with the positions `pos`.
 
-    now: the next position of each row before them.
-    pos: positions, -1 at padding.
+    now: the position of each row's next token before the chunk.
+    pos: positions of the chunk, -1 at padding; there may be none.
     """
     return torch.maximum(now, pos.amax(1) + 1) if pos.shape[1] else now

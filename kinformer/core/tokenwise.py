@@ -1,6 +1,6 @@
-"""tokenwise: a check for layers that read each token separately.
+"""tokenwise: a check that a layer computes each token separately, as an MLP does.
 
-Parts need it if they pass tokens to a layer in another form than a row.
+Parts use it if they pass tokens to an inner layer in another arrangement than rows.
 """
 
 from kinformer.core.checks import check_part
@@ -10,13 +10,13 @@ from kinformer.core.state import leaves
 
 
 def check_tokenwise(name: str, layer: Layer, use: str) -> Layer:
-    """Return a layer that reads each token separately and sends nothing up.
+    """Return a layer after a check that it computes each token separately, as an MLP does.
 
     name: the parameter's name in the message.
     layer: the layer to check.
-    use: the verb for the message: a purpose that the layer cannot serve.
+    use: the end of the message after "cannot": the purpose of the layer.
 
-    Errors: ValueError for any other layer.
+    Errors: ValueError if the layer computes tokens together, or passes values to later blocks (`sends`).
     """
     check_part(name, layer, Layer, "one, such as MLP(d)")
     kind = type(layer).__name__
@@ -27,5 +27,5 @@ def check_tokenwise(name: str, layer: Layer, use: str) -> Layer:
     if together:
         raise ValueError(f"{kind} has a state, so it reads tokens together and cannot {use}; give an MLP")
     if layer.sends:
-        raise ValueError(f"{kind} sends {min(layer.sends)!r} up, which belongs to a whole row; give an MLP")
+        raise ValueError(f"{kind} passes {min(layer.sends)!r} of whole rows to later blocks; give an MLP")
     return layer

@@ -1,4 +1,7 @@
-"""Recipe: the training settings of a member. It imports no torch, so that declaring a member is fast."""
+"""Recipe: the training settings of a member (named model).
+
+This module imports no torch, so that a declaration of a member is fast.
+"""
 
 import math
 from dataclasses import dataclass
@@ -66,7 +69,7 @@ class Recipe:
 
     @property
     def follows_spent(self) -> bool:
-        """True if the rate depends on the spent fraction of the budget and not only on the step."""
+        """True if the learning rate depends on the spent fraction of the budget and not only on the step."""
         return self.schedule in ("cosine", "linear") or (isinstance(self.warmup, float) and self.warmup > 0)
 
     @property
@@ -79,9 +82,9 @@ class Recipe:
         return self.lr
 
     def rate(self, step: int, spent: float) -> float:
-        """Return the rate relative to its peak, for a step that starts at a spent fraction of the budget.
+        """Return the learning rate of a step, divided by the highest rate of the training.
 
-        Steps are counted from 0.
+        `step` counts from 0, and `spent` is the fraction of the budget (steps or minutes) before this step.
         """
         if self.schedule == "noam":
             step, spent = step + 1, spent + 1 / NOAM_STEPS
@@ -98,7 +101,7 @@ class Recipe:
 
 
 def noam_peak(d: int, warmup: float | int) -> float:
-    """Return the peak rate of the 2017 Transformer, (d warmup)^-1/2 with the warm-up in steps.
+    """Return the highest learning rate of the schedule "noam": (d warmup)^-1/2, the warm-up in steps.
 
     d: the width of the model.
     warmup: the warm-up, a number of steps or a fraction of 100,000 steps.
@@ -107,7 +110,7 @@ def noam_peak(d: int, warmup: float | int) -> float:
 
 
 def check_warmup(warmup: float | int) -> float | int:
-    """Return a warm-up after a check.
+    """Return the warm-up of a learning-rate schedule after a check.
 
     warmup: a float from 0 to 1 (fraction of the training) or an int (steps).
 
@@ -123,7 +126,7 @@ def check_warmup(warmup: float | int) -> float | int:
 
 
 def check_betas(betas: tuple[float, float]) -> tuple[float, float]:
-    """Return betas after a check.
+    """Return Adam's two decay rates after a check.
 
     betas: two numbers from 0 to below 1.
 
@@ -136,7 +139,7 @@ def check_betas(betas: tuple[float, float]) -> tuple[float, float]:
 
 
 def check_eps(eps: float) -> float:
-    """Return eps after a check.
+    """Return Adam's eps, the constant in its denominator, after a check.
 
     eps: a number above 0.
 

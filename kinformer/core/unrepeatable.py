@@ -1,4 +1,4 @@
-"""Unrepeatable: a part that gives another output when it reads the same tokens again in training."""
+"""Unrepeatable: a part whose output in training may differ when it gets the same tokens again."""
 
 from typing import NamedTuple
 
@@ -6,13 +6,14 @@ from torch import nn
 
 
 class Unrepeatable(NamedTuple):
-    """The reason of a part, which declares it as its attribute `unrepeatable`.
+    """The reason why a part's output may differ when it gets the same tokens again in training.
 
-    Such a part draws random numbers that depend on its weights, or gives another output for a row in pieces than for
-    the whole row. A part is repeatable if its draws follow from its seed, its buffers and positions.
+    The part declares it as its attribute `unrepeatable`. Such a part uses random numbers that depend on its weights, or
+    gives another output for a row in pieces than for the whole row. A part is repeatable if its random numbers depend
+    only on its seed, its buffers and positions.
 
-    reason: a clause that begins an error message: the behaviour of the part.
-    remedy: an imperative that ends the message: the way to avoid it.
+    reason: the beginning of an error message: the behaviour of the part.
+    remedy: the end of the message: the way to avoid it, as an imperative.
     """
 
     reason: str
@@ -20,7 +21,7 @@ class Unrepeatable(NamedTuple):
 
 
 def unrepeatable_parts(model: nn.Module) -> list[Unrepeatable]:
-    """List the reasons of the parts of a model that declare one.
+    """Return the reasons why parts of a model are not repeatable, as they declare them.
 
     model: the model.
     """

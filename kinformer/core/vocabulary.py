@@ -35,15 +35,15 @@ def check_tokens_below(tokens: Tensor, vocab: int) -> Tensor:
 
 
 def check_below(numbers: Tensor, end: int, name: str, advice: str) -> None:
-    """Raise IndexError if a number is `end` or more.
+    """Raise IndexError if one of the numbers, such as token ids, is `end` or more.
 
-    On an accelerator, a device-side assertion fails instead, because reading the numbers would wait for the device.
+    On a GPU, an assertion on the device fails instead, because inspecting the numbers would wait for the device.
     Nothing is checked under compile.
 
     numbers: integers.
-    end: the limit.
+    end: the limit, itself excluded.
     name: the word for a number in the message.
-    advice: the end of the message.
+    advice: the end of the message: the way to correct the numbers.
     """
     if torch.compiler.is_compiling() or not numbers.numel():
         return

@@ -214,7 +214,7 @@ def test_positions_that_are_no_run_are_refused() -> None:
     request = make_request(Causal(), 9, 9, 0)
     shuffled = request.queries.pos[..., torch.randperm(9, generator=torch.Generator().manual_seed(1))]
     request = request.replace(queries=request.queries._replace(pos=shuffled), run=False)
-    assert pieces.cost(request) == Refusal("it needs consecutive positions in each row, apart from padding")
+    assert pieces.cost(request) == Refusal("this executor needs consecutive positions in each row, apart from padding")
 
 
 @pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16))

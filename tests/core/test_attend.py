@@ -182,7 +182,10 @@ def test_scale_and_bias():
 
 def test_an_executor_by_name_obeys_or_says_why_not():
     q, k, v = qkv(t=S)
-    for keywords, reason in (({}, "returns no lse"), ({"lse": False, "bias": ALiBi(H)}, "without a bias")):
+    for keywords, reason in (
+        ({}, r"returns no log-sum-exp \(lse\)"),
+        ({"lse": False, "bias": ALiBi(H)}, "without a bias"),
+    ):
         with pytest.raises(ValueError, match=f"impl='sdpa' cannot compute this call: .*{reason}; use impl='auto'"):
             attend(q, k, v, impl="sdpa", **keywords)
     with pytest.raises(ValueError, match="impl='flash' is not known; choose 'auto' or "):

@@ -122,7 +122,7 @@ def test_a_plugin_stands_beside_the_folder(monkeypatch: pytest.MonkeyPatch) -> N
             "a plugin of maps is left out: json:loads is an object of type function, expected a module",
         ),
         ("extra", "no_such_module", "a plugin of maps is left out: no_such_module failed to import: ModuleNotFoundErr"),
-        ("elu", "json", "a plugin of maps is left out: json has the name 'elu', which maps has already"),
+        ("elu", "json", "a plugin of maps is left out: json has the name 'elu', which another part of maps has"),
     ],
 )
 def test_a_faulty_plugin_is_named_in_a_warning_and_left_out(

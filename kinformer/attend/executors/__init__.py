@@ -1,1 +1,1 @@
-"""Executors, one file for each way to compute attention. `reference` defines the result of all others."""
+"""Executors, one file for each way to compute attention. All give the result of `reference`."""

@@ -1,9 +1,9 @@
 """Executor flex: PyTorch's FlexAttention, compiled on CUDA.
 
-It skips the blocks of pairs that a pattern's `cover` excludes. On a CPU it serves tests and users who name it. PyTorch
-has no backward of FlexAttention on a CPU, and its eager forward computes all pairs. The eager forward is 8 to 22 times
-slower than dense attention. This executor has never run on CUDA so far. Its speed, its backward and its lse on CUDA
-are unproven, and so are the estimates that `auto` compares.
+It skips the blocks of pairs that a pattern's `cover` excludes. On a CPU it runs only if a test or a user names it.
+PyTorch has no backward of FlexAttention on a CPU, and its eager forward computes all pairs. The eager forward is 8 to
+22 times slower than dense attention. This executor has never run on CUDA so far. Its speed, its backward and its lse on
+CUDA are unproven, and so are the estimates that `auto` compares.
 
 Source: Dong et al., 2024, arXiv:2412.05496.
 """
@@ -39,10 +39,10 @@ compiled = functools.cache(functools.partial(torch.compile, fullgraph=True, dyna
 
 
 class FlexCall(NamedTuple):
-    """Call of FlexAttention with its blocks and the order of its tokens.
+    """One call of PyTorch's FlexAttention: its blocks of pairs and the order of its tokens.
 
-    mask: blocks of pairs that are read together.
-    many: number of blocks over all rows and heads, as a tensor.
+    mask: FlexAttention's mask, which lists the blocks of pairs to compute.
+    many: number of these blocks over all rows and heads, as a tensor.
     q: order of the queries [#B, T], or None if it is unchanged.
     k: order of the keys [#B, S], or None if it is unchanged.
     """
@@ -54,14 +54,14 @@ class FlexCall(NamedTuple):
 
 
 def estimation_time(request: Request) -> float:
-    """Return the seconds that `cost` takes to inspect the bias of a `request`."""
+    """Return the seconds that `cost` itself takes, because it inspects the bias of a `request`."""
     return 5e-5
 
 
 def cost(request: Request) -> float | Refusal:
-    """Return the estimated seconds, or a Refusal.
+    """Return the estimated seconds of FlexAttention for a request, or a Refusal.
 
-    request: the attention to compute. The estimate counts blocks of pairs on CUDA and pairs on a CPU.
+    request: the attention call. The estimate counts blocks of pairs on CUDA and single pairs on a CPU.
     """
     queries, keys, bias = request.queries, request.keys, request.bias
     q, k, v = queries.q, keys.k, keys.v
@@ -72,23 +72,38 @@ def cost(request: Request) -> float | Refusal:
     refusals = (
         (
             torch.compiler.is_compiling() or _C._are_functorch_transforms_active(),
-            "it builds its block lists outside of graphs",
+            "this executor builds its lists of blocks outside of compiled graphs",
         ),
-        (not (importlib.util.find_spec("triton") if cuda else q.is_cpu), "it needs CUDA with Triton, or a CPU"),
-        (learns and any(x.requires_grad for x in learned), "its gradients of a learned bias are untested"),
-        (learns and not cuda and any(x.requires_grad for x in (q, k, v)), "PyTorch has no backward for it on a CPU"),
-        (type(request.score) is not Product or request.dropout > 0, "it needs product scores without dropout"),
-        (request.where is not None, "it reads all pairs of the pattern, but a mask allows fewer"),
-        (bias is not None and bool(bias.wants), "it does not cut the matrix that the bias reads from an earlier block"),
-        (added is not None, "it does not support a bias that adds to the values"),
-        (not request.pairs * narrow, "it needs at least one pair of a query and a key, and a head width above 0"),
+        (
+            not (importlib.util.find_spec("triton") if cuda else q.is_cpu),
+            "this executor needs CUDA with Triton, or a CPU",
+        ),
+        (learns and any(x.requires_grad for x in learned), "the gradients of a learned bias are untested"),
+        (
+            learns and not cuda and any(x.requires_grad for x in (q, k, v)),
+            "PyTorch has no backward of FlexAttention on a CPU",
+        ),
+        (
+            type(request.score) is not Product or request.dropout > 0,
+            "this executor needs dot-product scores without dropout",
+        ),
+        (request.where is not None, "this executor computes all pairs of the pattern, but a mask allows fewer"),
+        (
+            bias is not None and bool(bias.wants),
+            "this executor cannot cut the matrix that the bias reads from an earlier block",
+        ),
+        (added is not None, "this executor does not support a bias that adds to the values"),
+        (
+            not request.pairs * narrow,
+            "this executor needs at least one pair of a query and a key, and a head width above 0",
+        ),
         (
             k.shape[1] != v.shape[1] or q.shape[1] % max(k.shape[1], 1) > 0,
-            "it needs equal numbers of key and value heads, which divide the number of query heads",
+            "this executor needs equal numbers of key and value heads, which divide the number of query heads",
         ),
         (
             cuda and (narrow < 16 or q.dtype == torch.float64),
-            "its CUDA kernels need head widths of at least 16 and another dtype than float64",
+            "the CUDA kernels of FlexAttention need head widths of at least 16 and another dtype than float64",
         ),
     )
     if reason := next((reason for holds, reason in refusals if holds), None):
@@ -98,7 +113,7 @@ def cost(request: Request) -> float | Refusal:
 
 
 def read(request: Request) -> AttentionOutput:
-    """Compute y and lse of a `request`, merged from several calls if the parts of the pattern are cheaper."""
+    """Compute the output of a `request`, merged from calls for parts of its pattern if that is faster."""
     plan, _ = _plan(request)
     reads = [_read_call(request, call, request.lse or len(plan) > 1) for call in plan]
     return reads[0] if len(reads) == 1 else merge(*reads)

@@ -17,26 +17,26 @@ SECONDS = 2e-11  # per score and number of a head's width: twice the time withou
 
 
 def cost(request: Request) -> float | Refusal:
-    """Return the estimated seconds, or a Refusal.
+    """Return the estimated seconds of the fused kernel with a mask for a request, or a Refusal.
 
-    request: the attention to compute. Its scores must be products of query and key, with an optional added term.
+    request: the attention call. Its scores must be products of query and key, with an optional added term.
     """
     if torch.compiler.is_compiling():
-        return Refusal("its backward cannot be part of a compiled graph")
+        return Refusal("the backward of this executor cannot be part of a compiled graph")
     # a subclass of Product may add its own numbers, but a subclass with its own `forward` is another score
     plain = isinstance(request.score, Product) and type(request.score).forward is Product.forward
     if not plain or request.bias is not None or not kernel.serves(request) or not request.pairs:
         return Refusal(
-            "it needs product scores on a CPU without bias or dropout, at least one pair of a query and a key, and "
-            "value heads of the same number and width as the key heads"
+            "this executor needs dot-product scores on a CPU without bias or dropout, and at least one pair of a query "
+            "and a key. Value heads must equal the key heads in number and width"
         )
     if not are_plain_tensors(request.queries.q, request.keys.k, request.keys.v):
-        return Refusal("it needs plain tensors; some are traced, fake or under a function transform")
+        return Refusal("this executor needs plain tensors; some are traced, fake or under a function transform")
     return CALL + request.pairs * SECONDS * (request.queries.q.shape[3] + request.keys.v.shape[3])
 
 
 def read(request: Request) -> AttentionOutput:
-    """Compute y and lse of a `request`."""
+    """Compute y and log-sum-exp of a `request` by the fused kernel with a mask."""
     return kernel.read(
         kernel.MaskedRead(request.scale), request.queries.q, request.keys.k, request.keys.v, additive_mask(request)
     )

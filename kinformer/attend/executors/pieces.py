@@ -1,6 +1,6 @@
 """Executor pieces: any pattern over consecutive positions, as tiles of dense attention.
 
-Its cost grows with the number of allowed pairs, not with all pairs. PyTorch's fused kernel for the CPU computes the
+Its time grows with the number of allowed pairs, not with all pairs. PyTorch's fused kernel for the CPU computes the
 tiles if it supports the request. Otherwise the operations of the reference executor compute them.
 """
 
@@ -28,34 +28,36 @@ FLASH, BAND, EXPLICIT = 1e-11, 3e-11, 6e-11  # seconds per pair and number of a 
 
 
 def estimation_time(request: Request) -> float:
-    """Return the seconds that `cost` takes to make a plan.
+    """Return the seconds that `cost` itself takes, because it makes a plan of tiles.
 
-    request: the attention to compute. The plan of whole rows without padding that read themselves is cached, so the
-        result is 0.
+    request: the attention call. For self-attention over whole rows without padding, the plan is cached, so the result
+        is 0.
     """
     return 0.0 if request.run and request.full and request.queries.pos is request.keys.pos else PLAN
 
 
 def cost(request: Request) -> float | Refusal:
-    """Return the estimated seconds of the planned calls, or a Refusal.
+    """Return the estimated seconds of the planned calls over tiles, or a Refusal.
 
-    request: the attention to compute. This function makes its plan but no masks.
+    request: the attention call. This function makes its plan but no masks.
     """
     if torch.compiler.is_compiling():
         return operator.cost(request)
     if request.where is not None:
-        return Refusal("it reads all pairs of the pattern, but a mask allows fewer")
+        return Refusal("this executor computes all pairs of the pattern, but a mask allows fewer")
     if not are_plain_tensors(request.queries.q, request.keys.k, request.keys.v):
-        return Refusal("it needs plain tensors; some are traced, fake or under a function transform")
+        return Refusal("this executor needs plain tensors; some are traced, fake or under a function transform")
     if type(request.score) is not Product or (request.bias is not None and request.bias.wants):
-        return Refusal("it needs product scores, without a bias that reads a matrix from an earlier block")
+        return Refusal(
+            "this executor needs dot-product scores, without a bias that reads a matrix from an earlier block"
+        )
     if not request.pairs:
-        return Refusal("it needs at least one pair of a query and a key")
+        return Refusal("this executor needs at least one pair of a query and a key")
     plan = plan_request(request)
     if isinstance(plan, Refusal):
         return plan
     if not plan.stages and (request.bias is not None or not kernel.serves(request)):
-        return Refusal("no query reads a key, so its result would have no gradient")
+        return Refusal("no query attends to a key, so the result would have no gradient")
     by_distance = request.bias is not None and type(request.bias).by_distance is not Bias.by_distance
     rate = (
         EXPLICIT if not kernel.serves(request) else FLASH if request.bias is None else BAND if by_distance else EXPLICIT
@@ -70,7 +72,7 @@ def cost(request: Request) -> float | Refusal:
 
 
 def read(request: Request) -> AttentionOutput:
-    """Compute y and lse of a `request`, merged from calls over tiles."""
+    """Compute y and log-sum-exp of a `request`, merged from calls over tiles of queries and keys."""
     if torch.compiler.is_compiling():
         return operator.read(request)
     plan, queries, keys = plan_request(request), request.queries, request.keys
@@ -86,14 +88,14 @@ def read(request: Request) -> AttentionOutput:
 
 
 def relative_cost(pattern: Pattern, length: int, heads: int = 4, width: int = 64) -> float:
-    """Return the planned cost of a pattern relative to dense attention, at most 1.
+    """Return the estimated time of a pattern in tiles, divided by that for dense attention; at most 1.
 
     pattern: a pattern without tensors.
     length: number of tokens of the row.
     heads: number of heads.
-    width: numbers in a key.
+    width: width of a key.
 
-    Dense attention counts all pairs, or half of them if the pattern allows no later key.
+    Dense attention counts all pairs of query and key, or half of all pairs if the pattern allows no later key.
     """
     row = PositionRun(0, length)
     dense = heads * length**2 * (0.5 if pattern.reach()[1] <= 0 else 1)

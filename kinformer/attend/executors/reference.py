@@ -12,12 +12,12 @@ SECONDS = 1e-10  # per score and number of a head's width: ten times the time of
 
 
 def cost(request: Request) -> float:
-    """Return the estimated seconds of a `request`; this executor supports all requests."""
+    """Return the estimated seconds of a `request` by dense attention; this executor supports all requests."""
     return CALL + request.pairs * SECONDS * (request.queries.q.shape[3] + request.keys.v.shape[3])
 
 
 def read(request: Request) -> AttentionOutput:
-    """Compute y and lse of a `request`: softmax over the allowed scores, times the values.
+    """Compute y and log-sum-exp of a `request`: softmax over the allowed scores, times the values.
 
     A query without an allowed key gets y = 0 and lse = -inf.
     """

@@ -19,20 +19,21 @@ DROPPED_MASKED = 6e-11  # with dropout and a mask on a CPU
 
 
 def cost(request: Request) -> float | Refusal:
-    """Return the estimated seconds, or a Refusal.
+    """Return the estimated seconds of `scaled_dot_product_attention` for a request, or a Refusal.
 
-    request: the attention to compute, without a bias, with plain product scores and without the log-sum-exp.
+    request: the attention call. It must have dot-product scores without a bias, and `lse` False.
     """
     queries, keys = request.queries, request.keys
     if request.lse:
-        return Refusal("PyTorch's function returns no lse")
+        return Refusal("PyTorch's attention function returns no log-sum-exp (lse)")
     if is_forward_mode():
-        return Refusal("its fused kernels have no forward-mode derivative")
+        return Refusal("the fused kernels of PyTorch have no forward-mode derivative")
     if request.bias is not None or type(request.score) is not Product:
-        return Refusal("it needs product scores without a bias")
+        return Refusal("this executor needs dot-product scores without a bias")
     if keys.k.shape[1] != keys.v.shape[1] or not request.pairs or not queries.q.shape[3]:
         return Refusal(
-            "it needs as many key heads as value heads, at least one pair of a query and a key, and a key width above 0"
+            "this executor needs as many key heads as value heads, at least one pair of a query and a key, and a key "
+            "width above 0"
         )
     if queries.q.shape[1] % keys.k.shape[1]:
         return Refusal("the number of query heads must be a multiple of the number of key heads")
@@ -40,7 +41,7 @@ def cost(request: Request) -> float | Refusal:
 
 
 def read(request: Request) -> AttentionOutput:
-    """Compute y of a `request`; the lse of the result is None."""
+    """Compute the output y of a `request`; its log-sum-exp is None."""
     queries, keys = request.queries, request.keys
     y = F.scaled_dot_product_attention(
         queries.q,

@@ -13,12 +13,12 @@ from kinformer.core.pattern import Index, Pattern
 
 @dataclass(frozen=True)
 class Blocks(Pattern):
-    """Block-sparse attention: queries of block n read the key blocks table[n].
+    """Block-sparse attention: queries of block n attend to the key blocks with the numbers table[n].
 
-    Choose it for a layout that was drawn elsewhere, such as the random blocks of a checkpoint. `Random` draws blocks
-    itself. Queries and keys in blocks beyond the table form no pairs.
+    Choose it for blocks that are given, such as the random blocks of a checkpoint. The pattern `Random` chooses random
+    blocks itself. Queries and keys in blocks beyond the table form no pairs.
 
-    table: key blocks that each query block reads; one tuple for each query block.
+    table: numbers of the key blocks for each query block; one tuple for each query block.
     size: number of positions in a block.
 
     Errors: ValueError if the table is not a tuple of tuples of numbers >= 0.

@@ -17,10 +17,10 @@ class Document(Pattern):
 
     ids[b, i] = ids[b, j]
 
-    Choose it if several documents are packed into one row. Pass it as `Context(only=Document(ids))`. The result of
-    `cover` is only a bound if the tokens of a document are not contiguous.
+    Choose it if several documents are packed into one row. Pass it as `Context(only=Document(ids))`. If the tokens of a
+    document are not contiguous, the result of `cover` is correct but not tight.
 
-    ids: document of each absolute position [B P]; positions beyond P read nothing and are not read.
+    ids: number of the document of each absolute position [B P]; positions beyond P read nothing and are not read.
     """
 
     ids: Int[Tensor, "B P"]
@@ -47,14 +47,15 @@ class Document(Pattern):
 
 
 def same_id(ids: Tensor, ends: list[Tensor], cut: int = 0) -> tuple[Tensor, Tensor]:
-    """Return whether any pair of a query and a key has equal ids, and whether all pairs do.
+    """Return whether any pair in a block of queries and keys has equal ids, and whether all pairs do.
 
-    The first result is true if at least one row has such a pair, the second if all pairs of all rows are such pairs.
-    Both are only bounds if the tokens of an id are not contiguous.
+    The first result is True if at least one row has such a pair, the second if all pairs of all rows are such pairs. If
+    the tokens of an id are not contiguous, the first may be True without such a pair, and the second False although all
+    pairs are such.
 
     ids: id of each absolute position [B P].
     ends: first and last position of the query blocks and of the key blocks: q_lo, q_hi, k_lo, k_hi.
-    cut: position that no block may span; 0 for none.
+    cut: a position that no block contains together with an earlier one; 0 for none.
     """
     firsts, last = _first_positions(ids), ids.shape[1] - 1
     halves = firsts[:, :cut], firsts[:, cut:]

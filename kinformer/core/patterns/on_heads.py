@@ -16,8 +16,8 @@ class OnHeads(Pattern):
 
     h mod of = turn
 
-    Choose it to give a part of a pattern only to some heads. With `Causal() & (Band(64) | OnHeads(0, 4))`, one head in
-    four reads all earlier keys, and the others read a window. To list a pattern for each head, use `Heads`:
+    Choose it to give a part of a pattern only to some heads. With `Causal() & (Band(64) | OnHeads(0, 4))`, heads 0, 4,
+    8 and so on read all earlier keys, and the others read a window. To list a pattern for each head, use `Heads`:
     `Heads(A, B)` is `OnHeads(0, 2) & A | OnHeads(1, 2) & B`.
 
     turn: index of the head in each group, from 0.

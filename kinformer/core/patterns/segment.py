@@ -12,12 +12,12 @@ from kinformer.core.pattern import Index, Pattern
 
 @dataclass(frozen=True)
 class Segment(Pattern):
-    """Segment with memory: each query reads from `memory` positions before its segment on.
+    """Segment with memory: each query reads its segment and the `memory` positions before it.
 
     j >= (i // length) * length - memory
 
-    The pattern sets no limit after the query. `Causal() & Segment(length, memory)` is the pattern of one
-    Transformer-XL layer.
+    The pattern also allows all later keys. `Causal() & Segment(length, memory)` is the pattern of one Transformer-XL
+    layer.
 
     length: number of positions in a segment.
     memory: number of positions before the segment that its queries also read.

@@ -1,1 +1,1 @@
-"""Product, the default score of the core and its executors; all other scores are in nn/scores."""
+"""Product (scaled product of query and key), the default score; all other scores are in nn/scores."""

@@ -32,20 +32,21 @@ class Product(Score):
         return products if change is None else products + change
 
     def checked_change(self, request: Request) -> Float[Tensor, "#B #H T S"] | None:
-        """Return `change` after a check that it has no gradient.
+        """Return the result of `change` after a check that it needs no gradient.
 
-        Errors: ValueError if the change requires a gradient, because no executor propagates it.
+        Errors: ValueError if the change requires a gradient, because no executor (a way to compute attention) computes
+        it.
         """
         change = self.change(request)
         if change is not None and change.requires_grad:
             raise ValueError(
-                f"{type(self).__name__}.change requires a gradient, which no executor computes; implement forward "
-                "instead"
+                f"{type(self).__name__}.change requires a gradient, which attention does not compute; implement "
+                "forward instead"
             )
         return change
 
     def change(self, request: Request) -> Float[Tensor, "#B #H T S"] | None:
-        """Return numbers that a subclass adds to the products, or None.
+        """Return numbers to add to the products of queries and keys, or None; a subclass may override it.
 
         No gradient flows through the numbers. A number of -inf excludes a pair.
         """

@@ -65,7 +65,7 @@ def test_what_reads_tokens_together_is_refused() -> None:
             Chunked(whole, 4)
     with pytest.raises(ValueError, match="size=0"):
         Chunked(MLP(8), 0)
-    with pytest.raises(ValueError, match="Reader sends 'seen' up, which belongs to a whole row"):
+    with pytest.raises(ValueError, match="Reader passes 'seen' of whole rows to later blocks"):
         Chunked(Reader(sends=frozenset({"seen"})), 2)
 
 
