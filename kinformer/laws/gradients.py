@@ -1,4 +1,7 @@
-"""Law gradients: chunks have the gradients of one call, and no gradient flows through stopped pairs."""
+"""Law gradients: chunks have the gradients of one call, and no gradient flows through stopped pairs.
+
+A stopped pair is a query and a key for which the part declares, in `gradient_stops`, that no gradient flows.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -19,11 +22,12 @@ LENGTH = 9
 
 
 def judge(subject: Subject) -> Iterator[str]:
-    """Compare the gradients of one call and of chunks for every parameter.
+    """Compare the gradients of a row in chunks with the gradients of one call, and yield each difference.
 
-    subject: the layer to judge.
+    subject: a layer with the part to test.
 
-    A part declares the pairs without a gradient in `gradient_stops`.
+    The chunks carry a decoding state, and the gradient of every parameter is compared. The law also tests that no
+    gradient flows from a query to a key if the pattern `gradient_stops` of the part contains this pair.
     """
     module = subject.build()
     stateless, judged = "", False

@@ -97,7 +97,7 @@ def unnamed_reader() -> Stack:
 
 CAUGHT = [
     (runs, toy(unnamed_reader), "reads a name of ctx.below that its `wants` lacks (ReadsUnsaid: hint)"),
-    (runs, toy(spoiled.SendsUnsaid), "SendsUnsaid sends 'hint' up, but its `sends` lacks this name"),
+    (runs, toy(spoiled.SendsUnsaid), "SendsUnsaid passes 'hint' to the layers above, but its `sends` lacks this name"),
     (chunk, toy(spoiled.Forgets), "tokens in chunks of"),
     (chunk, toy(spoiled.NoCount), "state calls"),
     (chunk, toy(spoiled.Pays), "build a cache that it does not need"),
@@ -218,7 +218,7 @@ CAUGHT = [
     (chunk, mechanism(lambda: spoiled.RoundsApart(Causal())), "tokens in chunks of "),
     (pattern, spoiled.Ending(torch.zeros(2, 64).long()), "live() fails at position 5000: IndexError"),
     (sharp, spoiled.Loose(3, -1, of="reach"), "queries read at most -1 ahead, but reach() says 0"),
-    (sharp, spoiled.Loose(3, of="period"), "the pairs are the same 1 positions later, but period() is 2"),
+    (sharp, spoiled.Loose(3, of="period"), "the allowed pairs repeat every 1 positions, but period() is 2"),
     (sharp, spoiled.Loose(3, of="live"), "no query at position 4 or later reads position 0, but live() keeps it"),
     (sharp, spoiled.Loose(3, of="capacity"), "3 slots are enough, but capacity(4) is 4"),
     (sharp, spoiled.Loose(3, of="some"), "no pair is read, but cover() says the opposite"),
