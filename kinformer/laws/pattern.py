@@ -34,8 +34,8 @@ def judge(pattern: Pattern) -> Iterator[str]:
     pattern: the pattern to test.
 
     The predicate says whether a query may read a key. Declarations are methods such as `reach` and `capacity`. Up to 13
-    positions are compared, or 22 with KINFORMER_PROVE=1. `reach`, `period`, `live` and `capacity` are also compared over
-    130 positions.
+    positions are compared, or 22 with KINFORMER_PROVE=1. `reach`, `period`, `live` and `capacity` are also compared
+    over 130 positions.
     """
     for length in LENGTHS:
         if length <= LONGEST or not pattern.tensors():
