@@ -38,7 +38,8 @@ def _check_same(subject: Any, module: Any) -> None:
     loaded = _through_a_folder(module) if member else _through_numbers(subject, module)
     if _shared_parameters(loaded) != _shared_parameters(module):
         raise Broken(
-            f"names that share a parameter: {_shared_parameters(module)}, after loading: {_shared_parameters(loaded)}"
+            f"before saving, parameters are shared by {_shared_parameters(module)}, but after loading by "
+            f"{_shared_parameters(loaded)}"
         )
     _compare(subject, module, loaded, "the result is different after saving and loading")
     for model in (module, loaded):
