@@ -51,7 +51,7 @@ class DatastoreSweep(NamedTuple):
     test: SweepResult
 
     def tuned_bits(self, k: int) -> float:
-        """Return test bits per byte with k neighbours, and with the other settings that are best in validation."""
+        """Return test bits per byte with k neighbours; the other settings have the fewest validation bits."""
         return self.test.choices[min(self.choices_with(k), key=self.valid.choices.__getitem__)]
 
     def choices_with(self, k: int) -> list[SweepChoice]:
