@@ -19,7 +19,7 @@ from kinformer.laws.support.dependences import gradients
 from kinformer.laws.support.findings import Broken, findings
 from kinformer.laws.support.subject import EFFORT, ROWS, Subject, TrainingSubject
 
-SAYS = "under autocast to bfloat16, results, reports and gradients are finite and close to float64"
+SAYS = "under autocast to bfloat16, outputs, aux, stats and gradients are finite and close to float64"
 OVER = ("layer", "model")
 LENGTH = 13
 MOST = 2e-2  # largest relative error of results and of each report, as in law dtype

@@ -42,7 +42,7 @@ def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
         try:
             module.start(1, LENGTH)
         except NoState as error:
-            raise Unjudged(f"no state to judge: {error}") from error
+            raise Unjudged(f"no decoding state to test: {error}") from error
         yield from find_smallest(_check_losses, LENGTH, subject, module)
         return
     stateless = ""
@@ -58,7 +58,7 @@ def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
         else:
             stateless = text
     if stateless:
-        raise Unjudged(f"no state to judge: {stateless}")
+        raise Unjudged(f"no decoding state to test: {stateless}")
 
 
 def _check_cuts(length: int, subject: Subject, module: Any, seed: int) -> None:

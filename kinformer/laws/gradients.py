@@ -16,7 +16,7 @@ from kinformer.laws.support.findings import Broken, Unjudged, find_smallest
 from kinformer.laws.support.subject import ROWS, Subject
 from kinformer.nn.attention import Attention
 
-SAYS = "chunks with a carried state have the gradients of one call, and no gradient flows through stopped pairs"
+SAYS = "chunks with a carried state have the gradients of one call, and none flow through pairs in gradient_stops"
 OVER = "layer"
 LENGTH = 9
 
@@ -41,7 +41,7 @@ def judge(subject: Subject) -> Iterator[str]:
             yield from find_smallest(_check_stops, LENGTH, subject, module, stops[0])
         judged = judged or not stateless or bool(stops and stopping)
     if not judged:
-        raise Unjudged(f"no state to judge: {stateless}")
+        raise Unjudged(f"no decoding state to test: {stateless}")
 
 
 def _check_cuts(length: int, subject: Subject, module: Any) -> None:

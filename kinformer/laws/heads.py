@@ -20,7 +20,7 @@ from kinformer.laws.support.findings import Unjudged
 from kinformer.laws.support.queries_and_keys import draw_queries_and_keys
 from kinformer.nn.mechanisms.softmax import Softmax
 
-SAYS = "a number of heads that the part does not support is refused in one line"
+SAYS = "a number of heads that the part does not support is refused with an error of one line"
 OVER = ("mechanism", "score", "bias")
 HEADS = (4, 3, 2)  # numbers of heads in the examples
 MORE, FEWER = (6, 8), (1, 2, 3)

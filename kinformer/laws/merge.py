@@ -15,7 +15,7 @@ from kinformer.core.mechanism import Mechanism
 from kinformer.laws.support.findings import Broken, findings
 from kinformer.laws.support.queries_and_keys import draw_queries_and_keys
 
-SAYS = "outputs for parts of the keys merge to the output for all keys"
+SAYS = "attention outputs for pieces of the keys can be merged to the output for all keys"
 OVER = "mechanism"
 PIECES = (2, 3, 9)
 

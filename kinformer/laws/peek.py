@@ -64,7 +64,7 @@ def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
         if memory is not None:
             yield from findings(_check_memory, subject, module, memory)
     if not judged:
-        raise Unjudged("the part may read ahead: it has no state, and its pattern reads ahead or is unknown")
+        raise Unjudged("the part may read ahead: it has no decoding state, and its pattern reads ahead or is unknown")
 
 
 @torch.no_grad()

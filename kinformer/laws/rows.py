@@ -18,7 +18,7 @@ from kinformer.laws.support.findings import Broken, Unjudged, find_smallest, fin
 from kinformer.laws.support.input_batch import InputBatch
 from kinformer.laws.support.subject import Subject
 
-SAYS = "rows of a state can be reset and selected, and a state can be forked and get more slots"
+SAYS = "rows of a decoding state can be reset and selected, and a state can be forked and get more cache slots"
 OVER = "layer"
 LENGTH = 6
 PICKED = [2, 0, 0, 1]
@@ -42,7 +42,7 @@ def judge(subject: Subject) -> Iterator[str]:
             yield from find_smallest(_check, LENGTH, subject, module)
         stateless = text or stateless
     if stateless:
-        raise Unjudged(f"no state to judge: {stateless}")
+        raise Unjudged(f"no decoding state to test: {stateless}")
 
 
 def _batch_first(subject: Subject, module: Any) -> None:

@@ -12,7 +12,7 @@ from kinformer.laws.support.dependences import trainable
 from kinformer.laws.support.findings import find_smallest
 from kinformer.laws.support.subject import ROWS, SampledBatch, TrainingSubject
 
-SAYS = "a batch in shares, weighted by their targets, has the loss and gradients of the whole batch"
+SAYS = "shares of a batch, weighted by their numbers of targets, give the loss and gradients of the whole batch"
 OVER = "model"
 LENGTH = 13
 PROGRESS = 0.5

@@ -362,7 +362,8 @@ JUDGED = {
         "Causal() & (Band(window) | Tokens(first))",
         "Causal() & Band(window) | Tokens(first)",
         code=0,
-        says="nothing to judge: no state to judge: ((Causal() & Band(left=4, right=None)) | Tokens(n=2)) reads up to",
+        says="nothing to judge: no decoding state to test: ((Causal() & Band(left=4, right=None)) | Tokens(n=2)) reads "
+        "up to",
     ),
 }
 

@@ -260,12 +260,12 @@ def test_a_right_layer_keeps_the_law(law: ModuleType, make: Any) -> None:
 
 @pytest.mark.parametrize("law", [chunk, gradients, rows], ids=lambda law: law.__name__)
 def test_without_a_state_laws_of_states_say_so(law: ModuleType) -> None:
-    with pytest.raises(Unjudged, match="no state to .*: Full.* reads up to inf positions ahead"):
+    with pytest.raises(Unjudged, match="no decoding state to test: Full.* reads up to inf positions ahead"):
         list(law.judge(mechanism(lambda: Softmax(Full()))))
 
 
 def test_what_promises_nothing_is_not_said_to_keep_it() -> None:
-    with pytest.raises(Unjudged, match="the part may read ahead: it has no state"):
+    with pytest.raises(Unjudged, match="the part may read ahead: it has no decoding state"):
         list(peek.judge(mechanism(lambda: Softmax(Full()))))
 
 
@@ -281,7 +281,7 @@ def test_a_pattern_that_says_nothing_of_itself_is_not_said_to_be_sharp() -> None
 
 def test_gradients_that_a_memory_stops_are_not_judged_where_no_memory_is_read() -> None:
     """A layer without a state that names pairs without a gradient, and is in no attention that reads them."""
-    with pytest.raises(Unjudged, match="no state to judge"):
+    with pytest.raises(Unjudged, match="no decoding state to test"):
         list(gradients.judge(toy(lambda: PreNorm(Attention(QKV(16, 2), spoiled.StopsAhead())))))
 
 
@@ -529,7 +529,7 @@ class Widens(spoiled.Toy):
 
 
 def test_a_pattern_that_is_widened_promises_nothing() -> None:
-    with pytest.raises(Unjudged, match="the part may read ahead: it has no state"):
+    with pytest.raises(Unjudged, match="the part may read ahead: it has no decoding state"):
         list(peek.judge(toy(lambda: Widens(Full()))))
 
 

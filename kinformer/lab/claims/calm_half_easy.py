@@ -73,8 +73,8 @@ def claim(seeds: Sequence[int], size: Size = WIDE, texts: int = TEXTS) -> Claim:
     """Measure the speed of early exits at batch size 1, and their loss on new texts.
 
     A CALM generates texts on the task `half_easy`. The claim holds if it is at least 1.5 times as fast with calibrated
-    exits as with all layers, and if the mean loss on test texts is below 0.1. Test texts take no part in the calibration. The loss of a text is its distance from
-    the full model's text.
+    exits as with all layers, and if the mean loss on test texts is below 0.1. Test texts take no part in the
+    calibration. The loss of a text is its distance from the full model's text.
 
     seeds: seeds of the trainings.
     size: width, steps and learning rate of the model.

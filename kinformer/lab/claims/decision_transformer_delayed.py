@@ -116,8 +116,8 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     """Compare returns in CartPole after learning with a reward at each step and all reward at the end.
 
     The learners see episodes of good and bad controllers. The requested return of the Decision Transformer is the
-    highest return of its training data. The claim holds if it loses at most 0.15 of its return by the delay, and reaches at least 100 of
-    200 with a reward at each step. The other learners do not affect the verdict.
+    highest return of its training data. The claim holds if it loses at most 0.15 of its return by the delay, and
+    reaches at least 100 of 200 with a reward at each step. The other learners do not affect the verdict.
 
     seeds: seeds of the episodes and of the trainings.
     steps: number of training steps.
