@@ -1,6 +1,7 @@
-"""Laws: properties that every part must have, one file for each law. The folder is the registry.
+"""Laws: properties that every part of a model is tested for, one file for each law.
 
-A law has three names. SAYS is the property as a sentence for a newcomer. OVER is the kind of parts that the law judges:
-"layer", "model", or the name of a contract class such as "pattern". `judge(subject)` is an iterator of findings. A
-finding is a sentence with the smallest example that fails.
+Every file in this folder is a law; no other list names it. The file defines three names. SAYS is the property as a
+sentence for a newcomer. OVER is the kind of parts that the law tests: "layer", "model", or the name of a base class in
+lower case, such as "pattern". `judge(subject)` tests a part and yields findings. A finding is a sentence that says how
+the part breaks the law, with the smallest example that fails.
 """

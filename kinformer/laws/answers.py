@@ -1,4 +1,4 @@
-"""Law answers: the rows of a task depend only on the seed, and an answer only on its question."""
+"""Law answers: the example rows of a task depend only on the seed, and an answer only on its question."""
 
 from collections.abc import Iterator
 
@@ -13,9 +13,12 @@ PRINTED = range(32, 127)
 
 
 def judge(task: Task) -> Iterator[str]:
-    """Draw rows from two seeds and yield a finding for each violation.
+    """Draw example rows of a task from two seeds, and yield a sentence for each broken requirement.
 
-    task: the task to judge.
+    task: the task to test.
+
+    Equal seeds give equal rows, and different seeds give different rows. Equal questions have equal answers, and all
+    answers are equally long. The text of a row is printable and at most `task.width` long.
     """
     rows = _rows(task, 0)
     if rows != _rows(task, 0):

@@ -16,11 +16,12 @@ LENGTHS = (1, 2, 3, 7, 31) if EFFORT > 1 else (1, 2, 31)
 
 
 def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
-    """Check values and gradients for several lengths of x and of a source.
+    """Call a layer or model with rows and sources of several lengths, and yield each failure.
 
-    subject: the part or model to judge.
+    subject: a layer or model with the part to test.
 
-    A row without tokens must work, or be refused with an error of one line.
+    Outputs and gradients must be finite, and outputs must have the length of x. A row without tokens must work, or be
+    refused with an error of one line.
     """
     module = subject.build()
     if isinstance(subject, TrainingSubject):
@@ -47,7 +48,7 @@ def _check_call(subject: Subject, module: Any, batch: InputBatch, case: str) -> 
         if tuple(out.y.shape[:2]) != batch.size:
             raise Broken(f"a call with {case} gives an output of shape {tuple(out.y.shape)}")
         if not (out.y.isfinite().all() and (gradient is None or gradient.isfinite().all())):
-            raise Broken(f"a call with {case} gives NaN or infinite values or gradients")
+            raise Broken(f"a call with {case} gives NaN or infinite outputs or gradients")
 
 
 def _check_no_tokens(subject: Subject, module: Any) -> None:
@@ -60,7 +61,7 @@ def _check_no_tokens(subject: Subject, module: Any) -> None:
             continue
         except Exception as error:
             raise Broken(
-                f"a row without tokens gives {type(error).__name__}: {error}; return an empty row, or raise a "
+                f"a row without tokens raises {type(error).__name__}: {error}; return an empty row, or raise a "
                 "ValueError of one line"
             ) from error
         if tuple(out.y.shape[:2]) != (2, 0):

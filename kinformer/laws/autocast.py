@@ -1,7 +1,7 @@
 """Law autocast: results and gradients under autocast to bfloat16 are close to the results of float64.
 
-This is the setting of `--precision bf16`. Weights and inputs are arbitrary float32 numbers. Both precisions use the
-hard choices (buckets, clusters, exits) of the lower precision.
+The training option `--precision bf16` uses this autocast. Weights and inputs are arbitrary float32 numbers. Rounding
+may change a hard choice (of a bucket, cluster or exit). The float64 call therefore repeats the choices of bfloat16.
 """
 
 import copy
@@ -19,7 +19,7 @@ from kinformer.laws.support.dependences import gradients
 from kinformer.laws.support.findings import Broken, findings
 from kinformer.laws.support.subject import EFFORT, ROWS, Subject, TrainingSubject
 
-SAYS = "under autocast to bfloat16, results, reports and gradients are finite and close to float64"
+SAYS = "under autocast to bfloat16, outputs, aux, stats and gradients are finite and close to float64"
 OVER = ("layer", "model")
 LENGTH = 13
 MOST = 2e-2  # largest relative error of results and of each report, as in law dtype
@@ -28,12 +28,14 @@ SMALL = 0.1  # least norm that divides an error, as a share of all gradients: ro
 
 
 def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
-    """Compare results, reports and gradients with float64, in one call and in two chunks with a state.
+    """Compare numbers under autocast to bfloat16 with float64, and yield each large difference.
 
-    subject: the part or model to judge.
+    subject: a layer or model with the part to test.
 
-    The law checks a part in eval mode, and in train mode too if it has a memory with another state there. It checks a
-    loss in train mode. With KINFORMER_PROVE=1, it checks both modes always.
+    The numbers are outputs, further results (`Out.aux` and `Out.stats`), and gradients. A row is computed in one call,
+    and in two chunks with a decoding state. A layer is tested in eval mode. If it contains a memory (states carried
+    between chunks), it is also tested in train mode, because the memory then has another state. A loss is tested in
+    train mode. With the environment variable KINFORMER_PROVE=1, all are tested in both modes.
     """
     low = subject.build().float()
     exact = copy.deepcopy(low).double()

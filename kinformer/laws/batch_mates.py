@@ -17,12 +17,14 @@ LENGTH = 13
 
 
 def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
-    """Compare each row in a batch of three with the row by itself, and a row with a batch that repeats it.
+    """Compare the result of each row of a batch with the result of a batch that has only this row.
 
-    subject: the part or model to judge.
+    subject: a layer or model with the part to test.
 
-    The law checks eval and train mode, with and without a state. The measures of a model over a batch must be the sums
-    of the measures of its rows. The same holds for its loss times its count, and for the stats of `after_step`.
+    A batch with a repeated row is compared too. The test yields a sentence for each difference. It uses eval and train
+    mode, with and without a decoding state. The measures of a model over a batch must be the sums of the measures of
+    its rows. The same holds for its loss times its number of targets (`Loss.count`), and for the sums that a part
+    collects for its `after_step` (`Out.stats`).
     """
     module = subject.build()
     if isinstance(subject, TrainingSubject):

@@ -1,4 +1,4 @@
-"""Function `check`, which applies the laws to a part or to the examples of a file."""
+"""Function `check`, which tests the laws (properties of every part) on a part or the parts of a file."""
 
 import copy
 import inspect
@@ -18,19 +18,19 @@ from kinformer.laws.support.verdicts import JudgedPart, Verdict, laws, unjudged_
 
 
 def check(part_or_path: Any, *, law: str | Sequence[str] | None = None) -> list[Verdict]:
-    """Apply the laws to a part and return one verdict per law.
+    """Test a part for the laws (properties that every part must have) and return one verdict per law.
 
     Use it in a test or a notebook, while you write a part of your own.
 
         for verdict in check(MyPattern(3)):
             print(verdict.end, verdict.law, verdict.text)
 
-    part_or_path: a part, a function or class that makes one, an executor's module, an Example, or the path of a file
-        with EXAMPLES ("mine.py", or "mine.py:Name" for one of its parts).
+    part_or_path: a part, a function or class that makes one, an `Example`, the module of an executor (a way to compute
+        attention), or the path of a file with EXAMPLES ("mine.py", or "mine.py:Name" for one of its parts).
     law: name of a law, or several names; by default all laws.
 
-    The law `runs` comes first. If the part breaks it, no other law is tried.
-    Errors: ValueError in one line if a law does not exist, or if the file cannot be judged.
+    The law `runs` (a plain call works) comes first. If the part breaks it, no other law is tested.
+    Errors: ValueError in one line if a law does not exist, or if the parts of the file cannot be read.
     """
     names = (law,) if isinstance(law, str) else tuple(law or laws())
     for name in names:
@@ -52,7 +52,10 @@ def _make_judged(part: Any) -> JudgedPart:
 
 
 class TimeIsUp(BaseException):
-    """Raised at the time limit of a law. It is no Exception, so that `except Exception` does not catch it."""
+    """Raised if the test of a law exceeds its time limit.
+
+    It is a BaseException, so that `except Exception` in a tested part does not catch it.
+    """
 
 
 def verdicts(
@@ -61,14 +64,14 @@ def verdicts(
     limit: float | None = None,
     tell: Callable[[str], None] = lambda text: None,
 ) -> Iterator[Verdict]:
-    """Yield the verdict of each law over all examples.
+    """Test parts for some laws, and yield one verdict per law: the worst over all parts.
 
-    examples: the parts to judge.
+    examples: the parts to test.
     names: names of the laws.
-    limit: time limit of a law in seconds, or None.
-    tell: function that receives a line of progress.
+    limit: time limit of a law over all parts, in seconds; None for no limit.
+    tell: function that receives a line of progress before each test.
 
-    If the law `runs` fails, no further law is tried.
+    A law that applies to none of the parts has no verdict. If the law `runs` fails, no further law is tested.
     """
     known_laws = laws()
     any_verdict = False
@@ -112,9 +115,11 @@ def _worst_verdict(of_examples: list[Verdict], several: bool) -> Verdict:
 
 @contextmanager
 def limit_time(seconds: float | None) -> Iterator[None]:
-    """Raise TimeIsUp after a time limit, if the system has alarms and this is the main thread.
+    """Raise TimeIsUp in the `with` block after a time limit.
 
     seconds: the time limit, or None for no limit.
+
+    Without alarm signals (SIGALRM), as on Windows, and outside of the main thread there is no limit.
     """
     main = threading.current_thread() is threading.main_thread()
     if seconds is None or not main or not hasattr(signal, "SIGALRM"):

@@ -1,7 +1,7 @@
-"""Law chunk: a row in chunks with a carried state gives the result of one call.
+"""Law chunk: a row in chunks, with a state carried between them, gives the result of one call.
 
-The law compares outputs, aux, every log-sum-exp and the last state. It computes chunks without gradients, as in
-decoding. The law `gradients` checks their gradients.
+The law compares outputs, further results (`Out.aux`), the log-sum-exp of every attention call, and the last decoding
+state. It computes chunks without gradients, as in decoding. The law `gradients` tests their gradients.
 """
 
 import itertools
@@ -26,22 +26,23 @@ LENGTH = 13
 
 
 def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
-    """Compare chunks with one call, for several cuts and paddings.
+    """Compare rows in chunks, with a carried decoding state, with one call; yield each difference.
 
-    subject: the part or model to judge.
+    subject: a layer or model with the part to test.
 
-    Chunks are uneven, and longer or shorter than the cache. Rows are also longer than the length given to `start`. A
-    call with `remember` must leave the same state as a call that reads. For a language model, losses and measures of
-    consecutive pieces that share a token must add up to the values of the row.
+    Rows are cut and padded in several ways. Chunks are uneven, and longer or shorter than the cache. Some rows are
+    longer than the length given to `start`. A call with `ctx.remember`, which only updates the state, must leave the
+    same state as a full call. For a language model, the losses of consecutive pieces that share a token must add up to
+    the loss of the row. The same holds for its measures.
     """
     module = subject.build()
     if isinstance(subject, TrainingSubject):
         if not module.predicts_next or not isinstance(subject.ragged(2).x, Tensor):
-            raise Unjudged("its batches are not rows of text that can be cut into chunks")
+            raise Unjudged("the model's batches are not rows of text that can be cut into chunks")
         try:
             module.start(1, LENGTH)
         except NoState as error:
-            raise Unjudged(f"no state to judge: {error}") from error
+            raise Unjudged(f"no decoding state to test: {error}") from error
         yield from find_smallest(_check_losses, LENGTH, subject, module)
         return
     stateless = ""
@@ -57,7 +58,7 @@ def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
         else:
             stateless = text
     if stateless:
-        raise Unjudged(f"no state to judge: {stateless}")
+        raise Unjudged(f"no decoding state to test: {stateless}")
 
 
 def _check_cuts(length: int, subject: Subject, module: Any, seed: int) -> None:
@@ -141,13 +142,13 @@ def _no_growth(start: State, end: State, sentence: str) -> None:
 
 
 def call_in_chunks(subject: Subject, module: Any, batch: InputBatch, sizes: list[int], state: State) -> Out:
-    """Call a module once for each chunk and join the outputs.
+    """Call a module once for each chunk of some rows and join the outputs.
 
-    subject: the subject that makes the calls.
-    module: the module to call.
+    subject: the layer or model under test, which knows how to call the module.
+    module: the module to call, built by `subject`.
     batch: the whole rows.
-    sizes: number of columns of each chunk.
-    state: state before the first chunk; each later chunk gets the state of the chunk before it.
+    sizes: length of each chunk in tokens, padding included.
+    state: decoding state before the first chunk; each later chunk gets the state of the chunk before it.
     """
     outs = []
     for hi, size in zip(itertools.accumulate(sizes), sizes, strict=True):

@@ -1,4 +1,4 @@
-"""Law compiles: a part compiles as one graph, forward and backward, and gives the same result."""
+"""Law compiles: `torch.compile` makes one graph of a part, forward and backward, with the same result."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,23 +19,27 @@ BACKEND = "aot_eager" if EFFORT > 1 else "eager"  # a backend that generates cod
 
 
 def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
-    """Compare compiled calls with eager calls: a call with gradients, and a decoding step.
+    """Compare calls under `torch.compile` with eager calls, and yield each difference or error.
 
-    subject: the part or model to judge.
+    subject: a layer or model with the part to test.
 
-    The law also checks train mode if the part has a memory. With KINFORMER_PROVE=1, it also compiles a chunk before the
-    decoding step, and the plain call of a model. Otherwise the loss of the model covers this call. Code with run-time
-    checks of annotations cannot compile, so tests run this law in a separate process.
+    Two calls are compared: a call with gradients, and a decoding step. Train mode is tested only if the part has a
+    memory (states carried between chunks). With the environment variable KINFORMER_PROVE=1, two more calls are
+    compiled: a longer chunk in decoding, and the call of a model without a loss. By default, only the loss of a model
+    covers the latter. Code with run-time checks of annotations cannot compile, so the test-suite runs this law in a
+    separate process.
     """
     if hasattr(Out.__init__, "__wrapped__") or hasattr(agree_out, "__wrapped__"):
-        raise Unjudged("annotations are checked at run time in this process, and such code does not compile")
+        raise Unjudged("this process checks annotations at run time, and code with such checks does not compile")
     if EFFORT == 1 and isinstance(subject, Subject) and (subject.tried or subject.secondary):
-        raise Unjudged("this use is compiled only with KINFORMER_PROVE=1")
+        raise Unjudged("this use of the part is compiled only with the environment variable KINFORMER_PROVE=1")
     module, in_its_loss = subject.build(), EFFORT == 1 and isinstance(subject, Subject) and bool(subject.vocab)
     # under `also`, a state needs more slots than `start` provides, and a compiled cache cannot grow
     decodes = len(subject.states(module, ROWS, LENGTH)) > 1 and subject.also is None
     if in_its_loss and not decodes:
-        raise Unjudged("its plain call is compiled as part of its loss, and by itself only with KINFORMER_PROVE=1")
+        raise Unjudged(
+            "the call of the model is compiled as part of its loss; set KINFORMER_PROVE=1 to compile it without a loss"
+        )
     if not in_its_loss:
         for _ in subject.modes(module) if isinstance(subject, Subject) else (False,):
             yield from findings(_check_call, subject, module)

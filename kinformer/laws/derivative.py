@@ -23,12 +23,14 @@ TRIES = 3  # a step across a kink, such as a ReLU's or a window's edge, proves n
 
 
 def judge(subject: Subject) -> Iterator[str]:
-    """Compare gradients with small steps of x and all parameters, with fixed hard choices.
+    """Compare gradients of a layer with difference quotients, and yield a sentence for each difference.
 
-    subject: the layer to judge.
+    subject: a layer with the part to test.
 
-    The row is short enough that no gradient is stopped in it. With dropout, a recomputation in the backward must drop
-    the same numbers as the forward.
+    A difference quotient is the change of the output by a small step of x and all parameters, divided by the step. Hard
+    choices (of buckets, clusters or exits) stay fixed in these steps. The row is short enough that the part stops no
+    gradient in it. With dropout, a part that computes its forward pass again in the backward pass must drop the same
+    numbers.
     """
     module = subject.build()
     length = _unstopped_length(module)

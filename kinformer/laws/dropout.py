@@ -1,4 +1,4 @@
-"""Law dropout: every part with a dropout share drops numbers in train mode and never in eval mode."""
+"""Law dropout: every part with a dropout rate drops numbers in train mode and never in eval mode."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -20,14 +20,17 @@ LENGTH = 7
 
 
 def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
-    """Set dropout to one half: eval mode must not change, train mode must change for each kind of part.
+    """Compare results with a dropout rate of one half and without dropout, and yield each fault.
 
-    subject: the part or model to judge.
+    subject: a layer or model with the part to test.
+
+    In eval mode the results must be equal. In train mode they must differ if only the parts of one class have dropout,
+    for each class.
     """
     module = subject.build()
     parts = dropout_parts(module)
     if not parts:
-        raise Unjudged("no part of it has dropout")
+        raise Unjudged("no module inside has dropout")
     yield from findings(_never_in_eval, subject, module, parts)
     limited = isinstance(subject, Subject) and (subject.only is not None or subject.also is not None)
     if not subject.tried and not limited:  # other uses have the same parts, and limits may leave nothing to drop

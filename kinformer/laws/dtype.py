@@ -1,7 +1,7 @@
 """Law dtype: results in bfloat16 and float16 are finite and close to the results of float64.
 
-Both precisions start from the same rounded numbers. Both use the hard choices (buckets, clusters, exits) of the lower
-precision.
+Both precisions start from the same rounded numbers. Rounding may change a hard choice (of a bucket, cluster or exit).
+The float64 call therefore repeats the choices of the lower precision.
 """
 
 import dataclasses
@@ -33,14 +33,15 @@ MOST = {torch.bfloat16: 2e-2, torch.float16: 5e-3}
 
 
 def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
-    """Compare results with float64 in one call, and in two chunks with a state.
+    """Compare results in bfloat16 and float16 with float64, and yield each large difference.
 
-    subject: the part or model to judge.
+    subject: a layer or model with the part to test.
 
-    The state has the precision of the module or float32. Another case has a gap in the positions, after which a low
-    precision cannot distinguish neighbouring positions. In bfloat16, the law also reads a row of 512 tokens, or 1,024
-    with KINFORMER_PROVE=1. A sum of so many numbers no longer grows when a number is added. A state of constant size,
-    such as a sum, is carried through this row in chunks.
+    A row is computed in one call, and in two chunks with a decoding state. The state has the precision of the module or
+    float32. In another case, the positions of a row have a large gap. After it, a low precision cannot distinguish
+    neighbouring positions. The law also tests a row of 512 tokens in bfloat16 (1,024 with the environment variable
+    KINFORMER_PROVE=1). In bfloat16, a sum of so many numbers no longer grows if one more number is added. A state of
+    constant size, such as a sum, is carried through this row in chunks.
     """
     module = subject.build()
     for training in subject.modes(module) if isinstance(subject, Subject) else (False,):

@@ -24,11 +24,13 @@ LENGTH = 7
 
 
 def judge(subject: Subject) -> Iterator[str]:
-    """Check rows of padding, sources of padding, and queries that may not read themselves.
+    """Call a layer with queries that have no key to read, and yield each wrong or infinite result.
 
-    subject: the layer to judge.
+    subject: a layer with the part to test.
 
-    In the last case, the first query of a causal row has no key.
+    There are three cases: a row that is all padding, a source that is all padding, and queries that may not read their
+    own position. In the last case, the first query of a causal row has no key. The output of attention for such a
+    query must be 0, and its log-sum-exp -inf.
     """
     module = subject.build()
     for _ in subject.modes(module):

@@ -1,4 +1,7 @@
-"""Law gradients: chunks have the gradients of one call, and no gradient flows through stopped pairs."""
+"""Law gradients: chunks have the gradients of one call, and no gradient flows through stopped pairs.
+
+A stopped pair is a query and a key for which the part declares, in `gradient_stops`, that no gradient flows.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,17 +16,18 @@ from kinformer.laws.support.findings import Broken, Unjudged, find_smallest
 from kinformer.laws.support.subject import ROWS, Subject
 from kinformer.nn.attention import Attention
 
-SAYS = "chunks with a carried state have the gradients of one call, and no gradient flows through stopped pairs"
+SAYS = "chunks with a carried state have the gradients of one call, and none flow through pairs in gradient_stops"
 OVER = "layer"
 LENGTH = 9
 
 
 def judge(subject: Subject) -> Iterator[str]:
-    """Compare the gradients of one call and of chunks for every parameter.
+    """Compare the gradients of a row in chunks with the gradients of one call, and yield each difference.
 
-    subject: the layer to judge.
+    subject: a layer with the part to test.
 
-    A part declares the pairs without a gradient in `gradient_stops`.
+    The chunks carry a decoding state, and the gradient of every parameter is compared. The law also tests that no
+    gradient flows from a query to a key if the pattern `gradient_stops` of the part contains this pair.
     """
     module = subject.build()
     stateless, judged = "", False
@@ -37,7 +41,7 @@ def judge(subject: Subject) -> Iterator[str]:
             yield from find_smallest(_check_stops, LENGTH, subject, module, stops[0])
         judged = judged or not stateless or bool(stops and stopping)
     if not judged:
-        raise Unjudged(f"no state to judge: {stateless}")
+        raise Unjudged(f"no decoding state to test: {stateless}")
 
 
 def _check_cuts(length: int, subject: Subject, module: Any) -> None:

@@ -23,12 +23,13 @@ SOURCE = TOKENS - 3
 
 
 def judge(part: Mechanism | Score | Bias) -> Iterator[str]:
-    """Compare shared key heads with copied key heads, or accept a refusal.
+    """Compare query heads that share key heads with query heads that have copies of these.
 
-    part: the mechanism, score or bias to judge.
+    part: the mechanism, score or bias to test.
 
-    Two or four query heads share one or two key heads. The keys come from the row itself, from a source of another
-    length, and from a source of the same length.
+    The test yields a sentence for each difference. Two or four query heads share one or two key heads. The keys come
+    from the row itself, from a source of another length, and from a source of the same length. A part may also refuse
+    shared key heads with an error of one line.
     """
     if isinstance(part, Score):
         part = Softmax(Full(), score=part)

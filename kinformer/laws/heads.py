@@ -1,6 +1,7 @@
-"""Law heads: a part for a fixed number of heads refuses other numbers in one line.
+"""Law heads: a part that is made for a fixed number of heads refuses other numbers of heads.
 
-It must refuse fewer heads too, because it would read the wrong ones.
+The refusal is an error of one line. It must refuse fewer heads too, because it would use the settings of the wrong
+heads.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,7 +20,7 @@ from kinformer.laws.support.findings import Unjudged
 from kinformer.laws.support.queries_and_keys import draw_queries_and_keys
 from kinformer.nn.mechanisms.softmax import Softmax
 
-SAYS = "a number of heads that the part does not support is refused in one line"
+SAYS = "a number of heads that the part does not support is refused with an error of one line"
 OVER = ("mechanism", "score", "bias")
 HEADS = (4, 3, 2)  # numbers of heads in the examples
 MORE, FEWER = (6, 8), (1, 2, 3)
@@ -27,11 +28,12 @@ Part = TypeVar("Part", Queries, Keys)
 
 
 def judge(part: Mechanism | Score | Bias) -> Iterator[str]:
-    """Call the part directly with other numbers of heads and check that it refuses them.
+    """Call a part with more and fewer heads than it is made for; yield each number that it accepts.
 
-    part: the mechanism, score or bias to judge.
+    part: the mechanism, score or bias to test.
 
-    No layer checks the number of heads here. A part that accepts more heads is assumed to support any number.
+    The part must refuse these numbers with an error of one line. It is called without a layer around it, so no layer
+    checks the number of heads. A part that accepts more heads is assumed to support any number.
     """
     if isinstance(part, Score):
         part = Softmax(Full(), score=part)

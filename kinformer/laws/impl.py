@@ -1,4 +1,7 @@
-"""Law impl: every executor equals the reference in y, lse and gradients, through the lse too."""
+"""Law impl: every executor (a way to compute attention) gives the results of the reference executor.
+
+The law compares the output y, the log-sum-exp (lse) of the scores, and the gradients of a loss that uses both.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -26,13 +29,15 @@ DRAWS, FEW = 40 * EFFORT, 6 * EFFORT  # requests for an executor; for each execu
 
 
 def judge(subject: ModuleType | Pattern | Bias) -> Iterator[str]:
-    """Compare executors with the reference on random requests.
+    """Compare executors with the reference executor on random requests, and yield each difference.
 
-    subject: an executor module, or a pattern or bias. A pattern or bias is checked with all executors.
+    subject: module of an executor (a way to compute attention), or a pattern or bias. A pattern or bias is tested with
+        all executors.
 
-    Requests have grouped heads, other numbers of value heads, padding, keys in any order, and several lengths. An
-    executor is also compared with and without each feature of a request, under patterns of each kind. The law skips
-    a refused request. If an executor refuses all requests, the law reports that it judged nothing.
+    A request holds the inputs of one attention call. Requests have grouped heads, other numbers of value heads,
+    padding, keys in any order, and several lengths. An executor is also tested with and without each feature of a
+    request, such as padding, under patterns of each kind. A request that the executor refuses is skipped. If all
+    requests are refused, the result of the test is "nothing to judge".
     """
     refused: Counter[str] = Counter()
     component = None if isinstance(subject, ModuleType) else subject
@@ -46,7 +51,9 @@ def judge(subject: ModuleType | Pattern | Bias) -> Iterator[str]:
         for request in makers:
             yield from find_smallest(_check_executor, LENGTH, executor, request, refused)
     if refused.total() and refused.total() >= len(makers) * len(list(executors)):
-        raise Unjudged(f"refused {', '.join(f'{n} times: {reason}' for reason, n in refused.most_common())}")
+        raise Unjudged(
+            f"all requests are refused: {', '.join(f'{reason} ({n} times)' for reason, n in refused.most_common())}"
+        )
 
 
 def _check_executor(length: int, executor: Any, make: Callable[[int], Request], refused: Counter[str]) -> None:

@@ -1,6 +1,6 @@
-"""Law learns: a member learns to copy a token from as far back as it can read, and no further.
+"""Law learns: a member (named model) learns to copy tokens from as far back as it reads, no further.
 
-It must not learn to copy if each token may read only itself.
+It must not learn to copy if a pattern in `ctx.only` lets each token attend only to itself.
 """
 
 import inspect
@@ -40,12 +40,16 @@ Task = Callable[[Any, torch.Generator], tuple[Tensor, Tensor]]
 
 
 def judge(model: Any) -> Iterator[str]:
-    """Train a tiny copy of a member to copy random symbols, and check what it can and cannot learn.
+    """Train a tiny copy of a model to repeat earlier symbols; yield what it wrongly can or cannot learn.
 
-    model: the member to judge. The tiny copy keeps the other keywords of its example.
+    model: the member (a named model of the library) to test. The tiny copy has a small width and depth, and keeps the
+        other keywords of the member's example.
 
-    There are eight symbols. The distance of the copy is the furthest distance at which every query may read and
-    gradients flow. Mechanisms that refuse `ctx.only`, such as linear attention, are not restricted to their own token.
+    There are eight symbols in random order. The model must learn to repeat the symbol at a distance. It is the largest
+    distance, up to 6, at which the patterns let every query attend and gradients flow. The model must not learn this if
+    `ctx.only` restricts each query to its own token. This is not tested if a mechanism refuses the pattern, as linear
+    attention does. The model must not learn to repeat symbols from beyond the reach of its patterns. A model with an
+    encoder repeats its source instead.
     """
     if not hasattr(model, "logits"):
         raise Unjudged("the model has no logits of tokens, so it cannot copy")
@@ -54,7 +58,7 @@ def judge(model: Any) -> Iterator[str]:
     except ValueError as error:
         raise Unjudged(f"a tiny model of one layer is refused: {error}") from error
     if CHOICES in penalties_of(model):
-        raise Unjudged("the model learns its choices by a reward, but this law trains with cross-entropy only")
+        raise Unjudged("the model learns its random choices by a reward, but this law trains with cross-entropy only")
     yield from findings(_check_source if hasattr(model, "encoder") else _check_back, model)
 
 
@@ -176,14 +180,14 @@ def _from_source(read: bool) -> Task:
 def copy_at_distance(
     rows: int, length: int, distance: int, generator: torch.Generator
 ) -> tuple[Int[Tensor, "B T"], Int[Tensor, "B T"]]:
-    """Return random symbols, and as target of each place the symbol at a fixed distance before it.
+    """Return rows of random symbols, and a target for each symbol: the symbol `distance` tokens earlier.
 
     rows: number of rows.
     length: number of symbols of a row.
-    distance: distance of the target, in places. The first `distance` places have the target -1, which is ignored.
+    distance: distance of the target, in tokens. The first `distance` tokens have the target -1, which is ignored.
     generator: generator of the random numbers.
 
-    A model must read exactly at this distance. Guessing is right once in eight.
+    To predict the targets, a model must attend exactly at this distance. Guessing is right once in eight.
     """
     tokens = random_symbols(rows, length, generator)
     targets = torch.full_like(tokens, -1)
@@ -192,10 +196,10 @@ def copy_at_distance(
 
 
 def random_symbols(rows: int, length: int, generator: torch.Generator) -> Int[Tensor, "B T"]:
-    """Return random symbols [B, T] for a model that writes its source again.
+    """Return random symbols [B, T], as integers from 0 to 7, for the copying tasks of the law `learns`.
 
-    rows: number of rows.
-    length: number of symbols of a row.
+    rows: number of rows B.
+    length: number of symbols T of a row.
     generator: generator of the random numbers.
     """
     return torch.randint(SYMBOLS, (rows, length), generator=generator)

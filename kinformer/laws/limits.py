@@ -1,4 +1,7 @@
-"""Law limits: a part does not read pairs that `ctx.only` excludes, or it refuses the limits."""
+"""Law limits: no query attends to a key that `ctx.only` excludes, or the part refuses the batch.
+
+`ctx.only` is a pattern that limits a batch to some pairs of a query and a key.
+"""
 
 import dataclasses
 from collections.abc import Iterator
@@ -28,16 +31,18 @@ ODD_HEADS = OnHeads(1, 2)
 
 
 class LimitsRefused(Exception):
-    """Raised if a part refuses the limits of a batch."""
+    """Raised inside the law `limits` if a part refuses a batch with limits (a pattern in `ctx.only`)."""
 
 
 def judge(subject: Subject | Mechanism) -> Iterator[str]:
-    """Check that documents in a row do not read each other, and that an excluded head reads nothing.
+    """Limit the pairs of a batch by `ctx.only`, and yield a sentence for each excluded key that is read.
 
-    subject: the layer or mechanism to judge.
+    subject: a mechanism, or a layer with the part to test.
 
-    The law redraws the tokens of one document, also as large numbers; outputs of the other must not change. It does not
-    rely on gradients, because a hard choice has a gradient of zero and may still read excluded tokens.
+    A layer gets rows of two documents that may not attend to each other. The law replaces the tokens of one document,
+    also by large numbers; the outputs of the other document must not change. Gradients would not show everything: a
+    hard choice has a gradient of zero and may still use excluded tokens. A mechanism gets a pattern that excludes all
+    keys of some heads.
     """
     try:
         if isinstance(subject, Mechanism):

@@ -1,6 +1,6 @@
-"""Law merge: outputs of any partition of the keys merge to the output of all keys.
+"""Law merge: attention outputs for pieces of the keys can be merged to the output for all keys.
 
-The law compares y, the log-sum-exp and the gradients.
+The merge uses the log-sum-exp of the scores of each piece. The law compares y, the log-sum-exp and the gradients.
 """
 
 from collections.abc import Iterator
@@ -15,15 +15,18 @@ from kinformer.core.mechanism import Mechanism
 from kinformer.laws.support.findings import Broken, findings
 from kinformer.laws.support.queries_and_keys import draw_queries_and_keys
 
-SAYS = "outputs for parts of the keys merge to the output for all keys"
+SAYS = "attention outputs for pieces of the keys can be merged to the output for all keys"
 OVER = "mechanism"
 PIECES = (2, 3, 9)
 
 
 def judge(mechanism: Mechanism) -> Iterator[str]:
-    """Split the keys at random, compute each piece with the other keys as padding, and merge.
+    """Merge attention outputs for random pieces of the keys, and compare them with one call over all keys.
 
-    mechanism: the mechanism to judge.
+    mechanism: the mechanism to test.
+
+    For each piece, the mechanism gets the keys of the other pieces as padding. The test yields a sentence for each
+    difference.
     """
     mechanism = mechanism.double().eval()
     queries, keys = draw_queries_and_keys(mechanism)
@@ -75,4 +78,6 @@ def _check_same(name: str, quantity: str, whole: Tensor | None, joined: Tensor |
     if not torch.allclose(whole, joined, atol=1e-9, rtol=1e-9):
         apart = (whole - joined).detach().abs()
         max_difference = float(apart[apart.isfinite()].max())
-        raise Broken(f"{name}: {quantity} of merged parts differs from one read of all keys by {max_difference:.2g}")
+        raise Broken(
+            f"{name}: {quantity} of merged pieces differs from one attention call over all keys by {max_difference:.2g}"
+        )

@@ -1,4 +1,4 @@
-"""Law mutation: a forward changes no buffer, parameter or input, and no mapping of an Out."""
+"""Law mutation: a forward pass changes no buffer, parameter, input or returned mapping."""
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
@@ -19,11 +19,12 @@ Versions = list[tuple[str, Tensor, int]]  # description of a tensor, the tensor,
 
 
 def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
-    """Check forward and backward in eval and train mode, with and without a state.
+    """Run forward and backward, and yield a sentence for each tensor or mapping that is overwritten.
 
-    subject: the part or model to judge.
+    subject: a layer or model with the part to test.
 
-    A call may overwrite only the state that it receives.
+    A call may overwrite only the decoding state that it receives. The law tests eval and train mode, with and without a
+    state. It compares buffers, parameters, inputs, and the mappings of every `Out` (the output of a layer).
     """
     shared = [Out._field_defaults[name] for name in MAPPINGS]
     try:
@@ -44,7 +45,10 @@ def _check(subject: Any, module: nn.Module) -> None:
             for name, tensor in _numbers(module).items():
                 if name not in before or not torch.equal(tensor, before[name]):
                     mode = "train" if training else "eval"
-                    raise Broken(f"forward in {mode} mode changes {name}; move a change of once per step to after_step")
+                    raise Broken(
+                        f"forward in {mode} mode changes {name}; make such a change once per training step, in "
+                        "after_step"
+                    )
 
 
 def _numbers(module: nn.Module) -> dict[str, Tensor]:

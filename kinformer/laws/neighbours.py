@@ -1,4 +1,8 @@
-"""Law neighbours: results that other layers of a call have cached do not change the result of a layer."""
+"""Law neighbours: earlier layers of the same call do not change the result of a layer.
+
+Layers of a call share a context, which caches results such as masks. Results of other layers must not be mistaken for
+results of this layer.
+"""
 
 import copy
 from collections.abc import Iterator
@@ -31,18 +35,19 @@ LENGTH, NEAR = 7, Causal() & Band(1)
 
 
 def judge(subject: Subject) -> Iterator[str]:
-    """Compare a layer in a context shared with another layer with the layer by itself.
+    """Call a layer by itself and after another layer in the same context; yield each difference.
 
-    subject: the layer to judge.
+    subject: a layer with the part to test.
 
-    The other layer is attention under the same patterns or another pattern, attention with a memory, or another use of
-    the part. A layer with a state shares its positions with the state of the other layer, as in a stack.
+    The context of a call caches results, such as masks, for all layers. The other layer is attention under the same
+    patterns or another pattern, attention with a memory, or another layer with the part. The decoding states of both
+    layers share their positions, as in a stack.
     """
     if subject.vocab or subject.source:
-        raise Unjudged("a model makes its own context, and a layer with a source is judged in its other uses")
+        raise Unjudged("this law tests no models, which make their own context, and no layers with a source")
     module = subject.build()
     if subject.tried:
-        raise Unjudged("this use shares the same cached results as the plain use")
+        raise Unjudged("this use of the part shares the same cached results as its plain use, which is tested")
     other_layers = list(_other_layers(subject, module))
     for training in subject.modes(module):
         for layer in other_layers:

@@ -1,6 +1,6 @@
-"""Law own_weights: each layer owns its weights and is applied once per call.
+"""Law own_weights: each layer has weights of its own and is applied once per call.
 
-An example may declare exceptions in `shares`.
+The example of a part may declare exceptions in `shares`.
 """
 
 from collections import Counter
@@ -21,13 +21,14 @@ LENGTH = 7
 
 
 def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
-    """Check that no two layers share a weight and that no layer reads a token twice in a call.
+    """Yield a sentence for each weight that two layers share, and each layer that is applied twice.
 
-    subject: the part or model to judge.
+    subject: a layer or model with the part to test.
 
-    A call is one call of the enclosing layer. Two parameters over the same memory count as one weight. A part outside
-    of all layers, such as an embedding, belongs to the model, so a tied head shares nothing between layers. Each name
-    of `shares` must match something shared.
+    A layer may be applied once to a token in one call of the enclosing layer. Two parameters over the same memory count
+    as one weight. An embedding lies outside of all layers, so an output head with the weight of the embedding is
+    allowed. The mapping `shares` of the example allows further names of weights and layers. A name in `shares` that
+    matches no shared weight is reported too.
     """
     groups = [*_of_several_layers(subject), *_applied_again(subject)]
     for names in groups:

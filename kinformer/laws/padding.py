@@ -21,13 +21,14 @@ WILD = math.nan, math.inf, -math.inf, 1e300, -1e300
 
 
 def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
-    """Compare rows with padding right, left or on both sides, and with other content at padding.
+    """Compare rows with different places and contents of the padding, and yield each difference.
 
-    subject: the part or model to judge.
+    subject: a layer or model with the part to test.
 
-    For a part, the law compares values, aux, states, and gradients of a loss on real positions. For a model of tokens,
-    with padding -1, it compares loss, counts and metrics. For a model of batches with marks, -1 at padding, it compares
-    loss and gradients with NaN and infinite numbers at padding.
+    Padding is on the right, on the left or on both sides, and may hold NaN and infinite numbers. For a layer, the law
+    compares outputs, further results (`Out.aux`), decoding states, and gradients of a loss on real positions. For the
+    loss of a model of tokens, it compares loss, counts and metrics; padding is the token -1. Other batches, such as
+    sets, mark padding by -1 in a tensor of integers. For these, it compares loss and gradients.
     """
     module = subject.build()
     if isinstance(subject, TrainingSubject):
@@ -36,7 +37,7 @@ def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
         elif _marks(subject.ragged(2).x) is not None:
             yield from find_smallest(_check_marks, LENGTH, subject, module)
         else:
-            raise Unjudged("its batches have neither tokens nor marks, so this law cannot add padding")
+            raise Unjudged("the model's batches have no tokens or marks that could show padding by -1")
         return
     for _ in subject.modes(module):
         for seed in range(EFFORT):

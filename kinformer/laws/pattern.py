@@ -1,8 +1,9 @@
 """Law pattern: all declarations of a pattern agree with its predicate.
 
-`live` drops no key that is still needed, and `capacity` has enough slots. `reach`, `period` and `cover` are true. The
-`expression` and the patterns of single heads allow the same pairs. The parts are disjoint, complete and inside their
-layouts.
+The predicate says whether query position q may read key position k. Other methods of a pattern declare facts about it.
+`live` drops no key that a later query reads, and `capacity` gives enough slots (places of a cache). The bounds of
+`reach`, `period` and `cover` are true. The `expression` and the patterns of single heads allow the same pairs. The
+`parts` of the pattern are disjoint and complete, and each lies inside its layout.
 """
 
 import random
@@ -28,9 +29,13 @@ JOINS: list[tuple[Callable[..., Pattern], int]] = [(And, 2), (And, 2), (Or, 2), 
 
 
 def judge(pattern: Pattern) -> Iterator[str]:
-    """Compare all declarations of a pattern with its predicate over the first positions.
+    """Compare all declarations of a pattern with its predicate, and yield each difference.
 
-    pattern: the pattern to judge.
+    pattern: the pattern to test.
+
+    The predicate says whether a query may read a key. Declarations are methods such as `reach` and `capacity`. Up to 13
+    positions are compared, or 22 with KINFORMER_PROVE=1. `reach`, `period`, `live` and `capacity` are also compared
+    over 130 positions.
     """
     for length in LENGTHS:
         if length <= LONGEST or not pattern.tensors():
@@ -47,12 +52,12 @@ def _check_bounds(pattern: Pattern) -> None:
 
 
 def check(length: int, pattern: Pattern) -> None:
-    """Apply the law to the positions 0 .. length - 1.
+    """Compare all declarations of a pattern with its predicate, over the positions 0 .. length - 1.
 
     length: number of positions.
-    pattern: the pattern to judge.
+    pattern: the pattern to test.
 
-    Errors: Broken if a declaration is wrong.
+    Errors: Broken if a declaration, such as `reach` or `capacity`, is wrong.
     """
     _kinds(pattern, length)
     m = matrix(pattern, length)
@@ -61,20 +66,20 @@ def check(length: int, pattern: Pattern) -> None:
 
 
 def matrix(pattern: Pattern, length: int) -> Tensor:
-    """Return the allowed pairs of a pattern [rows, heads, queries, keys].
+    """Return the allowed pairs of a pattern as booleans [2 rows, 3 heads, queries, keys].
 
     pattern: the pattern.
-    length: number of queries and of keys.
+    length: number of queries and of keys, at the positions 0 .. length - 1.
     """
     b, h, at = torch.arange(BATCH)[:, None, None, None], torch.arange(HEADS)[:, None, None], torch.arange(length)
     return torch.as_tensor(pattern(b, h, at[:, None], at)).expand(BATCH, HEADS, length, length)
 
 
 def draw(atoms: Sequence[Pattern], depth: int, rng: random.Random) -> Pattern:
-    """Return a random expression over patterns.
+    """Return a random combination of patterns by "and", "or", "not" and a choice by head.
 
-    atoms: patterns at the leaves of the expression.
-    depth: most operators on each path.
+    atoms: patterns to combine; they are the leaves of the expression.
+    depth: largest number of nested operators.
     rng: generator of the random numbers.
     """
     if depth == 0 or rng.random() < 0.1:
@@ -116,7 +121,8 @@ def _of_head(pattern: Pattern, m: Tensor, length: int) -> None:
         if wrong.any():
             _, other, q, k = _first_index(wrong)
             raise Broken(
-                f"{pattern}: of_head({h}), called with head index {other}, differs from head {h} in pair ({q}, {k})"
+                f"{pattern}: of_head({h}), called with head index {other}, differs from head {h} in pair (query {q}, "
+                f"key {k})"
             )
 
 
@@ -127,7 +133,7 @@ def _expression(pattern: Pattern, m: Tensor, length: int) -> None:
     wrong = matrix(spelled, length) != m
     if wrong.any():
         _, h, q, k = _first_index(wrong)
-        raise Broken(f"{pattern}: pair ({q}, {k}) of head {h} differs from its expression {spelled}")
+        raise Broken(f"{pattern}: pair (query {q}, key {k}) of head {h} differs from its expression {spelled}")
 
 
 def _reach(pattern: Pattern, m: Tensor, length: int) -> None:
@@ -149,7 +155,8 @@ def _period(pattern: Pattern, m: Tensor, length: int) -> None:
         if wrong.any():
             _, h, q, k = _first_index(wrong)
             raise Broken(
-                f"{pattern}: pair ({q}, {k}) of head {h} differs from pair ({q + n}, {k + n}), but period() is {n}"
+                f"{pattern}: pair (query {q}, key {k}) of head {h} differs from pair (query {q + n}, "
+                f"key {k + n}), but period() is {n}"
             )
 
 
@@ -198,7 +205,7 @@ def _parts(pattern: Pattern, m: Tensor, length: int) -> None:
     if (count != m.long()).any():
         _, h, q, k = _first_index(count != m.long())
         raise Broken(
-            f"{pattern}: pair ({q}, {k}) of head {h} is in {int(count[0, h, q, k])} parts, expected "
+            f"{pattern}: pair (query {q}, key {k}) of head {h} is in {int(count[0, h, q, k])} parts, expected "
             f"{int(m[0, h, q, k])}"
         )
     at = torch.arange(length)
@@ -207,5 +214,6 @@ def _parts(pattern: Pattern, m: Tensor, length: int) -> None:
         if outside.any():
             _, _, q, k = _first_index(outside)
             raise Broken(
-                f"{pattern}: part {part.where} allows pair ({q}, {k}), which its layout {part.layout} does not read"
+                f"{pattern}: part {part.where} allows pair (query {q}, key {k}), which is outside of its layout "
+                f"{part.layout}"
             )

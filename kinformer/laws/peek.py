@@ -1,4 +1,4 @@
-"""Law peek: later tokens change no earlier output, and a part reads exactly the pairs of its pattern."""
+"""Law peek: later tokens change no earlier output, and queries read exactly the keys of their pattern."""
 
 import dataclasses
 import math
@@ -31,22 +31,22 @@ HEARD = 1e-9  # smallest change of numbers about 1 that is larger than rounding
 
 
 def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
-    """Check that a part that must not read ahead does not read ahead.
+    """Change the tokens after each position, and yield a sentence for each earlier output that changes.
 
-    subject: the part or model to judge.
+    subject: a layer or model with the part to test.
 
-    A part must not read ahead if it has a state, if it learns to predict the next token, or if no pattern in it reads
-    ahead. The last condition requires a pattern in every mechanism of self-attention.
+    A part must not read later tokens if it has a decoding state, or if it learns to predict the next token. Nor may it
+    if every mechanism of self-attention in it has a pattern and no pattern reads ahead.
 
-    For every position, the law redraws everything after it, in eval and train mode. It does not rely on gradients,
-    because a hard choice has a gradient of zero and may still peek, and train mode may read differently.
-    A forecast must not depend on the values that it is to forecast. A query must depend only on the tokens in the
-    `receptive_field` of a memory.
+    Tokens are changed in eval and train mode. Gradients would not show everything: a hard choice has a gradient of zero
+    and may still use later tokens. The law tests three more properties. A query must depend on exactly the keys that
+    its pattern allows. With a memory (states carried between chunks), it must depend only on tokens in the pattern
+    `receptive_field` of the memory. A forecast must not depend on the values that are to be forecast.
     """
     module = subject.build()
     if isinstance(subject, TrainingSubject):
         if not isinstance(module, Forecaster):
-            raise Unjudged("the model forecasts no rows; its outputs for tokens are judged with its logits")
+            raise Unjudged("the model forecasts no rows; this law tests the outputs for tokens by its logits, if any")
         yield from findings(_check_forecast, subject, module)
         return
     judged, modes = False, list(subject.modes(module))
@@ -64,7 +64,7 @@ def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
         if memory is not None:
             yield from findings(_check_memory, subject, module, memory)
     if not judged:
-        raise Unjudged("the part may read ahead: it has no state, and its pattern reads ahead or is unknown")
+        raise Unjudged("the part may read ahead: it has no decoding state, and its pattern reads ahead or is unknown")
 
 
 @torch.no_grad()
@@ -184,7 +184,7 @@ def _differentiate(length: int, subject: Subject, module: Any, decodes: bool, be
     if subject.pattern is not None:
         _check_pattern(subject.pattern, module.projection.heads, batch, read)
     elif not subject.source and (read[batch.is_real].sum(-1) == 0).all():
-        raise Broken(f"the output depends on none of {length} tokens, so this law cannot find reads of later tokens")
+        raise Broken(f"the output depends on none of {length} tokens, so this law cannot test if it reads later tokens")
     elif decodes and length > 2 and not subject.source and _has_content(subject, module):
         if not (read.tril(-1) > 0).any():
             raise Broken(f"the part has a state, but none of {length} positions depends on an earlier one")
@@ -214,7 +214,7 @@ def _check_memory(subject: Subject, module: Any, memory: Memory) -> None:
     if wrong.any():
         t, s = wrong.nonzero()[0].tolist()
         sentence = f"position {t} of {length} depends on position {int(at[s])}, outside of receptive_field={reach}"
-        raise Broken(f"{sentence}; use kinformer.core.choice.choice for a choice among states")
+        raise Broken(f"{sentence}; if the part chooses states to keep, choose with kinformer.core.choice.choice")
 
 
 def _has_content(subject: Subject, module: Any) -> bool:

@@ -1,6 +1,6 @@
-"""Law projection: queries, keys and values agree with the declared sizes and matrices of a projection.
+"""Law projection: the queries, keys and values of a projection have the sizes that it declares.
 
-All methods of the projection must give the same queries, keys and values.
+All methods and matrices of the projection must give the same queries, keys and values.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,11 +22,13 @@ LENGTH = 7
 
 
 def judge(projection: Projection) -> Iterator[str]:
-    """Check sizes and methods on a full and a padded row, and the matrices at position 0.
+    """Compare the queries, keys and values of all methods of a projection; yield each difference.
 
-    projection: the projection to judge.
+    projection: the projection to test.
 
-    A rotation does nothing at position 0. The law compares a matrix only if the result is linear in x.
+    The shapes must agree with `sizes()`. The methods are compared on a full and a padded row. The matrices of
+    `matrix()` are compared at position 0, because a rotation does nothing there. If queries, keys or values are not
+    linear in x (for example after a norm), their matrix is not compared.
     """
     projection = build_module(lambda: projection)
     yield from findings(_at_once, projection)

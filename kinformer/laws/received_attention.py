@@ -1,4 +1,4 @@
-"""Law received_attention: the received attention of a key is the sum of the weights of its value."""
+"""Law received_attention: the attention that each key received is the sum of its attention weights."""
 
 from collections.abc import Iterator
 from typing import TypeVar
@@ -30,12 +30,14 @@ KEYS = PIECES * WIDTH  # groups of WIDTH keys get one-hot values in turn
 
 
 def judge(part: Mechanism | Score | Bias) -> Iterator[str]:
-    """Compare the attention that keys receive with the weights, in a full row and in a padded row.
+    """Compare `received_attention` with sums of attention weights, and yield each difference.
 
-    part: the mechanism, score or bias to judge.
+    part: the mechanism, score or bias to test.
 
-    Values of 0 and 1 reveal the weights if the output is linear in the values. Otherwise the law reports the sums as
-    unjudged. In lower precisions, the result must be close to the result of the same rounded numbers in float64.
+    The received attention of a key is the sum of its weights over all queries, averaged over heads. It is compared in a
+    full and in a padded row. One-hot values reveal the weights if the output is a weighted sum of the values.
+    Otherwise, the sums are reported as not tested. In float32 and bfloat16, the result must be close to the result of
+    the same rounded numbers in float64.
     """
     if isinstance(part, Score):
         part = Softmax(Full(), score=part)
@@ -62,7 +64,7 @@ def _check_plausible(received: Tensor, pos: Tensor) -> None:
         raise Broken(f"the received attention has shape {list(received.shape)}, expected {list(shape)}")
     if not received.isfinite().all() or bool((received < -ROUNDING).any()):
         raise Broken(
-            f"a key has a received attention of {float(received.nan_to_num().min()):.6g} or NaN or infinity; a sum of "
+            f"a key has a received attention of {float(received.nan_to_num().min()):.6g}, NaN or infinity; a sum of "
             "weights is finite and at least 0"
         )
     if bool((received[pos.squeeze(1) < 0].abs() > ROUNDING).any()):

@@ -1,6 +1,6 @@
-"""Law rotation: a rotation keeps lengths, and products depend only on the distance.
+"""Law rotation: a rotation keeps the lengths of vectors, and depends on positions only by distances.
 
-The products are the products of rotated queries and keys.
+The dot product of a rotated query and a rotated key depends on the distance of their positions.
 """
 
 from collections.abc import Iterator
@@ -20,9 +20,12 @@ LATER = (1, 5, 900)
 
 
 def judge(rotation: Rotation) -> Iterator[str]:
-    """Compare products of queries and keys at all pairs of positions with the same pairs further on.
+    """Compare dot products of rotated queries and keys before and after all positions grow by a number.
 
-    rotation: the rotation to judge.
+    rotation: the rotation to test, such as rotary positions.
+
+    The test yields a sentence for each difference. A rotation must also keep the length of vectors, do nothing at
+    position 0, and turn all heads equally.
     """
     rotation = build_module(lambda: rotation)
     yield from findings(_lengths, rotation)

@@ -1,7 +1,7 @@
-"""Law rows: rows of a state can be reset and selected, and a state can be forked and widened.
+"""Law rows: rows of a decoding state can be reset and selected, and a state can be forked and widened.
 
-A reset row equals a fresh row, and a selected row equals its origin. A fork is independent of its original, and a
-widened state continues like the original state.
+A reset row continues like a fresh row, and a selected row like the row that it copies. A fork (copy of a state) is
+independent of its original. A widened state, with more cache slots, continues like the original state.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from kinformer.laws.support.findings import Broken, Unjudged, find_smallest, fin
 from kinformer.laws.support.input_batch import InputBatch
 from kinformer.laws.support.subject import Subject
 
-SAYS = "rows of a state can be reset and selected, and a state can be forked and get more slots"
+SAYS = "rows of a decoding state can be reset and selected, and a state can be forked and get more cache slots"
 OVER = "layer"
 LENGTH = 6
 PICKED = [2, 0, 0, 1]
@@ -26,11 +26,12 @@ FRESH = [True, False, True]
 
 
 def judge(subject: Subject) -> Iterator[str]:
-    """Reset, select, fork and widen a state after some tokens, and compare the continuations.
+    """Change a decoding state after some tokens, continue with it, and yield each wrong continuation.
 
-    subject: the layer to judge.
+    subject: a layer with the part to test.
 
-    A call may overwrite its state, so each check gets a fork.
+    The law resets some rows of the state, selects rows, forks (copies) the state, and widens it to more cache slots. A
+    call may overwrite its state, so each change is made on a fork.
     """
     module = subject.build()
     stateless = ""
@@ -41,7 +42,7 @@ def judge(subject: Subject) -> Iterator[str]:
             yield from find_smallest(_check, LENGTH, subject, module)
         stateless = text or stateless
     if stateless:
-        raise Unjudged(f"no state to judge: {stateless}")
+        raise Unjudged(f"no decoding state to test: {stateless}")
 
 
 def _batch_first(subject: Subject, module: Any) -> None:

@@ -1,6 +1,6 @@
-"""Law runs: a plain call gives an Out of the right shape with finite numbers.
+"""Law runs: a plain call gives an `Out` (output of a layer) of the right shape with finite numbers.
 
-If a part fails this law, no other law is tried.
+If a part breaks this law, no other law is tested.
 """
 
 from collections.abc import Iterator
@@ -27,12 +27,13 @@ LENGTH = 5
 
 
 def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
-    """Call a part in eval mode without a state, and check the output of every part inside.
+    """Call a layer or model in eval mode, and yield a sentence for each wrong output of a part inside.
 
-    subject: the part or model to judge.
+    subject: a layer or model with the part to test.
 
-    Rows are padded left and right. A part must declare in `wants` the names that it reads from `below`, and in `sends`
-    the names that it sends up. For a model, the law checks the loss and the measures.
+    The call has no decoding state, and its rows are padded left and right. Layers pass named values to the layers
+    above. A part must declare in `sends` the names that it passes on (in `Out.up`), and in `wants` the names that it
+    uses (from `ctx.below`). For a model in training, the law tests its samples, its loss and its measures.
     """
     module = subject.build()
     if isinstance(subject, TrainingSubject):
@@ -103,8 +104,8 @@ def _model(length: int, model: Model, subject: TrainingSubject) -> None:
     for measure, (total, count) in judged.totals.items():
         if total.shape or count.shape or not total.isfinite():
             raise Broken(
-                f"{name}.judge gives {measure!r} as {total.tolist()} of {count.tolist()}, expected a finite sum and a "
-                "count, one number each"
+                f"{name}.judge gives {measure!r} with sum {total.tolist()} and count {count.tolist()}, expected one "
+                "finite number each"
             )
     if model.predicts_next:
         try:
@@ -169,7 +170,7 @@ def _look(part: nn.Module, inputs: tuple, out: Any) -> None:
     if isinstance(part, Layer | Mechanism):
         for sent in out.up:
             if not is_sent(sent, part.sends) and sent not in part.sends:
-                raise Broken(f"{name} sends {sent!r} up, but its `sends` lacks this name")
+                raise Broken(f"{name} passes {sent!r} to the layers above, but its `sends` lacks this name")
 
 
 def _mechanism(out: Any, q: Tensor, keys: Any, name: str) -> None:

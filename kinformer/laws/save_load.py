@@ -20,12 +20,13 @@ LENGTH = 7
 
 
 def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
-    """Load a part's state_dict into a part of another seed, or save and load a member's model in a folder.
+    """Save and load a layer or model, and yield a sentence for each result that differs.
 
-    subject: the part or model to judge.
+    subject: a layer or model with the part to test.
 
-    `after_step` is called once before saving, and once more on both parts afterwards. A counter of steps must
-    therefore be saved too.
+    A model of a member (a named model of the library) is saved in a folder and loaded. Any other module is rebuilt with
+    another seed, and loads the `state_dict`. `after_step` (changes after a training step) is called once before saving.
+    It is called once more on both modules afterwards. A counter of steps must therefore be saved too.
     """
     yield from findings(_check_same, subject, subject.build())
 
@@ -37,7 +38,8 @@ def _check_same(subject: Any, module: Any) -> None:
     loaded = _through_a_folder(module) if member else _through_numbers(subject, module)
     if _shared_parameters(loaded) != _shared_parameters(module):
         raise Broken(
-            f"parameters are shared by {_shared_parameters(module)}, but after loading by {_shared_parameters(loaded)}"
+            f"before saving, parameters are shared by {_shared_parameters(module)}, but after loading by "
+            f"{_shared_parameters(loaded)}"
         )
     _compare(subject, module, loaded, "the result is different after saving and loading")
     for model in (module, loaded):
@@ -72,7 +74,7 @@ def _through_a_folder(module: Any) -> Any:
         file = module.member.file
         loaded = load(folder, find_member(f"{file}:{module.member.name}") if file else None)
     if loaded.member != module.member:
-        raise Broken(f"saved {module.member}, but loaded {loaded.member}")
+        raise Broken(f"the saved member is {module.member}, but the loaded member is {loaded.member}")
     return loaded
 
 

@@ -1,4 +1,4 @@
-"""Law shard: a batch that is split over processes trains a model like the whole batch."""
+"""Law shard: a batch whose rows are split over processes trains a model like the whole batch."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,18 +12,21 @@ from kinformer.laws.support.dependences import trainable
 from kinformer.laws.support.findings import find_smallest
 from kinformer.laws.support.subject import ROWS, SampledBatch, TrainingSubject
 
-SAYS = "a batch in shares, weighted by their targets, has the loss and gradients of the whole batch"
+SAYS = "shares of a batch, weighted by their numbers of targets, give the loss and gradients of the whole batch"
 OVER = "model"
 LENGTH = 13
 PROGRESS = 0.5
 
 
 def judge(subject: TrainingSubject) -> Iterator[str]:
-    """Compare loss, gradients and stats of three rows with the values from one row and two rows.
+    """Compare a batch of three rows with the same rows in two batches, as two processes have them.
 
-    subject: the model to judge, in train mode without dropout.
+    subject: the model to test, in train mode without dropout.
 
-    Rows of tokens have several lengths. Each loss is a mean over its `count`.
+    The two batches have one row and two rows. Each loss is a mean over the targets of its batch. The means of the two
+    losses and gradients, weighted by their numbers of targets, must equal the loss and gradients of the whole batch.
+    The sums for `after_step` (`Loss.stats`) must add up. Rows of tokens have several lengths. The test yields a
+    sentence for each difference.
     """
     yield from find_smallest(_check_shares, LENGTH, subject, subject.build().train())
 

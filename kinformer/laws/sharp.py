@@ -1,7 +1,7 @@
-"""Law sharp: the declarations of a pattern are as tight as its predicate permits.
+"""Law sharp: the bounds that a pattern declares are as tight as its predicate permits.
 
-The law `pattern` checks that they are true. A bound that is too wide costs only time and memory, so only this law
-detects it.
+The predicate says which keys a query may read. Bounds such as `reach` and `capacity` must be true, as the law `pattern`
+tests. A bound that is too wide gives right results but costs time and memory, so only this law detects it.
 """
 
 import itertools
@@ -25,9 +25,12 @@ BLOCKS = 48
 
 
 def judge(pattern: Pattern) -> Iterator[str]:
-    """Compare the declarations of a pattern with the tightest true values.
+    """Compare the bounds that a pattern declares with the tightest true bounds; yield each difference.
 
-    pattern: the pattern to judge. Methods that it inherits from `Pattern` are not compared.
+    pattern: the pattern to test. Methods that it inherits from `Pattern` are not compared.
+
+    The bounds are `reach`, `period`, `live`, `capacity` and `cover`. A pattern that is composed of others, such as
+    `Causal() & Band(3)`, is not tested.
     """
     spelled = pattern
     while isinstance(spelled, Spelled):
@@ -36,16 +39,16 @@ def judge(pattern: Pattern) -> Iterator[str]:
         raise Unjudged("a pattern composed of others need not have the tightest declarations")
     declared = [law for name, law in LAWS.items() if getattr(type(spelled), name) is not getattr(Pattern, name)]
     if not declared:
-        raise Unjudged("the pattern declares nothing besides its predicate")
+        raise Unjudged("the pattern declares no bounds (reach, period, live, capacity, cover) of its own")
     for law in declared:
         yield from findings(law, pattern)
 
 
 def read(pattern: Pattern, length: int) -> tuple[Tensor, Tensor]:
-    """Return the pairs that are read in some row and head, and the pairs that are read in all.
+    """Return the pairs that a pattern allows in some row and head, and the pairs that it allows in all.
 
     pattern: the pattern. Its tensors determine the number of rows.
-    length: number of queries and of keys.
+    length: number of queries and of keys. The result has two boolean matrices of this size.
     """
     rows = max((len(tensor) for tensor in pattern.tensors().values()), default=1)
     b, h, at = torch.arange(rows)[:, None, None, None], torch.arange(HEADS)[:, None, None], torch.arange(length)
@@ -72,7 +75,7 @@ def _period(pattern: Pattern) -> None:
     m = read(pattern, 4 * n)[0]
     for less in range(1, n):
         if bool((m[less:, less:] == m[:-less, :-less]).all()):
-            raise Broken(f"{pattern}: the pairs are the same {less} positions later, but period() is {n}")
+            raise Broken(f"{pattern}: the allowed pairs repeat every {less} positions, but period() is {n}")
 
 
 def _needed_keys(pattern: Pattern, length: int) -> Tensor:

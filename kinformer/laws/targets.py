@@ -1,4 +1,4 @@
-"""Law targets: each penalty that a part declares moves exactly the parameters it names."""
+"""Law targets: each penalty (further loss) of a part trains exactly the parameters that it declares."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -17,12 +17,14 @@ LENGTH = 9
 
 
 def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
-    """Check which parameters have a gradient of each penalty, in train mode.
+    """Compare the parameters that each penalty trains with its declaration; yield each difference.
 
-    subject: the part or model to judge. For a model, the law uses the penalties of its loss, with its encoder's too.
+    subject: a layer or model with the part to test. The penalties of a model, and of its encoder, are taken from its
+        loss.
 
-    A penalty with `reaches_x` may also move parameters below its part. In the part itself, it may move only the
-    parameters that it names.
+    A penalty is a further loss, such as a balance of experts. A part declares in `penalties` which of its parameters
+    each penalty trains. The law compares these with the parameters that have a gradient of the penalty in train mode. A
+    penalty with `reaches_x` has a gradient through the input x, so it may also train parameters of earlier parts.
     """
     module = subject.build().train()
     declared: dict[str, list[tuple[nn.Module, Penalty]]] = {}
@@ -31,9 +33,9 @@ def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
         for name, penalty in (penalties() if callable(penalties) else {}).items():
             declared.setdefault(name, []).append((part, penalty))
     if not declared:
-        raise Unjudged("no part of it declares a penalty")
+        raise Unjudged("no module inside declares a penalty (a further loss)")
     if isinstance(subject, Subject) and subject.vocab:
-        raise Unjudged("penalties of a model are judged in its loss, together with the penalties of an encoder")
+        raise Unjudged("penalties of a model are tested in its loss, together with the penalties of its encoder")
     y, sums, leaf = _read(subject, module)
     alone = [p for entries in declared.values() for _, penalty in entries if penalty.alone for p in penalty.trains]
     trains = bool(alone) and y.requires_grad

@@ -188,7 +188,7 @@ BROKEN = {
         BUFFER,
         "q, v, real =",
         "self.calls += 1\n        q, v, real =",
-        says="forward in eval mode changes mechanism.calls; move a change of once per step to after_step",
+        says="forward in eval mode changes mechanism.calls; make such a change once per training step, in after_step",
     ),
     "counts padding": law(
         "padding",
@@ -219,7 +219,7 @@ BROKEN = {
         "mechanism",
         "torch.float32)).log()",
         "torch.float32))",
-        says="of merged parts differs from one read of all keys by ",
+        says="of merged pieces differs from one attention call over all keys by ",
     ),
     "forgets": law(
         "chunk",
@@ -362,7 +362,8 @@ JUDGED = {
         "Causal() & (Band(window) | Tokens(first))",
         "Causal() & Band(window) | Tokens(first)",
         code=0,
-        says="nothing to judge: no state to judge: ((Causal() & Band(left=4, right=None)) | Tokens(n=2)) reads up to",
+        says="nothing to judge: no decoding state to test: ((Causal() & Band(left=4, right=None)) | Tokens(n=2)) reads "
+        "up to",
     ),
 }
 

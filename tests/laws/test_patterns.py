@@ -126,7 +126,10 @@ def test_a_pattern_that_is_spelled_as_another_is_caught(monkeypatch):
     assert [message for subject in of_file("shifted") for message in law.judge(subject)] == []
     monkeypatch.setattr(Shifted, "expression", property(spelled))
     message = [message for subject in of_file("shifted") for message in law.judge(subject)]
-    assert "pair (0, 0) of head 0 differs from its expression Heads(Causal(), Band(left=2, right=0))" in message[0]
+    assert (
+        "pair (query 0, key 0) of head 0 differs from its expression Heads(Causal(), Band(left=2, right=0))"
+        in message[0]
+    )
 
 
 def test_a_cache_with_too_many_slots_is_caught_at_each_length(monkeypatch):
@@ -259,5 +262,5 @@ def test_a_faulty_executor_is_caught(spoiled, says):
 
 def test_what_an_executor_refuses_is_counted():
     requests = impl.DRAWS + len(list(requests_of_each_feature()))
-    with pytest.raises(Unjudged, match=f"refused {requests} times: not today"):
+    with pytest.raises(Unjudged, match=rf"all requests are refused: not today \({requests} times\)"):
         list(impl.judge(executor(cost=lambda request: Refusal("not today"))))

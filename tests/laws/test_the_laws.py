@@ -97,7 +97,7 @@ def unnamed_reader() -> Stack:
 
 CAUGHT = [
     (runs, toy(unnamed_reader), "reads a name of ctx.below that its `wants` lacks (ReadsUnsaid: hint)"),
-    (runs, toy(spoiled.SendsUnsaid), "SendsUnsaid sends 'hint' up, but its `sends` lacks this name"),
+    (runs, toy(spoiled.SendsUnsaid), "SendsUnsaid passes 'hint' to the layers above, but its `sends` lacks this name"),
     (chunk, toy(spoiled.Forgets), "tokens in chunks of"),
     (chunk, toy(spoiled.NoCount), "state calls"),
     (chunk, toy(spoiled.Pays), "build a cache that it does not need"),
@@ -218,7 +218,7 @@ CAUGHT = [
     (chunk, mechanism(lambda: spoiled.RoundsApart(Causal())), "tokens in chunks of "),
     (pattern, spoiled.Ending(torch.zeros(2, 64).long()), "live() fails at position 5000: IndexError"),
     (sharp, spoiled.Loose(3, -1, of="reach"), "queries read at most -1 ahead, but reach() says 0"),
-    (sharp, spoiled.Loose(3, of="period"), "the pairs are the same 1 positions later, but period() is 2"),
+    (sharp, spoiled.Loose(3, of="period"), "the allowed pairs repeat every 1 positions, but period() is 2"),
     (sharp, spoiled.Loose(3, of="live"), "no query at position 4 or later reads position 0, but live() keeps it"),
     (sharp, spoiled.Loose(3, of="capacity"), "3 slots are enough, but capacity(4) is 4"),
     (sharp, spoiled.Loose(3, of="some"), "no pair is read, but cover() says the opposite"),
@@ -260,12 +260,12 @@ def test_a_right_layer_keeps_the_law(law: ModuleType, make: Any) -> None:
 
 @pytest.mark.parametrize("law", [chunk, gradients, rows], ids=lambda law: law.__name__)
 def test_without_a_state_laws_of_states_say_so(law: ModuleType) -> None:
-    with pytest.raises(Unjudged, match="no state to .*: Full.* reads up to inf positions ahead"):
+    with pytest.raises(Unjudged, match="no decoding state to test: Full.* reads up to inf positions ahead"):
         list(law.judge(mechanism(lambda: Softmax(Full()))))
 
 
 def test_what_promises_nothing_is_not_said_to_keep_it() -> None:
-    with pytest.raises(Unjudged, match="the part may read ahead: it has no state"):
+    with pytest.raises(Unjudged, match="the part may read ahead: it has no decoding state"):
         list(peek.judge(mechanism(lambda: Softmax(Full()))))
 
 
@@ -275,13 +275,13 @@ def test_attention_that_no_weights_of_a_head_tell_is_not_said_to_be_summed() -> 
 
 
 def test_a_pattern_that_says_nothing_of_itself_is_not_said_to_be_sharp() -> None:
-    with pytest.raises(Unjudged, match="the pattern declares nothing besides its predicate"):
+    with pytest.raises(Unjudged, match="the pattern declares no bounds .* of its own"):
         list(sharp.judge(spoiled.Silent(2)))
 
 
 def test_gradients_that_a_memory_stops_are_not_judged_where_no_memory_is_read() -> None:
     """A layer without a state that names pairs without a gradient, and is in no attention that reads them."""
-    with pytest.raises(Unjudged, match="no state to judge"):
+    with pytest.raises(Unjudged, match="no decoding state to test"):
         list(gradients.judge(toy(lambda: PreNorm(Attention(QKV(16, 2), spoiled.StopsAhead())))))
 
 
@@ -303,7 +303,7 @@ def test_what_rounding_leaves_of_two_terms_that_cancel_is_no_reading(law: Module
 
 
 def test_where_annotations_are_checked_nothing_is_compiled() -> None:
-    with pytest.raises(Unjudged, match="annotations are checked at run time in this process"):
+    with pytest.raises(Unjudged, match="this process checks annotations at run time"):
         list(compiles.judge(toy(spoiled.Toy)))
 
 
@@ -423,7 +423,7 @@ def test_limits_that_are_kept_and_limits_that_are_refused() -> None:
 def test_dropout_of_a_right_layer_and_of_none() -> None:
     for law in (dropout, derivative):
         assert list(law.judge(toy(spoiled.Drops))) == []
-    with pytest.raises(Unjudged, match="no part of it has dropout"):
+    with pytest.raises(Unjudged, match="no module inside has dropout"):
         list(dropout.judge(toy(spoiled.Toy)))
 
 
@@ -465,7 +465,7 @@ def test_targets_are_exact(make: Callable[[], Any], says: str) -> None:
 def test_targets_that_are_right() -> None:
     assert list(targets.judge(toy(reaching("weight", lambda m: [m.up.weight])))) == []
     assert list(targets.judge(toy(reaching("hidden", lambda m: m.up.parameters(), True)))) == []
-    with pytest.raises(Unjudged, match="no part of it declares a penalty"):
+    with pytest.raises(Unjudged, match="no module inside declares a penalty"):
         list(targets.judge(toy(spoiled.Toy)))
 
 
@@ -529,7 +529,7 @@ class Widens(spoiled.Toy):
 
 
 def test_a_pattern_that_is_widened_promises_nothing() -> None:
-    with pytest.raises(Unjudged, match="the part may read ahead: it has no state"):
+    with pytest.raises(Unjudged, match="the part may read ahead: it has no decoding state"):
         list(peek.judge(toy(lambda: Widens(Full()))))
 
 

@@ -1,7 +1,7 @@
-"""Claims of papers, one per file, measured in this library against fixed thresholds.
+"""Claims of papers, one per file, measured with models of this library against fixed thresholds.
 
 Each file defines `claim(seeds)`, which measures one claim in about a minute and returns numbers, a verdict and plots.
-The thresholds were fixed before the code was written.
+A threshold is the value that a measured number must reach. All were fixed before the code was written.
 
 The verdict "holds" means that every number meets its threshold, with an effect of more than two standard errors over
 the seeds. The verdict "does not hold" means that at least one number misses its threshold by more than two standard

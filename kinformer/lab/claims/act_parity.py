@@ -25,11 +25,11 @@ SOURCE = "Graves, 2016, arXiv:1603.08983, sections 2.2 and 3.1"
 
 
 class ParityBatch(NamedTuple):
-    """Inputs of the parity task with their answers.
+    """Inputs of the parity task (is the number of ones odd?) with their answers.
 
-    x: values 1, -1 and 0.
-    nonzero: number of places that are not 0; this is the difficulty of an input.
-    odd: 1 if the number of places with a 1 is odd, else 0.
+    x: vectors of 1, -1 and 0.
+    nonzero: number of entries of each vector that are not 0; this is the difficulty of an input.
+    odd: 1 if the number of entries that are 1 is odd, else 0.
     """
 
     x: Float[Tensor, "B bits"]
@@ -38,10 +38,10 @@ class ParityBatch(NamedTuple):
 
 
 class ParityResult(NamedTuple):
-    """Test result of a trained network.
+    """Test result of a network that learned parity with adaptive computation time.
 
     right: share of correct answers.
-    steps: mean number of steps for inputs with 1, 2, ... places that are not 0.
+    steps: mean number of computation steps for inputs with 1, 2, ... entries that are not 0.
     """
 
     right: float
@@ -60,7 +60,7 @@ class ParityResult(NamedTuple):
 
 
 def batch(rows: int, generator: torch.Generator) -> ParityBatch:
-    """Draw a batch in which every number of nonzero places is equally likely.
+    """Return random inputs of the parity task; each number of entries that are not 0 is equally likely.
 
     rows: number of inputs.
     generator: source of randomness.
@@ -73,7 +73,9 @@ def batch(rows: int, generator: torch.Generator) -> ParityBatch:
 
 
 class Ponderer(nn.Module):
-    """Layers of an `act_rnn`: a recurrent cell that decides how many steps it takes on one input.
+    """Classifier for parity: a recurrent cell that decides how many steps it takes on one input.
+
+    The cell is the body of the member (named model) `act_rnn`, which has adaptive computation time.
 
     d: width of the cell.
     """
@@ -84,7 +86,7 @@ class Ponderer(nn.Module):
         self.body = act_rnn(d=d, depth=MOST, bias=0.0).body
 
     def forward(self, x: Float[Tensor, "B bits"]) -> tuple[Float[Tensor, "B 2"], dict[str, Tensor]]:
-        """Return logits for even and odd, and the cell's reports for its single token."""
+        """Return logits for even and odd, and the cell's numbers of steps and ponder costs by name."""
         ctx = Context(torch.zeros(len(x), 1, dtype=torch.long), run=True, full=True)
         out = self.body(self.read(x)[:, None], None, ctx)
         return self.head(out.y[:, 0]), {name: value[:, 0] for name, value in out.aux.items()}
@@ -96,7 +98,9 @@ class Ponderer(nn.Module):
 
 
 def price_fraction(step: int, steps: int) -> float:
-    """Return the fraction of the full price that a training step charges for computation.
+    """Return the fraction of the full price of a computation step that the loss of a training step uses.
+
+    The fraction is 0 at the start of the training, and then rises to 1.
 
     step: index of the training step.
     steps: number of training steps.
@@ -105,12 +109,13 @@ def price_fraction(step: int, steps: int) -> float:
 
 
 def train_and_test(price: float, seed: int, steps: int) -> ParityResult:
-    """Train a network, then test it on inputs that it may have seen, because only 728 exist.
+    """Train a network on parity with a price per step, then test it.
 
-    The network first learns parity while steps are free, and then learns to save steps. With a price of 0.01 from the
-    start it stays at one or two steps and reaches 0.67 of the answers.
+    Only 728 inputs exist, so the network may have seen the inputs of the test. It first learns parity while computation
+    steps are free, and then learns to save steps. With a price of 0.01 from the start it stays at one or two steps, and
+    only 0.67 of its answers are correct.
 
-    price: cost of a step in the loss.
+    price: factor of the number of computation steps in the loss.
     seed: seed of the weights and of the inputs.
     steps: number of training steps.
     """
@@ -133,10 +138,12 @@ def train_and_test(price: float, seed: int, steps: int) -> ParityResult:
 
 
 def gradient_error(seed: int, directions: int = 8, step: float = 1e-6) -> float:
-    """Return the largest relative error of directional derivatives, checked by finite differences.
+    """Return the largest relative error of derivatives of the loss along random directions.
+
+    The derivatives from the backward pass are compared with finite differences, in float64.
 
     seed: seed of the network, the inputs and the directions.
-    directions: number of random directions.
+    directions: number of random directions in the space of the weights.
     step: step size of the finite differences.
     """
     before = torch.get_default_dtype()
@@ -166,17 +173,18 @@ def _gradient_error(model: Ponderer, rows: ParityBatch, step: float) -> float:
 
 
 def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
-    """Measure steps by difficulty, steps by price, and the error of the gradient.
+    """Measure the computation steps of networks by difficulty and by price, and the error of the gradient.
 
-    Measured here: networks that learn parity of 6 places at prices of 0.001, 0.01 and 0.1 per step. The claim holds if
-    all four conditions are met. At every price at least 0.95 of the answers are correct. At price 0.1 the harder half
-    of the inputs takes more steps. Networks take fewer steps at price 0.1 than at 0.001. The gradient has a relative
-    error of at most 1e-6.
+    Measured here: networks with adaptive computation time that learn the parity of 6 entries. The price is the factor
+    of the number of computation steps in the loss: 0.001, 0.01 or 0.1. The claim holds if four conditions are met. At
+    every price at least 0.95 of the answers are correct. At price 0.1 the harder half of the inputs takes more steps
+    than the easier half. Networks take fewer steps at price 0.1 than at 0.001. The gradient has a relative error of at
+    most 1e-6.
 
-    With 8 places, networks reach only 0.96 of the answers in 900 steps. Difficulty is measured at the highest price. At
-    the lowest price a network has no reason to save steps, and some networks take fewer steps for harder inputs. At the
-    highest price 7 of 8 seeds take more steps for harder inputs (0.22 steps, deviation 0.13), and one seed takes
-    equally many.
+    With 8 entries, only 0.96 of the answers are correct after 900 training steps. The steps by difficulty are compared
+    at the highest price. At the lowest price a network has no reason to save steps, and some networks take fewer steps
+    for harder inputs. At the highest price the networks of 7 of 8 seeds take more steps for harder inputs (mean 0.22,
+    standard deviation 0.13), and one network takes equally many.
 
     seeds: seeds of the trainings.
     steps: number of training steps.

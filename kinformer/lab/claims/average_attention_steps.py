@@ -24,7 +24,9 @@ SOURCE = "Zhang et al., 2018, arXiv:1805.00631, abstract and section 3.2 (more t
 
 
 class Touched(TorchDispatchMode):
-    """Count the numbers that go into operators and come out of them: a measure of work without a clock."""
+    """Context that counts the numbers in all inputs and outputs of PyTorch operators.
+
+    The count measures the work of a call without a clock."""
 
     numbers = 0
 
@@ -37,9 +39,9 @@ class Touched(TorchDispatchMode):
 
 @torch.no_grad()
 def step(model: Writer, row: Tensor) -> tuple[int, int]:
-    """Return the work and the state size of the decoding step after a row.
+    """Return the work of the decoding step after a row of tokens, and the size of the decoding state.
 
-    The work is the count of numbers that the step touches; the state size is in bytes.
+    The work is the count of numbers that operators read and write in the step. The size is in bytes.
 
     model: decoder.
     row: tokens before the step.
@@ -55,7 +57,7 @@ def step(model: Writer, row: Tensor) -> tuple[int, int]:
 
 @torch.no_grad()
 def stepwise_error(model: Writer, row: Tensor) -> float:
-    """Return the largest difference of logits between token-by-token and one-pass reading.
+    """Return the largest difference of a decoder's logits, token by token and for the whole row at once.
 
     Both are computed in float64.
 
@@ -72,12 +74,12 @@ def stepwise_error(model: Writer, row: Tensor) -> float:
 
 
 def claim(seeds: Sequence[int], lengths: Sequence[int] = LENGTHS) -> Claim:
-    """Measure work and state size of a decoding step after rows of several lengths.
+    """Measure the work and the state size of a decoding step after rows of several lengths.
 
-    Measured here: numbers that operators touch in a step, and bytes of state, for `average_attention` and `gpt` with
-    random weights and rows. The claim holds if both grow with an exponent of 0, within 0.01, in the number of earlier
-    tokens. Token by token the logits must also equal the logits of the whole row within 1e-10. `gpt` is only a
-    comparison.
+    The work is the count of numbers that operators read and write in a step. The decoder `average_attention` and a
+    `gpt` are measured, with random weights and rows. The claim holds if work and state size of `average_attention` grow
+    with an exponent of 0, within 0.01, in the number of earlier tokens. Its logits token by token must also equal the
+    logits of the whole row within 1e-10. `gpt` is only a comparison.
 
     seeds: seeds of weights and rows.
     lengths: numbers of tokens before the step.
@@ -135,9 +137,9 @@ def claim(seeds: Sequence[int], lengths: Sequence[int] = LENGTHS) -> Claim:
 
 
 def powers(counts: dict[str, list[list[int]]], lengths: Sequence[int]) -> list[float]:
-    """Return the growth exponent of `average_attention` for each seed.
+    """Return, for each seed, the exponent with which a count of `average_attention` grows in the length.
 
-    counts: for each model and seed, a count per length.
+    counts: for each model and seed, a count (of work or of bytes) per length.
     lengths: numbers of tokens before the step.
     """
     return [slope(lengths, numbers) for numbers in counts["average_attention"]]

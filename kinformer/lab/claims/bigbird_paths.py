@@ -23,10 +23,10 @@ SOURCE = "Zaheer et al., 2020, arXiv:2007.14062, section 2: shortest paths of a 
 
 
 class Paths(NamedTuple):
-    """Lengths of the shortest paths of a graph.
+    """Lengths of the shortest paths between the nodes of a graph, in steps.
 
     mean: mean length over all pairs of nodes.
-    diameter: length of the longest of them.
+    diameter: length of the longest of these shortest paths.
     """
 
     mean: float
@@ -34,11 +34,12 @@ class Paths(NamedTuple):
 
 
 def paths(pattern: Pattern, size: int) -> Paths:
-    """Return the path lengths of a graph of blocks; infinite if the graph is not connected.
+    """Return the lengths of the shortest paths in an attention pattern, seen as a graph.
 
-    Two blocks are neighbours if one of them attends to the other.
+    The nodes are blocks of tokens. Two blocks are neighbours if one of them attends to the other. If the graph is not
+    connected, the lengths are infinite.
 
-    pattern: pattern of blocks of one token.
+    pattern: attention pattern with blocks of one token.
     size: number of blocks.
     """
     near = pattern.matrix(size)
@@ -56,9 +57,11 @@ def paths(pattern: Pattern, size: int) -> Paths:
 
 
 def graphs(seed: int) -> dict[str, Pattern]:
-    """Return the local patterns of a BigBird layer, with and without random blocks.
+    """Return two attention patterns of a BigBird layer by name: its window, and window and random blocks.
 
-    seed: index of the layer; every layer draws other random blocks.
+    Global tokens are left out.
+
+    seed: index of the layer; every layer has other random blocks.
     """
     tiny: dict[str, Any] = {
         "d": 2,
@@ -76,11 +79,11 @@ def graphs(seed: int) -> dict[str, Pattern]:
 
 
 def without_global(pattern: Pattern) -> Pattern:
-    """Return a union of patterns without its global parts.
+    """Return an attention pattern without its global tokens.
 
-    Any two tokens are only two steps apart through global tokens.
+    Through global tokens any two tokens are only two steps apart, so the other patterns would not matter.
 
-    pattern: pattern of a layer.
+    pattern: pattern of a BigBird layer, a union of window, random blocks and global tokens.
     """
     if not isinstance(pattern, Or):
         return pattern
@@ -89,12 +92,13 @@ def without_global(pattern: Pattern) -> Pattern:
 
 
 def claim(seeds: Sequence[int], sizes: Sequence[int] = SIZES) -> Claim:
-    """Measure the shortest paths of both graphs at every size.
+    """Measure the shortest paths between tokens in a window pattern with and without random blocks.
 
-    Measured here: mean and longest shortest path with window and random blocks, divided by the same with the window
-    only. The claim holds if both ratios are below 1 at the largest size. Global tokens are left out.
+    A step of a path goes from a block of tokens to a block that it attends to, or back. Measured here: the mean and the
+    longest of the shortest paths with window and random blocks, divided by the same with only the window. The claim
+    holds if both ratios are below 1 at the largest number of blocks. Global tokens are left out.
 
-    seeds: layers with different random blocks.
+    seeds: indices of layers, which have different random blocks.
     sizes: numbers of blocks.
     """
     window = [paths(graphs(0)["window"], size) for size in sizes]

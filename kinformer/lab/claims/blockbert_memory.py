@@ -33,9 +33,9 @@ SOURCE = "Qiu et al., 2019, arXiv:1911.02972, abstract (18.7 to 36.1% less memor
 
 
 def build_model(blocks: int, length: int, dropout: float = 0.0) -> MLM:
-    """Build a `blockbert`, or a `bert` of equal size for one block.
+    """Build a `blockbert`, which splits attention into blocks, or a `bert` of equal size for one block.
 
-    blocks: number of blocks.
+    blocks: number of blocks of a row.
     length: tokens per row.
     dropout: dropout rate.
     """
@@ -44,9 +44,9 @@ def build_model(blocks: int, length: int, dropout: float = 0.0) -> MLM:
 
 
 def saved_bytes(model: MLM, tokens: Int[Tensor, "B T"]) -> int:
-    """Return the bytes that a training step saves for the backward pass.
+    """Return the bytes of memory that the forward pass of a training step keeps for the backward pass.
 
-    Each storage counts once. Weights, buffers and inputs do not count.
+    Tensors that share memory count once. Weights, buffers and inputs do not count.
 
     model: model to train.
     tokens: batch.
@@ -76,9 +76,9 @@ def pairs(model: MLM, length: int) -> float:
 
 
 def by_blocks(q: Float[Tensor, "B H T K"], k: Float[Tensor, "B H T K"], v: Float[Tensor, "B H T K"], n: int) -> Tensor:
-    """Compute the paper's attention head by head and block by block, as a reference.
+    """Compute the paper's blockwise attention head by head and block by block, as a reference.
 
-    Block i of the queries attends to block (i + s) mod n of the keys, with the shift s of the head.
+    Each head has a shift s: its block i of the queries attends to block (i + s) mod n of the keys.
 
     q: queries.
     k: keys.
@@ -97,7 +97,7 @@ def by_blocks(q: Float[Tensor, "B H T K"], k: Float[Tensor, "B H T K"], v: Float
 
 @torch.no_grad()
 def attention_error(model: MLM, tokens: Int[Tensor, "B T"], blocks: int) -> float:
-    """Return the largest difference between a layer's attention and the paper's equation, in float64.
+    """Return the largest difference between attention in a model and the paper's equation, in float64.
 
     model: BlockBERT; it is converted to float64.
     tokens: batch.
@@ -118,14 +118,16 @@ def attention_error(model: MLM, tokens: Int[Tensor, "B T"], blocks: int) -> floa
 
 
 def claim(seeds: Sequence[int], blocks: Sequence[int] = BLOCKS, lengths: Sequence[int] = LENGTHS) -> Claim:
-    """Compare BlockBERT with BERT in memory, and with the paper's equation in pairs and outputs.
+    """Compare the training memory of BlockBERT with BERT, and its attention with the paper's equation.
 
-    Measured here, for 2 and 3 blocks: stored bytes with dropout divided by BERT's, share of the pairs that are read,
-    and distance from the paper's equation. The claim holds if three conditions are met. The ratio of bytes is below 1
-    at every length. The share of pairs is 1/n within 1e-6. The distance is at most 1e-10.
+    Measured here, for n = 2 and n = 3 blocks. The bytes that a training step with dropout keeps for the backward pass,
+    divided by BERT's, must be below 1 at every length. The share of token pairs that a head attends to must be 1/n
+    within 1e-6. The largest difference from the paper's equation must be at most 1e-10. The claim holds if all three
+    conditions are met.
 
-    The paper saves memory on matrices of pairs. BERT keeps these matrices if it trains with dropout, as in the paper.
-    Without dropout its fused CPU kernel keeps none, so BlockBERT needs as much memory as BERT. The report has both.
+    The paper saves the memory of matrices with an entry for each token pair. BERT keeps these matrices if it trains
+    with dropout, as in the paper. Without dropout its fused CPU kernel keeps none, so BlockBERT needs as much memory as
+    BERT. The report has the bytes with and without dropout.
 
     seeds: seeds of weights and rows for the distance.
     blocks: numbers of blocks.

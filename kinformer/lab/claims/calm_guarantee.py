@@ -29,12 +29,13 @@ KINDS: tuple[By, ...] = ("textual", "risk")
 
 
 def violations(losses: Sequence[Sequence[float]], delta: float, rng: numpy.random.Generator, sets: int) -> float:
-    """Return the share of calibration sets that choose a threshold with a mean loss above delta.
+    """Return the share of calibration sets that lead to an exit threshold with a mean loss above delta.
 
-    Calibration sets are drawn with replacement from all texts. The mean over all texts is therefore the expectation
-    that the promise is about.
+    CALM promises an expected loss of at most delta. A calibration set is a random sample of all texts, with
+    replacement, so the expected loss is the mean over all texts. The procedure Learn then Test chooses a threshold from
+    each set.
 
-    losses: losses of all texts, one row per threshold, the safest threshold first.
+    losses: losses of all texts, one row per exit threshold, the safest threshold (fewest early exits) first.
     delta: promised mean loss.
     rng: source of randomness.
     sets: number of calibration sets.
@@ -49,9 +50,9 @@ def violations(losses: Sequence[Sequence[float]], delta: float, rng: numpy.rando
 
 
 def hardest_losses(delta: float, rng: numpy.random.Generator) -> list[list[float]]:
-    """Return losses of 0 or 1 for one threshold, with a mean slightly above delta.
+    """Return losses of 0 or 1 of all texts at a single exit threshold, with a mean slightly above delta.
 
-    Every set that accepts this threshold breaks the promise.
+    It is the worst case for a calibration: every calibration set that accepts the threshold breaks the promise.
 
     delta: promised mean loss.
     rng: source of randomness.
@@ -61,7 +62,7 @@ def hardest_losses(delta: float, rng: numpy.random.Generator) -> list[list[float
 
 
 def table(seed: int, size: Size = SMALL, texts: int = TEXTS) -> list[TextLosses]:
-    """Train a model and return its losses at each threshold of the softmax response.
+    """Train a CALM and return the losses of its texts at each exit threshold of the softmax response.
 
     seed: seed of the training.
     size: width, steps and learning rate of the model.
@@ -74,10 +75,12 @@ def table(seed: int, size: Size = SMALL, texts: int = TEXTS) -> list[TextLosses]
 
 
 def claim(seeds: Sequence[int], size: Size = SMALL, texts: int = TEXTS, sets: int = SETS) -> Claim:
-    """Count the calibration sets that break the promise, for a trained model and for the hardest losses.
+    """Count the calibration sets that break CALM's promise, for a trained model and for a worst case.
 
-    Measured here: the share of 1,000 calibration sets of 200 texts that break it, at deltas of 0.1, 0.2 and 0.3. The
-    losses are the textual distance, the risk, and a worst case just above delta. The claim holds if no share exceeds
+    The promise: the exit threshold that a calibration set leads to has a mean loss of at most delta, except in a share
+    epsilon of the sets. Measured here: the share of 1,000 sets of 200 texts that break the promise, at deltas of 0.1,
+    0.2 and 0.3. The loss of a text is its distance from the full model's text ("textual"), its additional distance from
+    the reference ("risk"), or 0 or 1 with a mean just above delta ("hardest"). The claim holds if no share exceeds
     epsilon = 0.05 plus three standard errors.
 
     seeds: seeds of the trainings.

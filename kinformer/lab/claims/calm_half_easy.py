@@ -26,12 +26,12 @@ SOURCE = "Schuster et al., 2022, arXiv:2207.07061, abstract (up to three times a
 
 
 class HalfEasyResult(NamedTuple):
-    """Result of one trained and calibrated model.
+    """Result of one trained CALM, whose tokens exit early by a calibrated threshold.
 
     speed: time of the full model divided by the time with exits.
-    loss: mean distance of test texts from the full model's texts.
-    places: mean number of layers at each place of the answer.
-    threshold: calibrated threshold; None if no threshold was proven, then the full model is used.
+    loss: mean distance of generated test texts from the full model's texts.
+    places: mean number of layers for the first, second, ... token of an answer.
+    threshold: calibrated exit threshold. If none was proven, it is None and all tokens use all layers.
     """
 
     speed: float
@@ -41,9 +41,10 @@ class HalfEasyResult(NamedTuple):
 
 
 def run(seed: int, size: Size = WIDE, texts: int = TEXTS) -> HalfEasyResult:
-    """Train a model, calibrate its softmax response on validation texts, and measure it on test texts.
+    """Train a CALM, calibrate its early exits on validation texts, and measure them on test texts.
 
-    Calibration uses the textual loss.
+    A token exits if its softmax response (difference of the two largest probabilities) is above a threshold. In the
+    calibration, the loss of a text is its distance from the full model's text.
 
     seed: seed of the training.
     size: width, steps and learning rate of the model.
@@ -69,10 +70,11 @@ def run(seed: int, size: Size = WIDE, texts: int = TEXTS) -> HalfEasyResult:
 
 
 def claim(seeds: Sequence[int], size: Size = WIDE, texts: int = TEXTS) -> Claim:
-    """Measure speed at batch size 1, and the loss on texts that calibration did not use.
+    """Measure the speed of early exits at batch size 1, and their loss on new texts.
 
-    The claim holds if exits are at least 1.5 times as fast as the full model, and the mean loss on test texts is below
-    0.1.
+    A CALM generates texts on the task `half_easy`. The claim holds if it is at least 1.5 times as fast with calibrated
+    exits as with all layers, and if the mean loss on test texts is below 0.1. Test texts take no part in the
+    calibration. The loss of a text is its distance from the full model's text.
 
     seeds: seeds of the trainings.
     size: width, steps and learning rate of the model.

@@ -1,4 +1,4 @@
-"""Half of the query and key columns of trained heads can be removed without retraining."""
+"""Half of the query and key features of trained heads can be removed without retraining."""
 
 from collections.abc import Sequence
 from copy import deepcopy
@@ -32,12 +32,15 @@ SOURCE = "Cordonnier et al., 2020, arXiv:2006.16362, abstract and section 4: fou
 
 
 class ConversionLoss(NamedTuple):
-    """Losses of a converted model, for each number of columns kept.
+    """Losses of a model that is converted to collaborative heads, for each number of columns kept.
+
+    A column is a feature of queries and keys that all heads share.
 
     logits: relative error of the attention logits, mean over layers.
     bits: bits per byte of the converted model.
     before: bits per byte before the conversion.
-    even: bits per byte if every query weighs all keys equally. The difference from `before` is the value of attention.
+    even: bits per byte if every query weighs all keys equally. The difference from `before` shows how much attention
+        helps.
     """
 
     logits: list[float]
@@ -61,12 +64,12 @@ def train_gpt(seed: int, steps: int, text: TextData) -> LM:
 
 
 def logits(projection: Projection, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B H T T"]:
-    """Return the attention logits of all token pairs, centred per row.
+    """Return the attention logits of all token pairs, minus their mean for each query.
 
-    The softmax ignores the mean of a row.
+    The softmax does not depend on this mean.
 
-    projection: projection of queries and keys.
-    x: states of the tokens.
+    projection: projection of tokens to queries and keys.
+    x: hidden states of the tokens.
     """
     pos = torch.arange(x.shape[1]).expand(len(x), -1)
     q, k = projection.queries(x, pos).q, projection.keys(x, pos).k
@@ -76,11 +79,11 @@ def logits(projection: Projection, x: Float[Tensor, "B T D"]) -> Float[Tensor, "
 
 @torch.no_grad()
 def conversion_loss(model: LM, rows: Int[Tensor, "B T"], columns: Sequence[int]) -> ConversionLoss:
-    """Convert every layer to each number of columns, and return the losses.
+    """Convert the layers of a model to collaborative heads without training, and return the losses.
 
     model: trained model; it is not changed.
     rows: batch to measure on.
-    columns: numbers of columns to keep.
+    columns: numbers of columns to keep: features of queries and keys that all heads share.
     """
     layers = [part for part in model.modules() if isinstance(part, Attention)]
     inputs: list[Tensor] = []
@@ -104,25 +107,29 @@ def conversion_loss(model: LM, rows: Int[Tensor, "B T"], columns: Sequence[int])
 
 
 def cost(result: ConversionLoss, n: int) -> float:
-    """Return the fraction of the value of attention that a conversion loses.
+    """Return the share of the value of attention that a converted model loses.
+
+    The value of attention is the number of bits that the model loses if every query weighs all keys equally.
 
     result: losses of the conversions.
-    n: index of the number of columns.
+    n: index of the conversion in `result`.
     """
     return (result.bits[n] - result.before) / (result.even - result.before)
 
 
 def claim(seeds: Sequence[int], steps: int = STEPS, columns: Sequence[int] = COLUMNS) -> Claim:
-    """Convert a trained model of each seed to every number of columns, without further training.
+    """Convert trained models to collaborative heads without further training, and measure the losses.
 
-    After the conversion all heads share the query and key columns.
+    After the conversion all heads share their query and key columns (features of queries and keys). Fewer columns make
+    the model smaller but less exact.
 
-    The loss in bits is divided by the value of attention: the bits that a model loses if it weighs all keys equally. A
-    bound on bits without this division would accept a model that hardly reads other tokens.
+    The additional bits of a converted model are divided by the value of attention: the bits that the model loses if
+    every query weighs all keys equally. A bound on bits without this division would accept a model that hardly attends
+    to other tokens.
 
-    The claim holds if three conditions are met. With all columns the relative error of the logits is at most 1e-4. With
-    half of them at most 0.05 of the value of attention is lost. With half of them the error of the logits is at most
-    half of an untrained layer's.
+    The claim holds if three conditions are met. With all columns the relative error of the attention logits is at most
+    1e-4. With half of the columns at most 0.05 of the value of attention is lost. With half of the columns the error of
+    the logits is at most half of the error in an untrained model.
 
     seeds: seeds of the trainings.
     steps: number of training steps.

@@ -36,9 +36,9 @@ NAMES = ("Decision Transformer", "cloning of the best tenth", "conservative Q-le
 
 
 def train_conservative_policy(episodes: Sequence[Episode], seed: int, steps: int, weight: float = 1.0) -> Policy:
-    """Train conservative Q-learning, and return its greedy policy.
+    """Train a network by conservative Q-learning, and return the policy that takes its best-valued action.
 
-    The method lowers the values of actions that the data does not contain. Q' follows Q slowly.
+    The method lowers the values Q of actions that the data does not contain. Q' is a copy of Q that follows it slowly.
 
     loss = smooth_l1(Q(s, a), r + 0.99 max_a' Q'(s', a')) + weight (log sum_a exp Q(s, a) - Q(s, a of the data))
 
@@ -90,9 +90,10 @@ def train_conservative_policy(episodes: Sequence[Episode], seed: int, steps: int
 
 
 def measure_returns(seed: int, steps: int) -> dict[str, tuple[float, float]]:
-    """Train each learner with both kinds of reward, and return its two mean returns.
+    """Train each learner with immediate and with delayed rewards, and return its two mean returns by name.
 
-    The first return is with a reward at each step, the second with all reward at the end.
+    The first return is with a reward at each step, the second with all reward at the end of the episode. The learners
+    are a Decision Transformer, behaviour cloning and conservative Q-learning.
 
     seed: seed of the episodes and of the trainings.
     steps: number of training steps; Q-learning takes 5 times as many.
@@ -112,11 +113,11 @@ def measure_returns(seed: int, steps: int) -> dict[str, tuple[float, float]]:
 
 
 def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
-    """Compare returns in CartPole with a reward at each step and with all reward at the end.
+    """Compare returns in CartPole after learning with a reward at each step and all reward at the end.
 
-    The episodes are by controllers with different leans. The Decision Transformer aims at the highest return of
-    its training data. The claim holds if it loses at most 0.15 of its return, and reaches at least 100 of 200 with a
-    reward at each step. The other learners do not affect the verdict.
+    The learners see episodes of good and bad controllers. The requested return of the Decision Transformer is the
+    highest return of its training data. The claim holds if it loses at most 0.15 of its return by the delay, and
+    reaches at least 100 of 200 with a reward at each step. The other learners do not affect the verdict.
 
     seeds: seeds of the episodes and of the trainings.
     steps: number of training steps.

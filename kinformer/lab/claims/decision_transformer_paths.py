@@ -25,7 +25,9 @@ SOURCE = "Chen et al., 2021, arXiv:2106.01345, section 2 and figure 2"
 
 
 def graph(rng: numpy.random.Generator) -> numpy.ndarray:
-    """Draw random links until a path of at most 10 steps leads from every node to the goal, node 0.
+    """Return a random graph as adjacency matrix.
+
+    Graphs are drawn until a path of at most 10 steps leads from every node to the goal, node 0.
 
     rng: source of randomness.
     """
@@ -37,7 +39,7 @@ def graph(rng: numpy.random.Generator) -> numpy.ndarray:
 
 
 def distances(links: numpy.ndarray) -> numpy.ndarray:
-    """Return the number of steps from each node to the goal; -1 if no path leads there.
+    """Return the number of steps from each node of a graph to the goal, node 0; -1 if no path leads there.
 
     links: adjacency matrix.
     """
@@ -52,7 +54,9 @@ def distances(links: numpy.ndarray) -> numpy.ndarray:
 
 
 def walk(links: numpy.ndarray, rng: numpy.random.Generator) -> Episode:
-    """Return a random walk that ends at the goal or after 10 steps; each step costs 1.
+    """Return a random walk on a graph as an episode; each step has the reward -1.
+
+    The walk ends at the goal, node 0, or after 10 steps.
 
     links: adjacency matrix.
     rng: source of randomness.
@@ -69,11 +73,13 @@ def walk(links: numpy.ndarray, rng: numpy.random.Generator) -> Episode:
 
 @torch.no_grad()
 def paths(model: Trajectory, links: numpy.ndarray, targets: numpy.ndarray | None) -> numpy.ndarray:
-    """Return the steps that a model takes to the goal from each other node; 11 if it never arrives.
+    """Return the number of steps that a model takes to the goal, node 0, from each other node of a graph.
 
-    model: model that acts.
+    The number is 11 if the model does not arrive within 10 steps.
+
+    model: model that chooses the next node in each step.
     links: adjacency matrix.
-    targets: requested return at each start; None for a model that takes no request.
+    targets: return to request from the model at each start; None for a model that takes no request.
     """
     actor = model.actor(None if targets is None else torch.from_numpy(targets).float())
     state, at = actor.start(NODES - 1), numpy.arange(1, NODES)
@@ -88,7 +94,9 @@ def paths(model: Trajectory, links: numpy.ndarray, targets: numpy.ndarray | None
 
 
 def measure_paths(seed: int, steps: int) -> dict[str, Any]:
-    """Return, for one graph, the steps beyond the shortest path, for both models and for the walks.
+    """Return the steps beyond the shortest path in one graph, for both models and the random walks.
+
+    The models are a Decision Transformer and behaviour cloning. The result also has the share of walks that arrive.
 
     seed: seed of the graph, the walks and the trainings.
     steps: number of training steps.
@@ -116,10 +124,10 @@ def measure_paths(seed: int, steps: int) -> dict[str, Any]:
 def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     """Train on random walks in one graph per seed, and count the shortest paths that the models take.
 
-    Every node except the goal is a start. Walks that do not arrive are left out. The request is the best return in the
-    data from that start, so the share of shortest paths measures whether the request is met. The claim holds if this
-    share is at least 0.9, and above the share of behaviour cloning by more than two standard errors.
-    `decision_transformer_asked` measures the correlation for returns of all sizes.
+    Each step costs 1. Every node except the goal is a start. Walks that do not arrive are left out. The requested
+    return is the highest return in the data from that start. The claim holds if the Decision Transformer takes a
+    shortest path from at least 0.9 of the starts. This share must also be above the share of behaviour cloning by more
+    than two standard errors. The claim `decision_transformer_asked` measures requests of all sizes.
 
     seeds: seeds of the graphs and of the trainings.
     steps: number of training steps.

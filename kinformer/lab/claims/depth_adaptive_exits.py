@@ -27,10 +27,10 @@ SOURCE = "Elbayad et al., 2019, arXiv:1910.10073, abstract and section 4"
 
 
 class QuestionBatch(NamedTuple):
-    """Rows of questions with answers.
+    """Rows of easy and hard questions with answers, for the claim about early exits.
 
-    source: 1 if the row has hard questions, else 0.
-    target: questions and answers in turn; only the answers are scored.
+    source: input of the encoder: 1 if the row may have hard questions, else 0.
+    target: tokens of questions and answers in turn; only the answers are scored.
     hard: True for each hard question.
     """
 
@@ -40,7 +40,7 @@ class QuestionBatch(NamedTuple):
 
 
 class ExitResult(NamedTuple):
-    """Layers and accuracy of answers.
+    """Layers and accuracy of answers of a Depth-Adaptive Transformer, whose tokens exit early.
 
     easy: mean number of layers of easy answers.
     hard: mean number of layers of hard answers.
@@ -57,11 +57,12 @@ class ExitResult(NamedTuple):
 
 
 def rows(count: int, generator: torch.Generator) -> QuestionBatch:
-    """Draw rows with easy questions, and in two thirds of the rows with hard questions too.
+    """Return random rows of easy questions; two thirds of the rows have hard questions too.
 
     The answer to an easy question is the value in the question. The answer to a hard question is the value in the
-    question before. Half of all answers are easy. A layer attends only to the token before (`Band(1)`). An easy answer
-    therefore needs one layer. A hard one needs two, unless the answer before it was easy and repeats the value.
+    question before. Half of all answers are easy. A layer attends only to the token itself and the token before
+    (`Band(1)`). An easy answer therefore needs one layer. A hard one needs two, unless the question before is easy:
+    then the answer before repeats the value.
 
     count: number of rows.
     generator: source of randomness.
@@ -76,9 +77,9 @@ def rows(count: int, generator: torch.Generator) -> QuestionBatch:
 
 
 def build_model(**of: Any) -> MultiExitSeq2Seq:
-    """Build a small untrained model.
+    """Build a small untrained Depth-Adaptive Transformer for rows of questions.
 
-    of: further arguments of `depth_adaptive`.
+    of: further arguments of the member (named model) `depth_adaptive`.
     """
     model = depth_adaptive(
         d=32,
@@ -95,7 +96,7 @@ def build_model(**of: Any) -> MultiExitSeq2Seq:
 
 
 def train(model: MultiExitSeq2Seq, steps: int, seed: int) -> MultiExitSeq2Seq:
-    """Train a model and return it in eval mode.
+    """Train a model on random rows of questions and return it in eval mode.
 
     The learning rate rises for 30 steps and falls to 0 at the end.
 
@@ -116,11 +117,11 @@ def train(model: MultiExitSeq2Seq, steps: int, seed: int) -> MultiExitSeq2Seq:
 
 
 def copy_with_classifier(model: MultiExitSeq2Seq, seed: int, **of: Any) -> MultiExitSeq2Seq:
-    """Return a model with the weights of another one and an untrained classifier.
+    """Return a copy of a model with an untrained classifier, which is to decide where tokens exit.
 
-    model: model that supplies the weights.
-    seed: seed of the classifier.
-    of: arguments of the classifier for `depth_adaptive`.
+    model: model that supplies the other weights.
+    seed: seed of the weights of the classifier.
+    of: arguments of `depth_adaptive` that choose the classifier.
     """
     torch.manual_seed(seed)
     other = build_model(**of)
@@ -130,7 +131,7 @@ def copy_with_classifier(model: MultiExitSeq2Seq, seed: int, **of: Any) -> Multi
 
 @torch.no_grad()
 def measure_exits(model: MultiExitSeq2Seq, batch: QuestionBatch) -> ExitResult:
-    """Measure layers and accuracy of the answers while tokens exit early.
+    """Return the layers that tokens use until they exit, and the accuracy of the answers.
 
     model: model with an exit rule.
     batch: rows to answer.
@@ -147,7 +148,7 @@ def measure_exits(model: MultiExitSeq2Seq, batch: QuestionBatch) -> ExitResult:
 
 @torch.no_grad()
 def accuracy_by_exit(model: MultiExitSeq2Seq, batch: QuestionBatch) -> list[float]:
-    """Return the share of correct answers if all tokens exit at the first exit, at the second, and so on.
+    """Return, for each exit (after a layer), the share of correct answers if all tokens exit there.
 
     model: model with exits.
     batch: rows to answer.
@@ -159,9 +160,11 @@ def accuracy_by_exit(model: MultiExitSeq2Seq, batch: QuestionBatch) -> list[floa
 def search_thresholds(
     model: MultiExitSeq2Seq, search_rows: QuestionBatch, batch: QuestionBatch
 ) -> list[MeasuredThresholds]:
-    """Search thresholds at random on some rows, and measure each on other rows with early exits.
+    """Search exit thresholds at random on some rows, and measure each on other rows.
 
-    model: model with a threshold rule.
+    Each exit has a threshold; a token exits if its largest probability is above it. Accuracy and layers are measured.
+
+    model: model that exits by thresholds.
     search_rows: rows for the search.
     batch: rows for the measurement.
     """
@@ -177,15 +180,17 @@ def search_thresholds(
 
 
 def claim(seeds: Sequence[int], steps: int = STEPS, classifier_steps: int = MORE) -> Claim:
-    """Train all layers once per seed, then continue with three classifiers and two oracles each.
+    """Train a model per seed with classifiers that decide where tokens exit; measure layers and accuracy.
 
-    The classifiers with the likelihood oracle decide the verdict. The claim holds if each of them meets these
-    conditions. Answers take at most half of the layers. At most 0.01 of the answers are lost compared with the full
-    model. The full model answers at least 0.95 correctly. Hard answers take more layers than easy ones; the sequence
-    classifier is exempt, because all tokens of a row exit together.
+    All layers are trained first. Then training continues with each of three classifiers. A classifier learns from an
+    oracle, which tells the exit to choose for each training token by its likelihood or its correctness. The classifiers
+    with the likelihood oracle decide the verdict. The claim holds if each of them meets four conditions. Answers take
+    at most half of the layers. At most 0.01 of the answers are lost compared with the full model. The full model
+    answers at least 0.95 correctly. Hard answers take more layers than easy ones. The classifier for whole sequences is
+    exempt from the last condition, because all tokens of a row exit together.
 
-    The correctness oracle, and searched thresholds on the largest probability, are reported for comparison. The latter
-    learn nothing.
+    The correctness oracle is reported for comparison. So are thresholds on the largest probability, which are found by
+    a search and need no training.
 
     seeds: seeds of the trainings.
     steps: number of training steps of the layers.

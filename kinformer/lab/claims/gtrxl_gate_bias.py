@@ -21,9 +21,9 @@ SOURCE = "Parisotto et al., 2019, arXiv:1910.06764, section 3.2: an initial b_g 
 
 
 class RepeatReader(nn.Module):
-    """A gated stack that reads symbols and predicts the symbol LAG positions earlier.
+    """A stack of gated blocks (GTrXL) that reads symbols and predicts the symbol LAG positions earlier.
 
-    b_g: initial bias of the gates.
+    b_g: initial bias of the gates; a larger bias brings a block nearer to the identity.
     depth: number of blocks.
     """
 
@@ -37,9 +37,10 @@ class RepeatReader(nn.Module):
 
 
 class RepeatLearning(NamedTuple):
-    """Progress of one training.
+    """Progress of one training of a `RepeatReader`, which learns to repeat earlier symbols.
 
-    right: share of correct answers in each batch, before the model learns from it; ends at the first batch with 0.9.
+    right: share of correct predictions in each batch, before the model learns from it. The training ends at the first
+        batch with 0.9.
     """
 
     right: list[float]
@@ -51,7 +52,9 @@ class RepeatLearning(NamedTuple):
 
 
 def train_reader(b_g: float, seed: int, steps: int, depth: int = DEPTH) -> RepeatLearning:
-    """Train on new rows, equal for every b_g, until 0.9 of a batch is correct.
+    """Train a stack of gated blocks to repeat earlier symbols, until 0.9 of a batch is correct.
+
+    The rows depend on the seed but not on b_g.
 
     b_g: initial bias of the gates.
     seed: seed of the weights and of the rows.
@@ -75,11 +78,12 @@ def train_reader(b_g: float, seed: int, steps: int, depth: int = DEPTH) -> Repea
 
 
 def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
-    """Count the training steps until 0.9 of a batch is correct, by the initial bias of the gates.
+    """Count the training steps that GTrXL stacks with different initial gate biases b_g need.
 
-    A training that never reaches 0.9 counts with all its steps. The claim holds if b_g = 0 needs more steps than b_g =
-    1 and more steps than b_g = 2: each ratio of steps must be above 1. A shallow stack of 2 blocks is reported for
-    comparison.
+    The task is to repeat the symbol some positions earlier. A training ends when 0.9 of a batch is correct; a training
+    that never reaches 0.9 counts with all its steps. The claim holds if half-open gates (b_g = 0) need more steps than
+    b_g = 1 and more steps than b_g = 2. Each ratio of steps must be above 1. A shallow stack of 2 blocks is reported
+    for comparison.
 
     seeds: seeds of the trainings.
     steps: largest number of training steps.

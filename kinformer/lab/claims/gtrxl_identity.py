@@ -28,10 +28,10 @@ GATES: tuple[GateName, ...] = get_args(GateName)
 
 
 class Change(NamedTuple):
-    """Change from the input to the output of sublayers, mean over positions.
+    """Change of a residual stream from the input to the output of sublayers, mean over positions.
 
     size: norm of the difference divided by the norm of the input.
-    cosine: cosine of input and output.
+    cosine: cosine of the angle between input and output.
     """
 
     size: float
@@ -39,10 +39,10 @@ class Change(NamedTuple):
 
 
 def change(x: Tensor, y: Tensor) -> Change:
-    """Return the change from x to y.
+    """Return the relative size of the difference of two tensors, and their cosine, mean over positions.
 
-    x: input.
-    y: output.
+    x: input of some sublayers.
+    y: output of these sublayers.
     """
     size = (y - x).norm(dim=-1) / x.norm(dim=-1)
     return Change(float(size.mean()), float(F.cosine_similarity(x, y, dim=-1).mean()))
@@ -50,9 +50,9 @@ def change(x: Tensor, y: Tensor) -> Change:
 
 @torch.no_grad()
 def changes(gate: GateName, seed: int, depth: int, b_g: float = B_G, d: int = WIDTH) -> list[Change]:
-    """Return the change after every number of sublayers of an untrained stack, starting with one.
+    """Return the changes of a random input after 1, 2, ... sublayers of an untrained GTrXL stack.
 
-    The input is normally distributed. A block has two sublayers.
+    The input is normally distributed. A block has two sublayers, each with a gate.
 
     gate: kind of gate.
     seed: seed of the weights and of the input.
@@ -74,7 +74,9 @@ def changes(gate: GateName, seed: int, depth: int, b_g: float = B_G, d: int = WI
 
 
 def formula(sublayers: int, b_g: float = B_G) -> float:
-    """Return the change by n GRU gates with logits b_g and candidate 0: 1 - (1 - sigmoid(-b_g))^n.
+    """Return the expected change of the residual stream by n GRU gates: 1 - (1 - sigmoid(-b_g))^n.
+
+    Each gate replaces the share sigmoid(-b_g) of the stream by a candidate, which is assumed to be 0.
 
     sublayers: number of gates n.
     b_g: initial bias of the gates.
@@ -83,16 +85,17 @@ def formula(sublayers: int, b_g: float = B_G) -> float:
 
 
 def claim(seeds: Sequence[int], depth: int = DEPTH, deepest: int = DEEPEST, d: int = WIDTH) -> Claim:
-    """Measure how much each gate changes the stream at the start.
+    """Measure how much untrained stacks with each kind of gate change the residual stream.
 
-    The claim holds if 4 blocks change the stream by at most 0.15 with each of the four gates that have a bias. The
-    change of `gru` must also be within 10% of the closed form. The gate without a bias, TrXL-I and TrXL are reported
-    for comparison.
+    The claim holds if 4 blocks change the residual stream by at most 0.15 with each of the four gates that have a bias.
+    The change of `gru` must also be within 10% of the value of `formula`. The gate without a bias, TrXL-I and TrXL are
+    reported for comparison.
 
-    The claim does not hold for `gru` and `highway`, by the paper's own formula. With b_g = 2 a gate replaces
-    sigmoid(-2) = 12% of the stream, so the 8 gates of 4 blocks replace 1 - 0.88^8 = 64% of it; measured: 66%. The
-    direction stays (cosine 0.98), and the norm before each sublayer hides the smaller size. 4 blocks stay within 15%
-    from b_g = 5 on. `output` and `sigtanh` add to the stream instead of replacing it, and stay within 15% (8% and 2%).
+    The claim does not hold for `gru` and `highway`, by the equation of the gate in the paper. With b_g = 2 a gate
+    replaces sigmoid(-2) = 12% of the stream, so the 8 gates of 4 blocks replace 1 - 0.88^8 = 64% of it; measured: 66%.
+    The direction of the stream stays (cosine 0.98), and the norm before each sublayer hides its smaller size. From
+    b_g = 5 on, 4 blocks change it by less than 15%. `output` and `sigtanh` add to the stream instead of replacing it,
+    and change it by 8% and 2%.
 
     seeds: seeds of weights and inputs.
     depth: number of blocks for the verdict.

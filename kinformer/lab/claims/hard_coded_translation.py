@@ -49,9 +49,9 @@ def pairs(rows: int, seed: int) -> tuple[Int[Tensor, "B T"], Int[Tensor, "B T"]]
 
 
 def bits(form: str, seed: int, steps: int) -> float:
-    """Train a model and return its bits per token on new translations.
+    """Train a translation model and return its bits per token on new sentences.
 
-    form: key of `FORMS`: the attentions that are hard-coded.
+    form: key of `FORMS`, which says if self-attention or cross-attention is hard-coded.
     seed: seed of the weights and of the sentences.
     steps: number of training steps.
     """
@@ -61,13 +61,13 @@ def bits(form: str, seed: int, steps: int) -> float:
 
 
 def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
-    """Compare bits per token of three models after equal trainings.
+    """Compare the bits per token of three translation models after equal trainings.
 
-    The models have learned attention, hard-coded self-attention, and hard-coded self- and cross-attention. A hard-coded
-    head weighs tokens by a Gaussian around a fixed offset.
+    The first has learned attention, the second hard-coded self-attention, the third hard-coded self- and
+    cross-attention. A hard-coded head weighs tokens by a Gaussian around a fixed offset.
 
-    The claim holds if two conditions are met. Hard-coding cross-attention too costs more bits. Hard-coding
-    self-attention costs at most 0.25 of the bits that both cost together.
+    The claim holds if two conditions are met. The third model needs more bits per token than the second. The additional
+    bits of the second model over the first are at most 0.25 of the third's.
 
     seeds: seeds of the trainings.
     steps: number of training steps.

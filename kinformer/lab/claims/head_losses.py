@@ -27,28 +27,28 @@ Make = Callable[[float], Model]
 
 
 def build_disagreeing_decoder(weight: float) -> Model:
-    """Build a decoder with a disagreement loss on the outputs of its heads.
+    """Build a decoder with a disagreement loss, which makes the outputs of its heads less alike.
 
-    weight: weight of the loss.
+    weight: factor of the disagreement loss.
     """
     return disagreement(**SIZES, output=weight)
 
 
 def build_guided_encoder(weight: float) -> Model:
-    """Build an encoder with two guided heads per layer: to the next token and to the previous one.
+    """Build an encoder with a loss that guides two heads per layer to the next and the previous token.
 
-    weight: weight of the loss.
+    weight: factor of the guidance loss.
     """
     return guided_attention(**SIZES, guides=("next", "previous"), alpha=weight, hold=1.0)
 
 
 def penalty(make: Make, weight: float, key: str, seed: int, steps: int, text: TextData) -> float:
-    """Train a model and return its penalty on validation rows, mean over layers.
+    """Train a model with a penalty (a further loss on its heads) and return the penalty, mean over layers.
 
-    The penalty is read in train mode, because models report it only there.
+    The penalty is measured on validation rows in train mode, because models report it only in this mode.
 
     make: function that builds the model from the weight.
-    weight: weight of the loss.
+    weight: factor of the penalty in the training.
     key: name of the penalty.
     seed: seed of the weights and of the training.
     steps: number of training steps.
@@ -63,18 +63,20 @@ def penalty(make: Make, weight: float, key: str, seed: int, steps: int, text: Te
 
 
 def cosine(mean_of_all: float) -> float:
-    """Return the mean cosine of two different heads.
+    """Return the mean cosine between the outputs of two different heads.
 
-    mean_of_all: mean over all pairs of heads, including each head with itself.
+    mean_of_all: mean cosine over all pairs of heads, including each head with itself.
     """
     return (HEADS * mean_of_all - 1) / (HEADS - 1)
 
 
 def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
-    """Train with each loss at the paper's weight, and with a weight too small to have an effect.
+    """Train models with a further loss on their heads, and compare heads with and without its effect.
 
-    The claim holds if two conditions are met. The disagreement loss reduces the mean cosine of two heads' outputs. The
-    guided heads' squared distance from their patterns is at most half of the distance without guidance.
+    The loss has the factor of the paper, or a factor too small to have an effect. One loss makes the outputs of heads
+    disagree, the other guides heads to fixed attention patterns. The claim holds if two conditions are met. The
+    disagreement loss reduces the mean cosine between the outputs of two heads. The squared distance of guided heads
+    from their patterns is at most half of the distance without guidance.
 
     seeds: seeds of the trainings.
     steps: number of training steps.

@@ -22,10 +22,10 @@ SOURCE = "Bhojanapalli et al., 2020, arXiv:2002.07028, theorem 1; softmax forget
 
 
 class FitError(NamedTuple):
-    """Errors by the width of queries and keys, from width 1.
+    """Errors of attention fitted to given weights, for each width of queries and keys from 1 on.
 
-    weights: half the sum of a row's absolute differences after the fit, mean over rows.
-    logits: least possible root mean square error of the logits, each row centred.
+    weights: errors of the fitted weights: half the sum of absolute differences for a query, mean over queries.
+    logits: least possible root mean square errors of the logits. A constant may be added to the logits of a query.
     """
 
     weights: list[float]
@@ -33,7 +33,7 @@ class FitError(NamedTuple):
 
 
 def random_weights(seed: int, length: int = LENGTH) -> Float[Tensor, "T T"]:
-    """Return random attention weights in float64; each row sums to 1.
+    """Return random attention weights [query, key] in float64; the weights of each query sum to 1.
 
     seed: seed of the weights.
     length: number of tokens.
@@ -43,10 +43,12 @@ def random_weights(seed: int, length: int = LENGTH) -> Float[Tensor, "T T"]:
 
 
 def attention_weights(projection: QKV, x: Float[Tensor, "1 T D"]) -> Float[Tensor, "T T"]:
-    """Return the attention weights of a row, read from the output for one-hot values.
+    """Return the attention weights [query, key] of one head over a row of tokens.
 
-    projection: projection of queries and keys.
-    x: states of the tokens.
+    They are the outputs for one-hot values.
+
+    projection: projection of tokens to queries and keys.
+    x: hidden states of the tokens.
     """
     pos = torch.arange(x.shape[1])[None]
     q, k = projection.queries(x, pos).q, projection.keys(x, pos).k
@@ -56,11 +58,13 @@ def attention_weights(projection: QKV, x: Float[Tensor, "1 T D"]) -> Float[Tenso
 def fit_attention(
     weights: Float[Tensor, "T T"], width: int, seed: int, iterations: int = ITERATIONS
 ) -> Float[Tensor, "T T"]:
-    """Fit the attention of a head over distinct tokens to given weights, by cross-entropy.
+    """Train the projection of a head until its attention is near given weights; return its weights.
 
-    weights: attention weights to reach.
+    The loss is the cross-entropy. All tokens of the row are different.
+
+    weights: attention weights to reach, [query, key].
     width: width of queries and keys.
-    seed: seed of the first projection.
+    seed: seed of the initial projection.
     iterations: largest number of optimiser iterations.
     """
     length = len(weights)
@@ -87,9 +91,10 @@ def fit_attention(
 
 
 def least_logit_error(weights: Float[Tensor, "T T"], width: int) -> float:
-    """Return the least possible error of logits of this rank, by the Eckart-Young theorem.
+    """Return the least root mean square error of attention logits for a width of queries and keys.
 
-    A constant may be added to each row of logits, because the softmax ignores it.
+    The width bounds the rank of the logits, and the Eckart-Young theorem gives the error of the nearest matrix of a
+    rank. A constant may be added to the logits of each query, because the softmax does not depend on it.
 
     weights: attention weights to reach.
     width: width of queries and keys, which bounds the rank.
@@ -100,7 +105,7 @@ def least_logit_error(weights: Float[Tensor, "T T"], width: int) -> float:
 
 
 def measure_errors(seed: int, length: int = LENGTH, iterations: int = ITERATIONS) -> FitError:
-    """Return the errors for random weights at each width up to the number of tokens.
+    """Fit random attention weights at each width of queries and keys up to the number of tokens.
 
     seed: seed of the weights and of the fits.
     length: number of tokens.
@@ -112,11 +117,11 @@ def measure_errors(seed: int, length: int = LENGTH, iterations: int = ITERATIONS
 
 
 def claim(seeds: Sequence[int], length: int = LENGTH, iterations: int = ITERATIONS) -> Claim:
-    """Fit random attention weights over 8 tokens with every width of queries and keys.
+    """Fit random attention weights over L = 8 tokens with every width of queries and keys.
 
-    The claim holds if two conditions are met. At width L - 2 the smallest error over seeds is at least 1e-4. At width L
-    - 1 the largest error over seeds is at most 1e-5. An error is half the sum of a row's absolute differences, mean
-    over rows.
+    The error of a fit is half the sum of absolute differences of a query's weights, mean over queries. The claim holds
+    if two conditions are met. At width L - 2 the smallest error over seeds is at least 1e-4. At width L - 1 the largest
+    error over seeds is at most 1e-5.
 
     seeds: seeds of the weights.
     length: number of tokens L.

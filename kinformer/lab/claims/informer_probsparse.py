@@ -26,7 +26,7 @@ SOURCE = "Zhou et al., 2020, arXiv:2012.07436, sections 3.1 and 4"
 
 
 def series(rows: int, seed: int, noise: float = NOISE) -> SeriesWindows:
-    """Return windows of noisy sums of sines with random phases.
+    """Return windows of random time series: sums of sines with random phases, plus noise.
 
     rows: number of windows.
     seed: seed of phases and noise.
@@ -41,9 +41,9 @@ def series(rows: int, seed: int, noise: float = NOISE) -> SeriesWindows:
 
 
 def train_informer(attention: Kind, seed: int, steps: int) -> tuple[Forecast, float]:
-    """Train a small Informer, and return it with its validation mean squared error.
+    """Train a small Informer to forecast series, and return it with its validation mean squared error.
 
-    attention: "probsparse" or "full".
+    attention: kind of attention: "probsparse" (only the most active queries attend) or "full".
     seed: seed of the weights and of the training.
     steps: number of training steps.
     """
@@ -65,10 +65,11 @@ def train_informer(attention: Kind, seed: int, steps: int) -> tuple[Forecast, fl
 
 @torch.no_grad()
 def hits(model: Forecast, batch: SeriesWindows) -> tuple[float, float]:
-    """Return the share of the most active queries that the sample finds, and the chance level.
+    """Return the share of the most active queries that ProbSparse attention finds, and the chance level.
 
-    The most active queries have the largest exact M in the lowest layer. The chance level is the number of chosen
-    queries divided by all.
+    M measures how far the attention of a query is from uniform. The most active queries have the largest M over all
+    keys, in the lowest layer. ProbSparse attention computes M from a sample of the keys. The chance level is the number
+    of chosen queries divided by the number of all queries.
 
     model: Informer with ProbSparse attention.
     batch: windows to read.
@@ -93,15 +94,17 @@ def hits(model: Forecast, batch: SeriesWindows) -> tuple[float, float]:
 
 
 def claim(seeds: Sequence[int], steps: int = STEPS, learned: float = LEARNED) -> Claim:
-    """Measure the hit rate of the sample, and the forecast error relative to full attention.
+    """Measure which active queries ProbSparse attention finds, and its forecast error.
 
-    M measures how far a query's attention is from uniform. The claim holds if three conditions are met. The sample
-    finds at least half of the queries with the largest M. The mean squared error is at most 1.1 times the error with
-    full attention. Full attention itself has learned: its error is at most half of the error of a forecast of 0.
+    M measures how far the attention of a query is from uniform. ProbSparse attention computes M from a sample of the
+    keys, and only the queries with the largest M attend. The claim holds if three conditions are met. The sample finds
+    at least half of the queries whose M over all keys is largest. The mean squared error of the forecasts is at most
+    1.1 times the error with full attention. The error with full attention is at most half of the error of a forecast of
+    0, which shows that the model has learned.
 
     seeds: seeds of the trainings.
     steps: number of training steps.
-    learned: largest error of full attention, relative to a forecast of 0.
+    learned: largest error with full attention for the last condition, divided by the error of a forecast of 0.
     """
     few, full = ([train_informer(kind, seed, steps) for seed in seeds] for kind in KINDS)
     rates, blind = zip(*(hits(model, series(16, 77)) for model, _ in few), strict=True)

@@ -39,7 +39,9 @@ SOURCE = "Khandelwal et al., 2020, arXiv:1911.00172, tables 1, 3 and 4 and figur
 
 
 class DatastoreSweep(NamedTuple):
-    """Results of a sweep over all choices.
+    """Bits per byte of a kNN-LM with every choice of its settings: neighbours k, lambda and temperature.
+
+    Lambda is the share of the datastore in the mixture of predictions.
 
     valid: bits per byte of each choice on validation data.
     test: bits per byte of each choice on test data.
@@ -49,16 +51,19 @@ class DatastoreSweep(NamedTuple):
     test: SweepResult
 
     def tuned_bits(self, k: int) -> float:
-        """Return test bits with k neighbours and the other numbers tuned on validation data."""
+        """Return test bits per byte with k neighbours; the other settings have the fewest validation bits."""
         return self.test.choices[min(self.choices_with(k), key=self.valid.choices.__getitem__)]
 
     def choices_with(self, k: int) -> list[SweepChoice]:
-        """Return the choices with k neighbours."""
+        """Return all choices of settings that have k neighbours."""
         return [choice for choice in self.valid.choices if choice.k == k]
 
 
 def domains() -> dict[str, tuple[SplitTokens, SplitTokens, SplitTokens]]:
-    """Return train, valid and test of each domain: the training's own domain first, then the unseen ones."""
+    """Return train, validation and test text of each domain by name.
+
+    The first domain is the one that the model is trained on, English. The others, such as program code, are unseen.
+    """
     texts = {IN_DOMAIN: _manual(), OUT_OF_DOMAIN: _split("stdlib")}
     for path in filter(None, os.environ.get(MORE, "").split(os.pathsep)):
         texts[Path(path).name] = _split(path)
@@ -81,10 +86,10 @@ def _manual() -> tuple[SplitTokens, SplitTokens, SplitTokens]:
 
 
 def sample_pieces(part: SplitTokens, size: int) -> SplitTokens:
-    """Return about this many bytes, as pieces from all over a text; each piece is read separately.
+    """Return evenly spaced pieces of a text as one text; a model reads each piece separately.
 
-    part: text.
-    size: number of bytes.
+    part: text to take the pieces from.
+    size: approximate number of bytes of all pieces together.
     """
     count = max(size // PIECE, 1)
     firsts = torch.linspace(0, max(len(part.tokens) - PIECE, 0), count).long()
@@ -92,7 +97,7 @@ def sample_pieces(part: SplitTokens, size: int) -> SplitTokens:
 
 
 def train_byte_model(seed: int, text: SplitTokens, steps: int) -> LM:
-    """Train a small byte model.
+    """Train a small `gpt` on bytes.
 
     seed: seed of the weights and of the training.
     text: text to learn from.
@@ -116,12 +121,12 @@ def train_byte_model(seed: int, text: SplitTokens, steps: int) -> LM:
 def sweep_datastore(
     model: LM, parts: tuple[SplitTokens, SplitTokens, SplitTokens], size: int, judged: int
 ) -> DatastoreSweep:
-    """Evaluate every choice of a kNN-LM with a datastore.
+    """Evaluate a kNN-LM with a datastore of one domain, for every choice of its settings.
 
-    model: trained model.
-    parts: train, valid and test of the domain; the datastore holds bytes of train.
-    size: bytes in the datastore.
-    judged: bytes of valid and of test.
+    model: trained model, whose predictions are mixed with the datastore's.
+    parts: train, validation and test text of the domain. The datastore holds bytes of the train text.
+    size: number of entries of the datastore, one for each byte.
+    judged: number of bytes of validation text, and of test text, to evaluate.
     """
     train, *measured = parts
     with tempfile.TemporaryDirectory() as folder:
@@ -136,19 +141,20 @@ def sweep_datastore(
 def claim(
     seeds: Sequence[int], steps: int = STEPS, size: int = BYTES, small: int = SMALL, judged: int = JUDGED
 ) -> Claim:
-    """Train on English, and measure the model with datastores of English and of unseen domains.
+    """Train a model on English, and measure it as a kNN-LM with datastores of English and unseen domains.
 
-    The claim holds if all of these conditions are met, in bits per byte of test unless stated otherwise. A datastore
-    with 256 neighbours needs fewer bits than the model without one. 40,000 entries need fewer bits than 10,000. 256
-    neighbours need fewer bits than 16. On validation data both ends of the sweep over lambda need more bits than the
-    best lambda. The best lambda is larger with more entries. The best lambda is larger out of domain than in domain.
-    Lambda is the share of the datastore in the mixture.
+    A kNN-LM mixes the predictions of a model with the tokens after the nearest neighbours in a datastore. Lambda is the
+    share of the datastore in this mixture. The claim holds if all of these conditions are met, in bits per byte of test
+    text unless stated otherwise. The model with a datastore and 256 neighbours needs fewer bits than without one.
+    40,000 entries need fewer bits than 10,000. 256 neighbours need fewer bits than 16. On validation text, the smallest
+    and the largest lambda need more bits than the best lambda. The best lambda is larger with more entries. The best
+    lambda is larger out of domain than in domain.
 
     seeds: seeds of the trainings.
     steps: number of training steps.
-    size: entries of the large datastore, in bytes.
-    small: entries of the small datastore.
-    judged: bytes of valid and of test.
+    size: number of entries of the large datastore, one for each byte.
+    small: number of entries of the small datastore.
+    judged: number of bytes of validation text, and of test text, to evaluate.
     """
     texts = domains()
     runs: dict[str, list[DatastoreSweep]] = {name: [] for name in texts}

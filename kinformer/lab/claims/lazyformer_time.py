@@ -26,7 +26,9 @@ SOURCE = "Ying et al., 2021, arXiv:2102.12702 (1.3 times, in pre-training; a for
 
 
 def models(length: int) -> dict[str, LazyModel]:
-    """Return LazyFormers that share attention weights over 1, 2 or 4 blocks; 1 means no sharing.
+    """Return LazyFormers by name, in which 1, 2 or 4 consecutive blocks share attention weights.
+
+    With 1 block nothing is shared.
 
     length: tokens per row.
     """
@@ -35,7 +37,7 @@ def models(length: int) -> dict[str, LazyModel]:
 
 @torch.no_grad()
 def seconds(model: LazyModel, tokens: Tensor) -> float:
-    """Return the seconds of a forward pass.
+    """Return the seconds of a forward pass of a LazyFormer.
 
     model: model to time.
     tokens: batch.
@@ -61,15 +63,16 @@ def count_flops(model: LazyModel, length: int) -> int:
 
 
 def formula(every: int, length: int) -> float:
-    """Return the products without sharing, divided by the products with sharing.
+    """Return the expected count of multiplications and additions without sharing, divided by with sharing.
 
-    A block multiplies 24 L d^2 + 4 L^2 d. A block that reuses weights projects no queries and keys: 20 L d^2 + 4 L^2 d.
+    A block of width d has 24 L d^2 + 4 L^2 d of them. A block that reuses attention weights projects no queries and
+    keys, and has 20 L d^2 + 4 L^2 d.
 
-    every: number of blocks that share weights.
+    every: number of consecutive blocks that share attention weights.
     length: tokens per row, L.
 
-    Differences: the paper keeps the matrix of weights, which saves the scores too. A fused kernel that multiplies the
-    queries and keys of the block below again takes less time and memory, so the member does this.
+    Differences: the paper keeps the matrix of attention weights, so blocks that reuse it compute no scores. Here these
+    blocks multiply the queries and keys of the block below again in a fused kernel, which takes less time and memory.
     """
     d = SIZES["d"]
     whole, reuses = 24 * d + 4 * length, 20 * d + 4 * length
@@ -77,12 +80,12 @@ def formula(every: int, length: int) -> float:
 
 
 def claim(seeds: Sequence[int], lengths: Sequence[int] = LENGTHS, rounds: int = ROUNDS) -> Claim:
-    """Compare the time and the matrix products of a forward pass with and without sharing.
+    """Compare forward passes of LazyFormers whose blocks share attention weights or do not.
 
-    The models are timed alternately, each with its fastest executor. Each seed reports the median ratio of times. The
-    claim holds if sharing over 2 blocks is at least 1.3 times as fast at rows of 512 tokens. The ratio of counted
-    products must also be the expected one within 1e-6, which shows that blocks that reuse weights project no queries
-    and keys.
+    The models are timed alternately, each with its fastest executor (way to compute attention). Each seed reports the
+    median ratio of times. The claim holds if a model whose blocks share weights in pairs is at least 1.3 times as fast
+    at rows of 512 tokens. The ratio of counted multiplications and additions must also agree with `formula` within
+    1e-6. This shows that blocks that reuse attention weights project no queries and keys.
 
     seeds: seeds of weights and tokens.
     lengths: tokens per row.

@@ -53,27 +53,27 @@ def spectra(model: MLM, tokens: Tensor) -> Float[Tensor, "N T"]:
 
 
 def cumulative_share(values: Float[Tensor, "N T"], power: int = 2) -> Float[Tensor, "N T"]:
-    """Return the share of the sum of powers that the first 1, 2, ... singular values hold.
+    """Return the share of the largest 1, 2, ... singular values in the sum of all.
 
-    values: singular values, largest first.
-    power: exponent; 2 gives the energy.
+    values: singular values of each matrix, largest first.
+    power: exponent of the values before the sum; 2 gives the energy.
     """
     sums = values.pow(power).cumsum(-1)
     return sums / sums[:, -1:]
 
 
 def count_needed(values: Float[Tensor, "N T"], share: float = ENERGY, power: int = 2) -> Float[Tensor, " N"]:
-    """Return the number of singular values that hold the given share.
+    """Return how many of the largest singular values of each matrix make up a share of the sum of all.
 
-    values: singular values, largest first.
+    values: singular values of each matrix, largest first.
     share: share to reach.
-    power: exponent; 2 gives the energy.
+    power: exponent of the values before the sum; 2 gives the energy.
     """
     return (cumulative_share(values, power) < share).sum(-1) + 1.0
 
 
 def train_on_text(model: MLM, steps: int, length: int, seed: int) -> float:
-    """Train on text and return the bits per masked byte on validation data.
+    """Train a model to fill in masked bytes of a text; return its bits per masked byte in validation.
 
     model: model to train.
     steps: number of training steps.
@@ -85,9 +85,9 @@ def train_on_text(model: MLM, steps: int, length: int, seed: int) -> float:
 
 
 def by_frequency() -> float:
-    """Return validation bits per byte of a model that knows only the byte frequencies.
+    """Return validation bits per byte of a model that knows only the frequency of each byte.
 
-    The frequencies come from the training data.
+    The frequencies come from the training text.
     """
     text = read_spec(TEXT)
     assert isinstance(text, TextData)
@@ -98,7 +98,7 @@ def by_frequency() -> float:
 def train_and_test(make: Any, seed: int, data: TaskData, steps: int) -> float:
     """Train a model on sorting and return its accuracy on unseen rows.
 
-    make: member.
+    make: member (named model) to build, such as `bert`.
     seed: seed of the weights and of the training.
     data: task to learn.
     steps: number of training steps; 0 leaves the model untrained.
@@ -113,9 +113,9 @@ def train_and_test(make: Any, seed: int, data: TaskData, steps: int) -> float:
 
 @torch.no_grad()
 def products(make: Any, lengths: Sequence[int]) -> list[float]:
-    """Count additions and multiplications per token, by a model built for each row length.
+    """Count the additions and multiplications per token in a forward pass, for each row length.
 
-    make: member.
+    make: member (named model) to build for each length, such as `bert`.
     lengths: tokens per row.
     """
     counts = []
@@ -131,16 +131,18 @@ def products(make: Any, lengths: Sequence[int]) -> list[float]:
 def claim(seeds: Sequence[int], steps: int = STEPS, learned: int = LEARNED, length: int = LENGTH) -> Claim:
     """Measure the spectrum of trained attention, and compare Linformer with BERT in accuracy and cost.
 
-    The claim holds if four conditions are met. The trained encoder needs at most 0.95 of the bits of byte frequencies.
-    90% of the energy of attention over 256 tokens lies in at most 1/4 of the singular values. A Linformer with k =
-    length / 4 has at least 0.95 of BERT's accuracy. Its products per token grow with an exponent of 0 in the length,
-    within 0.02.
+    The spectrum (singular values of attention matrices) is measured in a small encoder trained on text. The claim holds
+    if four conditions are met. The trained encoder needs at most 0.95 of the bits of a model that knows only byte
+    frequencies. At least 90% of the energy (sum of squares) of attention over 256 tokens lies in at most 1/4 of the
+    singular values. A Linformer that compresses the keys of a row to length / 4 vectors has at least 0.95 of BERT's
+    accuracy at sorting. Its additions and multiplications per token grow with an exponent of 0 in the length, within
+    0.02.
 
-    The spectrum comes from a small encoder trained on text, on unseen rows of the training length, half of it and twice
-    it. The encoder has pre-norm and rotary positions. In so few steps a post-norm encoder with learned positions only
-    learns the byte frequencies, and its attention stays a mean of all tokens, which has rank 1. The two members are
-    post-norm, so they are compared by sorting. On text BERT, a Linformer and a Linformer that reads only the mean of
-    the row reach 4.24, 4.28 and 4.25 bits per masked byte after 1,000 steps, so text cannot tell them apart.
+    The spectrum is measured on unseen rows of the training length, half of it and twice it. The encoder has pre-norm
+    and rotary positions. In so few steps a post-norm encoder with learned positions only learns the byte frequencies,
+    and its attention stays a mean of all tokens, which has rank 1. BERT and Linformer are post-norm, so they are
+    compared by sorting. On text BERT, a Linformer and a Linformer that sees only the mean of the row reach 4.24, 4.28
+    and 4.25 bits per masked byte after 1,000 steps, so text cannot tell them apart.
 
     seeds: seeds of the trainings.
     steps: number of training steps on text.
@@ -244,7 +246,7 @@ def claim(seeds: Sequence[int], steps: int = STEPS, learned: int = LEARNED, leng
 
 
 def rows_of(length: int) -> Tensor:
-    """Return two rows of validation text.
+    """Return two rows of validation text, in bytes.
 
     length: bytes per row.
     """

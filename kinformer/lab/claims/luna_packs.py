@@ -1,4 +1,4 @@
-"""Luna's multiplications are linear in the row, and more packs keep more of a set."""
+"""Luna's multiplications are linear in the row length, and more packed vectors keep more of a set."""
 
 from collections.abc import Sequence
 from statistics import mean
@@ -27,10 +27,10 @@ SOURCE = "Ma et al., 2021, arXiv:2106.01540, abstract and section 4 (accuracy by
 
 
 class KindSets(NamedTuple):
-    """Sets of elements, each with a kind and a number.
+    """Sets of elements, each with a kind and a number, and the answer to predict for each element.
 
-    x: elements: one-hot kind and number.
-    above: True if the mean number of the element's kind in its set is above 0.
+    x: vector of each element: its kind as one-hot numbers, then its number.
+    above: the answer: True if the elements of the same kind in the set have a mean number above 0.
     """
 
     x: Float[Tensor, "B T N"]
@@ -38,7 +38,9 @@ class KindSets(NamedTuple):
 
 
 def sets(rows: int, generator: torch.Generator) -> KindSets:
-    """Draw sets. An element's number is a random value of its kind in the set, plus noise of equal size.
+    """Return random sets of elements with a kind and a number, with their answers.
+
+    The number of an element is the sum of a random value for its kind in this set and of noise with equal variance.
 
     rows: number of sets.
     generator: source of randomness.
@@ -53,17 +55,17 @@ def sets(rows: int, generator: torch.Generator) -> KindSets:
 
 
 def layer(packs: int) -> Layer:
-    """Return a Luna layer with one head and no positions, because a set has no order.
+    """Return a Luna layer with one head and without positions, because a set has no order.
 
-    packs: number of packs.
+    packs: number of vectors into which Luna packs a row.
     """
     return luna(d=WIDTH, depth=1, heads=1, packs=packs, length=SIZE).body
 
 
 def accuracy(packs: int, seed: int, steps: int) -> float:
-    """Train a layer briefly and return its accuracy on new sets.
+    """Train a Luna layer briefly on sets and return its accuracy on new sets.
 
-    packs: number of packs.
+    packs: number of vectors into which Luna packs a set.
     seed: seed of the weights and of the sets.
     steps: number of training steps.
     """
@@ -85,9 +87,9 @@ def accuracy(packs: int, seed: int, steps: int) -> float:
 
 @torch.no_grad()
 def products(layer: Layer, length: int) -> int:
-    """Count additions and multiplications of a forward pass over a row.
+    """Count the additions and multiplications of a forward pass over a row.
 
-    The executor that computes all scores is used.
+    Attention is computed by the executor (way to compute attention) that computes all scores.
 
     layer: layer to count.
     length: tokens in the row.
@@ -102,11 +104,11 @@ def products(layer: Layer, length: int) -> int:
 
 
 def claim(seeds: Sequence[int], lengths: Sequence[int] = LENGTHS, steps: int = STEPS) -> Claim:
-    """Count multiplications by length, and measure accuracy by the number of packs.
+    """Count Luna's multiplications by row length, and measure its accuracy by packed vectors.
 
-    The count does not depend on chance; the accuracy is measured for each seed. The claim holds if multiplications grow
-    with an exponent of 1 in the length, within 0.02, and if the accuracy rises by at least 0.02 from 1 to 4 packs and
-    from 4 to 16.
+    Luna packs a row or set into a few vectors, which all tokens attend to. The count does not depend on chance; the
+    accuracy is measured for each seed. The claim holds if multiplications grow with an exponent of 1 in the row length,
+    within 0.02, and if the accuracy rises by at least 0.02 from 1 to 4 packed vectors and from 4 to 16.
 
     seeds: seeds of the trainings.
     lengths: tokens per row for the count.

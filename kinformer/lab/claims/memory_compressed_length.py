@@ -28,11 +28,12 @@ SOURCE = "Liu et al., 2018, arXiv:1801.10198, sections 4.2.3 and 5 (rows of 11,0
 
 
 def decoders(length: int) -> dict[str, Callable[[], Writer]]:
-    """Return functions that build three decoders of one width and depth.
+    """Return functions that build three decoders of equal width and depth, by name.
 
-    They have dense attention, the paper's layers LMLML, and only compressed layers.
+    The first has dense attention. The second has the paper's layers LMLML: L is local attention within blocks, M is
+    attention over compressed keys. The third has only layers with compressed keys.
 
-    length: longest row.
+    length: tokens of the longest row.
     """
     sizes: dict[str, Any] = {"d": WIDTH, "depth": DEPTH, "heads": HEADS, "length": length}
     return {
@@ -43,10 +44,10 @@ def decoders(length: int) -> dict[str, Callable[[], Writer]]:
 
 
 def seconds(model: Writer, tokens: Tensor) -> float:
-    """Return the processor seconds of a row's loss and gradients.
+    """Return the processor time in seconds of the loss and gradients of a decoder for one row.
 
     model: decoder.
-    tokens: row.
+    tokens: the row.
     """
     began = time.process_time()
     model(tokens).total.backward()
@@ -54,7 +55,7 @@ def seconds(model: Writer, tokens: Tensor) -> float:
 
 
 def cache_bytes(model: Writer, length: int) -> int:
-    """Return the bytes of keys and values that decoding a row needs.
+    """Return the bytes of the cache of keys and values that a decoder needs for a row.
 
     model: decoder.
     length: tokens in the row.
@@ -63,11 +64,12 @@ def cache_bytes(model: Writer, length: int) -> int:
 
 
 def claim(seeds: Sequence[int], lengths: Sequence[int] = LENGTHS) -> Claim:
-    """Time training steps of the three decoders, and compare their key-value caches.
+    """Compare the training time and the caches of memory-compressed decoders with dense attention.
 
-    The decoders take turns, and the fastest of 2 rounds counts. The claim holds if two conditions are met at 8,192
-    tokens. LMLML (T-DMCA) is at least 2 times as fast as dense attention. Compressed layers store 1/3 of the bytes of
-    dense layers, within 0.01.
+    Three decoders train in turns: with dense attention, with the paper's layers LMLML (T-DMCA), and with only
+    compressed layers. The fastest of 2 rounds counts. The claim holds if two conditions are met at 8,192 tokens. LMLML
+    is at least 2 times as fast as dense attention. The cache of keys and values of compressed layers has 1/3 of the
+    bytes of dense layers, within 0.01.
 
     seeds: seeds of weights and rows.
     lengths: tokens per row; the last one decides the verdict.

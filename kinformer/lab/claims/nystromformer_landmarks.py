@@ -38,13 +38,15 @@ SOURCE = "Xiong et al., 2021, arXiv:2102.03902, abstract and section 3"
 
 
 class ApproximationErrors(NamedTuple):
-    """Distance of approximations from the softmax attention of a trained model.
+    """Errors of Nystrom attention, compared with the softmax attention of a trained model.
 
-    error: error of Nystrom attention by the number of landmarks. It is relative to the error of the plain mean of all
-        values, so 1 means no better than a plain mean.
-    best: error of the best matrices of equally low rank, relative to the same.
+    A is the matrix of attention between landmarks, and Z is its inverse, approximated by iterations.
+
+    error: error of Nystrom attention for each number of landmarks. It is divided by the error of the mean of all
+        values, so 1 means no better than this mean.
+    best: smallest possible error of matrices of equally low rank, divided by the same.
     stopped: error after six iterations divided by the error with the exact pseudo-inverse.
-    left: |A Z A - A| / |A| by the number of iterations.
+    left: residual |A Z A - A| / |A| for each number of iterations.
     """
 
     error: list[float]
@@ -61,7 +63,7 @@ class ExactNystrom(Nystrom):
 
 
 def train_and_test(model: MLM, seed: int, data: TaskData, steps: int) -> float:
-    """Train a model briefly and return its accuracy on unseen rows.
+    """Train a model briefly on a task and return its accuracy on unseen rows.
 
     model: model to train.
     seed: seed of the training.
@@ -75,7 +77,7 @@ def train_and_test(model: MLM, seed: int, data: TaskData, steps: int) -> float:
 
 
 def train_both(seed: int, data: TaskData, steps: int) -> tuple[MLM, float, float]:
-    """Train a `bert` and a `nystromformer` of equal size; return the `bert` and both accuracies.
+    """Train a `bert` and a `nystromformer` of equal size on a task; return the `bert` and both accuracies.
 
     seed: seed of the weights and of the trainings.
     data: task to learn.
@@ -87,7 +89,7 @@ def train_both(seed: int, data: TaskData, steps: int) -> tuple[MLM, float, float
 
 
 def tokens_of(data: TaskData) -> Int[Tensor, "B T"]:
-    """Return unseen rows with their answers visible.
+    """Return validation rows of a task as tokens, with visible answers.
 
     data: task.
     """
@@ -97,10 +99,10 @@ def tokens_of(data: TaskData) -> Int[Tensor, "B T"]:
 
 
 def measure_errors(layer: HeadInputs, landmarks: Sequence[int]) -> ApproximationErrors:
-    """Return the errors of approximations for one layer.
+    """Return the errors of Nystrom attention, and of other approximations, in one layer.
 
-    layer: queries, keys and values.
-    landmarks: numbers of landmarks.
+    layer: queries, keys and values of the layer.
+    landmarks: numbers of landmarks to try.
     """
     q, k, v = (x.double() for x in layer)
     ctx = Context(torch.arange(q.shape[2]).expand(len(q), -1), run=True, full=True)
@@ -131,9 +133,9 @@ def measure_errors(layer: HeadInputs, landmarks: Sequence[int]) -> Approximation
 
 
 def flops(lengths: Sequence[int]) -> dict[str, float]:
-    """Return the growth exponent of the multiplications of a forward pass in the row length, by member.
+    """Return the growth exponents of the multiplications of `bert` and `nystromformer` in the row length.
 
-    lengths: tokens per row.
+    lengths: tokens per row of the forward passes.
     """
     sizes: dict[str, Any] = {"d": 16, "depth": 1, "heads": 1}
     with torch.random.fork_rng(devices=[]):
@@ -145,16 +147,17 @@ def flops(lengths: Sequence[int]) -> dict[str, float]:
 def claim(
     seeds: Sequence[int], steps: int = STEPS, landmarks: Sequence[int] = LANDMARKS, lengths: Sequence[int] = LONG
 ) -> Claim:
-    """Compare sorting accuracy, approximation error and cost of softmax and Nystrom attention.
+    """Compare sorting accuracy, approximation error and multiplications of softmax and Nystrom attention.
 
-    The thresholds were fixed before these numbers were measured. The claim holds if five conditions are met. The
-    accuracy with 32 landmarks is at least nine tenths of softmax attention's. The error falls with more landmarks: its
-    exponent is below 0. Six iterations raise the error by at most a twentieth. The residual |A Z A - A| / |A| after six
-    iterations is at most a tenth. Multiplications grow with an exponent of at most 1.1 in the row length; pairs of
-    tokens have 2.
+    Nystrom attention uses the matrix A of attention between landmarks (means of tokens), and approximates its inverse Z
+    by iterations. The claim holds if five conditions are met. The accuracy with 32 landmarks is at least nine tenths of
+    the accuracy with softmax attention. The error falls with more landmarks: its exponent in their number is below 0.
+    Six iterations raise the error by at most a twentieth over the exact inverse. The residual |A Z A - A| / |A| after
+    six iterations is at most a tenth. Multiplications grow with an exponent of at most 1.1 in the row length; the
+    number of token pairs has an exponent of 2.
 
     In post-norm layers A is nearly singular, and its exact inverse gives worse attention than six iterations. The
-    residual of A is therefore measured too.
+    residual is therefore measured too.
 
     seeds: seeds of the trainings.
     steps: number of training steps.

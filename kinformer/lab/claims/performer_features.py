@@ -27,9 +27,9 @@ SOURCE = "Choromanski et al., 2020, arXiv:2009.14794, lemmas 1 and 2 and theorem
 
 
 def vectors(angles: Sequence[float]) -> Float[Tensor, "1 1 T K"]:
-    """Return unit vectors at these angles to the first axis, multiplied by K^(1/4).
+    """Return vectors of length K^(1/4) at these angles to the first axis.
 
-    The feature maps divide by K^(1/4).
+    The feature maps divide vectors of width K by K^(1/4), so they see unit vectors.
 
     angles: angles in degrees.
     """
@@ -40,10 +40,11 @@ def vectors(angles: Sequence[float]) -> Float[Tensor, "1 1 T K"]:
 
 
 def error(map: FeatureMap, size: int, angles: Sequence[float] = ANGLES) -> Float[Tensor, " angles"]:
-    """Return the mean squared error of the estimates of exp(q.k), for unit vectors at each angle.
+    """Return the mean squared error of a feature map's estimates of exp(q.k), at each angle of q and k.
 
-    map: feature map.
-    size: number of directions per estimate; the directions of the map are split into groups of this size.
+    map: feature map with random directions.
+    size: number of directions per estimate. The directions of the map are split into groups of this size, and each
+        group gives one estimate.
     angles: angles between query and key in degrees.
     """
     (q, of_q), (k, of_k) = map(vectors((0,)), True), map(vectors(angles), False)
@@ -55,7 +56,9 @@ def error(map: FeatureMap, size: int, angles: Sequence[float] = ANGLES) -> Float
 
 
 def expected(positive: bool, size: int, angle: float) -> float:
-    """Return the mean squared error by the paper's lemma 2, for independent directions and unit vectors.
+    """Return the mean squared error of estimates of exp(q.k) that the paper's lemma 2 predicts.
+
+    The lemma is about independent random directions and unit vectors.
 
     positive: True for positive features, False for sines and cosines.
     size: number of directions per estimate.
@@ -69,11 +72,12 @@ def expected(positive: bool, size: int, angle: float) -> float:
 
 
 def claim(seeds: Sequence[int], draws: int = DRAWS, orthogonal_draws: int = MORE) -> Claim:
-    """Compare the errors of both kinds of features by angle and size, and of orthogonal directions.
+    """Compare the errors with which random features estimate exp(q.k).
 
-    The claim holds if two conditions are met. At 150 degrees, for 16, 64 and 256 directions, the squared error of sines
-    and cosines is at least 10 times the error of positive features. From 90 to 150 degrees, the squared error with
-    orthogonal directions is below the error with independent ones.
+    Positive features are compared with sines and cosines, and orthogonal random directions with independent ones. The
+    claim holds if two conditions are met. At 150 degrees between q and k, for 16, 64 and 256 directions, the squared
+    error of sines and cosines is at least 10 times the error of positive features. From 90 to 150 degrees, the squared
+    error with orthogonal directions is below the error with independent ones.
 
     seeds: seeds of the directions.
     draws: number of estimates per size.

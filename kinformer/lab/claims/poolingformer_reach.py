@@ -22,7 +22,7 @@ SOURCE = "Zhang et al., 2021, arXiv:2105.04371, abstract: a larger window increa
 
 
 class NeedleCurve(NamedTuple):
-    """Learning curve of one training.
+    """Learning curve of one training to find a needle (a digit at the beginning of a row).
 
     steps: number of training steps at each evaluation.
     accuracy: validation accuracy at each evaluation.
@@ -33,11 +33,11 @@ class NeedleCurve(NamedTuple):
 
 
 def models(length: int) -> dict[str, Callable[[], Model]]:
-    """Return functions that build three models, by what they read.
+    """Return functions that build three models, by the keys that their queries attend to.
 
-    They have pooled keys that reach the needle, only a window, and pooled keys that do not reach it. The needle lies at
-    the beginning of the row. In two layers a window sees 2 NEAR tokens before the question. With the short pooled keys
-    a model sees a third of the row.
+    The needle (a digit to find) lies at the beginning of the row, the question at its end. The first model has a window
+    and pooled keys that reach the needle. The second has only the window. In two layers, it sees 2 NEAR tokens before
+    the question. The third has pooled keys that do not reach the needle: it sees a third of the row.
 
     length: symbols per row.
     """
@@ -64,10 +64,11 @@ def train_on_needle(name: str, seed: int, length: int, steps: int) -> NeedleCurv
 
 
 def claim(seeds: Sequence[int], length: int = LENGTH, steps: int = STEPS) -> Claim:
-    """Compare the share of correct digits with pooled keys and with only a window.
+    """Compare how often models with pooled keys and models with only a window find a needle.
 
-    The claim holds if the accuracy is at least 0.95 with pooled keys, and at most 0.2 with the window; guessing gives
-    0.1. Pooled keys that end before the needle are trained with one seed and do not affect the verdict.
+    The needle is a digit at the beginning of a row, and the model must give it at the end. The claim holds if the share
+    of correct digits is at least 0.95 with pooled keys, and at most 0.2 with only the window; guessing gives 0.1. A
+    model whose pooled keys end before the needle is trained with one seed and does not affect the verdict.
 
     seeds: seeds of the trainings.
     length: symbols per row.

@@ -1,4 +1,4 @@
-"""SPALM predicts names in its datastore better than its own Transformer-XL, by opening its gate."""
+"""SPALM predicts names in its datastore better than the Transformer-XL inside, by using its datastore."""
 
 import math
 import tempfile
@@ -40,9 +40,9 @@ M = TypeVar("M", bound=LM)
 
 
 class Toy(NamedTuple):
-    """A text that names the same people again and again.
+    """A text that repeats the names of the same people, with marks at the names.
 
-    text: the text.
+    text: train, validation and test text.
     names: True for each byte of the test text that belongs to a name.
     """
 
@@ -51,13 +51,15 @@ class Toy(NamedTuple):
 
 
 class SpalmResult(NamedTuple):
-    """Results of one seed.
+    """Results of SPALM and two other models for one seed.
+
+    SPALM mixes its hidden states with token embeddings that it looks up in a datastore.
 
     bits: bits per byte of each model on the whole test text.
     names: bits per byte of each model at names.
-    at_names: share that SPALM looks up at names.
-    elsewhere: share that SPALM looks up elsewhere.
-    own_logit: logit that a retrieved embedding gives to its own token, mean over tokens.
+    at_names: mean share of looked-up embeddings in the mixture of SPALM at names.
+    elsewhere: the same share outside of names.
+    own_logit: logit that a looked-up embedding gives to its own token, mean over tokens.
     """
 
     bits: dict[str, float]
@@ -68,9 +70,9 @@ class SpalmResult(NamedTuple):
 
 
 def toy(seed: int, people: int = PEOPLE, times: int = TIMES) -> Toy:
-    """Return a text of sentences that give each person's sign and name, both of random letters.
+    """Return a text with one kind of sentence: a person's sign and name, both of random letters.
 
-    Each pass over the persons has a new random order.
+    The text goes through all persons again and again, each time in a new random order.
 
     seed: seed of the text.
     people: number of persons.
@@ -98,7 +100,7 @@ def toy(seed: int, people: int = PEOPLE, times: int = TIMES) -> Toy:
 
 
 def train_further(model: M, seed: int, text: TextData, steps: int) -> M:
-    """Train a model for some more steps and return it in eval mode.
+    """Train a model of any kind for some more steps and return it in eval mode.
 
     model: model to train.
     seed: seed of the training.
@@ -111,10 +113,11 @@ def train_further(model: M, seed: int, text: TextData, steps: int) -> M:
 
 
 def measure_seed(seed: int, people: int, steps: int) -> SpalmResult:
-    """Train a `spalm` without a datastore, then compare three models after equally many further steps.
+    """Train a `spalm` without a datastore, train it further with and without one, and compare the results.
 
-    The three are this model, this model with kNN-LM, and a `spalm` with a datastore. The last starts from the weights
-    of the first and uses its datastore; its gate is untrained.
+    Without a datastore a `spalm` is a Transformer-XL. Three models are compared after equally many further steps: the
+    Transformer-XL, the Transformer-XL as a kNN-LM, and a `spalm` with a datastore. The `spalm` starts with the weights
+    of the Transformer-XL, a datastore of its hidden states, and an untrained gate.
 
     seed: seed of the text and of the trainings.
     people: number of persons.
@@ -148,22 +151,25 @@ def measure_seed(seed: int, people: int, steps: int) -> SpalmResult:
 
 
 def store(folder: Path, model: LM, text: TextData, home: str = "") -> tuple[Datastore, str]:
-    """Build a datastore of a model's last hidden states, and return it with their place in the model.
+    """Build a datastore of a model's last hidden states over the train text.
+
+    The result is the datastore, and the name of the layer in the model whose output it holds.
 
     folder: folder for the datastore.
-    model: model that reads the text.
-    text: text with the part to store.
-    home: checkpoint of the model, if any.
+    model: model that computes the hidden states.
+    text: text, whose train part is stored.
+    home: folder of the model's checkpoint, if any.
     """
     datastore = Datastore.build(folder, model, text.train, tap=str(SIZES["depth"] - 1), dtype="float32", home=home)
     return datastore, Tap(model, datastore.tap).place
 
 
 class SpalmReading(NamedTuple):
-    """Reading of a text, byte by byte.
+    """Predictions of a model for each byte of a text.
 
-    bits: bits of each byte except the first.
-    looked_up: share 1 - g that is looked up for each byte; None without retrieval.
+    bits: bits of each byte except the first: minus the base-2 logarithm of its probability.
+    looked_up: share 1 - g of looked-up embeddings in the mixture for each byte, with the gate g of SPALM; None for a
+        model without a datastore.
     """
 
     bits: Float[Tensor, " _"]
@@ -172,10 +178,10 @@ class SpalmReading(NamedTuple):
 
 @torch.no_grad()
 def read(model: LM, tokens: Shaped[Tensor, " E"]) -> SpalmReading:
-    """Read a text from its first byte, with the memory of all earlier bytes.
+    """Return the predictions of a model for each byte of a text, given all earlier bytes.
 
-    model: model to read with.
-    tokens: text.
+    model: model to evaluate.
+    tokens: bytes of the text.
     """
     row = tokens[None].long()
     out = model.logits(row[:, :-1], model.start(1, row.shape[1] - 1))
@@ -184,11 +190,12 @@ def read(model: LM, tokens: Shaped[Tensor, " E"]) -> SpalmReading:
 
 
 def claim(seeds: Sequence[int], people: int = PEOPLE, steps: int = STEPS) -> Claim:
-    """Compare bits per byte at names in the datastore, and the gate at names and elsewhere.
+    """Compare SPALM with a Transformer-XL at names in its datastore, and its gate at names and elsewhere.
 
-    The claim holds if two conditions are met. SPALM needs at least 0.5 bits per byte less at names than its own
-    Transformer-XL after equally many steps. The share 1 - g that it looks up is at least 0.1 larger at names than
-    elsewhere. kNN-LM is reported for comparison.
+    SPALM mixes hidden states of a Transformer-XL with token embeddings that it looks up in a datastore. Its gate g
+    gives the share 1 - g to the embeddings. The claim holds if two conditions are met. At names, SPALM needs at least
+    0.5 bits per byte less than a Transformer-XL after equally many training steps. The share 1 - g is at least 0.1
+    larger at names than elsewhere. A Transformer-XL as a kNN-LM is reported for comparison.
 
     seeds: seeds of the texts and of the trainings.
     people: number of persons.

@@ -23,12 +23,14 @@ FORMS: tuple[Sets, ...] = ("strided", "fixed")
 
 
 def factors(attention: Sets, length: int, p: int, use: Use = "interleaved") -> list[Pattern]:
-    """Return the patterns of a Sparse Transformer with p key sets and a stride of length^(1/p).
+    """Return the attention patterns of the layers of a Sparse Transformer with p sets of keys.
 
-    attention: "strided" or "fixed".
+    The stride is length^(1/p).
+
+    attention: kind of key sets: "strided" or "fixed".
     length: tokens per row.
     p: number of key sets.
-    use: assignment of the sets to layers: "interleaved", "merged" or "heads".
+    use: "interleaved" for one set per layer in turn, "merged" for all sets in each layer, "heads" for one set per head.
     """
     stride, tiny = round(length ** (1 / p)), {"d": 2, "depth": p, "heads": 1, "vocab": 2, "length": length}
     fixed = {"summary": 1} if attention == "fixed" else {}
@@ -37,11 +39,11 @@ def factors(attention: Sets, length: int, p: int, use: Use = "interleaved") -> l
 
 
 def reachable_keys(patterns: Sequence[Pattern], length: int) -> Bool[Tensor, "T T"]:
-    """Return, for each query, the keys that it depends on after layers with these patterns.
+    """Return the keys that each query depends on, directly or through other tokens, after some layers.
 
     A query always depends on its own token.
 
-    patterns: one pattern per layer, the lowest first.
+    patterns: attention pattern of each layer, the lowest layer first.
     length: tokens per row.
     """
     reach = torch.eye(length)
@@ -52,9 +54,11 @@ def reachable_keys(patterns: Sequence[Pattern], length: int) -> Bool[Tensor, "T 
 
 
 def share(patterns: Sequence[Pattern], length: int) -> float:
-    """Return the share of pairs of a query and an earlier token or itself that are reached.
+    """Return the share of earlier tokens that queries depend on after some layers, over all queries.
 
-    patterns: one pattern per layer, the lowest first.
+    A query may depend on them directly or through other tokens. Its own token counts as an earlier one.
+
+    patterns: attention pattern of each layer, the lowest layer first.
     length: tokens per row.
 
     Errors: ValueError if a query reaches a later token.
@@ -66,23 +70,24 @@ def share(patterns: Sequence[Pattern], length: int) -> float:
 
 
 def pairs(attention: Sets, length: int) -> int:
-    """Return the number of token pairs that two key sets read together.
+    """Return the number of (query, key) pairs in the two key sets of a Sparse Transformer together.
 
-    attention: "strided" or "fixed".
+    attention: kind of key sets: "strided" or "fixed".
     length: tokens per row.
     """
     return int(factors(attention, length, 2, "merged")[0].matrix(length).sum())
 
 
 def claim(seeds: Sequence[int], lengths: Sequence[int] = LENGTHS, steps: int = STEPS) -> Claim:
-    """Measure reach and cost of the key sets, and train three ways of using two sets.
+    """Measure the reach of a Sparse Transformer's key sets and the number of their pairs.
 
-    Reach and cost do not depend on chance. The claim holds if two conditions are met, for strided and for fixed sets.
-    With 2 and with 3 sets all earlier tokens are reached in as many steps. The number of pairs that two sets read grows
-    with an exponent of 1.5 in the length, within 0.1. The trainings do not affect the verdict.
+    A key set is the set of keys that a query attends to in one step. Reach and number do not depend on chance. The
+    claim holds if two conditions are met, for strided and for fixed sets. With 2 sets a query reaches all earlier
+    tokens in 2 steps, and with 3 sets in 3 steps. The number of (query, key) pairs of two sets grows with an exponent
+    of 1.5 in the length, within 0.1. Models with three ways to use two sets are trained for comparison.
 
     seeds: seeds of the trainings.
-    lengths: tokens per row; reach is measured at the first.
+    lengths: tokens per row; reach is measured at the first length.
     steps: number of training steps; 0 skips the trainings.
     """
     length = lengths[0]

@@ -33,11 +33,11 @@ DECIDE: tuple[tuple[str, Question], ...] = (("random", "place"), ("random", "con
 
 
 class RecallBatch(NamedTuple):
-    """Rows of key-value pairs, followed by keys that ask for a value.
+    """Rows of key-value pairs, followed by asking keys: the model must answer each with a value.
 
     keys: keys of the pairs, then the asking keys.
-    values: values from 1; 0 for the asking keys, which have no value.
-    answers: correct value for each asking key, from 0.
+    values: values of the pairs, counted from 1, then 0 for the asking keys.
+    answers: correct value for each asking key, counted from 0.
     """
 
     keys: Int[Tensor, "B T"]
@@ -46,12 +46,12 @@ class RecallBatch(NamedTuple):
 
 
 def batch(question: Question, rows: int, generator: torch.Generator) -> RecallBatch:
-    """Draw rows of pairs and questions.
+    """Return random rows of key-value pairs, followed by asking keys, with the correct answers.
 
-    If asked by place, the n-th asking key wants the value of the n-th pair from the end. If asked by content, it wants
-    its own value.
+    For a question by place, the answer to the n-th asking key is the value of the n-th pair from the end. For a
+    question by content, it is the value of the pair with the same key.
 
-    question: "place" or "content".
+    question: kind of question: "place" or "content".
     rows: number of rows.
     generator: source of randomness.
     """
@@ -64,9 +64,11 @@ def batch(question: Question, rows: int, generator: torch.Generator) -> RecallBa
 
 
 class RecallReader(nn.Module):
-    """Two encoder blocks over the sum of a key's, a value's and a position's embedding.
+    """Model that answers asking keys: two encoder blocks of a synthesizer.
 
-    kinds: kinds of scores of the synthesizer.
+    The input of a token is the sum of the embeddings of its key, value and position.
+
+    kinds: kinds of attention scores of the synthesizer, such as "random" (learned for each pair of positions).
     d: width.
     heads: number of heads.
     """
@@ -84,10 +86,10 @@ class RecallReader(nn.Module):
 
 
 def train_reader(kinds: tuple[Kind, ...], question: Question, seed: int, steps: int) -> tuple[RecallReader, float]:
-    """Train a reader, and return it with the share of correct answers on unseen rows.
+    """Train a `RecallReader`, and return it with the share of correct answers on unseen rows.
 
-    kinds: kinds of scores of the synthesizer.
-    question: "place" or "content".
+    kinds: kinds of attention scores of the synthesizer.
+    question: kind of question: "place" or "content".
     seed: seed of the weights and of the rows.
     steps: number of training steps.
     """
@@ -108,11 +110,12 @@ def train_reader(kinds: tuple[Kind, ...], question: Question, seed: int, steps: 
 
 
 def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
-    """Train every form on both questions, with equal rows, steps and sizes.
+    """Train models with each kind of attention scores to answer questions by place and by content.
 
-    Three accuracies decide the verdict. The claim holds if a random synthesizer asked by place reaches at least 0.95, a
-    random synthesizer asked by content at most 0.5, and dot products asked by content at least 0.95. Guessing gives
-    1/8.
+    A row has key-value pairs, then asking keys. A question by place asks for the value at a fixed position, a question
+    by content for the value of the pair with the same key. All models have equal rows, steps and sizes. Three shares of
+    correct answers decide the verdict; guessing gives 1/8. The claim holds if a random synthesizer reaches at least
+    0.95 by place and at most 0.5 by content, and dot products reach at least 0.95 by content.
 
     seeds: seeds of the trainings.
     steps: number of training steps.
@@ -162,11 +165,11 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
 
 @torch.no_grad()
 def largest_weights(model: RecallReader) -> Float[Tensor, "T T"]:
-    """Return the largest weight of each pair of tokens over all heads of a random synthesizer.
+    """Return the largest attention weight of each query and key over all layers and heads.
 
-    The weights do not depend on the tokens.
+    The weights of a random synthesizer do not depend on the tokens.
 
-    model: reader with random scores.
+    model: trained model with random scores.
     """
     tables = [score.table for score in model.modules() if isinstance(score, RandomSynthesizer)]
     return torch.cat([table.softmax(-1) for table in tables]).amax(0)

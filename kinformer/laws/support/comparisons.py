@@ -1,4 +1,4 @@
-"""Comparisons of the laws: tensors, outputs of two calls, and states slot by slot."""
+"""Comparisons for the laws: tensors, outputs of two calls, and decoding states."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -12,12 +12,13 @@ from kinformer.laws.support.findings import Broken
 
 
 def agree(actual: Tensor, expected: Tensor, sentence: str, *, pos: Tensor | None = None, bound: float = 1e-10) -> None:
-    """Raise Broken, with the worst place, unless two tensors agree at real positions.
+    """Raise Broken (a law does not hold) unless two tensors agree; name the entry with the largest error.
 
     actual, expected: the tensors.
-    sentence: beginning of the finding.
-    pos: positions [B T]; entries at padding (-1) are not compared.
-    bound: largest difference, relative to the largest expected entry (or to 1 if that is larger).
+    sentence: beginning of the error text, which says what differs.
+    pos: positions [B T] of the first two dimensions; entries at padding (-1) are not compared.
+    bound: largest allowed difference. It is multiplied by the largest expected absolute value, or by 1 if that is
+        larger.
     """
     if actual.shape != expected.shape:
         raise Broken(f"{sentence}: the shape is {tuple(actual.shape)} instead of {tuple(expected.shape)}")
@@ -35,10 +36,10 @@ def agree(actual: Tensor, expected: Tensor, sentence: str, *, pos: Tensor | None
 
 
 def agree_out(actual: Out, expected: Out, sentence: str, pos: Tensor | None, *, bound: float = 1e-10) -> None:
-    """Raise Broken unless y and aux of two calls agree at real positions.
+    """Raise Broken (a law does not hold) unless the output y and the results `aux` of two calls agree.
 
-    actual, expected: the outputs.
-    sentence, pos, bound: as in `agree`.
+    actual, expected: outputs of the calls.
+    sentence, pos, bound: as in `agree`: beginning of the error text, positions, and largest difference.
     """
     agree(actual.y, expected.y, sentence, pos=pos, bound=bound)
     agree_names(actual.aux, expected.aux, sentence)
@@ -47,10 +48,10 @@ def agree_out(actual: Out, expected: Out, sentence: str, pos: Tensor | None, *, 
 
 
 def agree_names(actual: Mapping[str, Any], expected: Mapping[str, Any], sentence: str) -> None:
-    """Raise Broken unless two mappings have the same names.
+    """Raise Broken (a law does not hold) unless the results `aux` of two calls have the same names.
 
-    actual, expected: the mappings.
-    sentence: beginning of the finding.
+    actual, expected: the mappings `aux`.
+    sentence: beginning of the error text, which says what differs.
     """
     if actual.keys() != expected.keys():
         raise Broken(f"{sentence}: the names of results (aux) are {sorted(actual)} instead of {sorted(expected)}")
@@ -59,10 +60,10 @@ def agree_names(actual: Mapping[str, Any], expected: Mapping[str, Any], sentence
 def agree_gradients(
     actual: Mapping[str, Tensor | None], expected: Mapping[str, Tensor | None], sentence: str, *, bound: float = 1e-10
 ) -> None:
-    """Raise Broken unless gradients agree by name. No gradient (None) agrees with a gradient of zeros.
+    """Raise Broken (a law does not hold) unless gradients with the same name agree.
 
-    actual, expected: the gradients.
-    sentence, bound: as in `agree`.
+    actual, expected: gradients by the names of parameters. None, no gradient, agrees with a gradient of zeros.
+    sentence, bound: as in `agree`: beginning of the error text, and largest difference.
     """
     for name, value in expected.items():
         mine = actual[name]
@@ -75,11 +76,11 @@ def agree_gradients(
 
 
 def join_outs(outs: list[Out]) -> Out:
-    """Join the outputs of consecutive chunks along the tokens.
+    """Join the outputs of consecutive chunks of a row along the tokens; the state is the last one.
 
     outs: the outputs, in order.
 
-    Errors: Broken if a penalty depends on the chunk.
+    Errors: Broken if a penalty of a chunk (a single number in `aux`) differs from the first chunk's.
     """
     aux = {}
     for name, value in outs[0].aux.items():
@@ -91,12 +92,13 @@ def join_outs(outs: list[Out]) -> Out:
 
 
 def agree_states(actual: State, expected: State, sentence: str) -> None:
-    """Raise Broken unless two states agree; slots are compared at the positions that both states keep.
+    """Raise Broken (a law does not hold) unless two decoding states agree.
 
-    A slot that only one state keeps may be dead. If it is not, the next output differs.
+    Slots (places of a cache) are compared at the positions that both states keep. A slot that only one state keeps may
+    be one that no later query reads. If a later query reads it, the next output differs.
 
     actual, expected: the states.
-    sentence: beginning of the finding.
+    sentence: beginning of the error text, which says what differs.
     """
     mine, theirs = dict(entries(actual)), dict(entries(expected))
     if mine.keys() != theirs.keys():
@@ -118,11 +120,13 @@ def agree_states(actual: State, expected: State, sentence: str) -> None:
 def entries(
     state: State, name: str = "", pos: Tensor | None = None
 ) -> Iterator[tuple[str, tuple[Tensor, Tensor | None]]]:
-    """Yield every tensor of a state by its path, with the positions of its slots if it has them.
+    """Yield the name and value of every tensor in a decoding state, with the positions of its slots.
 
-    state: the state.
-    name: path of the state.
-    pos: positions of the slots of an enclosing state.
+    Slots are the places of a cache. A tensor without slots has None in place of the positions.
+
+    state: the state, a tree of tuples, lists and dicts.
+    name: name of the state, which begins the names of its tensors.
+    pos: positions of the slots of an enclosing state, if any.
     """
     if isinstance(state, Tensor):
         yield name, (state, pos)

@@ -1,4 +1,4 @@
-"""Dependences of a result: a loss that shows them by its gradients, and the columns that outputs read."""
+"""Dependences of outputs on inputs, which the laws measure by gradients."""
 
 from typing import Any
 
@@ -15,10 +15,12 @@ ROUNDING = 1e-13  # rounding in float64, relative to the largest gradient
 
 
 def loss(out: Out, batch: InputBatch) -> Tensor:
-    """Return a loss of y and aux at real positions; the placement of the padding does not change it.
+    """Return a loss for tests of gradients: a weighted sum of y and of aux at real positions.
+
+    The side of the padding does not change it.
 
     out: the output of a call.
-    batch: its input.
+    batch: the input of the call.
     """
     rows = real_values(out.y, batch)
     weights = [torch.arange(1.0, row.numel() + 1).to(row).view_as(row).sin() for row in rows]
@@ -29,16 +31,16 @@ def loss(out: Out, batch: InputBatch) -> Tensor:
 
 
 def real_values(value: Tensor, batch: InputBatch) -> list[Tensor]:
-    """Return the entries at real positions, row by row.
+    """Return the entries of a tensor without padding: one tensor for each row of the batch.
 
     value: a tensor [B T ...].
-    batch: the batch with the positions.
+    batch: the batch, whose positions show the padding.
     """
     return [row[mark] for row, mark in zip(value, batch.is_real, strict=True)]
 
 
 def trainable(module: nn.Module) -> dict[str, nn.Parameter]:
-    """Return the trainable parameters by name, without frozen ones.
+    """Return the trainable parameters of a module by name, without frozen ones.
 
     module: the module.
     """
@@ -46,11 +48,13 @@ def trainable(module: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def gradients(value: Tensor, module: Any, **tensors: Tensor) -> dict[str, Tensor | None]:
-    """Return the gradients for trainable parameters and further tensors, by name; None without a gradient.
+    """Return the gradients of a loss for the trainable parameters and for further tensors, by name.
+
+    A parameter or tensor without a gradient has None.
 
     value: the loss.
     module: the module with the parameters.
-    tensors: further tensors.
+    tensors: further tensors by name, such as the input.
     """
     of = {**tensors, **trainable(module)}
     values = (
@@ -60,11 +64,13 @@ def gradients(value: Tensor, module: Any, **tensors: Tensor) -> dict[str, Tensor
 
 
 def dependences(subject: Subject, module: Any, batch: InputBatch) -> Tensor:
-    """Return how much y and aux at column t depend on x at column s, as gradients [row, t, s].
+    """Return how much the output of token t depends on input token s, as absolute gradients [row, t, s].
 
-    subject: the part.
-    module: the built module.
-    batch: its input.
+    The output is y and aux of a call. Tokens are counted with padding; outputs at padding have 0.
+
+    subject: the layer or model under test, which knows how to call the module.
+    module: the module, built by `subject`.
+    batch: the input.
     """
     out, leaf = subject.call_traced(module, batch)
     watched = [(out.y * _noise(out.y)).sum(2), *(value.sin() for value in out.aux.values() if value.dim())]
@@ -77,9 +83,9 @@ def dependences(subject: Subject, module: Any, batch: InputBatch) -> Tensor:
 
 
 def beyond_rounding(read: Tensor) -> Tensor:
-    """Return True for dependences that are larger than rounding errors of cancelling terms.
+    """Return a mask of the dependences that are too large to be rounding errors.
 
-    read: the dependences.
+    read: dependences of outputs on inputs, from the function `dependences`.
     """
     return read > ROUNDING * read.amax()
 
@@ -90,11 +96,11 @@ def _noise(like: Tensor) -> Tensor:
 
 
 def memory_read(layer: Attention) -> Memory | None:
-    """Return the memory that a layer reads in its present mode, or None.
+    """Return the memory (states carried between chunks) that a layer uses in its present mode, or None.
 
-    A layer reads its memory in train mode. In eval mode it reads a memory only if no cache holds as much.
+    A layer uses its memory in train mode. In eval mode it uses only a memory that no cache can replace.
 
-    layer: the layer.
+    layer: the attention layer.
     """
     memory = layer.memory
     return memory if memory is not None and (layer.training or not memory.cached) else None

@@ -1,4 +1,4 @@
-"""Dropout switch of the laws."""
+"""Function `drop_share`, which switches dropout on for a law."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,10 +10,10 @@ from kinformer.core.dropout import dropout_attribute
 
 @contextmanager
 def drop_share(parts: Sequence[nn.Module], share: float) -> Iterator[None]:
-    """Set the dropout rate of parts while the context is entered. Outside of it the laws use no dropout.
+    """Set the dropout rate of modules inside a `with` block; the laws use no dropout outside of it.
 
-    parts: the parts with dropout.
-    share: the dropout rate.
+    parts: the modules with dropout.
+    share: the dropout rate, from 0 to 1.
     """
 
     def drop(share: float) -> None:

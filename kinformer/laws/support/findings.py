@@ -1,28 +1,29 @@
-"""Findings: sentences about a part that breaks a law, with the smallest example that shows it."""
+"""Findings: sentences that say how a part breaks a law, with the smallest example that shows it."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
 
 
 class Broken(AssertionError):
-    """A law does not hold; the text is the finding.
+    """Raised if a part breaks a law (a property that every part is tested for).
 
-    Helpers of a law raise this error, and `findings` yields its text.
+    The text is the finding: a sentence that says how. Helpers of a law raise this error, and the function `findings`
+    yields its text.
     """
 
 
 class Unjudged(Exception):
-    """A law has nothing to judge; the text is the reason.
+    """Raised by a law (a property that every part is tested for) that cannot be tested on a part.
 
-    `judge` raises this error, and it never counts as a pass.
+    The text is the reason, for example that the part has no decoding state. Such a test never counts as a pass.
     """
 
 
 def findings(attempt: Callable[..., None], *args: Any) -> Iterator[str]:
-    """Yield the finding of an attempt, if it has one.
+    """Call a test, and yield the text of its error `Broken` if the law does not hold.
 
-    attempt: a function that raises Broken if the law does not hold.
-    args: its arguments.
+    attempt: the test: a function that raises Broken if the law does not hold.
+    args: arguments of the test.
     """
     try:
         attempt(*args)
@@ -31,13 +32,13 @@ def findings(attempt: Callable[..., None], *args: Any) -> Iterator[str]:
 
 
 def find_smallest(attempt: Callable[..., None], length: int, *rest: Any) -> Iterator[str]:
-    """Yield the finding of an attempt at the shortest length that has one.
+    """Call a test with a length; if it fails, yield the error text for the shortest length that fails.
 
-    Nothing is yielded if there is no finding at `length`.
+    If the test passes at `length`, no shorter length is tried and nothing is yielded.
 
-    attempt: a function of a length that raises Broken if the law does not hold.
-    length: the length to try first.
-    rest: further arguments of the attempt.
+    attempt: the test: a function of a length that raises Broken if the law does not hold.
+    length: the length to try first, in tokens or positions.
+    rest: further arguments of the test.
     """
     for sentence in findings(attempt, length, *rest):
         shorter = (findings(attempt, less, *rest) for less in range(2, length))

@@ -1,4 +1,4 @@
-"""Input batches of the laws: rows of unequal length, padded on either side with garbage."""
+"""Input batches for the laws: rows of unequal length, with arbitrary entries at padding."""
 
 import dataclasses
 import random
@@ -18,14 +18,15 @@ LABEL = 3  # consecutive tokens with the same label
 
 @dataclass(frozen=True, eq=False)
 class InputBatch:
-    """The inputs of one call.
+    """The inputs of one call of a layer or model that a law tests.
 
-    x: numbers [B T D] or tokens [B T].
-    pos: positions, -1 at padding.
-    only, also: patterns of the batch.
-    source: numbers or tokens of a source.
+    x: vectors [B T D] for a layer, or tokens [B T] for a model.
+    pos: positions of the tokens, -1 at padding.
+    only: pattern that limits the pairs that queries may read, if any (`ctx.only`).
+    also: pattern of pairs that queries may read in addition, if any (`ctx.also`).
+    source: vectors or tokens of a source for cross-attention, if any.
     source_pos: positions of the source.
-    is_clean: promises finite numbers at padding. Then no zeros are written there, so the part reads these numbers.
+    is_clean: True promises finite numbers at padding. No layer then writes zeros there before the part is called.
     """
 
     x: Tensor
@@ -38,16 +39,19 @@ class InputBatch:
 
     @property
     def is_real(self) -> Tensor:
-        """True for columns with a token."""
+        """Mask [B T] of the real tokens: True except at padding."""
         return self.pos >= 0
 
     @property
     def size(self) -> tuple[int, int]:
-        """Numbers of rows and columns."""
+        """Number of rows, and length of the rows in tokens with padding."""
         return self.pos.shape[0], self.pos.shape[1]
 
     def context(self) -> Context:
-        """Return the context of this batch for a layer. It makes every promise that is true."""
+        """Return the context (positions and limits) of this batch for a layer.
+
+        It promises everything that is true of the batch, such as rows without padding.
+        """
         full = bool(self.is_real.all()) and (self.source_pos is None or bool((self.source_pos >= 0).all()))
         labels = {"segment": self.pos.clamp_min(0) // LABEL % 2}
         fields: dict[str, Any] = {"labels": labels, "is_clean": self.is_clean}
@@ -58,19 +62,22 @@ class InputBatch:
         return [t for t in (self.x, self.pos, self.source, self.source_pos) if t is not None]
 
     def columns(self, lo: int, hi: int) -> "InputBatch":
-        """Return a chunk of the batch. Only the first chunk has the source."""
+        """Return a chunk: the tokens lo .. hi - 1 of every row, counted with padding.
+
+        Only the chunk with lo = 0 has the source.
+        """
         chunk = dataclasses.replace(self, x=self.x[:, lo:hi], pos=self.pos[:, lo:hi])
         return chunk if lo == 0 else dataclasses.replace(chunk, source=None, source_pos=None)
 
     def rows(self, rows: Sequence[int]) -> "InputBatch":
-        """Return the given rows, which may repeat."""
+        """Return a batch of the rows with these indices, which may repeat."""
         at = torch.tensor(rows)
         source, source_pos = (None if tensor is None else tensor[at] for tensor in (self.source, self.source_pos))
         patterns = _rows(self.only, at), _rows(self.also, at)
         return InputBatch(self.x[at], self.pos[at], *patterns, source, source_pos, self.is_clean)
 
     def to(self, dtype: torch.dtype) -> "InputBatch":
-        """Return the same batch in another precision."""
+        """Return the batch with its floating-point numbers in another precision."""
 
         def cast(t: Tensor) -> Tensor:
             return t.to(dtype) if t.is_floating_point() else t
@@ -78,26 +85,26 @@ class InputBatch:
         return dataclasses.replace(self, x=cast(self.x), source=None if self.source is None else cast(self.source))
 
     def narrow(self, pattern: Pattern) -> "InputBatch":
-        """Return the batch with its reads limited further by `pattern`."""
+        """Return the batch with a further pattern that limits the pairs that queries may read."""
         return dataclasses.replace(self, only=pattern if self.only is None else self.only & pattern)
 
 
 def positions(lengths: Sequence[int], lefts: Sequence[int], columns: int) -> Int[Tensor, "B T"]:
-    """Return rows of -1s, then 0, 1, 2, ..., then -1s.
+    """Return the positions of padded rows: 0, 1, 2, ... for the tokens, and -1 for padding on either side.
 
-    lengths: tokens of each row.
-    lefts: columns of padding before them.
-    columns: number of columns.
+    lengths: number of tokens of each row.
+    lefts: length of the padding before the tokens of each row.
+    columns: length of all rows, padding included.
     """
     at = torch.arange(columns) - torch.tensor(lefts)[:, None]
     return torch.where((at >= 0) & (at < torch.tensor(lengths)[:, None]), at, -1)
 
 
 def place_content(content: Tensor, pos: Int[Tensor, "B T"], garbage: Tensor | int) -> Tensor:
-    """Place entry n of a row at the column with position n, and garbage at padding.
+    """Return padded rows: entry n of each row stands where `pos` is n, and `garbage` stands at padding.
 
-    content: the rows without padding.
-    pos: the positions.
+    content: the rows without padding, [B N] or [B N D].
+    pos: the positions of the padded rows, -1 at padding.
     garbage: the entries at padding.
     """
     at = pos.clamp_min(0)
@@ -107,33 +114,34 @@ def place_content(content: Tensor, pos: Int[Tensor, "B T"], garbage: Tensor | in
 
 
 def numbers(rows: int, columns: int, width: int, seed: int) -> Float[Tensor, "B T D"]:
-    """Return standard normal float64 numbers by a seed; longer rows begin with the shorter ones.
+    """Return normally distributed float64 vectors; with one seed, longer rows begin with the shorter ones.
 
-    rows, columns, width: the shape.
-    seed: the seed.
+    rows, columns, width: number of rows B, length of the rows T, and width of the vectors D.
+    seed: seed of the numbers.
     """
     g = torch.Generator().manual_seed(seed)
     return torch.randn(columns, rows, width, generator=g, dtype=torch.float64).transpose(0, 1).contiguous()
 
 
 def tokens(rows: int, columns: int, vocab: int, seed: int) -> Int[Tensor, "B T"]:
-    """Return random tokens by a seed; longer rows begin with the shorter ones.
+    """Return random tokens; with one seed, longer rows begin with the shorter ones.
 
-    rows, columns: the shape.
-    vocab: number of tokens.
-    seed: the seed.
+    rows, columns: number of rows B and length of the rows T.
+    vocab: size of the vocabulary.
+    seed: seed of the tokens.
     """
     g = torch.Generator().manual_seed(seed)
     return torch.randint(vocab, (columns, rows), generator=g).T.contiguous()
 
 
 def repeat_tokens(content: Tensor, seed: int) -> Tensor:
-    """Replace about half of the tokens with copies of earlier ones, in every row but the first.
+    """Replace about half of the tokens by copies of earlier tokens, in all rows except the first.
 
-    Real texts repeat tokens, so choices must handle equal keys. A longer row begins with the shorter one.
+    Real texts repeat tokens, so a part that chooses among keys must handle equal ones. With one seed, a longer row
+    begins with the shorter one.
 
-    content: the rows, [B T ..].
-    seed: the seed of the copies.
+    content: the rows of tokens or vectors, [B T ..].
+    seed: seed of the copies.
     """
     rng, source = random.Random(seed), list[int]()
     for column in range(content.shape[1]):
@@ -143,27 +151,27 @@ def repeat_tokens(content: Tensor, seed: int) -> Tensor:
 
 
 def equal_keys(k: Float[Tensor, "B G S K"], seed: int) -> Float[Tensor, "B G S K"]:
-    """Make some keys equal, in every row but the first.
+    """Replace about half of the keys by copies of earlier keys of the row, in all rows except the first.
 
     k: the keys.
-    seed: the seed of the copies.
+    seed: seed of the copies.
     """
     return repeat_tokens(k.detach().transpose(1, 2), seed).transpose(1, 2).contiguous().requires_grad_()
 
 
 def vary_rows(pattern: Pattern) -> Pattern:
-    """Shift the rows of a pattern's batch tensors against each other, so that no two rows are equal.
+    """Return a pattern whose batch rows differ: the tensors of each row are shifted by another amount.
 
-    pattern: a pattern with tensors of the batch.
+    pattern: a pattern that holds tensors with one row for each row of the batch, such as `Document`.
     """
     return map_tensors(pattern, _shift_rows)
 
 
 def map_tensors(pattern: Pattern, change: Callable[[Tensor], Tensor]) -> Pattern:
-    """Apply a function to each batch tensor of a pattern, at every depth.
+    """Return a pattern with a function applied to its batch tensors, and to the tensors of its operands.
 
-    pattern: the pattern.
-    change: the function.
+    pattern: a pattern, or a combination of patterns. A batch tensor has one row for each row of the batch.
+    change: the function from a tensor to a tensor.
     """
     if isinstance(pattern, Heads):
         return Heads(*(map_tensors(part, change) for part in pattern.patterns))

@@ -1,7 +1,7 @@
-"""Forms of a part: layers or models that contain an example of the part, for laws to judge.
+"""Forms of a part: layers or models that contain an example of the part, in which laws test it.
 
-There is one function per contract class. A new folder of parts of a known class needs no change here; a new contract
-class needs one line.
+There is one function per base class of parts. A new folder of parts with a known base class needs no change here. A new
+base class needs a function and a line of the table FORMS.
 """
 
 from collections.abc import Callable, Iterator
@@ -49,10 +49,10 @@ Forms = Iterator[Subject | TrainingSubject]
 
 
 class PositionedLayer(Layer):
-    """Layer that adds a position to its input, as a model adds it to token embeddings.
+    """Layer that adds the vectors of a position part to its input, so that the laws can test this part.
 
     d: width of the layer.
-    position: the position.
+    position: the position part to test, such as learned positions.
     """
 
     def __init__(self, d: int, position: Position):
@@ -64,10 +64,10 @@ class PositionedLayer(Layer):
 
 
 class PoolingLayer(Layer):
-    """Layer that adds the pooled vectors of a row to each of its tokens.
+    """Layer that adds the pooled vectors of a row to each token, so that the laws can test a pooler.
 
     d: width of the layer.
-    pooling: the pooler.
+    pooling: the pooler to test, which makes a fixed number of vectors from a row.
     """
 
     def __init__(self, d: int, pooling: Pooler):
@@ -85,19 +85,19 @@ class PoolingLayer(Layer):
 
 
 def forms(part: Any, make: Make) -> list[Subject | TrainingSubject]:
-    """Return the layers and models in which a part is judged.
+    """Return the layers and models in which the laws test a part.
 
-    part: an instance of the part.
-    make: builds a fresh instance.
+    part: an instance of the part, whose base class decides.
+    make: function that builds a fresh instance of the part.
     """
     form = next((form for kind, form in FORMS.items() if isinstance(part, kind)), None)
     return [] if form is None else list(form(part, make))
 
 
 def kind_of(part: Any) -> str:
-    """Return the word for the kind of a part, such as "pattern" or "feature map"; "" if it has none.
+    """Return the kind of a part as a word, such as "pattern" or "feature map".
 
-    part: the part.
+    part: the part. For an object that is no part, the result is "".
     """
     contract = next((candidate for candidate in FORMS if isinstance(part, candidate)), None)
     if contract is None:

@@ -1,6 +1,6 @@
-"""Records of the lse of mechanisms inside a layer.
+"""Records of the lse (log-sum-exp of the scores) of every attention call inside a layer.
 
-Reads are merged by their lse, but no output shows it.
+Outputs of attention calls are merged by their lse, but the output of a layer does not show it.
 """
 
 from collections.abc import Iterator
@@ -17,10 +17,11 @@ from kinformer.laws.support.findings import Broken
 
 
 class MechanismRead(NamedTuple):
-    """One read of a mechanism.
+    """One attention call of a mechanism, recorded while a law calls the layer around it.
 
-    rows, columns: its numbers of rows and of query columns.
-    lse: its lse [B H T], or None.
+    rows: number of rows of the batch.
+    columns: length of the rows of queries in tokens, padding included.
+    lse: log-sum-exp of the scores of each query [B H T], or None if the mechanism returns none.
     """
 
     rows: int
@@ -33,7 +34,9 @@ LseRecord = dict[str, list[MechanismRead]]
 
 @contextmanager
 def record_lse(module: Any) -> Iterator[LseRecord]:
-    """Record the reads of every mechanism by its name while the context is entered, in the order of calls.
+    """Record the attention calls of every mechanism of a module inside a `with` block.
+
+    The dict has a list of calls, in their order, for the name of each mechanism.
 
     module: the module with the mechanisms.
     """
@@ -57,13 +60,14 @@ def record_lse(module: Any) -> Iterator[LseRecord]:
 
 
 def agree_lse(actual: LseRecord, expected: LseRecord, sentence: str, pos: Tensor) -> None:
-    """Raise Broken unless every mechanism gave the same lse, or none, in both cases.
+    """Raise Broken (a law does not hold) unless every mechanism gave the same lse in two records.
 
-    A mechanism is compared only if it read each token exactly once in both cases.
+    The lse is the log-sum-exp of attention scores; both may also be missing. A mechanism is compared only if each token
+    was a query in exactly one call, in both records.
 
-    actual, expected: the records.
-    sentence: beginning of the finding.
-    pos: positions [B T]; padding is not compared.
+    actual, expected: the records, from `record_lse`.
+    sentence: beginning of the error text, which says what differs.
+    pos: positions [B T]; padding (-1) is not compared.
     """
     for name in sorted(expected.keys() & actual.keys()):
         if not all(_each_once(calls[name], pos) for calls in (actual, expected)):

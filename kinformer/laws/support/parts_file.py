@@ -1,4 +1,4 @@
-"""Files of the user's parts: their EXAMPLES, and a clear one-line error if these are wrong."""
+"""Python files with parts of the user, for `kinformer check`: their EXAMPLES, or a one-line error."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -19,16 +19,16 @@ CLASSES = tuple(FORMS)
 
 
 class Unreadable(ValueError):
-    """A file cannot be judged; the text is one line and says how to correct it."""
+    """Raised if the parts of a user's file cannot be tested; the text says in one line what to correct."""
 
 
 @dataclass(frozen=True, eq=False)
 class PartsFile:
-    """A file and its examples.
+    """A user's Python file and the parts to test in it, from `read_parts`.
 
     path: the file.
-    module: its module.
-    examples: the parts to judge.
+    module: the imported file.
+    examples: the parts to test: the entries of its EXAMPLES, or the file itself if it is an executor.
     """
 
     path: Path
@@ -37,9 +37,10 @@ class PartsFile:
 
 
 def read_parts(text: str) -> PartsFile:
-    """Read the examples of "mine.py", or the examples of one part or member of it: "mine.py:Name".
+    """Import a user's Python file and return the parts to test in it.
 
-    text: the file, with or without a name.
+    text: the path of the file, such as "mine.py", or "mine.py:Name" for the examples of one part or member (named
+        model) only.
 
     Errors: Unreadable if the file, the name or an example is wrong.
     """
@@ -62,9 +63,9 @@ def read_parts(text: str) -> PartsFile:
 
 
 def title_of(example: JudgedPart) -> str:
-    """Return the name of an example: the name of its member or of its class.
+    """Return the name of a part to test: the name of its member (named model) or of its class.
 
-    example: the part.
+    example: the part. The name of an executor is the name of its file.
     """
     part = example.make()
     if isinstance(part, ModuleType):

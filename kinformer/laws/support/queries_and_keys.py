@@ -18,13 +18,13 @@ def draw_queries_and_keys(
 ) -> tuple[Queries, Keys]:
     """Draw random queries, and keys of the same row or of a source, in float64 and with gradients.
 
-    In every row but the first some keys are equal, with unequal values.
+    There are two rows. In the second, some keys are equal but have unequal values.
 
-    mechanism: the mechanism, for its extra projections.
-    heads, groups: numbers of query heads and of key heads.
+    mechanism: the mechanism to call with them, which may need further projections of queries and keys.
+    heads, groups: number of query heads, and number of key heads.
     tokens: number of queries.
-    source: number of keys of a source; 0 for self-attention.
-    seed: the seed.
+    source: number of keys of a source; 0 for self-attention, with the keys at the positions of the queries.
+    seed: seed of the random numbers.
     """
     g = torch.Generator().manual_seed(seed)
     cross, keys = source > 0, source or tokens

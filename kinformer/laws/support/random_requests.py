@@ -1,4 +1,4 @@
-"""Requests for the law of executors: random ones, and pairs with and without each feature."""
+"""Requests (inputs of attention calls) for the law `impl`: random ones, and ones with each feature."""
 
 import itertools
 import random
@@ -30,9 +30,9 @@ OFF_ON = False, True
 
 
 class RaisedProduct(Product):
-    """The product, plus 0.5 for each pair with an odd sum of positions.
+    """Score for tests: the dot product, plus 0.5 if the positions of query and key have an odd sum.
 
-    The added scores have a lower precision than the vectors and are the same for all rows.
+    The added numbers have a lower precision than the vectors and are the same for all rows.
     """
 
     def change(self, request: Request) -> Tensor:
@@ -42,20 +42,22 @@ class RaisedProduct(Product):
 
 @dataclass(frozen=True, eq=False)
 class RequestForm:
-    """The form of a request, without its numbers.
+    """Settings of a random request (inputs of an attention call), without its queries, keys and values.
+
+    The law `impl` makes requests from them, to compare ways to compute attention.
 
     pattern, bias: pattern and bias of the request.
-    groups, value_heads: numbers of key heads and of value heads.
-    same: True if the queries have the positions of the keys.
+    groups, value_heads: number of key heads, and number of value heads.
+    same: True if the queries have the positions of the keys, as in self-attention.
     keys: number of keys.
-    width: width of a key; 0 for none.
+    width: width of queries and keys; 0 for a request in which only pattern and bias decide.
     by_head: True if each head has positions of its own.
-    run: True if queries and keys promise consecutive positions.
+    run: True if the request promises that positions are consecutive.
     padded: True if the first row has padding.
     ordered: True if the keys are in order of position.
-    scale: scale of the scores.
-    lse: True if the request asks for the lse.
-    rows: the batch row of each row, if rows are exchanged or repeated.
+    scale: factor of the scores.
+    lse: True if the request asks for the log-sum-exp of the scores.
+    rows: for each row, the row of the batch that the pattern sees, if rows are exchanged or repeated.
     where: True if a mask allows fewer pairs than the pattern.
     """
 
@@ -77,26 +79,28 @@ class RequestForm:
 
     @property
     def heads(self) -> int:
-        """The number of query heads; a bias among the examples has two."""
+        """Number of query heads: two with a bias, because the examples of biases have two heads, else four."""
         return 4 if self.bias is None else 2
 
 
 def draw_request(length: int, component: Pattern | Bias | None, seed: int) -> Request:
-    """Draw a request by a seed.
+    """Return a random request (inputs of an attention call) for the law `impl`.
 
-    length: number of queries.
-    component: a pattern or bias to use; None draws one from the package.
-    seed: the seed.
+    length: number of queries; the number of keys is close to it.
+    component: pattern or bias of the request; None draws them from the examples of the package.
+    seed: seed of all random choices and numbers.
     """
     return _make(length, _draw_form(length, component, random.Random(seed)), seed)
 
 
 def requests_of_each_feature() -> Iterator[Callable[[int], Request]]:
-    """Yield functions of a length that make requests with and without each feature.
+    """Yield functions that make a request (inputs of an attention call) of a given number of queries.
 
-    Each feature is combined with each sort of pattern: `Full`, `Causal`, any other pattern, and patterns with tensors
-    of the batch (with and without a bias). A further sort are scores of a subclass of `Product`. Everything else is
-    plain, so that no executor refuses a request for another reason.
+    The requests combine all features, each present or absent: exchanged rows, a mask, consecutive positions, padding
+    and log-sum-exp. Each combination is made with several patterns: `Full`, `Causal`, any other pattern, and patterns
+    with one tensor row per batch row (with and without a bias). Further requests have scores of a subclass of `Product`
+    (scaled dot product). Everything else is plain, so that no executor (way to compute attention) refuses a request for
+    another reason.
     """
     every = itertools.product(SORTS, (None, *NAMED), OFF_ON, OFF_ON, OFF_ON, OFF_ON)
     for seed, (sort, rows, where, run, padded, lse) in enumerate(list(every) * EFFORT):

@@ -1,4 +1,4 @@
-"""Subjects: a part within a layer or a model, or a model in training, for laws to judge."""
+"""Subjects of the laws: a part within a layer or a model, or a model in training."""
 
 import copy
 import dataclasses
@@ -28,20 +28,23 @@ EFFORT = 4 if os.environ.get("KINFORMER_PROVE") == "1" else 1  # factor on the n
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """A part within a layer or a model, which a law calls.
+    """A layer or model that contains a part, for laws (properties that every part is tested for) to call.
 
-    part: the instance that the example makes.
-    make: builds a layer of width `width`, or a model that takes tokens below `vocab`.
-    place: the use of the part, for reports.
+    `forms` makes it from the example of a part.
+
+    part: the instance of the part that the example makes.
+    make: function that builds the layer of width `width`, or the model that takes tokens below `vocab`.
+    place: description of this use of the part in reports, such as "cross-attention"; "" for the plain use.
     width: width of the layer.
-    vocab: number of tokens; 0 for a layer.
-    only, also: patterns of the batch.
-    source: "other" if the part reads a source of another length than x, "equal" if it reads a source of equal length at
+    vocab: size of the model's vocabulary; 0 for a layer.
+    only: pattern that limits the pairs that queries may read (`ctx.only`), if any.
+    also: pattern of pairs that queries may read in addition (`ctx.also`), if any.
+    source: "other" for cross-attention over a source of another length than x, "equal" for a source of equal length at
         the same positions, "" without a source.
     pattern: exactly the pairs that queries read, if they are known.
     tried: True if the part may refuse this use.
-    secondary: True if the part is judged in another place as well.
-    shares: shared weights that the example declares.
+    secondary: True if other subjects test the same part; long tests then leave this one out.
+    shares: names of weights that layers may share, each with the reason, from the example of the part.
     """
 
     part: Any
@@ -63,9 +66,9 @@ class Subject:
 
     @cached_property
     def refusal(self) -> str:
-        """The reason why this use cannot be judged, or "".
+        """The reason why the part cannot be tested in this use, or "".
 
-        The part may refuse the use, or it wants an input that no layer sends here.
+        The part may refuse the use, or it may need a value that no earlier layer passes on here.
         """
         try:
             module = self.build()
@@ -87,7 +90,13 @@ class Subject:
     def batch(
         self, lengths: Sequence[int], lefts: Sequence[int] | None = None, columns: int | None = None, *, seed: int = 0
     ) -> InputBatch:
-        """Return rows of the given lengths, after `lefts` columns of padding; padding holds large numbers."""
+        """Return a batch of random padded rows for this layer or model.
+
+        lengths: number of tokens of each row.
+        lefts: length of the padding before the tokens of each row; 0 by default.
+        columns: length of all rows, padding included; by default the largest of `lengths`.
+        seed: seed of the tokens.
+        """
         columns = max(lengths) if columns is None else columns
         rows = len(lengths)
         pos = positions(lengths, lefts or [0] * rows, columns)
@@ -96,27 +105,30 @@ class Subject:
         return InputBatch(self.fill_rows(pos, seed), pos, self.only, self.also, source, source_pos)
 
     def ragged(self, length: int, *, seed: int = 0) -> InputBatch:
-        """Return three rows: one full, one padded left, one padded right."""
+        """Return a batch of three rows: one without padding, one padded left, one padded right."""
         left, right = (length + 2) // 4, length // 3
         return self.batch([length, length - left, length - right], [0, left, 0], length, seed=seed)
 
     def source_positions(self, rows: int) -> Tensor:
-        """Return the positions of a source that is not as long as x."""
+        """Return the positions of sources of 5 to 7 tokens, which differ in length from x in most laws."""
         return positions([SOURCE - n % 3 for n in range(rows)], [n % 2 for n in range(rows)], SOURCE)
 
     def fill_rows(self, pos: Tensor, seed: int, garbage: int = 0) -> Tensor:
-        """Fill real positions with content. Padding holds -1 for a model, and large numbers for a layer."""
+        """Return rows with random content at real positions, and -1 (for a model) or large numbers at padding."""
         rows, columns = pos.shape
         garbage_there = -1 if self.vocab else GARBAGE * numbers(rows, columns, self.width, seed + garbage + 50)
         return place_content(self.content(rows, columns, seed), pos, garbage_there)
 
     def content(self, rows: int, columns: int, seed: int) -> Tensor:
-        """Return random rows: tokens for a model, numbers for a layer. Rows contain repeated tokens."""
+        """Return random rows without padding: tokens for a model, vectors for a layer; some tokens repeat."""
         content = tokens(rows, columns, self.vocab, seed) if self.vocab else numbers(rows, columns, self.width, seed)
         return repeat_tokens(content, seed)
 
     def call(self, module: Any, batch: InputBatch, state: State | None = None) -> Out:
-        """Call the module. A model numbers its own tokens, unless the batch has patterns or a source."""
+        """Call a layer, or the method `logits` of a model.
+
+        A model gets a context with positions only if the batch has patterns; otherwise it makes its own.
+        """
         if not self.vocab:
             return module(batch.x, state, batch.context())
         limited = batch.only is not None or batch.also is not None
@@ -127,11 +139,11 @@ class Subject:
         return module.logits(batch.x, state, ctx)
 
     def start(self, module: Any, rows: int, length: int, dtype: torch.dtype | None = None) -> State:
-        """Return the state before the first token, in the precision of the module unless `dtype` is given."""
+        """Return the decoding state before the first token, in the precision of the module or in `dtype`."""
         return module.start(rows, length, dtype=dtype)
 
     def no_state(self, module: Any) -> str | None:
-        """Return the text of NoState if the module cannot decode, or None if it can."""
+        """Return the error text of NoState if the module has no decoding state, or None if it has one."""
         try:
             self.start(module, 1, 4)
         except NoState as error:
@@ -139,13 +151,13 @@ class Subject:
         return None
 
     def states(self, module: Any, rows: int, length: int) -> list[State | None]:
-        """Return the states to call a module with: None, and a fresh state if it can decode."""
+        """Return the states to call a module with: None, and a fresh decoding state if it has one."""
         return [None] if self.no_state(module) is not None else [None, self.start(module, rows, length)]
 
     def modes(self, module: Any) -> Iterator[bool]:
-        """Set and yield eval mode, then train mode if the module has a memory; end in eval mode.
+        """Set eval mode and yield False; if the module has a memory, set train mode and yield True.
 
-        A memory builds another state in train mode.
+        A memory (states carried between chunks) builds another state in train mode. The module ends in eval mode.
         """
         for training in (False, True) if any(isinstance(part, Memory) for part in module.modules()) else (False,):
             module.train(training)
@@ -153,7 +165,10 @@ class Subject:
         module.eval()
 
     def call_traced(self, module: Any, batch: InputBatch, state: State | None = None) -> tuple[Out, Tensor]:
-        """Return a call and the leaf [B T D] for its gradients: x, or an addend to a model's token embeddings."""
+        """Return the output of a call, and a tensor [B T D] at its input to compute gradients for.
+
+        The tensor is x for a layer, and zeros that are added to the token embeddings for a model.
+        """
         if not self.vocab:
             leaf = batch.x.clone().requires_grad_()
             return self.call(module, dataclasses.replace(batch, x=leaf), state), leaf
@@ -163,11 +178,16 @@ class Subject:
 
 @dataclass(frozen=True, eq=False)
 class TrainingSubject:
-    """A model in training: it takes batches of its own kind and returns a loss with stats.
+    """A model in training, for laws (properties that every part is tested for) to call.
 
-    part: the instance that the example makes.
-    make: builds the model.
-    place, also, tried, shares: as in `Subject`.
+    The model takes batches of its own kind, from its method `sample`, and returns a loss.
+
+    part: the instance of the model that the example makes.
+    make: function that builds the model.
+    place: description of this use in reports.
+    also: None; no pattern widens the pairs that queries may read.
+    tried: False; the model may not refuse this use.
+    shares: names of weights that layers may share, each with the reason, from the example of the model.
     """
 
     part: Any
@@ -182,25 +202,26 @@ class TrainingSubject:
         return build_module(self.make, seed)
 
     def ragged(self, length: int) -> "SampledBatch":
-        """Return three rows that the model samples, in float64."""
+        """Return a batch of three random rows from the model's method `sample`, in float64."""
         return SampledBatch(self.part.sample(ROWS, length, 0)).to(torch.float64)
 
     def call(self, module: Any, batch: "SampledBatch", state: State | None = None) -> Out:
-        """Return the loss [1], with its parts as aux."""
+        """Return the loss as an `Out`: y is the total loss [1], and aux are its parts by name."""
         loss = module(batch.x)
         return Out(loss.total[None], None, dict(loss.parts), stats=loss.stats)
 
     def states(self, module: Any, rows: int, length: int) -> list[State | None]:
-        """Return None only: losses are judged without a state, and states are judged with logits."""
+        """Return only None: laws test losses without a decoding state, and states with logits."""
         return [None]
 
 
 @dataclass(frozen=True, eq=False)
 class SampledBatch:
-    """A batch of a model's own kind: tensors in tuples, lists and dicts.
+    """A training batch from a model's method `sample`, with the interface of `InputBatch`.
 
-    x: the batch.
-    pos, is_real: as in `InputBatch`, but without padding.
+    x: the batch: tensors in tuples, lists and dicts.
+    pos: None, because such a batch has no positions.
+    is_real: an index of all entries, because there is no padding.
     """
 
     x: Any
@@ -216,7 +237,7 @@ class SampledBatch:
         return SampledBatch(_map_tensors(self.x, f))
 
     def rows(self, rows: Sequence[int]) -> "SampledBatch":
-        """Return the given rows, which may repeat."""
+        """Return a batch of the rows with these indices, which may repeat."""
         return SampledBatch(_map_tensors(self.x, lambda t: t[torch.tensor(rows)]))
 
     def tensors(self) -> list[Tensor]:
@@ -242,9 +263,11 @@ def _map_tensors(x: Any, f: Callable[[Tensor], Tensor]) -> Any:
 
 
 def build_module(make: Callable[[], Any], seed: int = 0) -> Any:
-    """Build a seeded module in float64 and eval mode, without dropout or constant parameters.
+    """Build a module for a law: seeded, in float64 and eval mode, without dropout.
 
-    make: builds the module.
+    Parameters with equal entries get noise, because a parameter that is 0 or 1 everywhere could hide an error.
+
+    make: function that builds the module.
     seed: seed of its weights.
     """
     with torch.random.fork_rng(devices=[]):
@@ -256,7 +279,7 @@ def build_module(make: Callable[[], Any], seed: int = 0) -> Any:
 
 
 def make_rounded_pair(module: Any, dtype: torch.dtype) -> tuple[Any, Any]:
-    """Return a module with rounded numbers twice: in the low precision and in float64.
+    """Return two copies of a module: one in a low precision, one in float64 with the same rounded weights.
 
     module: the module.
     dtype: the low precision.

@@ -1,4 +1,4 @@
-"""Verdicts: a law applied to an example of a part, and its result."""
+"""Verdicts: results of a test whether a part has the property that a law demands."""
 
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -19,14 +19,15 @@ End = Literal["holds", "broken", "declared", "slow", "nothing"]
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result of a law for a part.
+    """The result of a test of one law (a property that every part must have) on a part.
 
     law: name of the law.
     part: name of the part.
-    end: "holds"; "broken"; "declared" if the example declares this break in `breaks`; "slow" if there was no answer in
-        time; or "nothing" if there was nothing to judge.
-    text: the finding or the reason.
-    unjudged: each way of use that was not judged ("" for the plain one), and the reason.
+    end: result, one of "holds", "broken", "declared", "slow" and "nothing". "declared" means that the part breaks the
+        law and its example declares so in `breaks`. "slow" means that the test took too long, "nothing" that the law
+        could not be tested on the part.
+    text: sentence that says how the law is broken or why it was not tested; the law itself if it holds.
+    unjudged: uses of the part in which the law was not tested, each with the reason. "" is the plain use.
     """
 
     law: str
@@ -37,19 +38,19 @@ class Verdict:
 
     @property
     def is_failure(self) -> bool:
-        """True if the verdict ends a check with exit code 1."""
+        """True if `kinformer check` ends with exit code 1 because of this result: "broken" or "slow"."""
         return self.end in ("broken", "slow")
 
 
 @dataclass(frozen=True, eq=False)
 class JudgedPart:
-    """A part that laws judge: its name, its constructor, and the declarations of its example.
+    """A part to test: its name, its constructor, and the declarations of its example.
 
-    name: name in reports.
-    make: builds the part.
-    breaks: laws that the part breaks, each with the reason.
-    shares: shared weights, each with the reason.
-    file: the user's file of the part, if there is one.
+    name: name of the part in reports.
+    make: function that builds the part.
+    breaks: names of laws that the part breaks as declared, each with the reason.
+    shares: names of weights that layers of the part share as declared, each with the reason.
+    file: the user's file that defines the part, if there is one.
     """
 
     name: str
@@ -60,30 +61,30 @@ class JudgedPart:
 
     @classmethod
     def from_example(cls, name: str, example: Example, file: Path | None = None) -> "JudgedPart":
-        """Return the judged part of an example."""
+        """Return the part to test from an entry of EXAMPLES."""
         return cls(name, example.make, example.breaks, example.shares, file)
 
     @cached_property
     def part(self) -> Any:
-        """An instance that all laws inspect; a law builds a fresh one to call it."""
+        """An instance of the part for all laws to inspect; a law builds a fresh instance to call it."""
         return self.make()
 
     @cached_property
     def at_work(self) -> Sequence[Subject | TrainingSubject]:
-        """The layers and models that contain the part."""
+        """Layers and models that contain the part, for laws to call."""
         placed = [] if isinstance(self.part, ModuleType) else forms(self.part, self.make)
         return [replace(form, shares=self.shares) for form in placed]
 
     @property
     def kind(self) -> str:
-        """The word for the kind of part, such as "executor", "member" or "pattern"."""
+        """Kind of the part as a word, such as "executor", "member" or "pattern"."""
         if isinstance(self.part, ModuleType):
             return "executor"
         return "member" if isinstance(getattr(self.part, "member", None), MemberRecord) else kind_of(self.part)
 
 
 def laws() -> dict[str, ModuleType]:
-    """Return every law by name; `runs` comes first, because a part that does not run needs no other law."""
+    """Return the module of every law by name; `runs` is first, because a part must run before other tests."""
     by_name = modules("laws")
     for name, law in by_name.items():
         missing = [field_name for field_name in ("SAYS", "OVER", "judge") if not hasattr(law, field_name)]
@@ -93,7 +94,7 @@ def laws() -> dict[str, ModuleType]:
 
 
 def kinds_judged(law: ModuleType) -> set[str]:
-    """Return the kinds of parts that a law judges.
+    """Return the kinds of parts that a law tests, such as "layer" or "pattern".
 
     law: the module of the law.
     """
@@ -101,20 +102,20 @@ def kinds_judged(law: ModuleType) -> set[str]:
 
 
 def kinds_of(example: JudgedPart) -> set[str]:
-    """Return the kinds of an example: its own kind, and the kinds of the modules that contain it.
+    """Return the kind of a part, such as "pattern", and the kinds of the modules that contain it in tests.
 
     These modules are of the kinds "layer" and "model".
 
-    example: the part.
+    example: the part to test.
     """
     return {example.kind} | {_kind_of_form(form) for form in example.at_work}
 
 
 def subjects(law: ModuleType, example: JudgedPart) -> list[Any]:
-    """Return what a law judges in an example: layers and models that contain the part, or the part itself.
+    """Return the objects that a law tests for a part: layers and models with the part, or the part itself.
 
     law: the module of the law.
-    example: the part.
+    example: the part to test.
     """
     kinds = kinds_judged(law)
     at_work: list[Any] = [form for form in example.at_work if _kind_of_form(form) in kinds]
@@ -126,14 +127,14 @@ def _kind_of_form(form: Subject | TrainingSubject) -> str:
 
 
 def verdict(name: str, law: ModuleType, example: JudgedPart) -> Verdict | None:
-    """Apply a law to an example; return None if the law does not judge such parts.
+    """Test a law on a part and return the result; None if the law tests no parts of this kind.
 
-    A declared break must be found: a part that declares a break and keeps the law gets the verdict "broken". An error
-    is "broken" too, even if the break is declared.
+    The example of a part may declare that the part breaks the law. If the part then keeps the law, the result is
+    "broken" too. An error in the test is always "broken".
 
     name: name of the law.
     law: the module of the law.
-    example: the part.
+    example: the part to test.
     """
     try:
         at_work = subjects(law, example)
@@ -177,7 +178,7 @@ def verdict(name: str, law: ModuleType, example: JudgedPart) -> Verdict | None:
 
 
 def unjudged_kind(example: JudgedPart) -> Verdict:
-    """Return the verdict on an example that no law judges.
+    """Return the result for a part of a kind that no law tests.
 
     example: the part.
     """
@@ -186,10 +187,10 @@ def unjudged_kind(example: JudgedPart) -> Verdict:
 
 
 def error_line(error: BaseException, path: Path | None) -> str:
-    """Return an error as one line, with the line of the user's file that raised it, if there is one.
+    """Return the class and text of an error in one line, after the line number of the user's file.
 
     error: the error.
-    path: the user's file, or None.
+    path: the user's file. If it is None or did not raise the error, no line number is given.
     """
     text = " ".join(str(error).split())
     lines: list[int | None] = []

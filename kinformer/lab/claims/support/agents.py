@@ -20,7 +20,7 @@ Measured = Literal["success", "returns"]
 
 
 class LearningCurve(NamedTuple):
-    """Learning curve of one training run.
+    """Learning curve of one training of an agent.
 
     steps: number of environment steps at each evaluation.
     returns: mean return of the evaluated episodes.
@@ -35,7 +35,7 @@ class LearningCurve(NamedTuple):
 
     @property
     def solving_step(self) -> int | None:
-        """Number of steps after which `success` stays at 0.95 or more; None if it never does."""
+        """Number of environment steps after which `success` stays at 0.95 or more; None if it never does."""
         failed = [n for n, share in enumerate(self.success) if share < SOLVED]
         first = failed[-1] + 1 if failed else 0
         return self.steps[first] if first < len(self.steps) else None
@@ -46,14 +46,14 @@ def train_agent(
 ) -> LearningCurve:
     """Train an agent in an environment and return its learning curve.
 
-    stack: member that supplies the agent's layers, with its keywords.
-    spec: the environment, in the form of `--env`.
+    stack: member (named model) whose layers the agent has, with keywords, such as "gtrxl(d=32)".
+    spec: the environment, as in the command-line option `--env`.
     seed: seed of the weights and of the training.
     lr: learning rate.
     rollouts: number of rollouts; each has `rows` * 64 environment steps.
     measures: number of evaluations during the training.
     rows: number of parallel environments.
-    keywords: further arguments of `agent`.
+    keywords: further arguments of the member `agent`.
     """
     data = read(spec)
     with seeded(seed):
@@ -70,11 +70,11 @@ def train_agent(
 
 
 def curves_plot(title: str, curves: Mapping[str, Sequence[LearningCurve]], measure: Measured = "success") -> Plot:
-    """Plot the mean over seeds for each agent, with a band of two standard errors.
+    """Plot the learning curve of each agent: mean over seeds, with a band of two standard errors.
 
     title: title of the plot.
-    curves: learning curves of each agent, one per seed.
-    measure: "success" or "returns".
+    curves: learning curves of each agent by name, one per seed.
+    measure: field of the learning curves to plot: "success" or "returns".
     """
     lines = []
     for name, runs in curves.items():

@@ -39,7 +39,7 @@ def seeded(seed: int) -> Iterator[None]:
 
 @torch.no_grad()
 def mean_metric(model: Any, rows: Any, metric: str) -> float:
-    """Return the mean of a model's metric over all scored positions of a batch.
+    """Return the mean of a model's metric, such as accuracy, over all scored positions of a batch.
 
     model: model to evaluate.
     rows: batch.
@@ -51,10 +51,12 @@ def mean_metric(model: Any, rows: Any, metric: str) -> float:
 
 @torch.no_grad()
 def heads(model: Model, tokens: Int[Tensor, "B T"]) -> list[HeadInputs]:
-    """Return the inputs of every attention layer, in order, from one forward pass in eval mode.
+    """Return the queries, keys and values of every attention layer of a model, the lowest layer first.
+
+    They come from one forward pass in eval mode.
 
     model: model with attention layers.
-    tokens: batch to read.
+    tokens: batch of tokens for the forward pass.
     """
     layers: list[HeadInputs] = []
 
@@ -75,7 +77,7 @@ def heads(model: Model, tokens: Int[Tensor, "B T"]) -> list[HeadInputs]:
 
 
 def patterns(model: nn.Module) -> list[Pattern]:
-    """Return the patterns of all attention layers, in order.
+    """Return the attention patterns of all attention layers of a model, the lowest layer first.
 
     model: model with attention layers.
     """

@@ -23,7 +23,7 @@ Policy = Callable[[Float[numpy.ndarray, " S"]], int]  # maps an observation to a
 
 
 def run_policy(policy: Policy, env: Any, seed: int) -> Episode:
-    """Run one episode with a policy that has no memory.
+    """Run one episode with a policy that has no memory, and return its observations, actions and rewards.
 
     policy: function from an observation to an action.
     env: environment.
@@ -41,10 +41,10 @@ def run_policy(policy: Policy, env: Any, seed: int) -> Episode:
 
 
 def leaning_episodes(count: int, seed: int) -> list[Episode]:
-    """Return CartPole episodes of widely different quality.
+    """Return CartPole episodes with widely different returns.
 
-    A new controller acts in each episode. Its lean, a constant added to the controlled angle, is drawn on a logarithmic
-    scale and is not part of the observations.
+    Each episode has another controller. It balances the pole with a constant error of the angle, its lean. Leans are
+    random on a logarithmic scale and are not part of the observations.
 
     count: number of episodes.
     seed: seed of the leans and of the environments.
@@ -63,10 +63,12 @@ def leaning_episodes(count: int, seed: int) -> list[Episode]:
 
 
 def build_episode_data(episodes: Sequence[Episode], **options: str) -> EpisodeData:
-    """Return episodes in the form in which `--data offline=` reads them.
+    """Return episodes as training data, as the command-line option `--data offline=FOLDER` reads them.
+
+    The episodes are stored in a temporary folder and read again.
 
     episodes: episodes to store.
-    options: options of that reader, such as `reward="end"`.
+    options: options of `--data offline=`, such as `reward="end"` (all reward at the end of the episode).
     """
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "episodes.npz"
@@ -77,11 +79,11 @@ def build_episode_data(episodes: Sequence[Episode], **options: str) -> EpisodeDa
 def train_member(
     member: Callable[..., Trajectory], data: EpisodeData, seed: int, steps: int, rate: float, **keywords: Any
 ) -> Trajectory:
-    """Train a member on episodes and return it in eval mode.
+    """Build a model, train it on episodes and return it in eval mode.
 
     The learning rate rises for 30 steps and falls to 0 at the end.
 
-    member: function that builds the model; the data sets its sizes.
+    member: member (named model): a function that builds the model. The data gives the sizes of states and actions.
     data: episodes to learn from.
     seed: seed of the weights and of the batches.
     steps: number of training steps.
@@ -103,10 +105,10 @@ def train_member(
 
 
 def mean_return(model: Trajectory, spec: str, episodes: int, target: float | None, seed: int) -> float:
-    """Return the mean return of a model over several episodes.
+    """Let a model act in an environment, and return its mean return over several episodes.
 
     model: model that acts.
-    spec: the environment, in the form of `--env`.
+    spec: the environment, as in the command-line option `--env`.
     episodes: number of episodes.
     target: return that is requested from the model; None for the highest return of its training data.
     seed: seed of the first episode.

@@ -24,10 +24,10 @@ DEPTH, TASK = 8, "task=half_easy"
 
 
 class Size(NamedTuple):
-    """Width of the layers, and length and learning rate of the training.
+    """Size and training of a small CALM: width of the layers, number of steps and learning rate.
 
-    At width 64, Python overhead around the small layers hides the time that exits save. That width is enough to measure
-    losses, but not to measure time.
+    At width 64, Python overhead around the small layers hides the time that early exits save. That width is enough to
+    measure losses, but not to measure time.
 
     width: width of the layers.
     steps: number of training steps.
@@ -43,12 +43,13 @@ SMALL, WIDE = Size(64, 700, 3e-3), Size(256, 400, 1e-3)
 
 
 class TextLosses(NamedTuple):
-    """Losses of texts that are generated with exits at one threshold, and the layers used.
+    """Losses of texts that are generated with early exits at one threshold, and the layers that they use.
 
-    textual: distance of each text from the full model's text.
-    risk: increase of each text's distance from the reference, compared with the full model; at least 0.
+    textual: distance of each text from the text that all layers generate.
+    risk: distance of each text from the reference answer, minus the same distance of the text that all layers generate;
+        at least 0.
     layers: mean number of layers per token.
-    places: mean number of layers per token, at each place of the answer.
+    places: mean number of layers for the first, second, ... token of an answer.
     """
 
     textual: list[float]
@@ -58,7 +59,10 @@ class TextLosses(NamedTuple):
 
 
 def train_calm(seed: int, size: Size) -> MultiExit:
-    """Train a `calm` of eight layers with a probe; the other two confidences need no training.
+    """Train a `calm` of eight layers, whose tokens may exit early, on the task `half_easy`.
+
+    It is trained with a probe, a classifier that tells if a token may exit. CALM's other two confidences need no
+    training.
 
     seed: seed of the weights and of the training.
     size: width, steps and learning rate.
@@ -72,10 +76,10 @@ def train_calm(seed: int, size: Size) -> MultiExit:
 
 
 def prompts(model: MultiExit, split: str, count: int) -> Prompts:
-    """Return rows of the task, cut before their answers.
+    """Return rows of the task `half_easy` as prompts: without their answers.
 
-    model: model that reads the prompts.
-    split: "valid" or "test".
+    model: model that is to generate the answers.
+    split: part of the data: "valid" or "test".
     count: number of prompts.
     """
     return read_spec(TASK).prompts(model, split, count, 0, 0)
@@ -99,9 +103,9 @@ def rules(model: MultiExit) -> dict[str, ConfidenceThreshold]:
 
 
 def write_by_full_model(model: MultiExit, inputs: Prompts) -> list[Text]:
-    """Generate texts with all layers.
+    """Return the texts that a model generates without early exits.
 
-    model: model with exits.
+    model: model with early exits.
     inputs: prompts.
     """
     with use_rule(model.exits, NeverExit()):
@@ -111,13 +115,13 @@ def write_by_full_model(model: MultiExit, inputs: Prompts) -> list[Text]:
 def measure_losses(
     model: MultiExit, rule: ConfidenceThreshold, threshold: Threshold, inputs: Prompts, whole: Sequence[Text]
 ) -> TextLosses:
-    """Generate texts with exits at a threshold, and return their losses.
+    """Generate texts with early exits at a threshold, and return their losses.
 
-    model: model with exits.
-    rule: exit rule to use.
-    threshold: threshold of the rule.
+    model: model with early exits.
+    rule: exit rule: a token exits if its confidence is above a threshold. The rule keeps the threshold.
+    threshold: exit threshold of the rule.
     inputs: prompts.
-    whole: texts by the full model.
+    whole: texts that all layers generate from the prompts, to compare with.
     """
     rule.leave_at(threshold)
     with use_rule(model.exits, rule):
@@ -129,11 +133,12 @@ def measure_losses(
 def seconds(
     model: MultiExit, leaving: dict[str, ExitRule], inputs: Prompts, texts: int = 12, rounds: int = 5
 ) -> dict[str, float]:
-    """Return the seconds that each rule takes to generate texts one by one, the least of several rounds.
+    """Return the seconds in which a model generates texts with each exit rule: the least of all rounds.
 
-    The rules take turns in every round, so that a slow moment of the machine affects all of them.
+    The texts are generated one by one. The rules take turns in every round, so that a slow moment of the machine
+    affects all of them.
 
-    model: model with exits.
+    model: model with early exits.
     leaving: exit rules by name.
     inputs: prompts.
     texts: number of prompts to use.

@@ -11,14 +11,15 @@ Verdict = Literal["holds", "does not hold", "not resolved"]
 
 
 class Measure(NamedTuple):
-    """A number that a claim is about, measured once per seed.
+    """A number that decides a claim of a paper, measured once per seed.
 
-    quantity: name of the number, with its unit.
-    values: one value per seed.
-    direction: "least", "most" or "near": the claim expects at least, at most or nearly the threshold.
-    threshold: bound that was fixed before the first measurement.
-    no_effect: value without any effect; the mean must differ from it by more than two standard errors. None for the
-        threshold.
+    quantity: description of the number, with its unit.
+    values: one measured value per seed.
+    direction: condition for the mean: "least" if it must be at least the threshold, "most" if at most, "near" if it
+        must be close to it.
+    threshold: bound for the mean, which was fixed before the first measurement.
+    no_effect: value that shows no effect. The mean must differ from it by more than two standard errors. None takes the
+        threshold as this value.
     within: largest distance from the threshold that counts as "near".
     """
 
@@ -41,7 +42,7 @@ class Measure(NamedTuple):
 
     @property
     def verdict(self) -> Verdict:
-        """Verdict of this measure.
+        """Verdict whether the measured number agrees with the claim.
 
         The verdict is "holds" if the mean meets the threshold and differs from `no_effect` by more than two standard
         errors. It is "does not hold" if the mean misses the threshold by more than two standard errors, or if all
@@ -70,13 +71,13 @@ class Measure(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """Result of measuring a claim.
+    """Result of measuring a claim of a paper with models of this library.
 
     statement: the claim, in one sentence.
     source: the paper and its section.
-    measures: the numbers that decide the verdict.
-    facts: further numbers by name; they do not affect the verdict.
-    plots: plots of the figure, from left to right.
+    measures: measured numbers that decide the verdict.
+    facts: further measured numbers by name; they do not affect the verdict.
+    plots: plots of the figure in the report, from left to right.
     """
 
     statement: str
