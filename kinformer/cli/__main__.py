@@ -54,7 +54,7 @@ def describe_program() -> None:
     Words that all commands use:
         member: a named model of the library, such as gpt or bert
         part: a building block of models, such as an attention pattern
-        law: a property that every part of a kind is tested for
+        law: a property that parts are tested for, such as "reads no later token"
 
     `kinformer COMMAND --help` explains a command.
 

@@ -30,7 +30,7 @@ def advise(
     batch: Batch = BATCH,
     as_json: Json = False,
 ) -> None:
-    """Recommend members (named models) for a task, within the available memory.
+    """Recommend members (named models) for a task and a memory.
 
     The table lists the members that fit into --memory at their default sizes, the one with the fewest multiplications
     first. Notes below the table say what is not known, such as a quality or a speed that was never measured. Rows

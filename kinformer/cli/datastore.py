@@ -21,7 +21,7 @@ Store = Annotated[
         help="Folder of a datastore that `kinformer datastore build` wrote.",
     ),
 ]
-datastore = typer.Typer(help="Build and search a datastore, which holds a language model's inner states for a text.")
+datastore = typer.Typer(help="Build and search a datastore of a model's inner states.")
 
 
 @datastore.command("build")

@@ -65,7 +65,10 @@ def test_the_threshold_is_kept_beside_the_weights_and_generate_leaves_by_it(
     assert run([*words, "--json"]) == 0
     report = capsys.readouterr()
     assert json.loads(report.out)["texts"][0]["layers"] == [3] * 6, "the member's own threshold is 1"
-    assert f"not calibrated: tokens leave at the member's own threshold; kinformer calibrate {out} --data" in report.err
+    assert (
+        f"not calibrated: tokens exit early at the threshold that the member sets; kinformer calibrate {out} --data"
+        in report.err
+    )
 
 
 def test_evaluate_leaves_as_calibrated_and_tells_of_all_layers(
