@@ -48,10 +48,7 @@ def generate(
     stop: Annotated[str | None, typer.Option(help="Text that ends the generation; it is kept in the output.")] = None,
     temperature: Temperature = None,
     top_k: Annotated[
-        int | None,
-        typer.Option(
-            help="Number of likeliest tokens from which each token is sampled; all others are left out.", min=1
-        ),
+        int | None, typer.Option(help="Sample each token only from this many likeliest tokens.", min=1)
     ] = None,
     top_p: Annotated[
         float | None,

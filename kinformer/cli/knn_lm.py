@@ -53,8 +53,8 @@ def knn_lm(
     index: Annotated[
         str | None,
         typer.Option(
-            help="How to search the datastore: exact, flat, hnsw, ivf or ivf_pq; default: with its index if it has "
-            "one, else exact."
+            help="Search of the datastore: exact, flat, hnsw, ivf or ivf_pq; default: its index if it has one, else "
+            "exact."
         ),
     ] = None,
     length: Window = None,

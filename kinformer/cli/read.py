@@ -1,4 +1,4 @@
-"""The command `kinformer read`: read a long text once, and save the decoding state of the model after it."""
+"""The command `kinformer read`: read a long text once, and save the model's decoding state."""
 
 import json
 import math

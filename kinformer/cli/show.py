@@ -19,9 +19,9 @@ def show(
         list[str],
         typer.Argument(
             metavar="WORDS...",
-            help="Name to explain: a part or member from `kinformer list`, a public function such as attend, an "
-            "expression of patterns such as 'Causal() & Band(64)', file.py:Name, or a topic such as sparse. "
-            "Keywords of a member, such as d=64, may follow.",
+            help="Name of a part or member from `kinformer list`; or a public function such as attend, a pattern such "
+            "as 'Causal() & Band(64)', file.py:Name, or a topic such as sparse. Keywords of a member, such as "
+            "d=64, may follow.",
         ),
     ],
     length: Annotated[
@@ -42,7 +42,7 @@ def show(
     """Explain a part or member, and draw its attention pattern.
 
     A part is a building block of models, and a member is a named model. The page has the description, the equation and
-    the arguments, and pictures that show to which keys each query attends. Helper classes of the part come last.
+    the arguments, and pictures of the keys that each query attends to. Helper classes of the part come last.
 
     \b
     Examples:
