@@ -19,9 +19,8 @@ def show(
         list[str],
         typer.Argument(
             metavar="WORDS...",
-            help="Name of a part or member from `kinformer list`; or a public function such as attend, a pattern such "
-            "as 'Causal() & Band(64)', file.py:Name, or a topic such as sparse. Keywords of a member, such as "
-            "d=64, may follow.",
+            help="Name from `kinformer list`; or a public function such as attend, a pattern such as 'Causal() & "
+            "Band(64)', file.py:Name, or a topic such as sparse. Keywords of a member, such as d=64, may follow.",
         ),
     ],
     length: Annotated[

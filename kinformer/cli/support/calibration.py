@@ -39,7 +39,7 @@ class CalibrationSettings(NamedTuple):
     consistency: the loss of a text that is generated with early exits. "textual" is its distance from the full model's
         text. "risk" is its distance from the reference text minus the full model's distance.
     thresholds: number of exit thresholds to choose from; for a search, number of values for each layer.
-    search: how to search one threshold per layer: a number of random combinations, "grid" or "coordinates"; if None,
+    search: method to search one threshold per layer: a number of random combinations, "grid" or "coordinates"; if None,
         Learn then Test finds one threshold for all layers.
     within: largest allowed loss of the metric compared with the full model, in units of the metric (search).
     """
