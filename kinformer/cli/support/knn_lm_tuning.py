@@ -97,7 +97,8 @@ def refuse_measured_text(store: Datastore, data: Any) -> None:
         same = digest(part.tokens.numpy(), part.document_starts.numpy())
         if any(manifest_part.part.text == same for manifest_part in store.texts):
             raise ValueError(
-                f"the datastore was built from the {split} split of this text, so every token would find itself. "
+                f"the datastore was built from the {split} split of this text, so every token would find its own "
+                "context. "
                 "Build it from the train split, or give another text with --data"
             )
         begins = evenly_spaced(max(len(part.tokens) - LOOK, 0) + 1, LOOKS).tolist()

@@ -180,9 +180,9 @@ def trained_model(folder: Path | None) -> Path | None:
 def masked_model(folder: Path) -> Path:
     """Check that a folder holds a model that fills in gaps of a text.
 
-    folder: the folder.
+    folder: the folder. Only the metric in its config is looked at: a model with another metric is not refused here.
 
-    Errors: UserError.
+    Errors: UserError for a model whose metric shows that it predicts the next token.
     """
     trained_model(folder)
     if (metric := _config(folder).get("metric")) in WRITES:

@@ -150,7 +150,7 @@ def write_topic(topic: Topic, console: Console) -> None:
 def pictures(page: Page, length: int | None) -> list[Picture]:
     """Draw the examples of a page: attention patterns side by side, other examples one by one.
 
-    page: the page; up to 6 of its examples are drawn. Of several pictures with the same caption only the first is
+    page: the page; up to 6 of its examples are drawn. If several pictures have the same caption, only the first is
         returned.
     length: number of positions to draw; chosen for each picture if None.
     """
