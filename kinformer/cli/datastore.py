@@ -116,7 +116,8 @@ def build(
         raise UserError(go_on, ended_by(stop)) from stop
     if dropped_index and index is None:
         print(
-            f"removed the index ({dropped_index.search}), which lacks the new keys; --index builds one", file=sys.stderr
+            f"removed the search index ({dropped_index.search}), which lacks the new keys; --index builds a new one",
+            file=sys.stderr,
         )
     if index is not None:
         try:

@@ -64,7 +64,9 @@ def forecast(
 
     model = load_model(folder, member, device)
     if not isinstance(model, Forecaster):
-        raise UserError(f"this model reads {model.reads} and cannot forecast; use a member such as informer")
+        raise UserError(
+            f"this model reads {model.reads} data and cannot forecast; use a model of a member such as informer"
+        )
     with from_user(ValueError, OSError, ImportError), print_warnings():
         try:
             series = resolve(data).read()

@@ -199,7 +199,7 @@ def generate(
                 generation.print_texts(starts, written, milliseconds)
     generation.report_layers(model, written, layers, "" if calibration is None else ", as calibrated")
     if calibration is None and layers_can_be_left(model):
-        find = f"kinformer calibrate {folder} --data SPEC"
+        find = f"kinformer calibrate {folder} --data KIND=PLACE"
         print(
             f"not calibrated: tokens exit early at the threshold that the member sets; {find} finds a tested one",
             file=sys.stderr,

@@ -14,7 +14,9 @@ from kinformer.lab.errors import UserError, from_user
 
 def play(
     ctx: typer.Context,
-    folder: Annotated[Path | None, trained_folder("that acts; without it, all actions are random.")] = None,
+    folder: Annotated[
+        Path | None, trained_folder("that acts in environments; without it, all actions are random.")
+    ] = None,
     *,
     env: Annotated[
         str,
@@ -109,8 +111,8 @@ def play(
 
         model = load_model(folder, member, device)
         if not isinstance(model, Player):
-            advice = "use a member such as decision_transformer"
-            raise UserError(f"this model reads {model.reads} and cannot act; {advice}")
+            advice = "use a model of a member such as decision_transformer"
+            raise UserError(f"this model reads {model.reads} data and cannot act; {advice}")
     for path in filter(None, (out, save)):
         refuse_existing(path)
     play_episodes(

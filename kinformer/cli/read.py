@@ -78,7 +78,9 @@ def read(
         record = {"folder": str(folder), "file": str(file), "bytes": size, "tokens": reading.tokens, "state": str(save)}
         print(json.dumps({**record, "state_bytes": state_bytes, "seconds": round(seconds, 3)}, indent=2))
         return
-    print(f"{file}: {reading.tokens:,} tokens read in {clock(seconds)}; {state_bytes:,} bytes of state in {save}")
+    print(
+        f"{file}: {reading.tokens:,} tokens read in {clock(seconds)}; {state_bytes:,} bytes of decoding state in {save}"
+    )
     print(f"to continue from it: kinformer generate {folder} --state {save} --prompt TEXT", file=sys.stderr)
 
 

@@ -62,9 +62,9 @@ def judge_file(file: str, law: list[str] | None, seconds: float, out: Path | Non
     seconds: time limit for the import, for each law and for the measurement of time and memory.
     out: folder for report.txt and picture.png; no files are written if None.
 
-    A law is a property that every part of some kinds is tested for. Returns 1 if a law is broken or its test ran out of
-    time, otherwise 0. Errors: UserError for an unknown law, a file that cannot be imported, and examples that no law
-    applies to.
+    A law is a property that parts (building blocks of models) are tested for. Returns 1 if a law is broken or its test
+    ran out of time, otherwise 0. Errors: UserError for an unknown law, a file that cannot be imported, and examples
+    that no law applies to.
     """
     for name in law or ():
         if name not in laws():
@@ -188,7 +188,7 @@ def _unjudged_lines(verdicts: list["Verdict"]) -> list[str]:
     for verdict in verdicts:
         for place, why in verdict.unjudged if verdict.end == "holds" else ():
             places.setdefault(f"{place}: {why}" if place else why, []).append(verdict.law)
-    lines = [f"not judged: {why} ({', '.join(laws)})" for why, laws in places.items()]
+    lines = [f"not tested: {why} ({', '.join(laws)})" for why, laws in places.items()]
     return ["", *lines] if lines else []
 
 
@@ -199,10 +199,10 @@ def _summary(verdicts: list["Verdict"]) -> str:
     declared = [verdict.law for verdict in verdicts if verdict.end == "declared"]
     nothing = [verdict.law for verdict in verdicts if verdict.end == "nothing"]
     text = f"{good} law{'s' if good != 1 else ''} hold{'' if good != 1 else 's'}"
-    text += f", {len(declared)} declared in breaks ({', '.join(declared)})" if declared else ""
+    text += f", {len(declared)} declared as broken in breaks ({', '.join(declared)})" if declared else ""
     text += f", {len(wrong)} broken: {', '.join(wrong)}" if wrong else ", none is broken"
     text += f", {len(slow)} out of time: {', '.join(slow)}" if slow else ""
-    return text + (f", nothing to judge: {', '.join(nothing)}" if nothing else "")
+    return text + (f", without a case to test: {', '.join(nothing)}" if nothing else "")
 
 
 def _save_report(out: Path, report: CheckReport, drawings: dict[str, tuple[Any, int]], growth: Growth) -> None:

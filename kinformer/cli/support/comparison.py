@@ -103,8 +103,9 @@ def build_models(comparison: Comparison) -> tuple[dict[str, Model], dict[str, De
     comparison: the members, data and settings.
 
     Returns the untrained models and their decisions, both by title. Decisions are tested facts about a model that set
-    its batches, such as that it reads ahead; there are none if the comparison is resumed. Errors: UserError for a
-    member that is too large, does not read the data, has frozen weights or is evaluated by another metric.
+    its batches, such as whether its outputs depend on later tokens; there are none if the comparison is resumed.
+    Errors: UserError for a member that is too large, does not read the data, has frozen weights or is evaluated by
+    another metric.
     """
     settings, models, decisions = comparison.job.settings, {}, {}
     for title, choice in comparison.members.items():
@@ -119,8 +120,9 @@ def build_models(comparison: Comparison) -> tuple[dict[str, Model], dict[str, De
     if len(metrics) > 1:
         judged = ", ".join(f"{name} ({title})" for name, title in metrics.items())
         raise UserError(
-            f"cannot compare by several metrics: got {judged}, expected one metric. Compare members of one kind, or "
-            "compare on a task"
+            f"cannot compare by several metrics: got {judged}, expected one metric for all. Compare members that "
+            "read the "
+            "same kind of data, or compare on a task"
         )
     return models, decisions
 

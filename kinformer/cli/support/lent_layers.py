@@ -35,8 +35,8 @@ def lend_layers(name: str, texts: Iterable[str], source: DataSource) -> MemberCh
     choice = parse_member(name, member_texts)
     if ".py:" in name:
         raise UserError(
-            f"{name} cannot lend its layers, because its file is not run when the model is loaded. Write a member in "
-            f"that file that builds the whole model, as {kind.lends} does"
+            f"{name} cannot lend its layers to a model for this data, because its file is not run when that model is "
+            f"loaded. Write a member in the file that builds the whole model, as the member {kind.lends} does"
         )
     with from_user(TypeError):
         keywords = parse_keywords(host, host_texts)

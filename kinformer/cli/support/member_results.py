@@ -34,7 +34,7 @@ def measure_member(
 
     trials: the trainings of the member at its best learning rate, one for each seed. The best checkpoint of the first
         one generates the sample text.
-    done: the history of each training by the name of its trial.
+    done: the history (all measurements) of each training, by the name of its trial.
     split: the split whose metric is reported.
     out: the folder of the comparison.
     tried: the mean validation metric of each learning rate that was tried, by the rate as text.

@@ -65,8 +65,8 @@ def with_advice(advice: str) -> Iterator[None]:
 def warn_of_outdated_files(folder: Path) -> Iterator[None]:
     """Enter a context that reports results of a run which become outdated by new weights.
 
-    folder: the folder of the run. The results are files of commands, such as exits.json, which belong to the weights
-        before.
+    folder: the folder of the run. The results are files such as exits.json, which a command made for the earlier
+        weights.
     """
     before = _checksum(folder)
     try:

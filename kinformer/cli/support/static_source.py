@@ -47,7 +47,7 @@ def first_sentences(kind: str, function: str = "") -> dict[str, str]:
 
 
 def defines(file: Path, name: str) -> bool:
-    """True if a Python file defines a function with the name.
+    """True if a Python file defines a function with this name, outside any class.
 
     file: the Python file.
     name: name of the function.

@@ -254,8 +254,8 @@ def check_trainable(name: str, model: Any, job: Job) -> Decisions:
     model: the model.
     job: the data and settings.
 
-    Decisions are tested facts about the model that set its batches, such as that it reads ahead. Errors: UserError,
-    which names the model, for everything that the training would refuse.
+    Decisions are tested facts about the model that set its batches, such as whether its outputs depend on later tokens.
+    Errors: UserError, which names the model, for everything that the training would refuse.
     """
     check_readable(name, model, job.data, job.settings)
     try:

@@ -43,8 +43,8 @@ class Trial:
     choice: the member with its keywords.
     job: data, budget and settings, with the learning rate and seed of this training.
     folder: folder of the run.
-    decisions: tested facts about the model that set its batches, such as that it reads ahead; if None, the training
-        tests them.
+    decisions: tested facts about the model that set its batches, such as whether its outputs depend on later tokens; if
+        None, the training tests them.
     """
 
     member: str
@@ -283,7 +283,7 @@ def best_trials(
     """Return the trainings of a member at its best learning rate, and the metric of each rate.
 
     trials: the trainings of one member.
-    done: the history of each training by its name.
+    done: the history (all measurements) of each training, by its name.
     failed: names of the trainings that ended with a loss that was not finite.
 
     The best rate has the best validation metric, averaged over seeds. The average of a rate is None if a loss was not
