@@ -58,8 +58,8 @@ def calibrate(
         Any,
         typer.Option(
             help="Search one exit threshold per layer, instead of testing one threshold for all layers. N: try N "
-            "random combinations of thresholds, such as 10000. grid: try every combination of --thresholds "
-            "values. coordinates: change the threshold of one layer at a time.",
+            "random combinations of thresholds (10000 in the paper on depth-adaptive Transformers). grid: try "
+            "every combination of --thresholds values. coordinates: change the threshold of one layer at a time.",
             metavar="N|grid|coordinates",
             parser=_parse_search,
         ),

@@ -61,8 +61,8 @@ def compare(
     seeds: Annotated[
         int,
         typer.Option(
-            help="Number of trainings of each member, each with another seed; 2 or more give confidence intervals of "
-            "the results.",
+            help="Number of seeds; each member is trained once with each seed, and 2 or more give confidence intervals "
+            "of the results.",
             min=1,
             max=SEEDS,
         ),

@@ -107,7 +107,7 @@ def test_where_nothing_is_proven_it_is_the_full_model(
     out = folder(tmp_path / "run", "calm", length=32, depth=3, threshold=1.0, confidence="probe")
     monkeypatch.setattr("kinformer.cli.support.calibration.losses", lambda *_: [0.5] * 20)
     assert run(["calibrate", out, *TASK, *LOOSE, "--samples", "20"]) == 0
-    assert "no threshold is proven to keep the loss at 0.5, so no token exits early" in capsys.readouterr().out
+    assert "no threshold is proven to keep the mean loss at 0.5, so no token exits early" in capsys.readouterr().out
     assert json.loads((Path(out) / "exits.json").read_text())["threshold"] is None
     assert run(["generate", out, "--prompt", "abc|", "--tokens", "3", "--json"]) == 0
     captured = capsys.readouterr()

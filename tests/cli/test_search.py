@@ -203,7 +203,7 @@ def test_what_cannot_be_written_or_measured_leaves_what_was_there(
         (["--tokens", "3"], "--tokens has no effect with --search, which proves nothing"),
         (["--consistency", "risk"], "--consistency has no effect with --search"),
         (["--thresholds", "5"], "--thresholds has no effect with --search N, which draws thresholds"),
-        (["--delta", "0.1"], "which proves nothing; leave it out, or set the tolerance with --within"),
+        (["--delta", "0.1"], "which proves nothing; leave it out, or set the allowed loss of the metric with --within"),
         (["--within", "-1"], "wrong --within: got -1, expected"),
         (["--within", "nan"], "wrong --within: got nan, expected"),
         (["--search", "0"], "--search 0: give a number of random combinations from 1"),

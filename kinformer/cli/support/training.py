@@ -57,8 +57,7 @@ class Job:
     device: the device to train on.
     tensorboard: write events for TensorBoard too.
     group: the processes that share the training, as torchrun starts them.
-    columns: for a series, names and scales of the columns that the initial or resumed weights were trained on; None for
-        weights without them.
+    columns: names and scales of the series columns that the first weights were trained on; None without them.
     """
 
     data: Data
@@ -238,8 +237,8 @@ def fit_to_weights(choice: MemberChoice, job: Job, folder: Path | None) -> tuple
     folder: folder of the weights to start from; None for a new model.
 
     Returns the fitted member, and the job with the column names and scales of the weights. A series may have more
-    columns than the weights know. So keywords that depend on the columns are taken from the weights' folder. Errors:
-    UserError if the folder cannot be read.
+    columns than the weights know, so the keywords for columns come from the weights' folder. Errors: UserError if the
+    folder cannot be read.
     """
     with from_user(ValueError, OSError):
         columns = None if folder is None else columns_of(folder)
